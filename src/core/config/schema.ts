@@ -1,0 +1,134 @@
+import cron from 'node-cron'
+import { z } from 'zod'
+import { isDay } from '../day.ts'
+import { IDENTIFIER, IDENTIFIER_RULE } from '../identifier.ts'
+import { BASE_STREAMS, DIMENSIONS, FILTER_FIELDS, FILTER_OPERATORS, PAGE_LIMIT_MAX } from '../vocabulary.ts'
+
+/* Each `error` says what is allowed; the loader adds the field and the value in front of it. */
+
+const day = z.string({ error: 'a real calendar date, YYYY-MM-DD' }).refine(isDay, { error: 'a real calendar date, YYYY-MM-DD' })
+
+/** Numbers filled in from the environment arrive as text. */
+function wholeNumber(from: number, to: number) {
+  const error = `a whole number from ${from.toLocaleString('en-US')} to ${to.toLocaleString('en-US')}`
+  return z.preprocess(
+    (value) => (typeof value === 'string' && /^\d+$/.test(value) ? Number(value) : value),
+    z.int({ error }).min(from, { error }).max(to, { error }),
+  )
+}
+
+function oneOf<const T extends readonly string[]>(values: T) {
+  return z.enum(values, { error: `one of ${values.join(', ')}` })
+}
+
+const webAddress = z
+  .url({ protocol: /^https?$/, error: 'an http:// or https:// address' })
+  .transform((text) => text.replace(/\/+$/, ''))
+const baseUrl = webAddress.refine((text) => /\/v\d+$/.test(text), {
+  error: 'an address that ends in the version, such as https://api.example.com/v1',
+})
+const databaseUrl = z
+  .string({ error: 'a postgres:// connection string' })
+  .refine((text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text), { error: 'a postgres:// connection string' })
+const secret = z.string({ error: 'a text' }).min(1, { error: 'a text that is not empty' }).max(4096)
+const projectId = z
+  .string({ error: 'a project id such as or_…' })
+  .regex(/^[\w.:-]{1,255}$/, { error: 'a project id: letters, digits, "_", "-", "." or ":"' })
+const cronText = z
+  .string({ error: 'a cron expression such as "15 * * * *"' })
+  .refine((text) => cron.validate(text), { error: 'a cron expression such as "15 * * * *"' })
+const timeZone = z.string().refine(isTimeZone, { error: 'a time zone such as UTC or Europe/Berlin' })
+
+function isTimeZone(text: string): boolean {
+  try {
+    return new Intl.DateTimeFormat('en', { timeZone: text }) !== undefined
+  } catch {
+    return false
+  }
+}
+
+const filter = z.strictObject({
+  field: oneOf(FILTER_FIELDS).refine((field) => field !== 'brand_id', {
+    error:
+      'a filter on another field: a brand_id filter shrinks the denominator of share_of_voice, so every share would be ' +
+      'wrong; filter brands in SQL instead',
+  }),
+  operator: oneOf(FILTER_OPERATORS),
+  values: z.array(z.string().min(1)).min(1, { error: 'at least one value' }),
+})
+
+const report = z.strictObject({
+  name: z
+    .string({ error: 'the name of the table to make' })
+    .regex(IDENTIFIER, { error: `a safe table name: ${IDENTIFIER_RULE}` }),
+  dimensions: z
+    .array(oneOf(DIMENSIONS), { error: `a list of dimensions: ${DIMENSIONS.join(', ')}` })
+    .refine((dimensions) => dimensions.includes('date'), { error: 'a list with the dimension date in it' })
+    .refine((dimensions) => new Set(dimensions).size === dimensions.length, { error: 'each dimension once' }),
+  filters: z.array(filter).default([]),
+})
+export type ReportConfig = z.infer<typeof report>
+
+/** Enough to answer the twelve questions that docs/tables.md lists. */
+export const DEFAULT_REPORTS: ReportConfig[] = [
+  { name: 'brand_daily', dimensions: ['date'], filters: [] },
+  { name: 'brand_daily_by_model', dimensions: ['date', 'model_id'], filters: [] },
+  { name: 'brand_daily_by_topic', dimensions: ['date', 'topic_id'], filters: [] },
+  { name: 'brand_daily_by_tag', dimensions: ['date', 'tag_id'], filters: [] },
+  { name: 'brand_daily_by_country', dimensions: ['date', 'country_code'], filters: [] },
+  { name: 'brand_daily_by_topic_model', dimensions: ['date', 'topic_id', 'model_id'], filters: [] },
+  { name: 'brand_daily_by_prompt_model', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] },
+]
+
+const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
+
+export const configSchema = z.strictObject({
+  source: z
+    .strictObject({
+      base_url: baseUrl.optional(),
+      api_key: secret.optional(),
+      requests_per_minute: wholeNumber(1, 100_000).default(200),
+      page_limit: wholeNumber(2, PAGE_LIMIT_MAX).default(PAGE_LIMIT_MAX),
+      concurrency: wholeNumber(1, 64).default(4),
+      timeout_seconds: wholeNumber(1, 3600).default(60),
+      max_attempts: wholeNumber(1, 100).default(6),
+      max_response_mb: wholeNumber(1, 1024).default(64),
+      compress: z.boolean({ error: 'true or false' }).default(true),
+    })
+    .prefault({}),
+  warehouse: z
+    .strictObject({
+      url: databaseUrl.optional(),
+      schema: z
+        .string()
+        .regex(IDENTIFIER, { error: `a safe schema name: ${IDENTIFIER_RULE}` })
+        .refine((text) => !text.startsWith('pg_'), { error: 'a name that does not start with pg_' })
+        .default('visibility'),
+    })
+    .prefault({}),
+  projects: z.array(z.strictObject({ id: projectId.optional(), api_key: secret.optional() })).default([]),
+  start_date: day.optional(),
+  end_date: day.optional(),
+  lookback_days: wholeNumber(0, 3650).default(7),
+  max_bad_share: z.number({ error: 'a share from 0 to 1' }).min(0).max(1, { error: 'a share from 0 to 1' }).default(0.05),
+  streams: z.array(oneOf(BASE_STREAMS)).default([...BASE_STREAMS]),
+  reports: z.array(report).default(DEFAULT_REPORTS),
+  schedule: z
+    .strictObject({
+      cron: cronText.default('15 * * * *'),
+      timezone: timeZone.default('UTC'),
+      audit_cron: cronText.default('40 3 * * *'),
+    })
+    .prefault({}),
+  labels: z
+    .strictObject({
+      brands: z
+        .record(z.string(), z.strictObject({ own: z.boolean({ error: 'true or false' }).default(false), name: name.optional() }))
+        .default({}),
+      topics: z.record(z.string(), name).default({}),
+      tags: z.record(z.string(), name).default({}),
+    })
+    .prefault({}),
+  alerts: z.strictObject({ webhook_url: webAddress.optional() }).prefault({}),
+})
+export type FileConfig = z.infer<typeof configSchema>

@@ -1,0 +1,84 @@
+/*
+ * Every error that reaches a person carries a verdict (its class), a place (its message) and a cause. The message
+ * never holds a key, a password or a connection string.
+ */
+
+abstract class VisibilityError extends Error {
+  abstract readonly code: string
+  override get name(): string {
+    return this.constructor.name
+  }
+}
+
+/** Bad usage or configuration: nothing was read or written. Exit code 2. */
+export class UsageError extends VisibilityError {
+  readonly code = 'usage'
+}
+
+/** Another run holds what this one needs. Exit code 3. */
+export class LockedError extends VisibilityError {
+  readonly code = 'locked'
+}
+
+/** May pass when tried again: a reset, a 503, a mangled body, a lost database connection. */
+export class TransientError extends VisibilityError {
+  readonly code = 'transient'
+  /** How long the service asked us to wait, where it said so. */
+  readonly retryAfterMs: number | undefined
+
+  constructor(message: string, options: { cause?: unknown; retryAfterMs?: number | undefined } = {}) {
+    super(message, { cause: options.cause })
+    this.retryAfterMs = options.retryAfterMs
+  }
+}
+
+/** Will not pass however often it is tried: the service refused what was asked. */
+export class RefusedError extends VisibilityError {
+  readonly code: string = 'refused'
+  readonly status: number | undefined
+
+  constructor(message: string, options: { cause?: unknown; status?: number } = {}) {
+    super(message, { cause: options.cause })
+    this.status = options.status
+  }
+}
+
+/** The key is missing or wrong: no other request can succeed, so the run stops at once. */
+export class KeyError extends RefusedError {
+  override readonly code = 'key'
+}
+
+/** The key may not read this project: its other requests cannot succeed, those of other projects can. */
+export class ProjectError extends RefusedError {
+  override readonly code = 'project'
+}
+
+/** An answer that cannot be proven complete. Nothing of it is loaded and nothing is deleted. */
+export class IncompleteError extends VisibilityError {
+  readonly code = 'incomplete'
+}
+
+/** A page with too many bad rows, or rows that contradict each other: a sign that the answer as a whole is wrong. */
+export class BadPageError extends VisibilityError {
+  readonly code = 'bad-page'
+}
+
+/** The run was told to stop. What was in hand is rolled back. */
+export class InterruptedError extends VisibilityError {
+  readonly code = 'interrupted'
+}
+
+/** A newer read of the same days was loaded meanwhile: this answer is stale and was not written. */
+export class StaleReadError extends VisibilityError {
+  readonly code = 'stale'
+}
+
+export function messageOf(error: unknown): string {
+  if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ')
+  return error instanceof Error ? error.message : String(error)
+}
+
+export function codeOf(error: unknown): string | undefined {
+  const code = (error as { code?: unknown } | null)?.code
+  return typeof code === 'string' ? code : undefined
+}

@@ -1,0 +1,27 @@
+/** Cuts a text to a length that is safe to log or keep, saying how much is gone. */
+export function clip(text: string, length = 300): string {
+  return text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
+}
+
+/** "3 rows", "1 row", "12,000 rows". */
+export function count(number: number, noun: string, plural = `${noun}s`): string {
+  return `${number.toLocaleString('en-US')} ${number === 1 ? noun : plural}`
+}
+
+/** "a, b and 7 more": a list short enough for one line. */
+export function listSome(items: readonly string[], most = 5): string {
+  if (items.length <= most) return items.join(', ')
+  return `${items.slice(0, most).join(', ')} and ${items.length - most} more`
+}
+
+/** True for text that Postgres cannot store as it is: a NUL character, or half of a surrogate pair. */
+export function isUnstorable(text: string): boolean {
+  return text.includes('\0') || !text.isWellFormed()
+}
+
+/** Replaces the values of secrets wherever they stand in a text. */
+export function redact(text: string, secrets: readonly string[]): string {
+  let clean = text
+  for (const secret of secrets) if (secret.length > 3) clean = clean.replaceAll(secret, '[redacted]')
+  return clean.replaceAll(/\b(postgres(?:ql)?:\/\/[^:@/\s]*):[^@\s]*@/g, '$1:[redacted]@')
+}

@@ -1,0 +1,73 @@
+/* The enumerations of the service's interface. They bind what is sent; what is received may hold new values. */
+
+export const DIMENSIONS = [
+  'prompt_id',
+  'model_id',
+  'model_channel_id',
+  'tag_id',
+  'topic_id',
+  'date',
+  'country_code',
+  'chat_id',
+] as const
+export type Dimension = (typeof DIMENSIONS)[number]
+
+export const FILTER_FIELDS = [
+  'prompt_id',
+  'model_id',
+  'model_channel_id',
+  'tag_id',
+  'topic_id',
+  'country_code',
+  'chat_id',
+  'brand_id',
+] as const
+export const FILTER_OPERATORS = ['in', 'not_in'] as const
+
+export interface Filter {
+  field: string
+  operator: (typeof FILTER_OPERATORS)[number]
+  values: string[]
+}
+
+export const METRICS = [
+  'mention_count',
+  'visibility',
+  'visibility_count',
+  'visibility_total',
+  'share_of_voice',
+  'sentiment',
+  'sentiment_sum',
+  'sentiment_count',
+  'position',
+  'position_sum',
+  'position_count',
+] as const
+export type Metric = (typeof METRICS)[number]
+
+export const COLORS =
+  'orange red amber yellow lime green emerald teal cyan sky blue indigo violet purple fuchsia pink rose gray'.split(' ')
+
+export const COUNTRIES = (
+  'AE AL AM AR AT AU BA BE BG BH BO BR BY CA CH CL CN CO CR CY CZ DE DK DO EC EE EG ES FI FR GB GE GH GR GT HK HN HR HU ID ' +
+  'IE IL IN IQ IS IT JO JP KR KW LB LT LU LV MA MD ME MK MT MX MY NG NI NL NO NZ OM PK PA PE PH PL PT PY PS QA RO RS SA SE ' +
+  'SG SI SK SV TH TN TR TW UA US UY VE VN ZA'
+).split(' ')
+
+export const MODELS = (
+  'famA-scraper famB-scraper famC-ai-overview-scraper famD-4o-search famC-ai-mode-scraper famE-scraper famF-sonnet-4 ' +
+  'famG-scraper famF-haiku-4.5 famF-3.5-haiku famD-4o famD-3.5-turbo famE-2.5-flash famB-sonar famJ-r1 ' +
+  'famH-3.3-70b-instruct famK-scraper famK-api famH-sonar'
+).split(' ')
+
+export const PAGE_LIMIT_MAX = 10_000
+export const PROMPT_TEXT_MAX = 700
+export const TOPIC_NAME_MAX = 64
+export const CLASSIFICATION_NAME_MAX = 60
+
+/** The project id of rows that were read with a project key and no id. */
+export const DEFAULT_PROJECT = 'default'
+
+/** Streams that are not reports, in the order in which a run reads them. */
+export const BASE_STREAMS = ['project_profile', 'prompts', 'prompt_suggestions', 'domain_classifications', 'chats'] as const
+export type BaseStream = (typeof BASE_STREAMS)[number]

@@ -1,0 +1,158 @@
+import { type Day, daysIn, type Range } from '../core/day.ts'
+import type { Dimension, Filter } from '../core/vocabulary.ts'
+import type { Brand, Chat, Project, World } from './world.ts'
+
+export interface ReportQuery {
+  range: Range
+  dimensions: Dimension[]
+  filters: Filter[]
+}
+
+interface Totals {
+  brand: Brand
+  mentions: number
+  seen: number
+  sentimentSum: number
+  positionSum: number
+}
+
+interface Group {
+  values: Partial<Record<Dimension, string | null>>
+  chats: number
+  mentions: number
+  brands: Map<string, Totals>
+}
+
+/** The brand report: chats grouped by the dimensions, one row for each brand of each group. */
+export function brandReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
+  const brandFilters = query.filters.filter(({ field }) => field === 'brand_id')
+  const brands = project.brands.filter((brand) => brandFilters.every((filter) => passes(brand.id, filter)))
+  const chatFilters = query.filters.filter(({ field }) => field !== 'brand_id')
+  const groups = new Map<string, Group>()
+  for (const date of daysIn(query.range)) {
+    for (const chat of world.chatsOf(project, date)) {
+      // A prompt with several tags counts in each of them: rows by tag overlap.
+      for (const tagId of tagsFor(query.dimensions, chat)) {
+        if (chatFilters.every((filter) => chatPasses(chat, tagId, filter))) count(groups, query.dimensions, brands, chat, tagId)
+      }
+    }
+  }
+  const rows: Record<string, unknown>[] = []
+  for (const group of groups.values()) for (const totals of group.brands.values()) rows.push(row(group, totals, query.dimensions))
+  // The ordering by default: visibility first, then as grouped.
+  return rows.sort((a, b) => (b.visibility as number) - (a.visibility as number))
+}
+
+function tagsFor(dimensions: Dimension[], chat: Chat): (string | null)[] {
+  if (!dimensions.includes('tag_id')) return [null]
+  return chat.prompt.tagIds.length === 0 ? [null] : chat.prompt.tagIds
+}
+
+function chatPasses(chat: Chat, tagId: string | null, filter: Filter): boolean {
+  if (filter.field !== 'tag_id') return passes(valueOf(chat, filter.field as Dimension, tagId), filter)
+  if (tagId !== null) return passes(tagId, filter)
+  const any = chat.prompt.tagIds.some((tag) => filter.values.includes(tag))
+  return filter.operator === 'in' ? any : !any
+}
+
+function passes(value: string | null, filter: Filter): boolean {
+  const among = value !== null && filter.values.includes(value)
+  return filter.operator === 'in' ? among : !among
+}
+
+function valueOf(chat: Chat, dimension: Dimension, tagId: string | null): string | null {
+  switch (dimension) {
+    case 'prompt_id':
+      return chat.prompt.id
+    case 'model_id':
+      return chat.modelId
+    case 'model_channel_id':
+      return chat.channelId
+    case 'tag_id':
+      return tagId
+    case 'topic_id':
+      return chat.prompt.topicId
+    case 'country_code':
+      return chat.prompt.country
+    case 'chat_id':
+      return chat.id
+    case 'date':
+      return chat.date
+  }
+}
+
+function count(groups: Map<string, Group>, dimensions: Dimension[], brands: Brand[], chat: Chat, tagId: string | null): void {
+  let name = ''
+  for (const dimension of dimensions) name += `${valueOf(chat, dimension, tagId)}\u0001`
+  let group = groups.get(name)
+  if (group === undefined) {
+    group = {
+      values: Object.fromEntries(dimensions.map((dimension) => [dimension, valueOf(chat, dimension, tagId)])),
+      chats: 0,
+      mentions: 0,
+      brands: new Map(brands.map((brand) => [brand.id, { brand, mentions: 0, seen: 0, sentimentSum: 0, positionSum: 0 }])),
+    }
+    groups.set(name, group)
+  }
+  group.chats++
+  for (const mention of chat.mentions) {
+    const totals = group.brands.get(mention.brand.id)
+    if (totals === undefined) continue
+    group.mentions += mention.mentions
+    totals.mentions += mention.mentions
+    totals.seen++
+    totals.sentimentSum += mention.sentiment
+    totals.positionSum += mention.position
+  }
+}
+
+const FIELDS: Record<Dimension, string> = {
+  prompt_id: 'prompt',
+  model_id: 'model',
+  model_channel_id: 'model_channel',
+  tag_id: 'tag',
+  topic_id: 'topic',
+  chat_id: 'chat',
+  country_code: 'country_code',
+  date: 'date',
+}
+
+function row(group: Group, totals: Totals, dimensions: Dimension[]): Record<string, unknown> {
+  const { brand, mentions, seen, sentimentSum, positionSum } = totals
+  const item: Record<string, unknown> = {
+    brand: { id: brand.id, name: brand.name },
+    mention_count: mentions,
+    visibility: seen / group.chats,
+    visibility_count: seen,
+    visibility_total: group.chats,
+    share_of_voice: group.mentions === 0 ? 0 : mentions / group.mentions,
+    sentiment: seen === 0 ? null : (sentimentSum / seen / 2 + 0.5) * 100,
+    sentiment_sum: sentimentSum,
+    sentiment_count: seen,
+    position: seen === 0 ? null : positionSum / seen,
+    position_sum: positionSum,
+    position_count: seen,
+  }
+  for (const dimension of dimensions) {
+    const value = group.values[dimension] ?? null
+    const plain = dimension === 'date' || dimension === 'country_code'
+    item[FIELDS[dimension]] = plain || value === null ? value : { id: value }
+  }
+  return item
+}
+
+/** The chats of a range as the list shows them. */
+export function chatList(world: World, project: Project, range: Range, keep: (chat: Chat) => boolean): Record<string, unknown>[] {
+  return daysIn(range).flatMap((date: Day) =>
+    world
+      .chatsOf(project, date)
+      .filter(keep)
+      .map((chat) => ({
+        id: chat.id,
+        prompt: { id: chat.prompt.id },
+        model: { id: chat.modelId },
+        model_channel: { id: chat.channelId },
+        date: chat.date,
+      })),
+  )
+}

@@ -1,0 +1,88 @@
+import { sleep } from '../core/sleep.ts'
+import type { RateHeaders } from './rate-headers.ts'
+
+const WINDOW_MS = 60_000
+
+export interface BudgetView {
+  limit: number
+  remaining: number | undefined
+  waits: number
+}
+
+/** Where requests for one project and key are paced. */
+export interface RequestBudget {
+  /** Waits until a request may be sent. */
+  take(signal?: AbortSignal): Promise<void>
+  /** Learns from a response. `refused` is true for a 429. */
+  learn(headers: RateHeaders, refused: boolean): void
+  /** A request ended without a response. */
+  drop(): void
+  view(): BudgetView
+}
+
+/**
+ * Paces the requests of one project and key. It starts from the configured number a minute and then believes the
+ * response headers: the service's limit has changed before, and other programs spend from the same budget.
+ */
+export function createBudget(
+  requestsPerMinute: number,
+  now: () => number = Date.now,
+  wait: (ms: number, signal?: AbortSignal) => Promise<void> = sleep,
+): RequestBudget {
+  let limit = requestsPerMinute
+  let inFlight = 0
+  let waits = 0
+  /** What the service said is left, less what was sent since; undefined until it said so. */
+  let remaining: number | undefined
+  let resetAt = 0
+  let pausedUntil = 0
+  /** When each request of the last minute was sent, for services that send no headers. */
+  const sent: number[] = []
+
+  const waitMs = (): number => {
+    const at = now()
+    if (pausedUntil > at) return pausedUntil - at
+    if (remaining !== undefined) {
+      if (at >= resetAt) {
+        // A new period began, of whatever length the service keeps: our own count of the last minute is void.
+        remaining = undefined
+        sent.length = 0
+      } else if (remaining > 0) return 0
+      else return resetAt - at
+    }
+    while (sent.length > 0 && sent[0]! <= at - WINDOW_MS) sent.shift()
+    return sent.length < limit ? 0 : sent[0]! + WINDOW_MS - at
+  }
+
+  return {
+    async take(signal) {
+      for (let ms = waitMs(); ms > 0; ms = waitMs()) {
+        waits++
+        await wait(Math.min(ms + 5, WINDOW_MS), signal)
+      }
+      if (remaining !== undefined) remaining--
+      sent.push(now())
+      inFlight++
+    },
+
+    learn(headers, refused) {
+      inFlight = Math.max(0, inFlight - 1)
+      const at = now()
+      if (headers.limit !== undefined) limit = headers.limit
+      if (headers.remaining !== undefined && headers.resetMs !== undefined) {
+        // Requests still under way were not counted yet when the service wrote this header.
+        remaining = Math.max(0, headers.remaining - inFlight)
+        resetAt = at + headers.resetMs
+      }
+      if (!refused) return
+      const pauseMs = headers.retryAfterMs ?? headers.resetMs
+      if (pauseMs !== undefined) pausedUntil = Math.max(pausedUntil, at + pauseMs)
+    },
+
+    drop() {
+      inFlight = Math.max(0, inFlight - 1)
+    },
+
+    view: () => ({ limit, remaining, waits }),
+  }
+}

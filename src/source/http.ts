@@ -1,0 +1,214 @@
+import { isUtf8 } from 'node:buffer'
+import { Agent as HttpAgent } from 'node:http'
+import { Agent as HttpsAgent } from 'node:https'
+import { promisify } from 'node:util'
+import { gunzip } from 'node:zlib'
+import { type Got, got, type OptionsInit, type Response } from 'got'
+import { codeOf, InterruptedError, KeyError, messageOf, ProjectError, RefusedError, TransientError } from '../core/errors.ts'
+import { sleep } from '../core/sleep.ts'
+import { clip, redact } from '../core/text.ts'
+import type { RequestBudget } from './budget.ts'
+import { readRateHeaders } from './rate-headers.ts'
+import { retryDelayMs } from './retry-delay.ts'
+
+const unzip = promisify(gunzip)
+
+export interface HttpOptions {
+  baseUrl: string
+  timeoutMs: number
+  maxAttempts: number
+  maxResponseBytes: number
+  compress: boolean
+}
+
+export interface HttpRequest {
+  method: 'GET' | 'POST'
+  path: string
+  query?: Record<string, string | number | undefined>
+  json?: unknown
+  /** Only what changes nothing in the service may be sent twice. */
+  repeatable: boolean
+}
+
+/** What goes with a call besides its contents. */
+export interface CallContext {
+  signal?: AbortSignal | undefined
+  /** Told of each attempt: the HTTP status, or undefined where there was no response. */
+  onAttempt?: ((status: number | undefined) => void) | undefined
+}
+
+export interface HttpAnswer {
+  status: number
+  body: unknown
+  /** True where a text of the body may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
+  suspectText: boolean
+}
+
+export interface HttpClient {
+  send(request: HttpRequest, key: string, budget: RequestBudget, context?: CallContext): Promise<HttpAnswer>
+  close(): void
+}
+
+const RETRIED = new Set([408, 425, 429])
+// A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
+const MOST_REFUSALS = 40
+const NUL_OR_SURROGATE = /\\u(0000|[dD][89abAB])/
+
+/** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
+export function createHttp(options: HttpOptions): HttpClient {
+  const agents = { http: new HttpAgent({ keepAlive: true }), https: new HttpsAgent({ keepAlive: true }) }
+  const connectMs = Math.min(10_000, options.timeoutMs)
+  const client: Got = got.extend({
+    agent: agents,
+    retry: { limit: 0 },
+    // A redirect could carry the key to another host.
+    followRedirect: false,
+    throwHttpErrors: false,
+    // Measured: unpacking here costs two thirds of what got's own decompression costs.
+    decompress: false,
+    timeout: {
+      lookup: connectMs,
+      connect: connectMs,
+      secureConnect: connectMs,
+      send: options.timeoutMs,
+      response: options.timeoutMs,
+      request: options.timeoutMs,
+    },
+    headers: {
+      'user-agent': 'visibility-sync',
+      accept: 'application/json',
+      'accept-encoding': options.compress ? 'gzip' : 'identity',
+    },
+  })
+
+  async function attempt(request: HttpRequest, key: string, budget: RequestBudget, context: CallContext): Promise<HttpAnswer> {
+    const place = `${request.method} /${request.path}`
+    await budget.take(context.signal)
+    let response: Response<Buffer>
+    try {
+      response = await fetchLimited(request, key, context.signal)
+    } catch (error) {
+      budget.drop()
+      context.onAttempt?.(undefined)
+      if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
+      if (error instanceof RefusedError) throw error
+      // got's errors carry the request's headers, so only the code and a clean message go on.
+      throw new TransientError(`${place}: ${codeOf(error) ?? 'no answer'} (${redact(clip(messageOf(error)), [key])})`)
+    }
+    const status = response.statusCode
+    const rate = readRateHeaders(response.headers, Date.now())
+    budget.learn(rate, status === 429)
+    context.onAttempt?.(status)
+    const text = await bodyText(response, place)
+    if (status >= 200 && status < 300) return { status, ...parseBody(response, text, place) }
+    throw failureOf(status, redact(clip(errorMessage(text)), [key]), place, rate.retryAfterMs)
+  }
+
+  async function fetchLimited(request: HttpRequest, key: string, signal: AbortSignal | undefined): Promise<Response<Buffer>> {
+    const init: OptionsInit = {
+      method: request.method,
+      responseType: 'buffer',
+      headers: { 'x-api-key': key },
+      searchParams: Object.fromEntries(Object.entries(request.query ?? {}).filter(([, value]) => value !== undefined)),
+    }
+    if (request.json !== undefined) init.json = request.json
+    if (signal !== undefined) init.signal = signal
+    const pending = client(`${options.baseUrl}/${request.path}`, init) as unknown as Promise<Response<Buffer>> & {
+      on(event: 'downloadProgress', listener: (progress: { transferred: number }) => void): void
+      cancel(): void
+    }
+    let tooLarge = false
+    pending.on('downloadProgress', ({ transferred }) => {
+      if (transferred <= options.maxResponseBytes || tooLarge) return
+      tooLarge = true
+      pending.cancel()
+    })
+    try {
+      return await pending
+    } catch (error) {
+      if (tooLarge) throw tooLargeError(`${request.method} /${request.path}`)
+      throw error
+    }
+  }
+
+  function tooLargeError(place: string): RefusedError {
+    return new RefusedError(
+      `${place}: the response is larger than ${options.maxResponseBytes / 1_048_576} MB (source.max_response_mb); it was refused`,
+    )
+  }
+
+  async function bodyText(response: Response<Buffer>, place: string): Promise<string> {
+    let bytes = response.body
+    const encoding = response.headers['content-encoding']
+    if (encoding === 'gzip' && bytes.length > 0) {
+      try {
+        bytes = await unzip(bytes, { maxOutputLength: options.maxResponseBytes })
+      } catch (error) {
+        if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw tooLargeError(place)
+        throw new TransientError(`${place}: the compressed body is broken`)
+      }
+    } else if (encoding !== undefined && encoding !== 'gzip' && encoding !== 'identity') {
+      throw new RefusedError(`${place}: the body is encoded as ${clip(encoding, 40)}, which was not asked for`)
+    }
+    if (!isUtf8(bytes)) throw new TransientError(`${place}: the body is not UTF-8`)
+    return bytes.toString('utf8')
+  }
+
+  return {
+    async send(request, key, budget, context = {}) {
+      let refusals = 0
+      for (let tried = 1; ; ) {
+        try {
+          return await attempt(request, key, budget, context)
+        } catch (error) {
+          if (!(error instanceof TransientError) || !request.repeatable) throw error
+          const refused = error instanceof BusyError
+          if (refused ? ++refusals >= MOST_REFUSALS : tried++ >= options.maxAttempts) throw error
+          await sleep(retryDelayMs(refused ? refusals + 1 : tried - 1, error.retryAfterMs), context.signal)
+        }
+      }
+    },
+    close() {
+      agents.http.destroy()
+      agents.https.destroy()
+    },
+  }
+}
+
+/** A 429: the budget is spent for now. */
+class BusyError extends TransientError {}
+
+function parseBody(response: Response<Buffer>, text: string, place: string): { body: unknown; suspectText: boolean } {
+  const type = response.headers['content-type']
+  if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
+    throw new TransientError(`${place}: the answer is ${clip(type, 60)}, not JSON`)
+  }
+  try {
+    return { body: JSON.parse(text), suspectText: NUL_OR_SURROGATE.test(text) }
+  } catch {
+    throw new TransientError(`${place}: the answer is not whole JSON (${text.length} characters)`)
+  }
+}
+
+/** The service's own words, from the shapes of error bodies that are known or likely. */
+function errorMessage(text: string): string {
+  try {
+    const body = JSON.parse(text) as { message?: unknown; error?: unknown }
+    const told = body.message ?? body.error
+    return typeof told === 'string' ? told : JSON.stringify(told ?? body)
+  } catch {
+    return text.trim() === '' ? 'no explanation' : text.replaceAll(/\s+/g, ' ')
+  }
+}
+
+function failureOf(status: number, message: string, place: string, retryAfterMs: number | undefined): Error {
+  const told = `${place}: HTTP ${status}: ${message}`
+  if (status === 429) return new BusyError(told, { retryAfterMs })
+  if (RETRIED.has(status) || status >= 500) return new TransientError(told, { retryAfterMs })
+  if (status === 401 || (status === 400 && /api[ _-]?key|unauthori[sz]ed|authenticat/i.test(message))) {
+    return new KeyError(`${told} (check VISIBILITY_API_KEY)`, { status })
+  }
+  if (status === 403) return new ProjectError(told, { status })
+  if (status >= 300 && status < 400) return new RefusedError(`${told} (redirects are not followed)`, { status })
+  return new RefusedError(told, { status })
+}

@@ -1,0 +1,89 @@
+import { z } from 'zod'
+import { isDay } from '../core/day.ts'
+
+/*
+ * What is received, read tolerantly: fields that the live service is known to leave out may be absent or null, unknown
+ * fields are dropped, new models, colours and countries are data. No transforms here: zod's compiled path is three to
+ * five times slower with them, so rows are flattened afterwards.
+ */
+
+// Ids are indexed, and an index entry has a size limit in Postgres.
+const id = z.string().min(1).max(255)
+const reference = z.object({ id })
+const looseReference = z.object({ id: id.nullish() }).nullish()
+const day = z.string().refine(isDay, { error: 'not a calendar date YYYY-MM-DD' })
+const metric = z.number().nullish()
+
+export const reportItem = z.object({
+  brand: z.object({ id, name: z.string().nullish() }),
+  mention_count: z.number(),
+  visibility: z.number(),
+  visibility_count: z.number(),
+  visibility_total: z.number(),
+  // Checked against the window that was asked for, which is stricter and cheaper than being a calendar date.
+  date: z.string(),
+  prompt: looseReference,
+  model: looseReference,
+  model_channel: looseReference,
+  tag: looseReference,
+  topic: looseReference,
+  country_code: id.nullish(),
+  chat: looseReference,
+  share_of_voice: metric,
+  sentiment: metric,
+  sentiment_sum: metric,
+  sentiment_count: metric,
+  position: metric,
+  position_sum: metric,
+  position_count: metric,
+})
+export type ReportItem = z.infer<typeof reportItem>
+
+export const chatItem = z.object({
+  id,
+  prompt: looseReference,
+  model: looseReference,
+  model_channel: looseReference,
+  date: day,
+})
+export type ChatItem = z.infer<typeof chatItem>
+
+export const promptItem = z.object({
+  id,
+  messages: z.array(z.object({ content: z.string() })),
+  tags: z.array(reference).nullish(),
+  topic: looseReference,
+  user_location: z.record(z.string(), z.unknown()).nullish(),
+  volume: z.union([z.number(), z.string()]).nullish(),
+})
+export type PromptItem = z.infer<typeof promptItem>
+
+export const classificationItem = z.object({ name: z.string().min(1).max(255), color: z.string().nullish() })
+export type ClassificationItem = z.infer<typeof classificationItem>
+
+const market = z.object({ location: z.string().nullish(), osmId: z.union([z.string(), z.number()]).nullish() })
+
+export const profileItem = z.object({
+  name: z.string().nullish(),
+  occupation: z.string().nullish(),
+  industry: z.string().nullish(),
+  brandPresentation: z.array(z.string()).nullish(),
+  productsAndServices: z.array(z.string()).nullish(),
+  targetMarkets: z.array(market).nullish(),
+  target_markets: z.array(market).nullish(),
+  audienceDistribution: z.record(z.string(), z.number().nullable()).nullish(),
+  usedPreparedProfile: z.boolean().nullish(),
+})
+export type ProfileItem = z.infer<typeof profileItem>
+
+/** A page: unvalidated items, and the total where the service gives one. */
+export const listEnvelope = z.object({
+  data: z.array(z.unknown()),
+  totalCount: z.number().nullish(),
+  total_count: z.number().nullish(),
+})
+export const profileEnvelope = z.object({ profile: z.unknown() })
+
+export const createdPrompt = z.object({ id: z.string().min(1), warning: z.string().nullish() })
+export const createdTopic = z.object({ id: z.string().min(1) })
+export const createdClassification = z.object({ name: z.string(), color: z.string().nullish() })
