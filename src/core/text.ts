@@ -14,11 +14,6 @@ export function listSome(items: readonly string[], most = 5): string {
   return `${items.slice(0, most).join(', ')} and ${items.length - most} more`
 }
 
-/** True for text that Postgres cannot store as it is: a NUL character, or half of a surrogate pair. */
-export function isUnstorable(text: string): boolean {
-  return text.includes('\0') || !text.isWellFormed()
-}
-
 /** Replaces the values of secrets wherever they stand in a text. */
 export function redact(text: string, secrets: readonly string[]): string {
   let clean = text

@@ -11,6 +11,8 @@ import { AWKWARD_BRANDS, BRANDS, promptText, TAGS, TOPICS, WORLD_COUNTRIES, WORL
 export interface WorldOptions {
   seed?: number
   projects?: number
+  /** Ids to give to the projects, instead of made-up ones. */
+  projectIds?: string[]
   brands?: number
   prompts?: number
   models?: number
@@ -86,7 +88,7 @@ export function createWorld(options: WorldOptions = {}) {
   const clock = options.clock ?? (() => new Date())
   const restating = options.restating ?? true
   const models = modelNames(options.models ?? 4)
-  const projects = Array.from({ length: options.projects ?? 2 }, (_, index) => makeProject(seed, index, options))
+  const projects = Array.from({ length: options.projectIds?.length ?? options.projects ?? 2 }, (_, index) => makeProject(seed, index, options))
   const cache = new Map<string, GeneratedChat[]>()
   /** Days whose measurements were rewritten, and how often. */
   const rewrites = new Map<string, number>()
@@ -208,7 +210,7 @@ function makeProject(seed: number, index: number, options: WorldOptions): Projec
     }
   }
   return {
-    id: makeId('or', seed, index),
+    id: options.projectIds?.[index] ?? makeId('or', seed, index),
     key: `reference-project-key-${index + 1}`,
     name: `${brands[0]!.name} ${index === 0 ? 'Europe' : `Market ${index + 1}`}`,
     brands,

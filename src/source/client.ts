@@ -83,7 +83,9 @@ export function createClient(options: ClientOptions) {
   }
 
   async function create<S extends z.ZodType>(caller: Caller, path: string, json: unknown, schema: S, context?: CallContext) {
-    const answer = await send(caller, { method: 'POST', path, json, repeatable: false }, context)
+    // Prompts and topics list no project_id in their body, but a company key needs one somewhere: the query.
+    const query = path.startsWith('classifications/') ? {} : { project_id: caller.projectId }
+    const answer = await send(caller, { method: 'POST', path, query, json, repeatable: false }, context)
     return shaped(schema, answer, `POST /${path}`)
   }
 

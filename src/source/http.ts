@@ -52,7 +52,7 @@ export interface HttpClient {
 const RETRIED = new Set([408, 425, 429])
 // A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
 const MOST_REFUSALS = 40
-const NUL_OR_SURROGATE = /\\u(0000|[dD][89abAB])/
+const NUL_OR_SURROGATE = /\\u(0000|[dD][89a-fA-F])/
 
 /** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
 export function createHttp(options: HttpOptions): HttpClient {

@@ -11,7 +11,8 @@ import { configSchema, type FileConfig } from './schema.ts'
 export type { FileConfig, ReportConfig } from './schema.ts'
 
 export interface Config extends FileConfig {
-  log_level: string
+  /** Undefined where nobody asked for one. */
+  log_level: string | undefined
   /** The file that was read, or undefined where there was none. */
   file: string | undefined
   /** Things worth saying that are not errors. */
@@ -36,8 +37,8 @@ export function loadConfig(options: { file?: string | undefined; env?: NodeJS.Pr
   const file = named ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
   const document = file === undefined ? { values: {}, warnings: [] } : readDocument(file, env)
   const config = parse(withEnvironment(document.values, env), file ?? 'the configuration')
-  const level = nonEmpty(env.LOG_LEVEL) ?? 'info'
-  if (!LOG_LEVELS.includes(level)) throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
+  const level = nonEmpty(env.LOG_LEVEL)
+  if (level !== undefined && !LOG_LEVELS.includes(level)) throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
   checkSense(config, file ?? 'the configuration')
   return { ...config, log_level: level, file, warnings: document.warnings }
 }

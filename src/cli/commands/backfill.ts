@@ -1,0 +1,39 @@
+import { parseDay } from '../../core/config/load.ts'
+import { dayOf } from '../../core/day.ts'
+import { UsageError } from '../../core/errors.ts'
+import { streamsOf } from '../../streams/registry.ts'
+import type { Session } from '../session.ts'
+import { runAndPrint, type SyncOptions } from './sync.ts'
+
+export interface BackfillOptions extends SyncOptions {
+  from: string
+  to: string
+  missing?: boolean
+  acceptDeletes?: boolean
+}
+
+/** `backfill`: re-reads a range of days, or only its missing ones. */
+export function backfill(session: Session, options: BackfillOptions): Promise<number> {
+  const range = parseRange(options, dayOf(session.clock()))
+  const all = streamsOf(session.config, options.stream)
+  // Lists have no days. They are read where they were named, or where deletions are to be let through.
+  const named = (options.stream ?? []).length > 0 || options.acceptDeletes === true
+  const streams = all.filter(({ by }) => by === 'day' || named)
+  return runAndPrint(session, options.project, (open) => ({
+    command: 'backfill',
+    projects: open.projects,
+    streams,
+    range,
+    missingOnly: options.missing ?? false,
+    acceptDeletes: options.acceptDeletes ?? false,
+    signal: session.signal,
+  }))
+}
+
+export function parseRange(options: { from: string; to: string }, today: string): { from: string; to: string } {
+  const from = parseDay(options.from, '--from')
+  const to = parseDay(options.to, '--to')
+  if (to < from) throw new UsageError(`--to: got "${to}"; allowed: --from (${from}) or later`)
+  if (from > today) throw new UsageError(`--from: got "${from}"; allowed: today (${today}, UTC) or earlier`)
+  return { from, to }
+}

@@ -1,0 +1,103 @@
+import { existsSync } from 'node:fs'
+import { daysOfInterest } from '../../core/config/load.ts'
+import { dayOf, daysIn, showRange } from '../../core/day.ts'
+import { UsageError } from '../../core/errors.ts'
+import { quote } from '../../core/identifier.ts'
+import { count } from '../../core/text.ts'
+import { type CoveredDay, readCoverage } from '../../ledger/coverage.ts'
+import { streamsOf } from '../../streams/registry.ts'
+import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
+import { DATA_FOLDER, openSource, openWarehouse } from '../open.ts'
+import type { Session } from '../session.ts'
+import { renderTable } from '../table.ts'
+import { parseRange } from './backfill.ts'
+
+export interface PlanOptions {
+  from?: string
+  to?: string
+  stream?: string[]
+  project?: string[]
+}
+
+interface PlanRow {
+  project_id: string
+  stream: string
+  due_days: number
+  requests: number
+  /** True where nothing is known of the stream's density yet, so that the windows are a guess. */
+  guessed: boolean
+  windows: string[]
+}
+
+/** `plan`: the windows that a run would read. Sends no request and changes nothing. */
+export async function plan(session: Session, options: PlanOptions): Promise<number> {
+  const { config, log, clock } = session
+  const today = dayOf(clock())
+  if ((options.from === undefined) !== (options.to === undefined)) throw new UsageError('--from and --to go together: give both or neither')
+  const range = options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, today)
+  const streams = streamsOf(config, options.stream)
+  const source = await openSource(config, clock, options.project)
+  await source.close()
+  // Without a database folder nothing was synced yet, and looking must not make one.
+  const fresh = config.warehouse.url === undefined && !existsSync(DATA_FOLDER)
+  const database = fresh ? undefined : await openWarehouse(config, log)
+  try {
+    const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
+    const interest = daysOfInterest(config, today)
+    const rows: PlanRow[] = []
+    for (const { id } of source.projects) {
+      for (const stream of streams) {
+        const base = { project_id: id, stream: stream.name }
+        if (stream.by === 'list') {
+          if (range === undefined) rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: ['the whole list'] })
+          continue
+        }
+        const coverage: CoveredDay[] = warehouse === undefined ? [] : await readCoverage(warehouse, { projectId: id, stream: stream.name }, range ?? interest)
+        const due =
+          range === undefined ? dueDays(coverage, { interest, today, lookbackDays: config.lookback_days }) : daysIn(readableRange(range, today))
+        const density = new Density(coverage, today)
+        const windows = planWindows(due, density, config.source.page_limit)
+        rows.push({ ...base, due_days: due.length, requests: windows.length, guessed: !density.isKnown && due.length > 0, windows: windows.map(showRange) })
+      }
+    }
+    const requests = rows.reduce((sum, row) => sum + row.requests, 0)
+    session.print({ source: source.source, page_limit: config.source.page_limit, requests, streams: rows }, render(rows, source.source, requests))
+    return 0
+  } finally {
+    await database?.close()
+  }
+}
+
+async function hasLedger(warehouse: Warehouse): Promise<boolean> {
+  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
+    quote(warehouse.opsSchema, 'coverage'),
+  ])
+  return rows[0]?.there ?? false
+}
+
+function render(rows: PlanRow[], source: string, requests: number): string {
+  const guessed = rows.some((row) => row.guessed)
+  const table = renderTable(
+    [
+      { title: 'project', value: (row: PlanRow) => row.project_id },
+      { title: 'stream', value: (row) => row.stream },
+      { title: 'due days', align: 'right', value: (row) => row.due_days },
+      { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'up to ' : ''}${row.requests}` },
+      { title: 'windows, newest first', value: (row) => shortList(row.windows) },
+    ],
+    rows,
+  )
+  return [
+    `Source: ${source}`,
+    '',
+    table,
+    '',
+    `${guessed ? 'At most' : 'About'} ${count(requests, 'request')}; nothing was read or changed.`,
+    ...(guessed ? ['Nothing is known yet of some streams: a run probes a week first and then makes windows as long as a page allows.'] : []),
+  ].join('\n')
+}
+
+function shortList(windows: string[]): string {
+  return windows.length <= 2 ? windows.join(', ') : `${windows[0]}, ${windows[1]}, … ${windows.length - 2} more`
+}

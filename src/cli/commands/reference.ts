@@ -1,0 +1,77 @@
+import { UsageError } from '../../core/errors.ts'
+import { faultsSchema } from '../../reference/faults.ts'
+import { startReference } from '../../reference/server.ts'
+import { COMPANY_KEY, createWorld } from '../../reference/world.ts'
+import type { Session } from '../session.ts'
+
+export interface ReferenceOptions {
+  host: string
+  port: string
+  seed: string
+  projects: string
+  prompts: string
+  fault?: string[]
+}
+
+/** `reference`: the reference service on its own, until it is told to stop. */
+export async function reference(session: Session, options: ReferenceOptions): Promise<number> {
+  const number = (text: string, option: string, from: number, to: number) => {
+    const value = Number(text)
+    if (!/^\d+$/.test(text) || value < from || value > to) throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
+    return value
+  }
+  const world = createWorld({
+    seed: number(options.seed, '--seed', 0, 4_294_967_295),
+    projects: number(options.projects, '--projects', 1, 1000),
+    prompts: number(options.prompts, '--prompts', 1, 100_000),
+  })
+  const service = await startReference({
+    world,
+    host: options.host,
+    port: number(options.port, '--port', 0, 65_535),
+    compress: true,
+    faults: parseFaults(options.fault ?? []),
+  }).catch((error: NodeJS.ErrnoException) => {
+    throw new UsageError(`--port: ${options.host}:${options.port} cannot be listened on (${error.code ?? error.message})`)
+  })
+  const ids = world.projects.map(({ id }) => id)
+  session.print(
+    { url: service.url, company_key: COMPANY_KEY, projects: world.projects.map(({ id, key, name }) => ({ id, key, name })) },
+    [
+      `The reference service listens at ${service.url}`,
+      '',
+      `  export VISIBILITY_API_URL=${service.url}`,
+      `  export VISIBILITY_API_KEY=${COMPANY_KEY}`,
+      `  export VISIBILITY_PROJECTS=${ids.join(',')}`,
+      '',
+      'Ctrl-C stops it.',
+    ].join('\n'),
+  )
+  await new Promise<void>((done) => {
+    if (session.signal.aborted) done()
+    session.signal.addEventListener('abort', () => done())
+  })
+  await service.close()
+  return 0
+}
+
+/** "--fault server_error=0.1": the names and values of docs/reference-service.md. */
+function parseFaults(settings: string[]): Record<string, unknown> {
+  const entries = settings.map((setting) => {
+    const [name, ...rest] = setting.split('=')
+    const text = rest.join('=')
+    if (name === undefined || name === '' || text === '') throw new UsageError(`--fault: got "${setting}"; allowed: name=value, such as server_error=0.1`)
+    try {
+      return [name, JSON.parse(text) as unknown]
+    } catch {
+      return [name, text]
+    }
+  })
+  const faults = Object.fromEntries(entries) as Record<string, unknown>
+  const result = faultsSchema.safeParse(faults)
+  if (result.success) return faults
+  const [issue] = result.error.issues
+  throw new UsageError(
+    `--fault: ${issue?.code === 'unrecognized_keys' ? issue.keys.join(', ') : issue?.path.join('.')}: ${issue?.message}; allowed are: ${Object.keys(faultsSchema.shape).join(', ')}`,
+  )
+}

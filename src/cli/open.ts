@@ -1,0 +1,138 @@
+import { resolve } from 'node:path'
+import type { Config } from '../core/config/load.ts'
+import type { Clock } from '../core/day.ts'
+import { UsageError } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
+import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
+import { startReference } from '../reference/server.ts'
+import { COMPANY_KEY, createWorld } from '../reference/world.ts'
+import { type Client, createClient } from '../source/client.ts'
+import type { Services, SyncedProject } from '../sync/context.ts'
+import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
+import { startEmbedded } from '../warehouse/embedded/server.ts'
+
+/* Opens what a command works with, and closes it again. Without an address the reference service runs in the process;
+ * without DATABASE_URL an embedded Postgres runs under .data/. */
+
+export const DATA_FOLDER = '.data'
+
+export interface OpenSource {
+  client: Client
+  projects: SyncedProject[]
+  /** For people: the address, or that it is the reference service. */
+  source: string
+  close(): Promise<void>
+}
+
+export interface OpenWarehouse {
+  warehouse: Warehouse
+  /** For people: a connection string without its password. */
+  shown: string
+  embedded: boolean
+  close(): Promise<void>
+}
+
+export async function openSource(config: Config, clock: Clock, named: readonly string[] = []): Promise<OpenSource> {
+  const configured = config.projects.map(({ id }) => id)
+  const { source } = config
+  const options = {
+    timeoutMs: source.timeout_seconds * 1000,
+    maxAttempts: source.max_attempts,
+    maxResponseBytes: source.max_response_mb * 1_048_576,
+    requestsPerMinute: source.requests_per_minute,
+  }
+  if (source.base_url === undefined) {
+    const ids = configured.filter((id) => id !== undefined)
+    const world = createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
+    const projects = chosen(world.projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false })), named)
+    const reference = await startReference({ world })
+    const client = createClient({ ...options, baseUrl: reference.url, compress: false })
+    return {
+      client,
+      projects,
+      source: 'the reference service (synthetic data; set VISIBILITY_API_URL for a real one)',
+      async close() {
+        client.close()
+        await reference.close()
+      },
+    }
+  }
+  const list = config.projects.length === 0 ? [{ id: undefined, api_key: undefined }] : config.projects
+  const projects = chosen(
+    list.map(({ id, api_key }) => ({
+      id: id ?? DEFAULT_PROJECT,
+      caller: { key: (api_key ?? source.api_key)!, projectId: id },
+      ownKey: api_key !== undefined || list.length === 1,
+    })),
+    named,
+  )
+  const client = createClient({ ...options, baseUrl: source.base_url, compress: source.compress })
+  return { client, projects, source: new URL(source.base_url).origin + new URL(source.base_url).pathname, close: async () => client.close() }
+}
+
+function chosen(projects: SyncedProject[], named: readonly string[]): SyncedProject[] {
+  for (const id of named) {
+    if (!projects.some((project) => project.id === id)) {
+      throw new UsageError(`--project: got "${id}"; configured are: ${projects.map((project) => project.id).join(', ')}`)
+    }
+  }
+  return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
+}
+
+export async function openWarehouse(config: Config, log: Log): Promise<OpenWarehouse> {
+  const connections = config.source.concurrency + 2
+  if (config.warehouse.url !== undefined) {
+    const warehouse = await connectWarehouse({ url: config.warehouse.url, schema: config.warehouse.schema, connections })
+    return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
+  }
+  const server = await startEmbedded({ folder: resolve(DATA_FOLDER) })
+  log.debug({ how: server.how }, 'embedded Postgres')
+  try {
+    const warehouse = await connectWarehouse({ url: server.url, schema: config.warehouse.schema, connections })
+    return {
+      warehouse,
+      shown: server.url,
+      embedded: true,
+      async close() {
+        await warehouse.close()
+        await server.release()
+      },
+    }
+  } catch (error) {
+    await server.release()
+    throw error
+  }
+}
+
+function withoutPassword(text: string): string {
+  const url = new URL(text)
+  url.password = ''
+  // Parameters may hold secrets too.
+  url.search = ''
+  return url.href
+}
+
+export interface Open extends Services {
+  projects: SyncedProject[]
+  database: OpenWarehouse
+}
+
+/** Runs work with the service and the database open, and closes both whatever happens. */
+export async function withServices<T>(
+  options: { config: Config; log: Log; clock: Clock; version: string; projects?: readonly string[] },
+  work: (open: Open) => Promise<T>,
+): Promise<T> {
+  const { config, log, clock, version } = options
+  const source = await openSource(config, clock, options.projects)
+  try {
+    const database = await openWarehouse(config, log)
+    try {
+      const { client, projects } = source
+      return await work({ config, log, clock, version, client, projects, source: source.source, warehouse: database.warehouse, database })
+    } finally {
+      await database.close()
+    }
+  } finally {
+    await source.close()
+  }
+}

@@ -1,0 +1,155 @@
+import { Command, CommanderError, Option } from 'commander'
+import { LockedError, messageOf, UsageError } from '../core/errors.ts'
+import { redact } from '../core/text.ts'
+import type { GlobalOptions, Session, Surroundings } from './session.ts'
+
+/* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
+
+export const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
+
+type Action<O> = (session: Session, options: O) => Promise<number>
+
+/** Runs a command line and gives the exit code. Never throws. */
+export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {
+  let code: number = EXIT.ok
+  let json = args.includes('--json')
+  const command = buildProgram(surroundings, (result) => {
+    code = result
+  })
+  try {
+    await command.parseAsync([...args], { from: 'user' })
+    return code
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      if (error.exitCode === 0) return EXIT.ok
+      if (json && error.code !== 'commander.help') printError(surroundings, 'usage', error.message)
+      return EXIT.usage
+    }
+    const [exit, kind] =
+      error instanceof UsageError ? [EXIT.usage, 'usage'] : error instanceof LockedError ? [EXIT.locked, 'locked'] : [EXIT.failed, 'failed']
+    const message = redact(messageOf(error), [])
+    json ||= command.opts<GlobalOptions>().json ?? false
+    if (json) printError(surroundings, kind, message)
+    surroundings.stderr.write(`visibility-sync: ${message}\n`)
+    return exit
+  }
+}
+
+function printError({ stdout }: Surroundings, code: string, message: string): void {
+  stdout.write(`${JSON.stringify({ error: { code, message } }, null, 2)}\n`)
+}
+
+function buildProgram(surroundings: Surroundings, setCode: (code: number) => void): Command {
+  const program = new Command('visibility-sync')
+    .description('Keeps a Postgres warehouse in step with an AI answer visibility reporting service.')
+    .version(surroundings.version, '--version', 'print the version')
+    .helpOption('--help', 'show this help')
+    .helpCommand(false)
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => void surroundings.stdout.write(text),
+      writeErr: (text) => void surroundings.stderr.write(text),
+    })
+    .showHelpAfterError('(--help shows what is allowed)')
+  addGlobals(program)
+  program.addHelpText(
+    'after',
+    `
+Without VISIBILITY_API_URL the reference service (synthetic data) is read; without DATABASE_URL an embedded Postgres
+under .data/ is filled. The output says which.
+
+Exit codes: 0 all done · 1 some or all of it failed, or something was held back · 2 bad usage or configuration (nothing
+was read or written) · 3 another run holds the lock`,
+  )
+
+  /** Adds a command whose work is loaded when it runs. */
+  const add = <O extends object>(
+    name: string,
+    about: string,
+    examples: string[],
+    load: () => Promise<Action<O>>,
+    settings: { options?: Option[]; progress?: boolean } = {},
+  ) => {
+    const command = program.command(name).description(about).helpOption('--help', 'show this help')
+    for (const option of settings.options ?? []) command.addOption(option)
+    addGlobals(command)
+    command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  $ visibility-sync ${example}`).join('\n')}`)
+    command.action(async (options: O & GlobalOptions) => {
+      const { openSession } = await import('./session.ts')
+      const session = openSession({ ...program.opts<GlobalOptions>(), ...options }, surroundings, settings.progress)
+      try {
+        setCode(await (await load())(session, options))
+      } finally {
+        session.end()
+      }
+    })
+  }
+
+  const streams = () => new Option('--stream <name>', 'only this stream; may be repeated').argParser(collect)
+  const projects = () => new Option('--project <id>', 'only this project; may be repeated').argParser(collect)
+
+  add('sync', 'one incremental run: gaps, lookback, entity lists', ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'], async () => (await import('./commands/sync.ts')).sync, {
+    options: [streams(), projects()],
+    progress: true,
+  })
+  add(
+    'backfill',
+    're-reads a range of days, or only its missing ones',
+    ['backfill --from 2026-01-01 --to 2026-03-31', 'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats'],
+    async () => (await import('./commands/backfill.ts')).backfill,
+    {
+      options: [
+        new Option('--from <day>', 'first day, YYYY-MM-DD').makeOptionMandatory(),
+        new Option('--to <day>', 'last day, YYYY-MM-DD').makeOptionMandatory(),
+        streams(),
+        projects(),
+        new Option('--missing', 'only days that were never read'),
+        new Option('--accept-deletes', 'obey answers that delete more than half of what was there'),
+      ],
+      progress: true,
+    },
+  )
+  add('plan', 'the windows that a run would read, and how many requests; changes nothing', ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'], async () => (await import('./commands/plan.ts')).plan, {
+    options: [new Option('--from <day>', 'plan a backfill from this day'), new Option('--to <day>', 'to this day'), streams(), projects()],
+  })
+  add('check', 'configuration, key, each project, database and its privileges: one verdict for each', ['check', 'check --json'], async () => (await import('./commands/check.ts')).check)
+  add('status', 'freshness, coverage and the last runs', ['status', 'status --json'], async () => (await import('./commands/status.ts')).status, {
+    options: [new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000))],
+  })
+  add('migrate', 'creates or upgrades the tables (every run does so first)', ['migrate'], async () => (await import('./commands/migrate.ts')).migrate)
+  add('database', 'keeps the embedded Postgres running, for psql or a BI tool', ['database'], async () => (await import('./commands/database.ts')).database)
+  add(
+    'reference',
+    'the reference service on its own, for trying things out',
+    ['reference', 'reference --port 8080 --fault server_error=0.1 --fault unstable_order=true'],
+    async () => (await import('./commands/reference.ts')).reference,
+    {
+      options: [
+        new Option('--host <address>', 'address to listen on').default('127.0.0.1'),
+        new Option('--port <number>', 'port to listen on; 0 takes a free one').default('8080'),
+        new Option('--seed <number>', 'another seed makes another world').default('1'),
+        new Option('--projects <number>', 'how many projects').default('2'),
+        new Option('--prompts <number>', 'how many prompts in each project').default('24'),
+        new Option('--fault <name=value>', 'how to misbehave; may be repeated').argParser(collect),
+      ],
+    },
+  )
+  return program
+}
+
+function addGlobals(command: Command): void {
+  command.option('--config <file>', 'configuration file (default: VISIBILITY_CONFIG, else config/sync.yaml)')
+  command.option('--json', 'one JSON document on stdout, logs on stderr')
+}
+
+function collect(value: string, before: string[] | undefined): string[] {
+  return [...(before ?? []), value]
+}
+
+function wholeNumber(option: string, from: number, to: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text)
+    if (/^\d+$/.test(text) && value >= from && value <= to) return value
+    throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
+  }
+}

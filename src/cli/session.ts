@@ -1,0 +1,62 @@
+import { type Config, loadConfig, secretsOf } from '../core/config/load.ts'
+import type { Clock } from '../core/day.ts'
+import { createLog, type Log, prettyLine } from '../core/logger.ts'
+import type { Observer } from '../sync/run.ts'
+import { type Progress, terminalProgress } from './progress.ts'
+
+export interface GlobalOptions {
+  config?: string
+  json?: boolean
+}
+
+/** What a command has besides its own options: configuration, log, output, and the signal to stop. */
+export interface Session {
+  config: Config
+  log: Log
+  clock: Clock
+  version: string
+  json: boolean
+  signal: AbortSignal
+  observer: Observer
+  /** The command's result: one JSON document, or text for people. */
+  print(document: unknown, text: string): void
+  end(): void
+}
+
+export interface Surroundings {
+  stdout: NodeJS.WriteStream
+  stderr: NodeJS.WriteStream
+  signal: AbortSignal
+  version: string
+}
+
+export function openSession(options: GlobalOptions, surroundings: Surroundings, showProgress = false): Session {
+  const { stdout, stderr, signal, version } = surroundings
+  const config = loadConfig({ file: options.config })
+  const json = options.json ?? false
+  const terminal = stderr.isTTY === true
+  const progress: Progress | undefined = showProgress && terminal && !json ? terminalProgress(stderr) : undefined
+  const write = progress === undefined ? (line: string) => void stderr.write(line) : (line: string) => progress.above(line)
+  // On a terminal the bar tells how it goes; lines are for what needs attention, unless more was asked for.
+  const level = config.log_level ?? (terminal ? 'warn' : 'info')
+  const log = createLog({
+    level,
+    secrets: secretsOf(config),
+    destination: { write: (line: string) => write(terminal && !json ? prettyLine(line) : line) },
+  })
+  for (const warning of config.warnings) log.warn(warning)
+  return {
+    config,
+    log,
+    clock: () => new Date(),
+    version,
+    json,
+    signal,
+    observer: progress?.observer ?? {},
+    print(document, text) {
+      progress?.stop()
+      stdout.write(json ? `${JSON.stringify(document, null, 2)}\n` : `${text}\n`)
+    },
+    end: () => progress?.stop(),
+  }
+}

@@ -1,0 +1,109 @@
+import { createHash } from 'node:crypto'
+import { sql } from 'kysely'
+import type { Day, Range } from '../core/day.ts'
+import { type Reject, safeJson } from '../streams/sift.ts'
+import type { Transaction } from '../warehouse/connect.ts'
+import type { Pair } from './locks.ts'
+
+const RAW_MAX = 65_536
+const DEPTH_MAX = 100
+
+/**
+ * Keeps the rejects of an answer. A row that fails again is counted, not kept twice; a row that failed before and is
+ * not among the rejects of the same days any more is marked as resolved.
+ */
+export async function saveRejects(
+  { ops }: Transaction,
+  pair: Pair,
+  range: Range | undefined,
+  rejects: readonly Reject[],
+  runId: number,
+): Promise<void> {
+  const entries = new Map<string, { raw: string; reason: string; from: Day | null; to: Day | null }>()
+  for (const { raw, reason, date } of rejects) {
+    const text = storable(raw)
+    const [from, to] = [date ?? range?.from ?? null, date ?? range?.to ?? null]
+    entries.set(createHash('md5').update(text).digest('hex'), { raw: text, reason, from, to })
+  }
+  const column = (pick: 'raw' | 'reason' | 'from' | 'to') => fingerprints.map((name) => entries.get(name)![pick])
+  const fingerprints = [...entries.keys()].sort()
+  if (fingerprints.length > 0) {
+    await ops
+      .insertInto('quarantine')
+      .columns(['project_id', 'stream', 'reason', 'raw', 'fingerprint', 'from_date', 'to_date', 'run_id'])
+      .expression(
+        sql`select ${pair.projectId}::text, ${pair.stream}::text, reject.reason, reject.raw::json, reject.fingerprint,
+              reject.from_date, reject.to_date, ${runId}::bigint
+            from unnest(${column('reason')}::text[], ${column('raw')}::text[], ${fingerprints}::text[],
+                        ${column('from')}::date[], ${column('to')}::date[])
+              as reject(reason, raw, fingerprint, from_date, to_date)` as never,
+      )
+      .onConflict((conflict) =>
+        conflict.columns(['project_id', 'stream', 'fingerprint']).doUpdateSet((eb) => ({
+          reason: eb.ref('excluded.reason'),
+          from_date: eb.ref('excluded.from_date'),
+          to_date: eb.ref('excluded.to_date'),
+          run_id: eb.ref('excluded.run_id'),
+          last_seen_at: sql<Date>`now()`,
+          times_seen: sql<number>`quarantine.times_seen + 1`,
+          resolved_at: null,
+          resolution: null,
+        })),
+      )
+      .execute()
+  }
+  let gone = ops
+    .updateTable('quarantine')
+    .set({ resolved_at: sql`now()`, resolution: GONE })
+    .where('project_id', '=', pair.projectId)
+    .where('stream', '=', pair.stream)
+    .where('resolved_at', 'is', null)
+  if (range !== undefined) gone = gone.where('from_date', '>=', range.from).where('to_date', '<=', range.to)
+  if (fingerprints.length > 0) gone = gone.where('fingerprint', 'not in', fingerprints)
+  await gone.execute()
+}
+
+const GONE = 'no longer in the answer'
+
+/** Rejects without a day of their own belong to a window; once none of its days has rejects any more, they are gone. */
+export async function settleWindowRejects({ ops }: Transaction, pair: Pair, range: Range): Promise<void> {
+  await ops
+    .updateTable('quarantine as q')
+    .set({ resolved_at: sql`now()`, resolution: GONE })
+    .where('q.project_id', '=', pair.projectId)
+    .where('q.stream', '=', pair.stream)
+    .where('q.resolved_at', 'is', null)
+    .where('q.from_date', '<=', range.to)
+    .where('q.to_date', '>=', range.from)
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('coverage as c')
+            .select('c.date')
+            .whereRef('c.project_id', '=', 'q.project_id')
+            .whereRef('c.stream', '=', 'q.stream')
+            .whereRef('c.date', '>=', 'q.from_date')
+            .whereRef('c.date', '<=', 'q.to_date')
+            .where('c.state', '=', 'quarantined'),
+        ),
+      ),
+    )
+    .execute()
+}
+
+/** The raw item as JSON that Postgres takes: not too long, not too deep. */
+function storable(raw: unknown): string {
+  const text = safeJson(raw)
+  if (text.length <= RAW_MAX && depth(text) <= DEPTH_MAX) return text
+  return JSON.stringify(`${text.slice(0, 2000)}… (cut: ${text.length} characters)`)
+}
+
+function depth(text: string): number {
+  let deepest = 0
+  let now = 0
+  for (const character of text) {
+    if (character === '{' || character === '[') deepest = Math.max(deepest, ++now)
+    else if (character === '}' || character === ']') now--
+  }
+  return deepest
+}

@@ -1,0 +1,52 @@
+import { hostname } from 'node:os'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { RunOutcome } from '../warehouse/database.ts'
+
+export interface RunStart {
+  command: string
+  version: string
+  /** Where the rows come from: an address, or the reference service. */
+  source: string
+}
+
+export async function openRun({ ops }: Warehouse, start: RunStart): Promise<number> {
+  const { run_id } = await ops
+    .insertInto('runs')
+    .values({ ...start, host: hostname(), pid: process.pid, ended_at: null, outcome: null, summary: null, error: null })
+    .returning('run_id')
+    .executeTakeFirstOrThrow()
+  return run_id
+}
+
+export async function closeRun(
+  { ops }: Warehouse,
+  runId: number,
+  end: { outcome: RunOutcome; summary: unknown; error: string | null },
+): Promise<void> {
+  await ops
+    .updateTable('runs')
+    .set({ outcome: end.outcome, summary: JSON.stringify(end.summary), error: end.error, ended_at: new Date() })
+    .where('run_id', '=', runId)
+    .execute()
+}
+
+export interface RunRow {
+  run_id: number
+  command: string
+  started_at: Date
+  ended_at: Date | null
+  outcome: RunOutcome | null
+  host: string
+  pid: number
+  summary: unknown
+  error: string | null
+}
+
+export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
+  return ops
+    .selectFrom('runs')
+    .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'summary', 'error'])
+    .orderBy('run_id', 'desc')
+    .limit(limit)
+    .execute()
+}

@@ -1,0 +1,163 @@
+import { sql } from 'kysely'
+import { addDays, countDays, type Day, type Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { lastRuns, type RunRow } from './runs.ts'
+
+/* The state of the warehouse as data: what `status` prints. */
+
+export interface StreamStatus {
+  project_id: string
+  stream: string
+  last_read_at: Date | null
+  /** Dated streams only: coverage of the days of interest. */
+  first_day: Day | null
+  last_day: Day | null
+  days_read: number
+  days_missing: number | null
+  days_held: number
+  days_quarantined: number
+  days_stale: number
+  rows: number
+}
+
+export interface HeldStatus {
+  project_id: string
+  stream: string
+  from: Day
+  to: Day
+  since: Date
+  /** The command that lets it through. */
+  accept: string
+}
+
+export interface Status {
+  streams: StreamStatus[]
+  held: HeldStatus[]
+  quarantine: { project_id: string; stream: string; open: number; oldest: Date; example: string }[]
+  drift: { project_id: string; stream: string; kind: string; name: string; example: string; first_seen_at: Date }[]
+  lookback: { configured_days: number; needed_days: number | null; too_short: boolean }
+  runs: RunRow[]
+}
+
+export interface StatusOptions {
+  interest: Range
+  today: Day
+  lookbackDays: number
+  projects: string[]
+  streams: { name: string; by: 'day' | 'list' }[]
+  runs: number
+}
+
+/** Undefined where nothing was ever synced into this database. */
+export async function readStatus(warehouse: Warehouse, options: StatusOptions): Promise<Status | undefined> {
+  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
+    quote(warehouse.opsSchema, 'restatements'),
+  ])
+  if (!rows[0]?.there) return undefined
+  const [streams, held, quarantine, drift, lookback, runs] = await Promise.all([
+    streamStatus(warehouse, options),
+    heldStatus(warehouse),
+    openQuarantine(warehouse),
+    warehouse.ops
+      .selectFrom('drift')
+      .select(['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'])
+      .orderBy('first_seen_at', 'desc')
+      .limit(100)
+      .execute(),
+    lookbackStatus(warehouse, options.lookbackDays),
+    lastRuns(warehouse, options.runs),
+  ])
+  return { streams, held, quarantine, drift, lookback, runs }
+}
+
+async function streamStatus({ ops }: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
+  const to = options.interest.to < options.today ? options.interest.to : options.today
+  const inState = (state: string) => sql<number>`count(*) filter (where state = ${state})`
+  const found = await ops
+    .selectFrom('coverage')
+    .select(['project_id', 'stream'])
+    .select(({ fn }) => [fn.max('read_at').as('last_read_at'), fn.min('date').as('first_day'), fn.max('date').as('last_day')])
+    .select(({ fn }) => [fn.countAll<number>().as('days'), fn.sum<number>('rows').as('rows')])
+    .select([
+      inState('held').as('days_held'),
+      inState('quarantined').as('days_quarantined'),
+      inState('stale').as('days_stale'),
+      sql<number>`count(*) filter (where date between ${options.interest.from} and ${to})`.as('days_of_interest'),
+      sql<number>`(array_agg(rows order by date desc))[1]`.as('last_rows'),
+    ])
+    .groupBy(['project_id', 'stream'])
+    .execute()
+  const wanted = countDays({ from: options.interest.from, to })
+  return options.projects.flatMap((projectId) =>
+    options.streams.map(({ name, by }) => {
+      const row = found.find((candidate) => candidate.project_id === projectId && candidate.stream === name)
+      const dated = by === 'day'
+      return {
+        project_id: projectId,
+        stream: name,
+        last_read_at: row?.last_read_at ?? null,
+        first_day: dated ? (row?.first_day ?? null) : null,
+        last_day: dated ? (row?.last_day ?? null) : null,
+        days_read: dated ? (row?.days ?? 0) : 0,
+        days_missing: dated ? wanted - (row?.days_of_interest ?? 0) : null,
+        days_held: row?.days_held ?? 0,
+        days_quarantined: row?.days_quarantined ?? 0,
+        days_stale: row?.days_stale ?? 0,
+        rows: Number((dated ? row?.rows : row?.last_rows) ?? 0),
+      }
+    }),
+  )
+}
+
+async function heldStatus({ ops }: Warehouse): Promise<HeldStatus[]> {
+  const days = await ops
+    .selectFrom('coverage')
+    .select(['project_id', 'stream', 'date', 'held_since', 'read_at'])
+    .where('state', '=', 'held')
+    .orderBy('project_id')
+    .orderBy('stream')
+    .orderBy('date')
+    .execute()
+  const held: HeldStatus[] = []
+  for (const { project_id, stream, date, held_since, read_at } of days) {
+    const last = held.at(-1)
+    const since = held_since ?? read_at
+    if (last !== undefined && last.project_id === project_id && last.stream === stream && addDays(last.to, 1) === date) {
+      last.to = date
+      if (since < last.since) last.since = since
+    } else {
+      held.push({ project_id, stream, from: date, to: date, since, accept: '' })
+    }
+  }
+  for (const entry of held) {
+    entry.accept = `visibility-sync backfill --from ${entry.from} --to ${entry.to} --stream ${entry.stream} --project ${entry.project_id} --accept-deletes`
+  }
+  return held
+}
+
+function openQuarantine({ ops }: Warehouse): Promise<Status['quarantine']> {
+  return ops
+    .selectFrom('quarantine')
+    .select(['project_id', 'stream'])
+    .select(({ fn }) => [fn.countAll<number>().as('open'), fn.min('first_seen_at').as('oldest'), fn.min('reason').as('example')])
+    .where('resolved_at', 'is', null)
+    .groupBy(['project_id', 'stream'])
+    .orderBy('project_id')
+    .orderBy('stream')
+    .execute()
+}
+
+/**
+ * How old days were when a re-read still changed them, over the last 60 days. Changes that reach far back come from
+ * history being rewritten, which no lookback catches and the audit does, so the oldest twentieth is left out.
+ */
+async function lookbackStatus({ ops }: Warehouse, configured: number): Promise<Status['lookback']> {
+  const row = await ops
+    .selectFrom('restatements')
+    .select(sql<number | null>`percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)`.as('age'))
+    .where(sql<boolean>`seen_at > now() - interval '60 days'`)
+    .executeTakeFirst()
+  const needed = row?.age == null ? null : Number(row.age) + 1
+  return { configured_days: configured, needed_days: needed, too_short: needed !== null && needed > configured }
+}

@@ -1,0 +1,99 @@
+import type { ReportConfig } from '../core/config/load.ts'
+import { COUNTRIES, type Dimension, METRICS, MODELS } from '../core/vocabulary.ts'
+import { type ReportItem, reportItem } from '../source/items.ts'
+import { type Column, type DayStream, defineDayStream, type Row } from './stream.ts'
+
+/** Where a row carries the value of a dimension. */
+const VALUE_OF: Record<Dimension, (item: ReportItem) => string | null> = {
+  date: (item) => item.date,
+  prompt_id: (item) => item.prompt?.id ?? null,
+  model_id: (item) => item.model?.id ?? null,
+  model_channel_id: (item) => item.model_channel?.id ?? null,
+  tag_id: (item) => item.tag?.id ?? null,
+  topic_id: (item) => item.topic?.id ?? null,
+  country_code: (item) => item.country_code ?? null,
+  chat_id: (item) => item.chat?.id ?? null,
+}
+
+/**
+ * Finest first, so that an overflowing day splits once. Never by brand, which would change share_of_voice, nor by tag,
+ * whose rows overlap.
+ */
+const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
+
+const TEXT = (name: string): Column => ({ name, type: 'text' })
+
+/** A report's other dimensions, besides the date, in the order of its table's columns. */
+export function otherDimensions(report: ReportConfig): Dimension[] {
+  return report.dimensions.filter((dimension) => dimension !== 'date')
+}
+
+export function brandReport(report: ReportConfig): DayStream {
+  const others = otherDimensions(report)
+  const readers = others.map((dimension) => VALUE_OF[dimension])
+  const columns: Column[] = [
+    { name: 'date', type: 'date' },
+    TEXT('brand_id'),
+    ...others.map(TEXT),
+    ...METRICS.map((metric): Column => ({ name: metric, type: 'double' })),
+  ]
+  const mentionsTopics = others.includes('topic_id')
+  const mentionsTags = others.includes('tag_id')
+  const mentionsModels = others.includes('model_id')
+  return defineDayStream<ReportItem>({
+    name: report.name,
+    table: report.name,
+    columns,
+    key: ['date', 'brand_id', ...others],
+    item: reportItem,
+    splits: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
+    filterPower: 'lists',
+    stamped: true,
+
+    read: (client, caller, { range, page, filters }, context) =>
+      client.brandsReport(
+        caller,
+        {
+          ...page,
+          start_date: range.from,
+          end_date: range.to,
+          dimensions: report.dimensions,
+          ...(report.filters.length + filters.length > 0 ? { filters: [...report.filters, ...filters] as never } : {}),
+        },
+        context,
+      ),
+
+    flatten(item) {
+      const row: Row = [item.date, item.brand.id]
+      for (const read of readers) row.push(read(item))
+      row.push(
+        item.mention_count,
+        item.visibility,
+        item.visibility_count,
+        item.visibility_total,
+        item.share_of_voice ?? null,
+        item.sentiment ?? null,
+        item.sentiment_sum ?? null,
+        item.sentiment_count ?? null,
+        item.position ?? null,
+        item.position_sum ?? null,
+        item.position_count ?? null,
+      )
+      return row
+    },
+
+    dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,
+
+    mention(item, mentions) {
+      mentions.brands.set(item.brand.id, item.brand.name ?? mentions.brands.get(item.brand.id) ?? null)
+      if (mentionsTopics && item.topic?.id) mentions.topics.add(item.topic.id)
+      if (mentionsTags && item.tag?.id) mentions.tags.add(item.tag.id)
+      if (mentionsModels && item.model?.id) mentions.models.add(item.model.id)
+    },
+
+    vocabulary: [
+      { kind: 'model', known: new Set(MODELS), valueOf: (item: ReportItem) => item.model?.id },
+      { kind: 'country', known: new Set(COUNTRIES), valueOf: (item: ReportItem) => item.country_code },
+    ],
+  })
+}

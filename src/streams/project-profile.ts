@@ -1,0 +1,38 @@
+import { type ProfileItem, profileItem } from '../source/items.ts'
+import { defineListStream, type Value } from './stream.ts'
+
+const json = (value: unknown): Value => (value == null ? null : JSON.stringify(value))
+
+/** A list of one profile, or of none where the service gives null. */
+export const projectProfile = defineListStream<ProfileItem>({
+  name: 'project_profile',
+  table: 'project_profiles',
+  single: true,
+  columns: [
+    { name: 'name', type: 'text' },
+    { name: 'occupation', type: 'text' },
+    { name: 'industry', type: 'text' },
+    { name: 'brand_presentation', type: 'jsonb' },
+    { name: 'products_and_services', type: 'jsonb' },
+    { name: 'target_markets', type: 'jsonb' },
+    { name: 'audience_distribution', type: 'jsonb' },
+    { name: 'used_prepared_profile', type: 'boolean' },
+  ],
+  key: [],
+  item: profileItem,
+  async read(client, caller, _page, context) {
+    const { profile, suspectText } = await client.projectProfile(caller, context)
+    return { items: profile === null ? [] : [profile], total: undefined, suspectText }
+  },
+  flatten: (item) => [
+    item.name ?? null,
+    item.occupation ?? null,
+    item.industry ?? null,
+    json(item.brandPresentation),
+    json(item.productsAndServices),
+    // Newer answers write target_markets beside targetMarkets.
+    json(item.targetMarkets ?? item.target_markets),
+    json(item.audienceDistribution),
+    item.usedPreparedProfile ?? null,
+  ],
+})

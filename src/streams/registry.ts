@@ -1,0 +1,29 @@
+import type { Config } from '../core/config/load.ts'
+import { UsageError } from '../core/errors.ts'
+import type { BaseStream } from '../core/vocabulary.ts'
+import { brandReport } from './brand-report.ts'
+import { chats } from './chats.ts'
+import { domainClassifications } from './domain-classifications.ts'
+import { projectProfile } from './project-profile.ts'
+import { promptSuggestions, prompts } from './prompts.ts'
+import type { Stream } from './stream.ts'
+
+const BASE: Record<BaseStream, Stream> = {
+  project_profile: projectProfile,
+  prompts,
+  prompt_suggestions: promptSuggestions,
+  domain_classifications: domainClassifications,
+  chats,
+}
+
+/** The configured streams, lists before dated ones; all of them, or those that were named. */
+export function streamsOf(config: Config, named: readonly string[] = []): Stream[] {
+  const all: Stream[] = [...config.streams.map((name) => BASE[name]), ...config.reports.map(brandReport)]
+  for (const name of named) {
+    if (!all.some((stream) => stream.name === name)) {
+      throw new UsageError(`--stream: got "${name}"; configured are: ${all.map((stream) => stream.name).join(', ')}`)
+    }
+  }
+  const chosen = named.length === 0 ? all : all.filter((stream) => named.includes(stream.name))
+  return [...chosen.filter((stream) => stream.by === 'list'), ...chosen.filter((stream) => stream.by === 'day')]
+}

@@ -1,0 +1,113 @@
+import type { z } from 'zod'
+import type { Range } from '../core/day.ts'
+import type { Dimension, Filter } from '../core/vocabulary.ts'
+import type { CallContext, Caller, Client, Page } from '../source/client.ts'
+
+/*
+ * A stream is data: what to ask the service, what a row looks like, what identifies it, which table it goes to.
+ *
+ *   item  one element of an answer, validated by the stream's zod schema
+ *   row   the values of a table's columns, in the order of `columns`, without the project's id
+ */
+
+export type ColumnType = 'text' | 'double' | 'date' | 'jsonb' | 'boolean'
+/** Dates are YYYY-MM-DD; jsonb values are JSON texts. */
+export type Value = string | number | boolean | null
+export type Row = Value[]
+
+export interface Column {
+  name: string
+  type: ColumnType
+}
+
+/** What an answer mentions besides its rows: it fills the tables of brands, topics, tags and models. */
+export interface Mentions {
+  brands: Map<string, string | null>
+  topics: Set<string>
+  tags: Set<string>
+  models: Set<string>
+}
+
+export function noMentions(): Mentions {
+  return { brands: new Map(), topics: new Set(), tags: new Set(), models: new Set() }
+}
+
+/** Values that come from an open enumeration: new ones are data, and worth a note. */
+export interface Vocabulary {
+  kind: 'model' | 'colour' | 'country'
+  known: ReadonlySet<string>
+  valueOf(item: never): string | null | undefined
+}
+
+/** Rows of a second table that belong to the rows of a stream, such as the tags of prompts. */
+export interface Child<Item> {
+  table: string
+  columns: Column[]
+  /** The column that names the parent. */
+  parent: string
+  rows(item: Item): Row[]
+}
+
+interface Common<Item> {
+  name: string
+  table: string
+  columns: Column[]
+  /** Columns that identify a row within a project. */
+  key: string[]
+  item: z.ZodObject
+  flatten(item: Item): Row
+  mention?: (item: Item, mentions: Mentions) => void
+  vocabulary?: Vocabulary[]
+}
+
+export interface Ask {
+  range: Range
+  page: { limit: number; offset: number }
+  filters: Filter[]
+}
+
+/** Read in windows of days; a window is replaced as a whole. */
+export interface DayStream<Item = never> extends Common<Item> {
+  by: 'day'
+  read(client: Client, caller: Caller, ask: Ask, context: CallContext): Promise<Page>
+  /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
+  splits: Dimension[]
+  /** True where the table has `changed_at`, set whenever a row is written. */
+  stamped?: boolean
+  /** What a filter can say: lists and everything but a list, or one value at a time. */
+  filterPower: 'lists' | 'single'
+  /** The value of a dimension in a row, to check that a filter was obeyed. */
+  dimensionOf(row: Row, dimension: Dimension): string | null
+}
+
+/** Read as a whole; what vanishes is marked as removed. */
+export interface ListStream<Item = never> extends Common<Item> {
+  by: 'list'
+  /** Where the whole list is one object that may be null: no paging. */
+  single?: boolean
+  read(client: Client, caller: Caller, page: { limit: number; offset: number }, context: CallContext): Promise<Page>
+  children?: Child<Item>[]
+}
+
+export type Stream = DayStream | ListStream
+
+/** Keeps a stream's item type inside its definition; outside, items stay opaque. */
+export function defineDayStream<Item>(stream: Omit<DayStream<Item>, 'by'>): DayStream {
+  return { ...stream, by: 'day' } as unknown as DayStream
+}
+
+export function defineListStream<Item>(stream: Omit<ListStream<Item>, 'by'>): ListStream {
+  return { ...stream, by: 'list' } as unknown as ListStream
+}
+
+/** The positions of a stream's key columns in its rows. */
+export function keyPositions(stream: { columns: Column[]; key: string[] }): number[] {
+  return stream.key.map((name) => stream.columns.findIndex((column) => column.name === name))
+}
+
+/** One text for a row's key. Ids hold no NUL, so keys of different rows differ. */
+export function keyOf(row: Row, positions: readonly number[]): string {
+  let key = ''
+  for (const position of positions) key += `${row[position] ?? ''}\0`
+  return key
+}

@@ -1,0 +1,46 @@
+import type { Config } from '../core/config/load.ts'
+import type { Clock, Range } from '../core/day.ts'
+import type { Log } from '../core/logger.ts'
+import type { Caller, Client } from '../source/client.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { MentionMemory } from '../warehouse/mentions.ts'
+import type { Effect } from '../warehouse/replace-window.ts'
+import type { PageLimit } from './page-limit.ts'
+
+/** What every run needs: its collaborators. */
+export interface Services {
+  config: Config
+  client: Client
+  warehouse: Warehouse
+  log: Log
+  clock: Clock
+  version: string
+  /** Where the rows come from, for people: an address or "the reference service". */
+  source: string
+}
+
+/** A project as it is synced: what the service calls it, and what the tables call it. */
+export interface SyncedProject {
+  /** The id in the tables. */
+  id: string
+  caller: Caller
+  /** True where the key is the project's own: if it is wrong, other projects can still be read. */
+  ownKey: boolean
+}
+
+/** One run: its services, and what its windows share. */
+export interface Run extends Services {
+  runId: number
+  signal: AbortSignal
+  limit: PageLimit
+  mentions: MentionMemory
+  acceptDeletes: boolean
+}
+
+/** What one window or list did. */
+export interface Outcome {
+  range: Range | undefined
+  rowsRead: number
+  rejects: number
+  effect: Omit<Effect, 'byDay'>
+}

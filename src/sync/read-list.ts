@@ -1,0 +1,43 @@
+import type { CallContext, Caller, Client } from '../source/client.ts'
+import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
+import { keyOf, keyPositions, type ListStream } from '../streams/stream.ts'
+import type { PageLimit } from './page-limit.ts'
+import { hasNoMoreThan, rawKeys, readByOffset, readPage } from './read-pages.ts'
+
+/** Reads a whole list. One page where it fits; otherwise by offset, with proof that nothing was missed. */
+export async function readList(
+  { client, limit }: { client: Client; limit: PageLimit },
+  caller: Caller,
+  stream: ListStream,
+  context: CallContext,
+): Promise<Sifted> {
+  const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
+  const notes: DriftNote[] = []
+  let page: Awaited<ReturnType<typeof readPage>> = await readPage(read, limit)
+  const { asked } = page
+  if (!stream.single) {
+    const rows = page.items.length
+    let whole = rows < asked
+    const disagrees = page.total !== undefined && page.total !== rows && whole
+    if (whole && (disagrees || limit.isSuspicious(stream.name, WHOLE, rows))) {
+      whole = await hasNoMoreThan(read, rows)
+      if (!whole) {
+        limit.learnCut(stream.name, WHOLE, rows)
+        notes.push({ kind: 'short_page', name: 'limit', example: `asked for ${asked} rows, got ${rows}, and there were more` })
+      } else if (disagrees) {
+        notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${rows} rows` })
+      }
+    }
+    if (!whole) {
+      const positions = keyPositions(stream)
+      const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
+      page = { ...(await readByOffset(read, limit, keys, stream.name)), asked }
+    }
+  }
+  const sifted = sift(stream, page.items, { suspectText: page.suspectText })
+  sifted.drift.push(...notes)
+  return sifted
+}
+
+/** Lists have no days; they are always of one length. */
+const WHOLE = { from: '2000-01-01', to: '2000-01-01' }

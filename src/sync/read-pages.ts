@@ -1,0 +1,71 @@
+import type { z } from 'zod'
+import { IncompleteError } from '../core/errors.ts'
+import type { Page } from '../source/client.ts'
+import { safeJson } from '../streams/sift.ts'
+import type { PageLimit } from './page-limit.ts'
+
+/** Asks for one page of something whose other parameters are settled. */
+export type ReadPage = (page: { limit: number; offset: number }) => Promise<Page>
+
+export type KeyOfRaw = (raw: unknown) => string
+
+const PASSES = 3
+
+/** Asks for a page, learning a lower limit where the service refuses ours. */
+export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Promise<Page & { asked: number }> {
+  for (;;) {
+    const asked = limit.current
+    try {
+      return { ...(await read({ limit: asked, offset })), asked }
+    } catch (error) {
+      if (!limit.learnRefusal(error, asked)) throw error
+    }
+  }
+}
+
+/**
+ * True where there are no more than so many rows. The number of rows that lie behind an offset does not depend on their
+ * order, so this holds though the order is unstable.
+ */
+export async function hasNoMoreThan(read: ReadPage, rows: number): Promise<boolean> {
+  const { items } = await read({ limit: 1, offset: rows })
+  return items.length === 0
+}
+
+/**
+ * Reads everything by offset, in pages that overlap by one row. No order is promised, so rows may move between pages;
+ * the reading counts only if the overlaps match and there are as many different rows as offsets. Otherwise it is
+ * repeated, and in the end refused.
+ */
+export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyOfRaw, place: string): Promise<Page> {
+  let problem = ''
+  for (let pass = 1; pass <= PASSES; pass++) {
+    const items: unknown[] = []
+    let total: number | undefined
+    let suspectText = false
+    problem = ''
+    for (;;) {
+      const offset = Math.max(0, items.length - 1)
+      const page = await readPage(read, limit, offset)
+      total = page.total ?? total
+      suspectText ||= page.suspectText
+      const [first, ...rest] = page.items
+      if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1))) problem = 'the order of rows changed between pages'
+      items.push(...(items.length === 0 ? page.items : rest))
+      if (problem !== '' || page.items.length < 2) break
+      // A short page ends the list, unless the service cuts pages: then there is something behind it.
+      if (page.items.length < page.asked && (await hasNoMoreThan(read, items.length))) break
+    }
+    if (problem === '' && new Set(items.map(keyOf)).size < items.length) problem = 'a row stood on two pages'
+    if (problem === '') return { items, total, suspectText }
+  }
+  throw new IncompleteError(`${place}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`)
+}
+
+/** The identity of an unvalidated item: its key fields where it is sound, all of it where it is not. */
+export function rawKeys(schema: z.ZodObject, keyOfItem: (item: never) => string): KeyOfRaw {
+  return (raw) => {
+    const parsed = schema.safeParse(raw)
+    return parsed.success ? keyOfItem(parsed.data as never) : safeJson(raw)
+  }
+}

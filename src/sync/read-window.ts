@@ -1,0 +1,93 @@
+import { countDays, type Range, showRange } from '../core/day.ts'
+import { IncompleteError, RefusedError, UsageError } from '../core/errors.ts'
+import type { Filter } from '../core/vocabulary.ts'
+import type { CallContext, Caller, Client } from '../source/client.ts'
+import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
+import { type DayStream, keyOf, keyPositions } from '../streams/stream.ts'
+import type { PageLimit } from './page-limit.ts'
+import { hasNoMoreThan, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { type Part, readBySplitting } from './split-day.ts'
+
+export interface Reader {
+  client: Client
+  limit: PageLimit
+}
+
+export type WindowAnswer =
+  | { kind: 'rows'; sifted: Sifted }
+  /** More rows than a page: read the halves instead. `again` are windows that turn out to have been cut before. */
+  | { kind: 'split'; again: Range[]; notes: DriftNote[] }
+
+/** Reads one window as one page. A page that may be truncated is never loaded. */
+export async function readWindow(
+  { client, limit }: Reader,
+  caller: Caller,
+  stream: DayStream,
+  range: Range,
+  context: CallContext,
+): Promise<WindowAnswer> {
+  const place = `${stream.name} ${showRange(range)}`
+  const ask = (filters: Filter[]) => (page: { limit: number; offset: number }) =>
+    stream.read(client, caller, { range, page, filters }, context)
+  const read = ask([])
+  const page = await readPage(read, limit)
+  const rows = page.items.length
+  const notes: DriftNote[] = []
+  let again: Range[] = []
+  let whole = rows < page.asked
+  if (whole && limit.isSuspicious(`${caller.projectId} ${stream.name}`, range, rows)) {
+    whole = await hasNoMoreThan(read, rows)
+    if (!whole) {
+      again = limit.learnCut(`${caller.projectId} ${stream.name}`, range, rows)
+      notes.push({ kind: 'short_page', name: 'limit', example: `asked for ${page.asked} rows, got ${rows}, and there were more` })
+    }
+  }
+  if (whole) return { kind: 'rows', sifted: sift(stream, page.items, { range, suspectText: page.suspectText }) }
+  if (countDays(range) > 1) return { kind: 'split', again, notes }
+  const sifted = await readLargeDay({ stream, range, limit, ask, place, first: page.items })
+  sifted.drift.push(...notes)
+  return { kind: 'rows', sifted }
+}
+
+interface LargeDay {
+  stream: DayStream
+  range: Range
+  limit: PageLimit
+  ask: (filters: Filter[]) => (page: { limit: number; offset: number }) => Promise<{ items: unknown[]; total: number | undefined; suspectText: boolean }>
+  place: string
+  first: unknown[]
+}
+
+/**
+ * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
+ * counting. Where the service refuses filters or ignores them, by overlapping offset pages.
+ */
+async function readLargeDay({ stream, range, limit, ask, place, first }: LargeDay): Promise<Sifted> {
+  const siftDay = (items: unknown[], suspectText: boolean) => sift(stream, items, { range, suspectText })
+  const problems: string[] = []
+  if (stream.splits.length > 0) {
+    try {
+      const parts = await readBySplitting({ stream, limit, siftDay, place }, (filters) => readPage(ask(filters), limit), first)
+      if (await hasNoMoreThan(ask([]), sumRows(parts))) return siftDay(parts.flatMap(({ items }) => items), parts.some(({ suspectText }) => suspectText))
+      problems.push(`the parts by ${stream.splits.join(', ')} do not add up to the whole`)
+    } catch (error) {
+      // A refused filter is a reason to try the other way; anything else is not.
+      if (!(error instanceof IncompleteError || error instanceof UsageError || (error instanceof RefusedError && error.status === 400))) throw error
+      problems.push(error.message)
+    }
+  }
+  try {
+    const positions = keyPositions(stream)
+    const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
+    const page = await readByOffset(ask([]), limit, keys, place)
+    return siftDay(page.items, page.suspectText)
+  } catch (error) {
+    if (!(error instanceof IncompleteError) || problems.length === 0) throw error
+    throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)
+  }
+}
+
+function sumRows(parts: readonly Part[]): number {
+  return parts.reduce((sum, { items }) => sum + items.length, 0)
+}
+

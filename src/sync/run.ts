@@ -1,0 +1,249 @@
+import { daysOfInterest } from '../core/config/load.ts'
+import { countDays, type Day, dayOf, daysIn, type Range, showRange } from '../core/day.ts'
+import { InterruptedError, KeyError, messageOf, ProjectError, StaleReadError } from '../core/errors.ts'
+import { readCoverage } from '../ledger/coverage.ts'
+import { lockRun } from '../ledger/locks.ts'
+import { closeRun } from '../ledger/runs.ts'
+import type { CallContext } from '../source/client.ts'
+import type { DayStream, ListStream, Stream } from '../streams/stream.ts'
+import { applyLabels } from '../warehouse/mentions.ts'
+import { migrate } from '../warehouse/migrate.ts'
+import type { Outcome, Run, Services, SyncedProject } from './context.ts'
+import { drain, type JobSource } from './drain.ts'
+import { PageLimit } from './page-limit.ts'
+import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
+import { addFailure, addOutcome, emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { syncList } from './sync-list.ts'
+import { syncWindow } from './sync-window.ts'
+
+export interface RunRequest {
+  command: string
+  projects: SyncedProject[]
+  streams: Stream[]
+  /** A range to read whatever is known of it; without one, the days that are due are read. */
+  range?: Range
+  /** Of the range, only the days that were never read. */
+  missingOnly?: boolean
+  /** Only these days of each project and stream. */
+  only?: (projectId: string, stream: string) => Day[]
+  acceptDeletes?: boolean
+  signal?: AbortSignal
+}
+
+/** Told of a run's progress, in days of streams. */
+export interface Observer {
+  planned?(totals: { days: number; lists: number }): void
+  advanced?(step: { projectId: string; stream: string; days: number; rows: number }): void
+}
+
+/** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
+export async function runSync(services: Services, request: RunRequest, observer: Observer = {}): Promise<RunReport> {
+  const { warehouse, config, log } = services
+  const startedAt = Date.now()
+  await migrate(warehouse, config)
+  const pairs = request.projects.flatMap((project) => request.streams.map((stream) => ({ projectId: project.id, stream: stream.name })))
+  const held = await lockRun(warehouse, pairs, { command: request.command, version: services.version, source: services.source })
+  const stopped = new AbortController()
+  const signals = [stopped.signal, held.lost, ...(request.signal === undefined ? [] : [request.signal])]
+  const run: Run = {
+    ...services,
+    log: log.child({ run: held.runId }),
+    runId: held.runId,
+    signal: AbortSignal.any(signals),
+    limit: new PageLimit(config.source.page_limit),
+    mentions: new Map(),
+    acceptDeletes: request.acceptDeletes ?? false,
+  }
+  let error: string | null = null
+  const reports: StreamReport[] = []
+  try {
+    await applyLabels(warehouse, request.projects.map(({ id }) => id), config.labels)
+    const sources = await makeSources(run, request, reports, observer, (reason) => {
+      error ??= reason
+      stopped.abort()
+    })
+    run.log.info({ command: request.command, source: services.source, streams: pairs.length }, 'run started')
+    await drain(sources, config.source.concurrency)
+    for (const source of sources) source.finish()
+  } catch (cause) {
+    if (!run.signal.aborted) error ??= messageOf(cause)
+  }
+  if (held.lost.aborted) error ??= 'the database connection that holds the lock was lost'
+  const interrupted = request.signal?.aborted ?? false
+  const outcome = error !== null && !interrupted && reports.every(({ windows }) => windows === 0) ? 'failed' : outcomeOf(reports, interrupted)
+  const report: RunReport = {
+    run_id: held.runId,
+    command: request.command,
+    outcome: error !== null && outcome === 'complete' ? 'partial' : outcome,
+    source: services.source,
+    seconds: (Date.now() - startedAt) / 1000,
+    streams: reports,
+    ...(error === null ? {} : { error }),
+  }
+  await closeRun(warehouse, held.runId, { outcome: report.outcome, summary: report.streams, error }).catch((cause: unknown) => {
+    run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
+  })
+  await held.release()
+  const totals = { rows: sum(reports, 'rows_read'), requests: sum(reports, 'requests'), seconds: report.seconds }
+  run.log[report.outcome === 'complete' ? 'info' : 'warn']({ outcome: report.outcome, ...totals, ...(error === null ? {} : { error }) }, 'run ended')
+  return report
+}
+
+function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {
+  return reports.reduce((total, report) => total + report[field], 0)
+}
+
+interface Source extends JobSource {
+  finish(): void
+}
+
+/** One source of jobs for each project and stream, lists first. */
+async function makeSources(
+  run: Run,
+  request: RunRequest,
+  reports: StreamReport[],
+  observer: Observer,
+  stopRun: (reason: string) => void,
+): Promise<Source[]> {
+  const sources: Source[] = []
+  const failedProjects = new Map<string, string>()
+  const totals = { days: 0, lists: 0 }
+  for (const project of request.projects) {
+    for (const stream of request.streams) {
+      const report = emptyReport(project.id, stream.name)
+      reports.push(report)
+      const task: Task = { run, project, stream, report, observer, failedProjects, stopRun }
+      if (stream.by === 'list') {
+        totals.lists++
+        sources.push(listSource(task, stream))
+      } else {
+        const feed = await feedOf(run, request, project, stream)
+        totals.days += feed.totalDays
+        sources.push(windowSource(task, stream, feed))
+      }
+    }
+  }
+  observer.planned?.(totals)
+  return sources
+}
+
+async function feedOf(run: Run, request: RunRequest, project: SyncedProject, stream: DayStream): Promise<WindowFeed> {
+  const today = dayOf(run.clock())
+  const interest = daysOfInterest(run.config, today)
+  const wanted = request.range ?? interest
+  const coverage = await readCoverage(run.warehouse, { projectId: project.id, stream: stream.name }, wanted)
+  const covered = new Set(coverage.map(({ date }) => date))
+  const due =
+    request.only !== undefined
+      ? request.only(project.id, stream.name)
+      : request.range === undefined
+        ? dueDays(coverage, { interest, today, lookbackDays: run.config.lookback_days })
+        : daysIn(readableRange(request.range, today)).filter((day) => !request.missingOnly || !covered.has(day))
+  return new WindowFeed(due, new Density(coverage, today), () => run.limit.current)
+}
+
+interface Task {
+  run: Run
+  project: SyncedProject
+  stream: Stream
+  report: StreamReport
+  observer: Observer
+  failedProjects: Map<string, string>
+  stopRun: (reason: string) => void
+}
+
+function listSource(task: Task, stream: ListStream): Source {
+  let left = true
+  return {
+    next() {
+      if (!left || task.run.signal.aborted || task.failedProjects.has(task.project.id)) return undefined
+      left = false
+      return () =>
+        attempt(task, undefined, async (context) => {
+          finishStep(task, await syncList(task.run, task.project, stream, context), 0)
+        })
+    },
+    finish() {
+      if (left) addFailure(task.report, undefined, notRead(task))
+    },
+  }
+}
+
+function windowSource(task: Task, stream: DayStream, feed: WindowFeed): Source {
+  return {
+    next() {
+      if (task.run.signal.aborted || task.failedProjects.has(task.project.id)) return undefined
+      const range = feed.next()
+      if (range === undefined) return undefined
+      return async () => {
+        let outcome: 'done' | 'split' = 'done'
+        await attempt(task, range, async (context) => {
+          const result = await syncWindow(task.run, task.project, stream, range, context)
+          if (result.kind === 'split') {
+            outcome = 'split'
+            feed.density.learnFull(countDays(range), task.run.limit.current)
+            for (const earlier of result.again) feed.again(earlier)
+            return
+          }
+          feed.density.learn(range, result.rowsByDay)
+          finishStep(task, result.outcome, countDays(range))
+        })
+        feed.settle(range, outcome)
+      }
+    },
+    finish() {
+      for (const range of feed.abandon()) addFailure(task.report, range, notRead(task))
+    },
+  }
+}
+
+function notRead({ run, failedProjects, project }: Task): string {
+  const reason = failedProjects.get(project.id)
+  if (reason !== undefined) return `not read: ${reason}`
+  return run.signal.aborted ? 'not read: the run was stopped' : 'not read'
+}
+
+function finishStep({ run, project, report, observer }: Task, outcome: Outcome, days: number): void {
+  addOutcome(report, outcome, days)
+  observer.advanced?.({ projectId: project.id, stream: report.stream, days, rows: outcome.rowsRead })
+  const { inserted, updated, deleted, unchanged, held } = outcome.effect
+  const fields = {
+    project: project.id,
+    stream: report.stream,
+    ...(outcome.range === undefined ? {} : { window: showRange(outcome.range) }),
+    rows: outcome.rowsRead,
+    inserted,
+    updated,
+    deleted,
+    unchanged,
+  }
+  run.log.info(fields, outcome.range === undefined ? 'list loaded' : 'window loaded')
+  if (outcome.rejects > 0) run.log.warn({ ...fields, quarantined: outcome.rejects }, 'rows quarantined')
+  if (held !== undefined) run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so none was deleted')
+}
+
+/** Runs a step; a failure is written down and ends no more than it must. */
+async function attempt(task: Task, range: Range | undefined, work: (context: CallContext) => Promise<void>): Promise<void> {
+  const { run, project, report } = task
+  const startedAt = Date.now()
+  const context: CallContext = {
+    signal: run.signal,
+    onAttempt: () => {
+      report.requests++
+    },
+  }
+  try {
+    await work(context)
+  } catch (error) {
+    const reason = messageOf(error)
+    const stopped = run.signal.aborted || error instanceof InterruptedError
+    addFailure(report, range, stopped ? 'not read: the run was stopped' : reason)
+    if (stopped) return
+    if (error instanceof KeyError && !project.ownKey) task.stopRun(reason)
+    else if (error instanceof KeyError || error instanceof ProjectError) task.failedProjects.set(project.id, reason)
+    const level = error instanceof StaleReadError ? 'warn' : 'error'
+    run.log[level]({ project: project.id, stream: report.stream, ...(range === undefined ? {} : { window: showRange(range) }), reason }, 'failed')
+  } finally {
+    report.seconds += (Date.now() - startedAt) / 1000
+  }
+}

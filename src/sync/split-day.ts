@@ -1,0 +1,97 @@
+import { IncompleteError } from '../core/errors.ts'
+import { type Dimension, type Filter, MODELS } from '../core/vocabulary.ts'
+import type { Page } from '../source/client.ts'
+import type { Sifted } from '../streams/sift.ts'
+import type { DayStream } from '../streams/stream.ts'
+import type { PageLimit } from './page-limit.ts'
+
+/** The rows that one set of filters gave; parts do not overlap. */
+export interface Part {
+  items: unknown[]
+  suspectText: boolean
+}
+
+interface Context {
+  stream: DayStream
+  limit: PageLimit
+  siftDay: (items: unknown[], suspectText: boolean) => Sifted
+  place: string
+}
+
+type Ask = (filters: Filter[]) => Promise<Page & { asked: number }>
+
+// Aim below the limit: the sizes of parts are guessed from a sample.
+const FILL = 0.8
+
+/**
+ * Reads a day in parts that fit a page: lists of values of the first dimension, everything but those values for the
+ * rest, and where a single value overflows, its parts by the next dimension. The caller proves that nothing is missing.
+ */
+export async function readBySplitting(context: Context, ask: Ask, first: unknown[]): Promise<Part[]> {
+  return split(context, ask, [], context.stream.splits, first)
+}
+
+async function split(context: Context, ask: Ask, filters: Filter[], dimensions: Dimension[], sample: unknown[]): Promise<Part[]> {
+  const [dimension, ...finer] = dimensions
+  if (dimension === undefined) throw new IncompleteError(`${context.place}: more rows than a page, and no dimension left to split by`)
+  const { stream, limit } = context
+  const parts: Part[] = []
+  const done = new Set<string>()
+  let todo = valuesIn(context, sample, dimension)
+  let chunk = stream.filterPower === 'single' ? 1 : Math.max(1, Math.floor(todo.length / 4))
+  const within = (operator: Filter['operator'], values: string[]): Filter[] => [...filters, { field: dimension, operator, values }]
+  const isFull = (page: Page & { asked: number }) => page.items.length >= Math.min(page.asked, limit.current)
+
+  for (;;) {
+    while (todo.length > 0) {
+      const values = todo.slice(0, chunk)
+      const page = await ask(within('in', values))
+      checkObeyed(context, page, dimension, (value) => value !== null && values.includes(value))
+      if (isFull(page)) {
+        if (values.length > 1) {
+          chunk = Math.max(1, Math.floor(values.length / 2))
+          continue
+        }
+        parts.push(...(await split(context, ask, within('in', values), finer, page.items)))
+      } else {
+        parts.push({ items: page.items, suspectText: page.suspectText })
+        const each = Math.max(1, page.items.length) / values.length
+        if (stream.filterPower === 'lists') chunk = Math.max(1, Math.floor((limit.current * FILL) / each))
+      }
+      for (const value of values) done.add(value)
+      todo = todo.slice(values.length)
+    }
+    if (stream.filterPower === 'single') {
+      // There is no "all but these": models that the sample did not show are asked for by their names.
+      todo = dimension === 'model_id' ? MODELS.filter((model) => !done.has(model)) : []
+      if (todo.length === 0) return parts
+      continue
+    }
+    const rest = await ask(done.size === 0 ? filters : within('not_in', [...done]))
+    checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
+    if (!isFull(rest)) return [...parts, { items: rest.items, suspectText: rest.suspectText }]
+    todo = valuesIn(context, rest.items, dimension)
+    // Only rows without a value are left, and still too many: the next dimension has to tell them apart.
+    if (todo.length === 0) {
+      return [...parts, ...(await split(context, ask, within('not_in', [...done]), finer, rest.items))]
+    }
+  }
+}
+
+function valuesIn(context: Context, items: unknown[], dimension: Dimension): string[] {
+  const values = new Set<string>()
+  for (const row of context.siftDay(items, true).rows) {
+    const value = context.stream.dimensionOf(row, dimension)
+    if (value !== null) values.add(value)
+  }
+  return [...values].sort()
+}
+
+/** A filter that has no effect would make every part the same truncated page. */
+function checkObeyed(context: Context, page: Page, dimension: Dimension, belongs: (value: string | null) => boolean): void {
+  for (const row of context.siftDay(page.items, page.suspectText).rows) {
+    if (!belongs(context.stream.dimensionOf(row, dimension))) {
+      throw new IncompleteError(`${context.place}: the service ignores a filter on ${dimension}`)
+    }
+  }
+}

@@ -1,0 +1,110 @@
+import { type Day, type Range, showRange } from '../core/day.ts'
+import { TransientError } from '../core/errors.ts'
+import { sleep } from '../core/sleep.ts'
+import { beginRead, daysReadBefore, lockLoads, saveCoverage } from '../ledger/coverage.ts'
+import { saveDrift } from '../ledger/drift.ts'
+import type { Pair } from '../ledger/locks.ts'
+import { saveRejects, settleWindowRejects } from '../ledger/quarantine.ts'
+import { saveRestatements } from '../ledger/restatements.ts'
+import type { CallContext } from '../source/client.ts'
+import { refuseBadPage, type Sifted } from '../streams/sift.ts'
+import type { DayStream, Row } from '../streams/stream.ts'
+import { inTransaction } from '../warehouse/connect.ts'
+import type { CoverageState } from '../warehouse/database.ts'
+import { saveMentions } from '../warehouse/mentions.ts'
+import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
+import type { Outcome, Run, SyncedProject } from './context.ts'
+import { readWindow } from './read-window.ts'
+
+export type WindowResult =
+  | { kind: 'loaded'; outcome: Outcome; rowsByDay: Map<Day, number> }
+  | { kind: 'split'; again: Range[] }
+
+const LOAD_ATTEMPTS = 4
+
+/** One window: read, sift, and load with its ledger entry, its quarantine and its drift in one transaction. */
+export async function syncWindow(
+  run: Run,
+  project: SyncedProject,
+  stream: DayStream,
+  range: Range,
+  context: CallContext,
+): Promise<WindowResult> {
+  const pair = { projectId: project.id, stream: stream.name }
+  // Taken before the request is sent: whoever asked later knows better.
+  const read = await beginRead(run.warehouse)
+  const answer = await readWindow(run, project.caller, stream, range, context)
+  if (answer.kind === 'split') {
+    if (answer.notes.length > 0) await inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, answer.notes, run.runId))
+    return { kind: 'split', again: answer.again }
+  }
+  const { sifted } = answer
+  refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
+  const rowsByDay = countByDay(stream, sifted.rows)
+  const effect = await withRetries(run.signal, () => loadWindow(run, pair, stream, range, sifted, rowsByDay, read))
+  return { kind: 'loaded', rowsByDay, outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect } }
+}
+
+async function loadWindow(
+  run: Run,
+  pair: Pair,
+  stream: DayStream,
+  range: Range,
+  sifted: Sifted,
+  rowsByDay: Map<Day, number>,
+  read: { readOrder: number; readAt: Date },
+): Promise<Effect> {
+  const { warehouse, runId } = run
+  const { rows, rejects, mentions, drift } = sifted
+  const done = await inTransaction(warehouse, async (tx) => {
+    await lockLoads(tx, warehouse, pair)
+    const readBefore = await daysReadBefore(tx, pair, range, read.readOrder)
+    const effect = await replaceWindow(tx, warehouse, {
+      projectId: pair.projectId,
+      stream,
+      range,
+      rows,
+      mayDelete: rejects.length === 0,
+      acceptDeletes: run.acceptDeletes,
+      readOrder: read.readOrder,
+    })
+    const fresh = await saveMentions(tx, pair.projectId, mentions, run.config.labels, run.mentions)
+    await saveRejects(tx, pair, range, rejects, runId)
+    await saveDrift(tx, pair, drift, runId)
+    await saveCoverage(tx, { pair, range, rowsByDay, state: stateOf(effect, rejects.length), runId, ...read })
+    await settleWindowRejects(tx, pair, range)
+    await saveRestatements(tx, pair, readBefore, effect.byDay, runId)
+    // Told to stop while loading: roll back rather than commit after the run is closed.
+    run.signal.throwIfAborted()
+    return { effect, fresh }
+  })
+  for (const [name, value] of done.fresh) run.mentions.set(name, value)
+  return done.effect
+}
+
+export function stateOf(effect: Pick<Effect, 'held'>, rejects: number): CoverageState {
+  if (effect.held !== undefined) return 'held'
+  return rejects > 0 ? 'quarantined' : 'read'
+}
+
+function countByDay(stream: DayStream, rows: readonly Row[]): Map<Day, number> {
+  const at = stream.columns.findIndex(({ name }) => name === 'date')
+  const counts = new Map<Day, number>()
+  for (const row of rows) {
+    const day = row[at] as Day
+    counts.set(day, (counts.get(day) ?? 0) + 1)
+  }
+  return counts
+}
+
+/** A lost connection rolled everything back, so the same rows may be loaded again over another one. */
+export async function withRetries<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!(error instanceof TransientError) || attempt >= LOAD_ATTEMPTS || signal.aborted) throw error
+      await sleep(200 * 3 ** attempt, signal)
+    }
+  }
+}

@@ -1,0 +1,142 @@
+import { Kysely, PostgresDialect } from 'kysely'
+import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient, types } from 'pg'
+import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
+import { quote } from '../core/identifier.ts'
+import { clip, redact } from '../core/text.ts'
+import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
+
+export interface Warehouse {
+  pool: Pool
+  schema: string
+  opsSchema: string
+  /** The schema for people, and the one for the machinery. */
+  tables: Tables
+  ops: Ops
+  /** A connection of one's own, outside the pool. */
+  dedicated(name: string): Promise<Client>
+  close(): Promise<void>
+}
+
+/** One transaction: its connection, and Kysely bound to that connection. */
+export interface Transaction {
+  client: PoolClient
+  tables: Tables
+  ops: Ops
+}
+
+const OLDEST = 150_000
+const DATE = 1082
+const BIGINT = 20
+
+/** Dates stay texts (a Date would move them into the local time zone); counts are numbers. */
+const plainTypes: CustomTypesConfig = {
+  getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
+    if (oid === DATE) return (text: string) => text
+    if (oid === BIGINT) return Number
+    return types.getTypeParser(oid, format as 'text')
+  }) as CustomTypesConfig['getTypeParser'],
+}
+
+export interface ConnectOptions {
+  url: string
+  schema: string
+  connections: number
+}
+
+/** Connects and checks the server: an unreachable or too old one is said in one sentence, with what to do. */
+export async function connectWarehouse(options: ConnectOptions): Promise<Warehouse> {
+  const config: ClientConfig = {
+    connectionString: options.url,
+    types: plainTypes,
+    connectionTimeoutMillis: 10_000,
+    keepAlive: true,
+    options: '-c client_min_messages=warning -c timezone=UTC -c datestyle=ISO',
+  }
+  const pool = new Pool({ ...config, max: options.connections, application_name: 'visibility-sync' })
+  // An idle connection that dies is replaced by the pool; without a listener it would end the process.
+  pool.on('error', () => {})
+  const bind = <T>(schema: string, on: Pool) => new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
+  const opsSchema = `${options.schema}_ops`
+  try {
+    const { rows } = await pool.query<{ version: string }>("select current_setting('server_version_num') as version")
+    const version = Number(rows[0]?.version)
+    if (version < OLDEST) {
+      throw new UsageError(`the database is Postgres ${Math.floor(version / 10_000)}; visibility-sync needs Postgres 15 or later`)
+    }
+  } catch (error) {
+    await pool.end().catch(() => {})
+    throw error instanceof UsageError ? error : unreachable(options.url, error)
+  }
+  return {
+    pool,
+    schema: options.schema,
+    opsSchema,
+    tables: bind<WarehouseTables>(options.schema, pool),
+    ops: bind<OpsTables>(opsSchema, pool),
+    async dedicated(name) {
+      const client = new Client({ ...config, application_name: name })
+      await client.connect()
+      return client
+    },
+    close: () => pool.end(),
+  }
+}
+
+function unreachable(url: string, error: unknown): UsageError {
+  const { hostname, port, pathname } = new URL(url)
+  const place = `${hostname || 'localhost'}:${port || 5432}${pathname}`
+  const told = redact(clip(messageOf(error) || (codeOf(error) ?? 'no answer'), 200), [new URL(url).password])
+  return new UsageError(
+    `the database at ${place} cannot be used (${told}). Start a Postgres 15 or later there, for example with ` +
+      '"docker run -d -p 5432:5432 -e POSTGRES_PASSWORD=… postgres:18", or leave DATABASE_URL unset to use the embedded one.',
+  )
+}
+
+const LOST = new Set(['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', '57P01', '57P02', '57P03', '40001', '40P01'])
+
+/** True where trying again on another connection may work. */
+export function isLostConnection(error: unknown): boolean {
+  const code = codeOf(error) ?? ''
+  return LOST.has(code) || code.startsWith('08') || /Connection terminated|Client has encountered a connection error|not queryable|timeout exceeded when trying to connect/i.test(messageOf(error))
+}
+
+/** Runs work in one transaction; any error rolls all of it back. */
+export async function inTransaction<T>(warehouse: Warehouse, work: (transaction: Transaction) => Promise<T>): Promise<T> {
+  const client = await warehouse.pool.connect().catch((cause: unknown) => {
+    throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
+  })
+  let broken: Error | undefined
+  const onError = (error: Error) => {
+    broken = error
+  }
+  client.on('error', onError)
+  const only = { connect: async () => ({ ...bound(client) }), end: async () => {} } as unknown as Pool
+  const kysely = <S>(schema: string) => new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
+  try {
+    await client.query('begin')
+    const result = await work({ client, tables: kysely(warehouse.schema), ops: kysely(warehouse.opsSchema) })
+    await client.query('commit')
+    return result
+  } catch (error) {
+    await client.query('rollback').catch((failure: Error) => {
+      broken ??= failure
+    })
+    if (isLostConnection(error) || broken !== undefined) {
+      throw new TransientError(`the database connection was lost: ${clip(messageOf(error), 200)}`, { cause: error })
+    }
+    throw error
+  } finally {
+    client.off('error', onError)
+    client.release(broken)
+  }
+}
+
+/** A pool's client whose release is ours, not Kysely's. */
+function bound(client: PoolClient): Pick<PoolClient, 'query' | 'release'> {
+  return { query: client.query.bind(client) as PoolClient['query'], release: () => {} }
+}
+
+/** The quoted name of a table in the schema for people. */
+export function tableName(warehouse: Warehouse, table: string): string {
+  return quote(warehouse.schema, table)
+}

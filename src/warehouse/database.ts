@@ -1,0 +1,87 @@
+import type { Generated, Kysely } from 'kysely'
+
+/* The tables as Kysely sees them. Report tables are made from the configuration, so they are not listed here. */
+
+interface Named {
+  project_id: string
+  name: string | null
+}
+
+/** The schema for people. */
+export interface WarehouseTables {
+  projects: Named
+  brands: Named & { brand_id: string; is_own: boolean }
+  topics: Named & { topic_id: string }
+  tags: Named & { tag_id: string }
+  models: { project_id: string; model_id: string }
+}
+
+export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
+export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale'
+
+/** The schema for the machinery. */
+export interface OpsTables {
+  runs: {
+    run_id: Generated<number>
+    command: string
+    started_at: Generated<Date>
+    ended_at: Date | null
+    outcome: RunOutcome | null
+    host: string
+    pid: number
+    version: string
+    source: string
+    summary: unknown
+    error: string | null
+  }
+  coverage: {
+    project_id: string
+    stream: string
+    date: string
+    rows: number
+    read_at: Date
+    run_id: number
+    state: CoverageState
+    read_order: number
+    held_since: Date | null
+  }
+  quarantine: {
+    quarantine_id: Generated<number>
+    project_id: string
+    stream: string
+    reason: string
+    raw: unknown
+    fingerprint: string
+    from_date: string | null
+    to_date: string | null
+    run_id: number
+    first_seen_at: Generated<Date>
+    last_seen_at: Generated<Date>
+    times_seen: Generated<number>
+    resolved_at: Date | null
+    resolution: string | null
+  }
+  drift: {
+    project_id: string
+    stream: string
+    kind: string
+    name: string
+    example: string
+    first_seen_at: Generated<Date>
+    run_id: number
+  }
+  restatements: {
+    project_id: string
+    stream: string
+    date: string
+    rows_inserted: number
+    rows_updated: number
+    rows_deleted: number
+    seen_at: Generated<Date>
+    run_id: number
+  }
+  reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date> }
+}
+
+export type Tables = Kysely<WarehouseTables>
+export type Ops = Kysely<OpsTables>

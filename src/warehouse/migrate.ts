@@ -1,0 +1,77 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import type { PoolClient } from 'pg'
+import type { Config } from '../core/config/load.ts'
+import { messageOf, UsageError } from '../core/errors.ts'
+import { quote } from '../core/identifier.ts'
+import { inTransaction, type Warehouse } from './connect.ts'
+import { ensureReportTable } from './report-table.ts'
+
+export interface MigrationResult {
+  applied: string[]
+  reportsMade: string[]
+}
+
+// Any number, as long as it stays the same: concurrent migrations wait for each other.
+const MIGRATION_LOCK = 7_265_190_401
+
+/** Numbered files, run once each in their order. Forward only. */
+function migrationFiles(): { version: number; name: string; path: URL }[] {
+  const folder = new URL('../../sql/migrations/', import.meta.url)
+  return readdirSync(fileURLToPath(folder))
+    .filter((name) => /^\d{4}_\w+\.sql$/.test(name))
+    .sort()
+    .map((name) => ({ version: Number(name.slice(0, 4)), name, path: new URL(name, folder) }))
+}
+
+/** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
+export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
+  try {
+    return await inTransaction(warehouse, async ({ client, ops }) => {
+      await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK])
+      await ensureSchema(client, warehouse.schema)
+      await ensureSchema(client, warehouse.opsSchema)
+      const applied = await applyFiles(client, warehouse)
+      const reportsMade: string[] = []
+      for (const report of config.reports) {
+        if (await ensureReportTable({ client, ops }, warehouse, report)) reportsMade.push(report.name)
+      }
+      return { applied, reportsMade }
+    })
+  } catch (error) {
+    if ((error as { code?: string }).code !== '42501') throw error
+    throw new UsageError(`the database role lacks a privilege: ${messageOf(error)}; docs/operations.md lists the grants it needs`)
+  }
+}
+
+async function ensureSchema(client: PoolClient, schema: string): Promise<void> {
+  // "if not exists" would ask for the right to create schemas even where there is nothing to create.
+  const { rowCount } = await client.query('select 1 from pg_namespace where nspname = $1', [schema])
+  if (rowCount === 0) await client.query(`create schema ${quote(schema)}`)
+}
+
+async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<string[]> {
+  const ledger = quote(warehouse.opsSchema, 'migrations')
+  const { rows: found } = await client.query<{ there: boolean }>('select to_regclass($1) is not null as there', [ledger])
+  if (!found[0]?.there) {
+    await client.query(`create table ${ledger} (version integer primary key, name text not null, applied_at timestamptz not null default now())`)
+  }
+  const { rows } = await client.query<{ version: number }>(`select version from ${ledger}`)
+  const done = new Set(rows.map(({ version }) => version))
+  const files = migrationFiles()
+  const newest = Math.max(...files.map(({ version }) => version))
+  const ahead = Math.max(0, ...done)
+  if (ahead > newest) {
+    throw new UsageError(
+      `the database has schema version ${ahead}, this program knows up to ${newest}: it was upgraded by a newer visibility-sync; use that one`,
+    )
+  }
+  const names: Record<string, string> = { schema: quote(warehouse.schema), ops: quote(warehouse.opsSchema) }
+  const applied: string[] = []
+  for (const { version, name, path } of files.filter((file) => !done.has(file.version))) {
+    await client.query(readFileSync(path, 'utf8').replaceAll(/\{(schema|ops)\}/g, (_, key: string) => names[key]!))
+    await client.query(`insert into ${ledger} (version, name) values ($1, $2)`, [version, name])
+    applied.push(name)
+  }
+  return applied
+}

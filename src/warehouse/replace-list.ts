@@ -1,0 +1,87 @@
+import type { PoolClient } from 'pg'
+import type { ListStream, Row } from '../streams/stream.ts'
+import type { Transaction, Warehouse } from './connect.ts'
+import type { Effect } from './replace-window.ts'
+import { stageRows } from './stage.ts'
+
+export interface ListLoad {
+  projectId: string
+  stream: ListStream
+  rows: Row[]
+  /** The rows of child tables, by table. */
+  children: Map<string, Row[]>
+  mayDelete: boolean
+  acceptDeletes: boolean
+}
+
+/** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
+export async function replaceList({ client }: Transaction, warehouse: Warehouse, load: ListLoad): Promise<Omit<Effect, 'byDay'>> {
+  const { projectId, stream } = load
+  const sql = await stageRows(client, warehouse, stream, projectId, load.rows)
+  const changed = `(t.removed_at is not null or ${sql.differs})`
+  const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
+    `select count(t.project_id) filter (where t.removed_at is null) as present,
+       count(*) filter (where t.project_id is null) as inserted,
+       count(*) filter (where s.project_id is null and t.removed_at is null) as vanishing,
+       count(*) filter (where t.project_id is not null and s.project_id is not null and ${changed}) as updated
+     from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.matches}`,
+    [projectId],
+  )
+  const { present, inserted, vanishing, updated } = rows[0]!
+  const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
+  const removes = vanishing > 0 && held === undefined && load.mayDelete
+  if (removes) {
+    await client.query(
+      `update ${sql.table} t set removed_at = now()
+       where t.project_id = $1 and t.removed_at is null and not exists (select from ${sql.stage} s where ${sql.matches})`,
+      [projectId],
+    )
+  }
+  if (updated > 0) {
+    await client.query(
+      `update ${sql.table} t set ${sql.assignments}${sql.assignments === '' ? '' : ', '}removed_at = null from ${sql.stage} s
+       where t.project_id = $1 and ${sql.matches} and ${changed}`,
+      [projectId],
+    )
+  }
+  if (inserted > 0) {
+    await client.query(
+      `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
+       where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
+      [projectId],
+    )
+  }
+  for (const child of stream.children ?? []) {
+    await replaceChildren(client, warehouse, load, child, sql.stage)
+  }
+  return {
+    inserted,
+    updated,
+    deleted: removes ? vanishing : 0,
+    unchanged: load.rows.length - inserted - updated,
+    held,
+    kept: removes ? 0 : vanishing,
+  }
+}
+
+/** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. */
+async function replaceChildren(
+  client: PoolClient,
+  warehouse: Warehouse,
+  load: ListLoad,
+  child: NonNullable<ListStream['children']>[number],
+  parents: string,
+): Promise<void> {
+  const target = { table: child.table, columns: child.columns, key: child.columns.map(({ name }) => name) }
+  const sql = await stageRows(client, warehouse, target, load.projectId, load.children.get(child.table) ?? [])
+  await client.query(
+    `delete from ${sql.table} t using ${parents} p
+     where t.project_id = $1 and p.${child.parent} = t.${child.parent} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+    [load.projectId],
+  )
+  await client.query(
+    `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
+     where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
+    [load.projectId],
+  )
+}

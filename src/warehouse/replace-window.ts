@@ -1,0 +1,152 @@
+import type { PoolClient } from 'pg'
+import type { Day, Range } from '../core/day.ts'
+import { codeOf } from '../core/errors.ts'
+import { quote } from '../core/identifier.ts'
+import type { DayStream, Row } from '../streams/stream.ts'
+import { type Transaction, tableName, type Warehouse } from './connect.ts'
+import { copyRows } from './copy-rows.ts'
+import { type Stage, stageRows } from './stage.ts'
+
+export interface Change {
+  inserted: number
+  updated: number
+  deleted: number
+}
+
+export interface Effect extends Change {
+  unchanged: number
+  /** Set where so much would have vanished that nothing was deleted. */
+  held: { present: number; vanishing: number } | undefined
+  /** Rows that are no longer in the answer and were kept, because a rejected row may be one of them. */
+  kept: number
+  /** What changed on each day. */
+  byDay: Map<Day, Change>
+}
+
+export interface WindowLoad {
+  projectId: string
+  stream: DayStream
+  range: Range
+  rows: Row[]
+  /** False keeps rows that vanished: the answer had rejects, so one of them may be the missing row. */
+  mayDelete: boolean
+  /** True obeys the answer however much would vanish. */
+  acceptDeletes: boolean
+  /** The number of this read; rows that a newer read put on other days are left alone. */
+  readOrder: number
+}
+
+/**
+ * Makes the rows of a window equal to the answer, touching only rows that differ. An empty window is copied straight
+ * into the table; another is compared with a temporary table first, because a comparison writes nothing where nothing
+ * changed, while an upsert would lock, and so write, every row.
+ */
+export async function replaceWindow({ client }: Transaction, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
+  const table = tableName(warehouse, load.stream.table)
+  const there = await client.query(
+    `select 1 from ${table} where project_id = $1 and date between $2 and $3 limit 1`,
+    [load.projectId, load.range.from, load.range.to],
+  )
+  if (there.rowCount === 0) {
+    if (load.rows.length === 0) return effectOf(new Map(), 0)
+    if (await copyStraight(client, table, load)) return effectOf(insertedByDay(load), load.rows.length)
+  }
+  return merge(client, warehouse, load)
+}
+
+/** False where a row exists already under another day: then only a comparison can tell what to do. */
+async function copyStraight(client: PoolClient, table: string, load: WindowLoad): Promise<boolean> {
+  const keyHasDate = load.stream.key.includes('date')
+  if (!keyHasDate) await client.query('savepoint straight')
+  try {
+    await copyRows(client, table, load.projectId, load.stream.columns, load.rows)
+    return true
+  } catch (error) {
+    if (keyHasDate || codeOf(error) !== '23505') throw error
+    await client.query('rollback to savepoint straight')
+    return false
+  }
+}
+
+function insertedByDay({ stream, rows }: WindowLoad): Map<Day, Change> {
+  const at = stream.columns.findIndex(({ name }) => name === 'date')
+  const byDay = new Map<Day, Change>()
+  for (const row of rows) {
+    const day = row[at] as Day
+    const change = byDay.get(day)
+    if (change === undefined) byDay.set(day, { inserted: 1, updated: 0, deleted: 0 })
+    else change.inserted++
+  }
+  return byDay
+}
+
+async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
+  const { projectId, range, stream } = load
+  const sql = await stageRows(client, warehouse, stream, projectId, load.rows)
+  const window = [projectId, range.from, range.to]
+  const keyHasDate = stream.key.includes('date')
+  if (!keyHasDate) await dropOutrunRows(client, warehouse, load, sql)
+  // A row whose key has no date may stand under another day by now: then it moves.
+  const inWindow = 't.project_id = $1 and t.date between $2 and $3'
+  const mine = keyHasDate ? inWindow : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.matches}))`
+  const { rows: days } = await client.query<{ date: Day; present: number; staged: number } & Change>(
+    `select coalesce(s.date, t.date) as date,
+       count(t.project_id) filter (where t.date between $2 and $3) as present,
+       count(s.project_id) as staged,
+       count(*) filter (where t.project_id is null) as inserted,
+       count(*) filter (where s.project_id is null) as deleted,
+       count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.differs}) as updated
+     from (select * from ${sql.table} t where ${mine}) t full join ${sql.stage} s on ${sql.matches}
+     group by 1`,
+    window,
+  )
+  const sum = (pick: (day: (typeof days)[number]) => number) => days.reduce((total, day) => total + pick(day), 0)
+  const [present, vanishing] = [sum((day) => day.present), sum((day) => day.deleted)]
+  const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
+  const deletes = vanishing > 0 && held === undefined && load.mayDelete
+
+  if (deletes) {
+    await client.query(`delete from ${sql.table} t where ${inWindow} and not exists (select from ${sql.stage} s where ${sql.matches})`, window)
+  }
+  if (sum((day) => day.updated) > 0) {
+    const stamp = stream.stamped ? ', changed_at = now()' : ''
+    await client.query(
+      `update ${sql.table} t set ${sql.assignments}${stamp} from ${sql.stage} s
+       where t.project_id = $1 ${keyHasDate ? 'and t.date between $2 and $3' : ''} and ${sql.matches} and ${sql.differs}`,
+      keyHasDate ? window : [projectId],
+    )
+  }
+  if (sum((day) => day.inserted) > 0) {
+    await client.query(
+      `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
+       where not exists (select from ${sql.table} t where t.project_id = $1 ${keyHasDate ? 'and t.date between $2 and $3' : ''} and ${sql.matches})`,
+      keyHasDate ? window : [projectId],
+    )
+  }
+  const byDay = new Map<Day, Change>()
+  for (const { date, inserted, updated, deleted } of days) {
+    const change = { inserted, updated, deleted: deletes ? deleted : 0 }
+    if (change.inserted + change.updated + change.deleted > 0) byDay.set(date, change)
+  }
+  return { ...effectOf(byDay, sum((day) => day.staged)), held, kept: deletes ? 0 : vanishing }
+}
+
+/** Rows that stand under a day which was read after this answer was asked for: that read knows better. */
+async function dropOutrunRows(client: PoolClient, warehouse: Warehouse, load: WindowLoad, sql: Stage): Promise<void> {
+  await client.query(
+    `delete from ${sql.stage} s using ${sql.table} t, ${quote(warehouse.opsSchema, 'coverage')} c
+     where ${sql.matches} and t.date not between $2 and $3
+       and c.project_id = $1 and c.stream = $4 and c.date = t.date and c.read_order > $5`,
+    [load.projectId, load.range.from, load.range.to, load.stream.name, load.readOrder],
+  )
+}
+
+function effectOf(byDay: Map<Day, Change>, rows: number): Effect {
+  const total = { inserted: 0, updated: 0, deleted: 0 }
+  for (const change of byDay.values()) {
+    total.inserted += change.inserted
+    total.updated += change.updated
+    total.deleted += change.deleted
+  }
+  return { ...total, unchanged: rows - total.inserted - total.updated, held: undefined, kept: 0, byDay }
+}
