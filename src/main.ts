@@ -12,6 +12,13 @@ for (const name of ['SIGINT', 'SIGTERM'] as const) {
   })
 }
 
+// Whoever reads our output may stop reading, as `head` does.
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error
+  })
+}
+
 process.exitCode = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,

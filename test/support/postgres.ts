@@ -1,0 +1,45 @@
+import { randomBytes } from 'node:crypto'
+import { Client } from 'pg'
+import { connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
+
+/** A database of one's own on the test server. */
+export interface TestDatabase {
+  url: string
+  warehouse: Warehouse
+  /** Rows of a query, with dates as texts. */
+  rows<T = Record<string, unknown>>(sql: string, values?: unknown[]): Promise<T[]>
+  drop(): Promise<void>
+}
+
+export function serverUrl(): URL {
+  const text = process.env.TEST_SERVER_URL
+  if (text === undefined) throw new Error('TEST_SERVER_URL is not set: run the tests with "npm test"')
+  return new URL(text)
+}
+
+async function onServer(sql: string): Promise<void> {
+  const client = new Client({ connectionString: serverUrl().href })
+  await client.connect()
+  try {
+    await client.query(sql)
+  } finally {
+    await client.end()
+  }
+}
+
+export async function createDatabase(schema = 'visibility'): Promise<TestDatabase> {
+  const name = `vs_${randomBytes(6).toString('hex')}`
+  await onServer(`create database ${name} template template0`)
+  const url = serverUrl()
+  url.pathname = `/${name}`
+  const warehouse = await connectWarehouse({ url: url.href, schema, connections: 6 })
+  return {
+    url: url.href,
+    warehouse,
+    rows: async (sql, values) => (await warehouse.pool.query(sql, values)).rows as never,
+    async drop() {
+      await warehouse.close()
+      await onServer(`drop database ${name} with (force)`)
+    },
+  }
+}

@@ -1,0 +1,108 @@
+import { Writable } from 'node:stream'
+import { type Config, loadConfig } from '../../src/core/config/load.ts'
+import { createLog } from '../../src/core/logger.ts'
+import type { FaultSettings } from '../../src/reference/faults.ts'
+import { type ReferenceService, startReference } from '../../src/reference/server.ts'
+import { COMPANY_KEY, createWorld, type WorldOptions } from '../../src/reference/world.ts'
+import { createClient } from '../../src/source/client.ts'
+import { streamsOf } from '../../src/streams/registry.ts'
+import type { Services, SyncedProject } from '../../src/sync/context.ts'
+import type { RunReport } from '../../src/sync/report.ts'
+import { type Observer, type RunRequest, runSync } from '../../src/sync/run.ts'
+import { createDatabase, type TestDatabase } from './postgres.ts'
+
+export const FOUR_GRAINS = [
+  { name: 'brand_daily', dimensions: ['date'] },
+  { name: 'by_model', dimensions: ['date', 'model_id'] },
+  { name: 'by_topic', dimensions: ['date', 'topic_id'] },
+  { name: 'by_prompt', dimensions: ['date', 'prompt_id', 'model_id', 'country_code'] },
+]
+
+export const NO_LIMIT: FaultSettings = { rate_limit: null }
+
+/** A service, a database, and a program between them, all real, in this process. */
+export interface Setup {
+  service: ReferenceService
+  database: TestDatabase
+  config: Config
+  logs: string[]
+  services: Services
+  projects: SyncedProject[]
+  sync(request?: Partial<RunRequest>, observer?: Observer): Promise<RunReport>
+  /** The same things as environment and configuration for the real command. */
+  env: Record<string, string>
+  fileConfig: Record<string, unknown>
+  close(): Promise<void>
+}
+
+export interface SetupOptions {
+  world?: WorldOptions
+  faults?: FaultSettings
+  config?: Record<string, unknown>
+  now?: string
+}
+
+/** The configuration as if it had been read from a file. */
+export function configOf(settings: Record<string, unknown>, env: Record<string, string> = {}): Config {
+  const { mkdtempSync, writeFileSync, rmSync } = process.getBuiltinModule('node:fs')
+  const { join } = process.getBuiltinModule('node:path')
+  const folder = mkdtempSync(join(process.getBuiltinModule('node:os').tmpdir(), 'visibility-sync-config-'))
+  try {
+    writeFileSync(join(folder, 'sync.yaml'), JSON.stringify(settings))
+    return loadConfig({ file: join(folder, 'sync.yaml'), env })
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
+export async function setUp(options: SetupOptions = {}): Promise<Setup> {
+  const now = options.now ?? '2026-03-31T12:00:00Z'
+  const clock = () => new Date(now)
+  const service = await startReference({
+    world: createWorld({ restating: false, clock, ...options.world }),
+    faults: options.faults ?? NO_LIMIT,
+  })
+  const database = await createDatabase()
+  const fileConfig = {
+    start_date: '2026-03-01',
+    end_date: '2026-03-31',
+    reports: FOUR_GRAINS,
+    source: { max_attempts: 6 },
+    ...options.config,
+  }
+  const ids = service.world.projects.map(({ id }) => id)
+  const env = {
+    VISIBILITY_API_URL: service.url,
+    VISIBILITY_API_KEY: COMPANY_KEY,
+    VISIBILITY_PROJECTS: ids.join(','),
+    DATABASE_URL: database.url,
+  }
+  const config = configOf(fileConfig, env)
+  const client = createClient({
+    baseUrl: service.url,
+    compress: false,
+    requestsPerMinute: 100_000,
+    maxAttempts: config.source.max_attempts,
+    timeoutMs: config.source.timeout_seconds * 1000,
+  })
+  const logs: string[] = []
+  const log = createLog({ level: 'trace', secrets: [], destination: new Writable({ write: (line, _, done) => (logs.push(String(line)), done()) }) })
+  const services: Services = { config, client, warehouse: database.warehouse, log, clock, version: 'test', source: service.url }
+  const projects = ids.map((id) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
+  return {
+    service,
+    database,
+    config,
+    logs,
+    services,
+    projects,
+    sync: (request = {}, observer = {}) => runSync(services, { command: 'sync', projects, streams: streamsOf(config), ...request }, observer),
+    env,
+    fileConfig,
+    async close() {
+      client.close()
+      await service.close()
+      await database.drop()
+    },
+  }
+}
