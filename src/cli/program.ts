@@ -7,7 +7,7 @@ import type { GlobalOptions, Session, Surroundings } from './session.ts'
 
 export const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 
-type Action<O> = (session: Session, options: O) => Promise<number>
+type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
 /** Runs a command line and gives the exit code. Never throws. */
 export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {
@@ -63,22 +63,25 @@ was read or written) · 3 another run holds the lock`,
   )
 
   /** Adds a command whose work is loaded when it runs. */
-  const add = <O extends object>(
+  const add = <O extends object, A extends unknown[] = []>(
     name: string,
     about: string,
     examples: string[],
-    load: () => Promise<Action<O>>,
-    settings: { options?: Option[]; progress?: boolean } = {},
+    load: () => Promise<Action<O, A>>,
+    settings: { options?: Option[]; progress?: boolean; parent?: Command } = {},
   ) => {
-    const command = program.command(name).description(about).helpOption('--help', 'show this help')
+    const command = (settings.parent ?? program).command(name).description(about).helpOption('--help', 'show this help')
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
     command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  $ visibility-sync ${example}`).join('\n')}`)
-    command.action(async (options: O & GlobalOptions) => {
+    command.action(async (...words: unknown[]) => {
+      // Commander passes the arguments, then the options, then the command.
+      const options = words.at(-2) as O & GlobalOptions
+      const args = words.slice(0, -2) as A
       const { openSession } = await import('./session.ts')
       const session = openSession({ ...program.opts<GlobalOptions>(), ...options }, surroundings, settings.progress)
       try {
-        setCode(await (await load())(session, options))
+        setCode(await (await load())(session, options, ...args))
       } finally {
         session.end()
       }
@@ -116,6 +119,27 @@ was read or written) · 3 another run holds the lock`,
   add('status', 'freshness, coverage and the last runs', ['status', 'status --json'], async () => (await import('./commands/status.ts')).status, {
     options: [new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000))],
   })
+  add(
+    'audit',
+    'finds days whose warehouse sums differ from the service',
+    ['audit', 'audit --repair', 'audit --json'],
+    async () => (await import('./commands/audit.ts')).audit,
+    { options: [new Option('--repair', 'read the differing days again'), projects()], progress: true },
+  )
+  const quarantine = program.command('quarantine').description('the rows that failed validation').helpOption('--help', 'show this help').helpCommand(false)
+  const all = () => new Option('--all', 'resolved ones too')
+  add('list', 'lists them', ['quarantine list', 'quarantine list --stream chats --all'], async () => (await import('./commands/quarantine.ts')).quarantineList, {
+    options: [streams(), projects(), all()],
+    parent: quarantine,
+  })
+  add<object, [string]>('show <id>', 'one row as it came, and why it failed', ['quarantine show 12'], async () => {
+    const { quarantineShow } = await import('./commands/quarantine.ts')
+    return (session, _options, id) => quarantineShow(session, id)
+  }, { parent: quarantine })
+  add<{ stream?: string[]; project?: string[] }, [string[]]>('retry [ids...]', 'validates again and loads what passes now', ['quarantine retry', 'quarantine retry 12 13'], async () => {
+    const { quarantineRetry } = await import('./commands/quarantine.ts')
+    return (session, options, ids) => quarantineRetry(session, ids, options)
+  }, { options: [streams(), projects()], parent: quarantine })
   add('migrate', 'creates or upgrades the tables (every run does so first)', ['migrate'], async () => (await import('./commands/migrate.ts')).migrate)
   add('database', 'keeps the embedded Postgres running, for psql or a BI tool', ['database'], async () => (await import('./commands/database.ts')).database)
   add(

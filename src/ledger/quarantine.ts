@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { type Reject, safeJson } from '../streams/sift.ts'
-import type { Transaction } from '../warehouse/connect.ts'
+import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { Pair } from './locks.ts'
 
 const RAW_MAX = 65_536
@@ -106,4 +106,77 @@ function depth(text: string): number {
     else if (character === '}' || character === ']') now--
   }
   return deepest
+}
+
+export interface QuarantineEntry {
+  quarantine_id: number
+  project_id: string
+  stream: string
+  reason: string
+  raw: unknown
+  from_date: Day | null
+  to_date: Day | null
+  run_id: number
+  first_seen_at: Date
+  last_seen_at: Date
+  times_seen: number
+  resolved_at: Date | null
+  resolution: string | null
+}
+
+export interface QuarantineFilter {
+  ids?: readonly number[]
+  streams?: readonly string[]
+  projects?: readonly string[]
+  /** Resolved ones too. */
+  all?: boolean
+  limit?: number
+}
+
+export function listQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: QuarantineFilter): Promise<QuarantineEntry[]> {
+  let query = ops
+    .selectFrom('quarantine')
+    .select(['quarantine_id', 'project_id', 'stream', 'reason', 'raw', 'from_date', 'to_date', 'run_id'])
+    .select(['first_seen_at', 'last_seen_at', 'times_seen', 'resolved_at', 'resolution'])
+    .orderBy('quarantine_id')
+  if (filter.ids !== undefined && filter.ids.length > 0) query = query.where('quarantine_id', 'in', filter.ids)
+  if (filter.streams !== undefined && filter.streams.length > 0) query = query.where('stream', 'in', filter.streams)
+  if (filter.projects !== undefined && filter.projects.length > 0) query = query.where('project_id', 'in', filter.projects)
+  if (!filter.all) query = query.where('resolved_at', 'is', null)
+  if (filter.limit !== undefined) query = query.limit(filter.limit)
+  return query.execute()
+}
+
+/** Marks entries as loaded after all. They stay, so that people can see what was. */
+export async function resolveEntries({ ops }: Transaction, ids: readonly number[], resolution: string): Promise<void> {
+  if (ids.length === 0) return
+  await ops
+    .updateTable('quarantine')
+    .set({ resolved_at: sql`now()`, resolution })
+    .where('quarantine_id', 'in', ids)
+    .where('resolved_at', 'is', null)
+    .execute()
+}
+
+/** Days with rejects of which none is open any more count as read. */
+export async function settleDays({ ops }: Transaction, pair: Pair): Promise<void> {
+  await ops
+    .updateTable('coverage as c')
+    .set({ state: 'read' })
+    .where('c.project_id', '=', pair.projectId)
+    .where('c.stream', '=', pair.stream)
+    .where('c.state', '=', 'quarantined')
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('quarantine as q')
+            .select('q.quarantine_id')
+            .where('q.resolved_at', 'is', null)
+            .whereRef('q.project_id', '=', 'c.project_id')
+            .whereRef('q.stream', '=', 'c.stream')
+            .where(sql<boolean>`(q.from_date is null or c.date between q.from_date and q.to_date)`),
+        ),
+      ),
+    )
+    .execute()
 }

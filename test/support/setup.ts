@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { type Config, loadConfig } from '../../src/core/config/load.ts'
 import { createLog } from '../../src/core/logger.ts'
@@ -44,9 +47,7 @@ export interface SetupOptions {
 
 /** The configuration as if it had been read from a file. */
 export function configOf(settings: Record<string, unknown>, env: Record<string, string> = {}): Config {
-  const { mkdtempSync, writeFileSync, rmSync } = process.getBuiltinModule('node:fs')
-  const { join } = process.getBuiltinModule('node:path')
-  const folder = mkdtempSync(join(process.getBuiltinModule('node:os').tmpdir(), 'visibility-sync-config-'))
+  const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-config-'))
   try {
     writeFileSync(join(folder, 'sync.yaml'), JSON.stringify(settings))
     return loadConfig({ file: join(folder, 'sync.yaml'), env })

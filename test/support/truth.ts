@@ -20,7 +20,23 @@ const FIELD: Record<string, (row: any) => unknown> = {
   chat_id: (row) => row.chat?.id ?? null,
 }
 
-const sorted = (rows: Row[]) => rows.map((row) => JSON.stringify(row, Object.keys(row).sort())).sort()
+/** Compares large tables quickly, and shows only the first rows that differ. */
+function expectSame(found: Row[], expected: Row[], place: string): void {
+  const [left, right] = [sorted(found), sorted(expected)]
+  if (left.length === right.length && left.every((row, index) => row === right[index])) return
+  const [inTable, inService] = [new Set(left), new Set(right)]
+  expect({
+    place,
+    rows: left.length,
+    not_in_service: left.filter((row) => !inService.has(row)).slice(0, 3),
+    not_in_table: right.filter((row) => !inTable.has(row)).slice(0, 3),
+  }).toEqual({ place, rows: right.length, not_in_service: [], not_in_table: [] })
+}
+
+const sorted = (rows: Row[]) => {
+  const columns = Object.keys(rows[0] ?? {}).sort()
+  return rows.map((row) => JSON.stringify(columns.map((column) => row[column]))).sort()
+}
 
 export interface Truth {
   world: World
@@ -49,7 +65,7 @@ export async function expectReport(database: TestDatabase, { world, range }: Tru
   }))
   const columns = ['date', 'brand_id', ...others, ...METRICS].join(', ')
   const found = await database.rows(`select ${columns} from visibility.${report.name} where project_id = $1`, [project.id])
-  expect(sorted(found)).toEqual(sorted(expected))
+  expectSame(found, expected, report.name)
 }
 
 export async function expectChats(database: TestDatabase, { world, range }: Truth, project: Project) {
@@ -61,7 +77,7 @@ export async function expectChats(database: TestDatabase, { world, range }: Trut
     date: chat.date,
   }))
   const found = await database.rows('select chat_id, prompt_id, model_id, model_channel_id, date from visibility.chats where project_id = $1', [project.id])
-  expect(sorted(found)).toEqual(sorted(expected))
+  expectSame(found, expected, 'chats')
 }
 
 async function expectLists(database: TestDatabase, project: Project) {

@@ -1,0 +1,83 @@
+import { lockLoads } from '../ledger/coverage.ts'
+import { listQuarantine, type QuarantineEntry, type QuarantineFilter, resolveEntries, settleDays } from '../ledger/quarantine.ts'
+import { type Reject, safeJson, type Sifted, sift } from '../streams/sift.ts'
+import type { Stream } from '../streams/stream.ts'
+import { inTransaction, type Transaction } from '../warehouse/connect.ts'
+import { saveMentions } from '../warehouse/mentions.ts'
+import { replaceList } from '../warehouse/replace-list.ts'
+import { replaceWindow } from '../warehouse/replace-window.ts'
+import type { Services } from './context.ts'
+
+export interface RetryResult {
+  tried: number
+  loaded: number
+  still_bad: { quarantine_id: number; reason: string }[]
+}
+
+/**
+ * Validates quarantined rows again and loads those that pass now, as after an upgrade that understands them. Rows of
+ * one stream are sifted together, so two that contradict each other still do. Nothing is deleted.
+ */
+export async function retryQuarantine(services: Services, streams: readonly Stream[], filter: QuarantineFilter): Promise<RetryResult> {
+  const open = await listQuarantine(services.warehouse, { ...filter, all: false })
+  const result: RetryResult = { tried: open.length, loaded: 0, still_bad: [] }
+  const groups = new Map<string, QuarantineEntry[]>()
+  for (const entry of open) {
+    const name = `${entry.project_id}\0${entry.stream}`
+    groups.set(name, [...(groups.get(name) ?? []), entry])
+  }
+  for (const entries of groups.values()) {
+    const stream = streams.find(({ name }) => name === entries[0]!.stream)
+    if (stream === undefined) {
+      const reason = `the stream ${entries[0]!.stream} is not configured`
+      result.still_bad.push(...entries.map(({ quarantine_id }) => ({ quarantine_id, reason })))
+      continue
+    }
+    await retryGroup(services, stream, entries[0]!.project_id, entries, result)
+  }
+  return result
+}
+
+async function retryGroup(services: Services, stream: Stream, projectId: string, entries: QuarantineEntry[], result: RetryResult): Promise<void> {
+  const pair = { projectId, stream: stream.name }
+  await inTransaction(services.warehouse, async (tx) => {
+    await lockLoads(tx, services.warehouse, pair)
+    // A sync may have settled some of them since they were listed.
+    const ids = entries.map(({ quarantine_id }) => quarantine_id)
+    const still = await listQuarantine(tx, { ids })
+    const sifted = sift(stream, still.map(({ raw }) => raw), { suspectText: true, ...rangeOf(still) })
+    const bad = new Map(sifted.rejects.map((reject) => [safeJson(reject.raw), reject]))
+    const passed = still.filter(({ raw }) => !bad.has(safeJson(raw)))
+    await load(tx, services, stream, projectId, sifted)
+    await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map())
+    await resolveEntries(tx, passed.map(({ quarantine_id }) => quarantine_id), 'loaded by a retry')
+    await settleDays(tx, pair)
+    result.loaded += passed.length
+    result.still_bad.push(...still.filter(({ raw }) => bad.has(safeJson(raw))).map((entry) => ({ quarantine_id: entry.quarantine_id, reason: reasonOf(bad, entry) })))
+  })
+}
+
+function reasonOf(bad: Map<string, Reject>, entry: QuarantineEntry): string {
+  return bad.get(safeJson(entry.raw))?.reason ?? entry.reason
+}
+
+/** Each row must still lie in the window in which it was found. */
+function rangeOf(entries: readonly QuarantineEntry[]): { range?: { from: string; to: string } } {
+  const from = entries.flatMap(({ from_date }) => from_date ?? []).sort()[0]
+  const to = entries.flatMap(({ to_date }) => to_date ?? []).sort().at(-1)
+  return from === undefined || to === undefined ? {} : { range: { from, to } }
+}
+
+async function load(tx: Transaction, services: Services, stream: Stream, projectId: string, { rows, children }: Sifted): Promise<void> {
+  if (rows.length === 0) return
+  // Rows that are not among these stay: this is no answer, only what was missing from one.
+  const careful = { mayDelete: false, acceptDeletes: true }
+  if (stream.by === 'list') {
+    await replaceList(tx, services.warehouse, { projectId, stream, rows, children, ...careful })
+    return
+  }
+  const dateAt = stream.columns.findIndex(({ name }) => name === 'date')
+  const days = rows.map((row) => row[dateAt] as string).sort()
+  const range = { from: days[0]!, to: days.at(-1)! }
+  await replaceWindow(tx, services.warehouse, { projectId, stream, range, rows, ...careful, readOrder: Number.MAX_SAFE_INTEGER })
+}
