@@ -71,6 +71,7 @@ export interface Project {
 
 export const COMPANY_KEY = 'reference-company-key'
 const DAY_MS = 86_400_000
+const { floor, max, min, round, sin, PI } = Math
 const SETTLED_MS = 3 * DAY_MS
 
 interface GeneratedChat {
@@ -182,7 +183,8 @@ function modelNames(count: number): string[] {
 /** An id of the service's shape: a prefix and a UUID made from the parts. */
 function makeId(prefix: string, ...parts: (string | number)[]): string {
   const random = seededRandom(hashText(`${prefix} ${parts.join(' ')}`))
-  const hex = Array.from({ length: 32 }, () => Math.floor(random() * 16).toString(16)).join('')
+  let hex = ''
+  for (let word = 0; word < 4; word++) hex += floor(random() * 4_294_967_296).toString(16).padStart(8, '0')
   return `${prefix}_${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20)}`
 }
 
@@ -206,7 +208,7 @@ function makeProject(seed: number, index: number, options: WorldOptions): Projec
       topicId: topics[topic]?.id ?? null,
       tagIds: [tags[n % 2]!, ...(n % 3 === 0 ? [tags[2 + (n % 3)]!] : []), ...(n % 5 === 0 ? [tags[4]!] : [])].slice(n % 11 === 10 ? 9 : 0),
       country: n % 13 === 12 ? null : WORLD_COUNTRIES[n % WORLD_COUNTRIES.length]!,
-      volume: n % 4 === 3 ? 'very low' : n % 9 === 8 ? undefined : Math.round(random() * 900) * 10,
+      volume: n % 4 === 3 ? 'very low' : n % 9 === 8 ? undefined : round(random() * 900) * 10,
     }
   }
   return {
@@ -257,11 +259,11 @@ function generateChat(seed: number, project: Project, prompt: Prompt, modelId: s
 function mentionsOf(project: Project, prompt: Prompt, modelId: string, date: Day, seedText: string): Mention[] {
   const random = seededRandom(hashText(seedText))
   const day = dayNumber(date)
-  const season = Math.sin((2 * Math.PI * day) / 365)
+  const season = sin((2 * PI * day) / 365)
   const weekend = (day + 3) % 7 >= 5 ? -0.05 : 0
   const named: { brand: Brand; rank: number }[] = []
   for (const [index, brand] of project.brands.entries()) {
-    const trend = 0.1 * Math.sin((2 * Math.PI * day) / 180 + index)
+    const trend = 0.1 * sin((2 * PI * day) / 180 + index)
     const taste = ((hashText(brand.id + modelId) % 100) / 100 - 0.5) * 0.3
     const fit = ((hashText(brand.id + (prompt.topicId ?? '')) % 100) / 100 - 0.5) * 0.4
     const chance = brand.strength + trend + taste + fit + weekend + 0.08 * season * (index % 2 === 0 ? 1 : -1)
@@ -270,8 +272,8 @@ function mentionsOf(project: Project, prompt: Prompt, modelId: string, date: Day
   named.sort((a, b) => a.rank - b.rank)
   return named.map(({ brand }, index) => ({
     brand,
-    mentions: 1 + Math.floor(random() * 3),
+    mentions: 1 + floor(random() * 3),
     position: index + 1,
-    sentiment: Math.max(-8, Math.min(8, Math.round((random() * 1.4 - 0.4 + (brand.strength - 0.5) * 0.5) * 8))) / 8,
+    sentiment: max(-8, min(8, round((random() * 1.4 - 0.4 + (brand.strength - 0.5) * 0.5) * 8))) / 8,
   }))
 }

@@ -50,10 +50,12 @@ export async function auditProject(context: AuditContext, only?: ReadonlySet<Day
   const { config, warehouse } = services
   const results: AuditedStream[] = []
   const candidates: { name: string; table: string; exact: boolean; columns: Metric[]; days: Set<Day> }[] = []
+  const today = dayOf(services.clock())
   const everything = { from: '0001-01-01', to: '9999-12-31' }
   const coveredDays = async (stream: string) => {
     const coverage = await readCoverage(warehouse, { projectId: project.id, stream }, everything)
-    const days = coverage.filter(({ state, date }) => (state === 'read' || state === 'stale') && (only?.has(date) ?? true))
+    // A day that is not over moves by itself, and is read again anyway.
+    const days = coverage.filter(({ state, date }) => (state === 'read' || state === 'stale') && date < today && (only?.has(date) ?? true))
     return new Set(days.map(({ date }) => date))
   }
   for (const report of config.reports) {
