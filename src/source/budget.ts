@@ -2,6 +2,7 @@ import { sleep } from '../core/sleep.ts'
 import type { RateHeaders } from './rate-headers.ts'
 
 const WINDOW_MS = 60_000
+const ANSWER_MS = 25
 
 export interface BudgetView {
   limit: number
@@ -35,6 +36,7 @@ export function createBudget(
   /** What the service said is left, less what was sent since; undefined until it said so. */
   let remaining: number | undefined
   let resetAt = 0
+  let taught = false
   let pausedUntil = 0
   /** When each request of the last minute was sent, for services that send no headers. */
   const sent: number[] = []
@@ -51,7 +53,9 @@ export function createBudget(
       else return resetAt - at
     }
     while (sent.length > 0 && sent[0]! <= at - WINDOW_MS) sent.shift()
-    return sent.length < limit ? 0 : sent[0]! + WINDOW_MS - at
+    if (sent.length < limit) return 0
+    // A service that sends headers tells with its next answer how much is left, and for how long.
+    return taught && inFlight > 0 ? ANSWER_MS : sent[0]! + WINDOW_MS - at
   }
 
   return {
@@ -73,6 +77,7 @@ export function createBudget(
         // Requests still under way were not counted yet when the service wrote this header.
         remaining = Math.max(0, headers.remaining - inFlight)
         resetAt = at + headers.resetMs
+        taught = true
       }
       if (!refused) return
       const pauseMs = headers.retryAfterMs ?? headers.resetMs
