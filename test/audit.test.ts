@@ -1,0 +1,94 @@
+import { afterEach, expect, test } from '@jest/globals'
+import { runCli } from './support/cli.ts'
+import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { expectExact } from './support/truth.ts'
+
+let setup: Setup
+afterEach(() => setup.close())
+
+const TAGGED = { name: 'by_tag', dimensions: ['date', 'tag_id'] }
+const range = { from: '2026-03-01', to: '2026-03-31' }
+const start = async (options: SetupOptions = {}) => {
+  setup = await setUp({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, config: { reports: [...FOUR_GRAINS, TAGGED], lookback_days: 2 }, ...options })
+  expect((await setup.sync()).outcome).toBe('complete')
+  setup.service.requests.length = 0
+}
+const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+const project = () => setup.service.world.projects[0]!
+const differing = (result: any) => Object.fromEntries(result.audited.filter((entry: any) => entry.differing.length > 0).map((entry: any) => [entry.stream, entry.differing]))
+
+test('an unchanged history has no differences, for a handful of requests', async () => {
+  await start()
+  const result = await cli('audit', '--json')
+  expect(result.code).toBe(0)
+  const { audited, requests } = result.json()
+  expect(differing({ audited })).toEqual({})
+  expect(audited.filter((entry: any) => entry.left_out === undefined).map((entry: any) => [entry.stream, entry.days_compared])).toEqual([...FOUR_GRAINS.map(({ name }) => [name, 31]), ['chats', 31]])
+  expect(audited.find((entry: any) => entry.stream === 'by_tag').left_out).toContain('overlap')
+  // One coarse report, and one sample for each of the finer ones and for the chats.
+  expect(requests).toBe(1 + 3 + 1)
+})
+
+test('days whose history was rewritten are listed, read again by a repair, and only those', async () => {
+  await start()
+  setup.service.world.rewriteDays(project(), ['2026-03-03', '2026-03-09'])
+  const found = await cli('audit', '--json')
+  expect(found.code).toBe(1)
+  expect(differing(found.json())).toEqual({ brand_daily: ['2026-03-03', '2026-03-09'], by_model: ['2026-03-03', '2026-03-09'], by_topic: ['2026-03-03', '2026-03-09'], by_prompt: ['2026-03-03', '2026-03-09'] })
+  expect(await setup.database.rows("select distinct date from visibility_ops.coverage where state = 'stale' order by 1")).toEqual([{ date: '2026-03-03' }, { date: '2026-03-09' }])
+
+  setup.service.requests.length = 0
+  const repaired = await cli('audit', '--repair', '--json')
+  expect(repaired.code).toBe(0)
+  expect(repaired.json()).toMatchObject({ remaining: 0, repair: { outcome: 'complete' } })
+  const reread = setup.service.requests.filter(({ body }) => body.start_date === body.end_date && body.start_date !== undefined)
+  expect(new Set(reread.map(({ body }) => body.start_date))).toEqual(new Set(['2026-03-03', '2026-03-09']))
+  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  expect((await cli('audit')).stdout).toContain('No differences')
+})
+
+test('marked days are read by the next sync', async () => {
+  await start()
+  setup.service.world.rewriteDays(project(), ['2026-03-05'])
+  await cli('audit')
+  expect((await cli('sync')).code).toBe(0)
+  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+})
+
+test('chats that vanished from the service are found by their number', async () => {
+  await start()
+  setup.service.world.dropChat(setup.service.world.chatsOf(project(), '2026-03-11')[0]!.id)
+  const found = await cli('audit', '--repair', '--json')
+  expect(differing(found.json())).toMatchObject({ chats: ['2026-03-11'], by_model: ['2026-03-11'] })
+  expect(found.code).toBe(0)
+  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+})
+
+test('rows that were lost or spoilt in the warehouse are found and brought back', async () => {
+  await start()
+  await setup.database.rows("delete from visibility.by_topic where date = '2026-03-07' and topic_id is null")
+  await setup.database.rows("update visibility.brand_daily set share_of_voice = 0.5 where date = '2026-03-08'")
+  const found = await cli('audit', '--repair', '--json')
+  expect(differing(found.json())).toEqual({ by_topic: ['2026-03-07'], brand_daily: ['2026-03-08'] })
+  expect(found.code).toBe(0)
+  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+})
+
+test('where a breakdown does not add up at the service itself, it is left out instead of crying wolf', async () => {
+  await start()
+  // From now on the service drops some rows of every report: finer ones no longer add up to the coarse one.
+  setup.service.setFaults({ ...NO_LIMIT, silent_cap: 11 })
+  const result = await cli('audit', '--json')
+  const leftOut = result.json().audited.filter((entry: any) => entry.left_out?.includes('do not add up'))
+  expect(leftOut.map((entry: any) => entry.stream)).toContain('by_prompt')
+})
+
+test('a cut to an unusual number that only one window could show is found by the audit', async () => {
+  setup = await setUp({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, faults: { ...NO_LIMIT, silent_cap: 137 }, config: { reports: FOUR_GRAINS.slice(0, 2), streams: [] } })
+  await setup.sync()
+  const found = await cli('audit', '--repair', '--json')
+  expect(differing(found.json()).by_model.length).toBeGreaterThan(0)
+  expect(found.code).toBe(0)
+  const [rows] = await setup.database.rows<{ n: number }>('select count(*)::int as n from visibility.by_model')
+  expect(rows!.n).toBe(31 * 2 * 3)
+})

@@ -1,0 +1,331 @@
+import { afterEach, expect, test } from '@jest/globals'
+import { LockedError, UsageError } from '../src/core/errors.ts'
+import { readStatus } from '../src/ledger/status.ts'
+import { streamsOf } from '../src/streams/registry.ts'
+import { migrate } from '../src/warehouse/migrate.ts'
+import { configOf, FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { expectChats, expectExact, expectReport } from './support/truth.ts'
+
+/* The sync as a whole, in this process, against a real service and a real Postgres. */
+
+let setup: Setup
+afterEach(() => setup.close())
+
+const SMALL = { projects: 1, prompts: 7, models: 2, brands: 3 }
+const range = { from: '2026-03-01', to: '2026-03-31' }
+const start = async (options: SetupOptions = {}) => {
+  setup = await setUp({ world: SMALL, ...options })
+  return setup
+}
+const exact = (over: Partial<typeof range> = {}) => expectExact(setup.database, { world: setup.service.world, range: { ...range, ...over }, reports: FOUR_GRAINS })
+const count = async (table: string, where = 'true') => (await setup.database.rows<{ n: number }>(`select count(*)::int as n from visibility.${table} where ${where}`))[0]!.n
+const status = async () => (await readStatus(setup.database.warehouse, { interest: range, today: '2026-03-31', lookbackDays: 7, projects: setup.projects.map(({ id }) => id), streams: streamsOf(setup.config), runs: 5 }))!
+const project = () => setup.service.world.projects[0]!
+const stream = (report: Awaited<ReturnType<Setup['sync']>>, name: string) => report.streams.find((entry) => entry.stream === name)!
+
+test('resets, errors, truncated and mangled bodies, odd orders, extra fields and repeated rows end in exact tables', async () => {
+  await start({
+    world: { ...SMALL, projects: 2 },
+    faults: { ...NO_LIMIT, seed: 5, server_error: 0.1, reset: 0.05, truncate: 0.05, cut_json: 0.05, html: 0.05, wrong_shape: 0.03, unstable_order: true, extra_fields: true, duplicate_rows: 0.1 },
+    config: { source: { max_attempts: 20 } },
+  })
+  expect((await setup.sync()).outcome).toBe('complete')
+  await exact()
+  expect((await status()).drift.map(({ kind, name }) => `${kind} ${name}`)).toEqual(expect.arrayContaining(['field is_archived', 'duplicate row']))
+})
+
+test('a rate limit slows the sync and loses nothing', async () => {
+  await start({ faults: { rate_limit: 6, rate_window_ms: 500 } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  await exact()
+})
+
+test('malformed rows wait in quarantine, the run is partial, and they load when the service mends them', async () => {
+  await start({ faults: { ...NO_LIMIT, malformed: 0.02 }, config: { streams: ['chats'] } })
+  const first = await setup.sync()
+  expect(first.outcome).toBe('partial')
+  const waiting = await setup.database.rows<{ stream: string; n: number }>('select stream, count(*)::int as n from visibility_ops.quarantine where resolved_at is null group by 1')
+  const total = waiting.reduce((sum, { n }) => sum + n, 0)
+  expect(total).toBe(first.streams.reduce((sum, { quarantined }) => sum + quarantined, 0))
+  expect(total).toBeGreaterThan(3)
+
+  // The same rows fail again: counted, not kept twice.
+  await setup.sync()
+  const again = await setup.database.rows<{ n: number; times: number }>('select count(*)::int as n, max(times_seen) as times from visibility_ops.quarantine')
+  expect(again[0]).toEqual({ n: total, times: 2 })
+
+  setup.service.setFaults(NO_LIMIT)
+  expect((await setup.sync()).outcome).toBe('complete')
+  for (const report of FOUR_GRAINS) await expectReport(setup.database, { world: setup.service.world, range, reports: [] }, project(), report)
+  const open = await setup.database.rows('select 1 from visibility_ops.quarantine where resolved_at is null')
+  expect(open).toEqual([])
+  expect(await count('by_prompt')).toBe(31 * 7 * 2 * 3)
+})
+
+test('a page with many bad rows fails as a whole and leaves what was there', async () => {
+  await start()
+  await setup.sync()
+  setup.service.setFaults({ ...NO_LIMIT, malformed: 0.3 })
+  const report = await setup.sync({ range, command: 'backfill', streams: streamsOf(setup.config, ['by_prompt']) })
+  expect(report.outcome).toBe('failed')
+  expect(report.streams[0]!.failed[0]!.error).toMatch(/rows are bad, more than 5 %/)
+  await exact()
+})
+
+test('no row is deleted from a window with rejects, since the missing row may be the rejected one', async () => {
+  await start({ config: { reports: FOUR_GRAINS, streams: [] } })
+  await setup.sync()
+  setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
+  const before = await count('by_prompt')
+  const report = await setup.sync({ range, command: 'backfill' })
+  expect(report.outcome).toBe('partial')
+  expect(stream(report, 'by_prompt').deleted).toBe(0)
+  expect(await count('by_prompt')).toBe(before)
+})
+
+test('an empty answer where there were rows is held, said, and clears by itself when the rows are back', async () => {
+  await start()
+  await setup.sync()
+  setup.service.setFaults({ ...NO_LIMIT, empty: true })
+  const held = await setup.sync()
+  expect(held.outcome).toBe('partial')
+  expect(held.streams.filter((entry) => entry.held.length > 0).map((entry) => entry.stream).sort()).toEqual(['brand_daily', 'by_model', 'by_prompt', 'by_topic', 'chats', 'domain_classifications', 'prompt_suggestions', 'prompts'])
+  await exact()
+  const told = await status()
+  expect(told.held.find((entry) => entry.stream === 'chats')).toMatchObject({ from: '2026-03-25', to: '2026-03-31' })
+  expect(told.held.find((entry) => entry.stream === 'chats')!.accept).toContain('--accept-deletes')
+  const since = told.held[0]!.since
+  await setup.sync()
+  expect((await status()).held[0]!.since).toEqual(since)
+
+  setup.service.setFaults(NO_LIMIT)
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect((await status()).held).toEqual([])
+  await exact()
+})
+
+test('a held window is let through by accepting its deletions, and only in its range', async () => {
+  await start({ config: { streams: ['chats', 'prompts'] } })
+  await setup.sync()
+  setup.service.setFaults({ ...NO_LIMIT, empty: true })
+  await setup.sync()
+  const report = await setup.sync({ command: 'backfill', range: { from: '2026-03-25', to: '2026-03-31' }, acceptDeletes: true })
+  expect(report.outcome).toBe('complete')
+  expect(await count('chats', "date >= '2026-03-25'")).toBe(0)
+  expect(await count('chats')).toBe(24 * 14)
+  expect(await count('prompts', 'removed_at is null')).toBe(0)
+  expect((await status()).held).toEqual([])
+})
+
+test('rows that vanish in small numbers are deleted, and prompts are marked as removed and come back', async () => {
+  await start()
+  await setup.sync()
+  const gone = project().prompts[0]!
+  setup.service.world.deletePrompt(project(), gone.id)
+  const report = await setup.sync({ range, command: 'backfill', streams: streamsOf(setup.config) })
+  expect(report.outcome).toBe('complete')
+  expect(stream(report, 'chats').deleted).toBe(31 * 2)
+  await exact()
+  const [row] = await setup.database.rows<{ removed_at: Date | null }>('select removed_at from visibility.prompts where prompt_id = $1', [gone.id])
+  expect(row!.removed_at).toBeInstanceOf(Date)
+  setup.service.world.addPrompt(project(), gone)
+  await setup.sync({ range, command: 'backfill' })
+  await exact()
+})
+
+test('history that the service rewrites is updated, and what changed is kept as a restatement', async () => {
+  await start()
+  await setup.sync()
+  setup.service.world.rewriteDays(project(), ['2026-03-10', '2026-03-29'])
+  setup.service.world.deleteTopic(project(), project().topics[0]!.id)
+  setup.service.world.renameBrand(project(), project().brands[1]!.id, 'Renamed "again"')
+  await setup.sync({ range, command: 'backfill', streams: streamsOf(setup.config) })
+  await exact()
+  const days = await setup.database.rows<{ date: string }>("select distinct date from visibility_ops.restatements where stream = 'by_prompt' order by date")
+  expect(days.map(({ date }) => date)).toEqual(['2026-03-10', '2026-03-29'])
+})
+
+test('a lower page limit is understood from a 400, and the tables are exact', async () => {
+  await start({ faults: { ...NO_LIMIT, limit_max: 50 } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  await exact()
+  const limits = new Set(setup.service.requests.filter(({ status: code }) => code === 200).map(({ query, body }) => Number(query.limit ?? body.limit)))
+  limits.delete(1)
+  expect([...limits].filter((limit) => limit > 50)).toEqual([])
+})
+
+test('a service that silently cuts answers is found out, whatever the number', async () => {
+  await start({ faults: { ...NO_LIMIT, silent_cap: 100 } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  await exact()
+  expect((await status()).drift.some(({ kind }) => kind === 'short_page')).toBe(true)
+})
+
+test('a silent cut to an unusual number is found by windows of different lengths with the same size', async () => {
+  await start({ faults: { ...NO_LIMIT, silent_cap: 137 }, config: { reports: [FOUR_GRAINS[3]], streams: [] } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect(await count('by_prompt')).toBe(31 * 7 * 2 * 3)
+})
+
+test('a day with 60,000 rows is split by its own dimensions, in any order, and no value changes', async () => {
+  await start({ world: { projects: 1, prompts: 3000, models: 4, brands: 5 }, faults: { ...NO_LIMIT, unstable_order: true }, config: { start_date: '2026-03-30', end_date: '2026-03-31', streams: ['chats'], reports: [FOUR_GRAINS[3]] } })
+  const report = await setup.sync()
+  expect(report.streams.flatMap((entry) => entry.failed)).toEqual([])
+  expect(stream(report, 'by_prompt').rows_read).toBe(120_000)
+  expect(stream(report, 'by_prompt').requests).toBeLessThanOrEqual(30)
+  await expectReport(setup.database, { world: setup.service.world, range: { from: '2026-03-30', to: '2026-03-31' }, reports: [] }, project(), FOUR_GRAINS[3]!)
+  const [sums] = await setup.database.rows<{ rows: number; mentions: number; voices: number }>('select count(*)::int as rows, sum(mention_count)::int as mentions, round(sum(share_of_voice))::int as voices from visibility.by_prompt')
+  const chats = ['2026-03-30', '2026-03-31'].flatMap((day) => setup.service.world.chatsOf(project(), day))
+  expect(sums).toEqual({ rows: 120_000, mentions: chats.flatMap(({ mentions }) => mentions).reduce((sum, { mentions }) => sum + mentions, 0), voices: chats.filter(({ mentions }) => mentions.length > 0).length })
+})
+
+const LARGE_DAY = { start_date: '2026-03-31', end_date: '2026-03-31', streams: ['chats'], source: { page_limit: 40 } }
+
+test('where filters are refused, a large day is read by overlapping pages if the order holds', async () => {
+  await start({ faults: { ...NO_LIMIT, refuse_filters: true }, config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
+  expect((await setup.sync()).streams.flatMap((entry) => entry.failed)).toEqual([])
+  const day = { from: '2026-03-31', to: '2026-03-31' }
+  for (const report of FOUR_GRAINS) await expectReport(setup.database, { world: setup.service.world, range: day, reports: [] }, project(), report)
+  expect(await count('by_prompt')).toBe(180)
+  expect(await count('chats')).toBe(60)
+})
+
+test('where filters are ignored, it is noticed, and the rows are still exact', async () => {
+  await start({ faults: { ...NO_LIMIT, ignore_filters: true }, config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
+  expect((await setup.sync()).streams.flatMap((entry) => entry.failed)).toEqual([])
+  expect(await count('by_prompt')).toBe(180)
+})
+
+test('what cannot be proven complete fails loudly and deletes nothing', async () => {
+  await start({ config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
+  await setup.sync()
+  setup.service.setFaults({ ...NO_LIMIT, refuse_filters: true, unstable_order: true })
+  const report = await setup.sync({ streams: streamsOf(setup.config, ['by_prompt']) })
+  expect(report.outcome).toBe('failed')
+  expect(report.streams[0]!.failed[0]!.error).toMatch(/cannot be proven complete/)
+  expect(await count('by_prompt')).toBe(180)
+})
+
+test('lists longer than a page are read by overlapping pages, and a moving order is not believed', async () => {
+  await start({ world: { ...SMALL, prompts: 130 }, config: { streams: ['prompts'], reports: [], source: { page_limit: 50 } } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect(await count('prompts')).toBe(130)
+  setup.service.setFaults({ ...NO_LIMIT, unstable_order: true })
+  const report = await setup.sync()
+  expect(report.outcome).toBe('failed')
+  expect(await count('prompts', 'removed_at is null')).toBe(130)
+})
+
+test('a total that disagrees with the rows is noted and believed less than the rows', async () => {
+  await start({ faults: { ...NO_LIMIT, totals: 'wrong' }, config: { reports: [] } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect((await status()).drift.map(({ kind }) => kind)).toContain('total')
+  expect(await count('prompts')).toBe(7)
+})
+
+test('a wrong key stops the run at once', async () => {
+  await start()
+  const report = await setup.sync({ projects: setup.projects.map((entry) => ({ ...entry, caller: { ...entry.caller, key: 'wrong' } })) })
+  expect(report.outcome).toBe('failed')
+  expect(report.error).toContain('VISIBILITY_API_KEY')
+  expect(setup.service.requests.length).toBeLessThanOrEqual(setup.config.source.concurrency)
+})
+
+test('a project that the key may not read fails alone', async () => {
+  await start()
+  const foreign = { id: 'or_foreign', caller: { ...setup.projects[0]!.caller, projectId: 'or_foreign' }, ownKey: false }
+  const report = await setup.sync({ projects: [...setup.projects, foreign] })
+  expect(report.outcome).toBe('partial')
+  expect(report.streams.filter(({ failed }) => failed.length > 0).every(({ project_id }) => project_id === 'or_foreign')).toBe(true)
+  await exact()
+})
+
+test('a service that is down fails the run, and the next one completes it without reading loaded days again', async () => {
+  await start({ config: { lookback_days: 0, source: { max_attempts: 1 } } })
+  await setup.sync({ streams: streamsOf(setup.config, ['chats', 'by_model']) })
+  setup.service.setFaults({ ...NO_LIMIT, server_error: 1 })
+  expect((await setup.sync()).outcome).toBe('failed')
+  setup.service.setFaults(NO_LIMIT)
+  setup.service.requests.length = 0
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect(setup.service.requests.filter(({ path }) => path === '/v1/chats')).toEqual([])
+  await exact()
+})
+
+test('a second run of the same streams is refused and names the first; other streams may run', async () => {
+  await start({ faults: { ...NO_LIMIT, latency_ms: 150 } })
+  const first = setup.sync({ streams: streamsOf(setup.config, ['chats']) })
+  await new Promise((done) => setTimeout(done, 300))
+  const second = setup.sync({ streams: streamsOf(setup.config, ['chats', 'by_model']) })
+  await expect(second).rejects.toBeInstanceOf(LockedError)
+  await expect(second).rejects.toThrow(/chats of or_.* is being synced by run 1 \(sync, since/)
+  expect((await setup.sync({ streams: streamsOf(setup.config, ['by_topic']) })).outcome).toBe('complete')
+  expect((await first).outcome).toBe('complete')
+})
+
+test('a changed breakdown or filter under an existing name is refused with an explanation', async () => {
+  await start({ config: { reports: [{ name: 'mine', dimensions: ['date', 'model_id'] }] } })
+  await setup.sync()
+  const other = (report: object) => migrate(setup.database.warehouse, configOf({ reports: [report] }))
+  await expect(other({ name: 'mine', dimensions: ['date', 'topic_id'] })).rejects.toThrow(/dimensions of "mine" were date, model_id and are now date, topic_id/)
+  await expect(other({ name: 'mine', dimensions: ['date', 'model_id'], filters: [{ field: 'topic_id', operator: 'in', values: ['to_1'] }] })).rejects.toBeInstanceOf(UsageError)
+  await expect(other({ name: 'mine', dimensions: ['model_id', 'date'] })).resolves.toBeDefined()
+  await setup.database.rows('create table visibility.theirs (a int)')
+  await expect(other({ name: 'theirs', dimensions: ['date'] })).rejects.toThrow(/was not made by visibility-sync/)
+})
+
+test('labels name brands, topics and tags, and say which brands are ours', async () => {
+  await start()
+  const [first] = project().brands
+  const topic = project().topics[0]!
+  setup.services.config = { ...setup.config, labels: { brands: { [first!.id]: { own: true } }, topics: { [topic.id]: 'Trail' }, tags: {} } }
+  await setup.sync()
+  expect(await setup.database.rows('select brand_id from visibility.brands where is_own')).toEqual([{ brand_id: first!.id }])
+  expect(await setup.database.rows('select name from visibility.topics where topic_id = $1', [topic.id])).toEqual([{ name: 'Trail' }])
+  setup.services.config = { ...setup.config, labels: { brands: {}, topics: { [topic.id]: 'Mud' }, tags: {} } }
+  await setup.sync()
+  expect(await count('brands', 'is_own')).toBe(0)
+  expect(await setup.database.rows('select name from visibility.topics where topic_id = $1', [topic.id])).toEqual([{ name: 'Mud' }])
+})
+
+test('the audit of coverage knows every day: rows, time and state, and a backfill of missing days reads only those', async () => {
+  await start()
+  await setup.sync({ command: 'backfill', range: { from: '2026-03-10', to: '2026-03-12' }, streams: streamsOf(setup.config, ['chats']) })
+  const days = await setup.database.rows<{ date: string; rows: number; state: string }>('select date, rows, state from visibility_ops.coverage order by date')
+  expect(days).toEqual(['2026-03-10', '2026-03-11', '2026-03-12'].map((date) => ({ date, rows: 14, state: 'read' })))
+  setup.service.requests.length = 0
+  const report = await setup.sync({ command: 'backfill', range: { from: '2026-03-09', to: '2026-03-13' }, missingOnly: true, streams: streamsOf(setup.config, ['chats']) })
+  expect(report.streams[0]!.days).toBe(2)
+  expect(setup.service.requests.map(({ query }) => [query.start_date, query.end_date]).sort()).toEqual([['2026-03-09', '2026-03-09'], ['2026-03-13', '2026-03-13']])
+})
+
+test('a chat that moves to another day moves in the table, and is not doubled', async () => {
+  await start({ config: { reports: [], streams: ['chats'] } })
+  await setup.sync()
+  const [chat] = await setup.database.rows<{ chat_id: string }>("select chat_id from visibility.chats where date = '2026-03-31' limit 1")
+  await setup.database.rows("update visibility.chats set date = '2026-03-05' where chat_id = $1", [chat!.chat_id])
+  await setup.sync({ command: 'backfill', range: { from: '2026-03-31', to: '2026-03-31' } })
+  expect(await setup.database.rows('select date from visibility.chats where chat_id = $1', [chat!.chat_id])).toEqual([{ date: '2026-03-31' }])
+  await setup.database.rows("delete from visibility.chats where date = '2026-03-31'")
+  await setup.database.rows("update visibility.chats set date = '2026-03-31' where chat_id = (select chat_id from visibility.chats where date = '2026-03-20' limit 1)")
+  await setup.sync({ command: 'backfill', range })
+  await expectChats(setup.database, { world: setup.service.world, range, reports: [] }, project())
+  expect(await count('chats')).toBe(31 * 14)
+})
+
+test('without a project id rows get the project "default" and requests carry none', async () => {
+  await start({ config: { streams: ['chats', 'prompts'] } })
+  const key = project().key
+  const report = await setup.sync({ projects: [{ id: 'default', caller: { key, projectId: undefined }, ownKey: true }] })
+  expect(report.outcome).toBe('complete')
+  expect(await count('chats', "project_id <> 'default'")).toBe(0)
+  expect(setup.service.requests.some(({ query, body }) => 'project_id' in query || 'project_id' in body)).toBe(false)
+})
+
+test('status says how much lookback this service needs', async () => {
+  await start()
+  await setup.sync()
+  expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: null, too_short: false })
+  await setup.database.rows("insert into visibility_ops.restatements select 'p', 's', (now() at time zone 'UTC')::date - 11, 1, 0, 0, now(), 1")
+  expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: 12, too_short: true })
+})
