@@ -19,13 +19,16 @@ export async function copyRows(
   const bytes = encodeRows(columns, rows, [projectId])
   const stream = client.query(copyFrom(`copy ${table} (${names}) from stdin with (format binary)`))
   survive(stream)
-  const done = finished(stream)
-  for (let start = 0; start < bytes.length && stream.writable; start += CHUNK) {
+  let over = false
+  const done = finished(stream).finally(() => {
+    over = true
+  })
+  for (let start = 0; start < bytes.length && !over; start += CHUNK) {
     if (!stream.write(bytes.subarray(start, start + CHUNK))) {
       await Promise.race([new Promise((drained) => stream.once('drain', drained)), done.catch(() => {})])
     }
   }
-  if (stream.writable) stream.end()
+  if (!over) stream.end()
   await done
 }
 

@@ -145,8 +145,11 @@ function initialise(binaries: Binaries, runAs: RunAs, folder: string, data: stri
   // The builtin provider gives the same UTF-8 database whatever LANG says, or does not say.
   const locale = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
   command(runAs, binaries, folder, [binaries.initdb, '-D', fresh, '-U', 'postgres', '-A', 'trust', '--no-sync', ...locale])
-  // Only a role without superuser rights can connect, and only from this machine: there is no password to keep.
-  writeFileSync(join(fresh, 'pg_hba.conf'), `host all ${ROLE} 127.0.0.1/32 trust\nhost all ${ROLE} ::1/128 trust\n`)
+  // Our role has no superuser rights and can connect from this machine alone, so there is no password to keep. Roles
+  // that people make, for a BI tool for example, need one; the superuser has none and so cannot connect at all.
+  const local = ['127.0.0.1/32', '::1/128']
+  const rules = [...local.map((address) => `host all ${ROLE} ${address} trust`), ...local.map((address) => `host all all ${address} scram-sha-256`)]
+  writeFileSync(join(fresh, 'pg_hba.conf'), `${rules.join('\n')}\n`)
   appendFileSync(
     join(fresh, 'postgresql.conf'),
     "\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\nmax_connections = 200\nmax_wal_size = 2GB\nshared_buffers = 256MB\n",

@@ -1,0 +1,216 @@
+import { readFileSync, statSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { Client } from 'pg'
+import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { COMPANY_KEY } from '../src/reference/world.ts'
+
+/* The commands as people type them. */
+
+/** All rows of all tables of some schemas, as one text. */
+async function everyValue(url: string, schemas: string[]): Promise<string> {
+  const client = new Client({ connectionString: url })
+  await client.connect()
+  const tables = await client.query("select format('%I.%I', table_schema, table_name) as name from information_schema.tables where table_schema = any($1)", [schemas])
+  let text = ''
+  for (const { name } of tables.rows) text += JSON.stringify((await client.query(`select * from ${name}`)).rows)
+  await client.end()
+  return text
+}
+
+let setup: Setup
+beforeAll(async () => {
+  setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
+})
+afterAll(() => setup.close())
+const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+const COMMANDS = ['sync', 'backfill', 'plan', 'check', 'status', 'audit', 'quarantine list', 'quarantine show', 'quarantine retry', 'migrate', 'reference', 'database']
+
+test.each(COMMANDS)('%s has a help with examples', async (command) => {
+  const result = await runCli([...command.split(' '), '--help'])
+  expect(result.code).toBe(0)
+  expect(result.stdout).toContain(`Examples:\n  $ visibility-sync ${command}`)
+  expect(result.stdout).toMatch(/--json/)
+})
+
+test('the program tells its version, its commands and its exit codes', async () => {
+  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
+  expect((await runCli(['--version'])).stdout.trim()).toBe(version)
+  const help = await runCli(['--help'])
+  for (const command of COMMANDS) expect(help.stdout).toContain(command.split(' ')[0])
+  expect(help.stdout).toContain('3 another run holds the lock')
+})
+
+describe('bad usage exits 2 with one message, before any request or table', () => {
+  const cases: [string, string[], string][] = [
+    ['an unknown command', ['sink'], "unknown command 'sink'"],
+    ['an unknown option', ['sync', '--fast'], "unknown option '--fast'"],
+    ['an unknown stream', ['sync', '--stream', 'chat'], '--stream: got "chat"; configured are: project_profile'],
+    ['an unknown project', ['sync', '--project', 'or_x'], '--project: got "or_x"; configured are: or_'],
+    ['an impossible date', ['backfill', '--from', '2026-02-30', '--to', '2026-03-01'], '--from: got "2026-02-30"'],
+    ['a range that ends before it starts', ['backfill', '--from', '2026-03-02', '--to', '2026-03-01'], '--to: got "2026-03-01"; allowed: --from (2026-03-02) or later'],
+    ['a range in the future', ['backfill', '--from', '2999-01-01', '--to', '2999-01-02'], '--from: got "2999-01-01"'],
+    ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
+    ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
+    ['a bad number', ['status', '--runs', 'all'], '--runs: got "all"'],
+    ['an entry that is no number', ['quarantine', 'show', 'x'], 'quarantine: got "x"'],
+    ['an unknown fault', ['reference', '--fault', 'chaos=1'], '--fault: chaos'],
+    ['a file that is not there', ['sync', '--config', '/nowhere.yaml'], '/nowhere.yaml: cannot be read'],
+  ]
+  test.each(cases)('%s', async (_, args, message) => {
+    setup.service.requests.length = 0
+    const result = await cli(...args)
+    expect(result.stderr).toContain(message)
+    expect([result.code, result.stdout]).toEqual([2, ''])
+    expect(result.stderr).not.toMatch(/\n\s+at /)
+    expect(setup.service.requests).toEqual([])
+  })
+
+  test('with --json the error is a document too', async () => {
+    const result = await cli('sync', '--stream', 'chat', '--json')
+    expect(result.json()).toEqual({ error: { code: 'usage', message: expect.stringContaining('--stream') } })
+  })
+
+  test('a database that cannot be reached says how to start one, without its password', async () => {
+    const result = await runCli(['sync'], { env: { ...setup.env, DATABASE_URL: 'postgres://someone:hunter22@127.0.0.1:1/warehouse' }, config: setup.fileConfig })
+    expect(result.code).toBe(2)
+    expect(result.stderr).toContain('127.0.0.1:1/warehouse cannot be used')
+    expect(result.stderr).toContain('docker run')
+    expect(result.stderr + result.stdout).not.toContain('hunter22')
+  })
+})
+
+test('plan shows windows and requests before anything exists, and makes nothing', async () => {
+  const result = await cli('plan', '--json')
+  expect(result.code).toBe(0)
+  const { streams } = result.json()
+  expect(streams.find((row: any) => row.stream === 'by_prompt')).toMatchObject({ due_days: 31, guessed: true })
+  expect(await setup.database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
+  const folder = temporaryFolder()
+  const embedded = await runCli(['plan'], { cwd: folder.path })
+  expect(embedded.stdout).toContain('nothing was read or changed')
+  expect(() => statSync(`${folder.path}/.data`)).toThrow()
+  folder.remove()
+})
+
+test('status before the first sync says what to do, and check passes', async () => {
+  expect((await cli('status')).stdout).toContain('Nothing was synced')
+  const check = await cli('check')
+  expect(check.code).toBe(0)
+  expect(check.stdout.match(/✓/g)!.length).toBe(5)
+})
+
+test('migrate makes the tables, and a second time has nothing to do', async () => {
+  expect((await cli('migrate', '--json')).json()).toMatchObject({ applied: expect.arrayContaining(['0001_warehouse.sql']), reports_made: expect.arrayContaining(['by_prompt']) })
+  expect((await cli('migrate')).stdout).toContain('Nothing to do')
+})
+
+test('sync prints a table with its columns, the warehouse and the next step; a second one says that nothing changed', async () => {
+  const first = await cli('sync')
+  expect(first.code).toBe(0)
+  expect(first.stdout).toMatch(/stream +days +rows read +inserted +updated +deleted +quarantined +requests +seconds/)
+  expect(first.stdout).toMatch(/total +310 +/)
+  expect(first.stdout).toMatch(/Warehouse: +postgres:\/\/[^\n]+\nNext: +npx visibility-sync status/)
+  const second = await cli('sync', '--json')
+  expect(second.json()).toMatchObject({ outcome: 'complete', warehouse: { schema: 'visibility', embedded: false } })
+  expect(second.json().streams.every((stream: any) => stream.inserted + stream.updated + stream.deleted === 0)).toBe(true)
+})
+
+test('options may stand before or after the command', async () => {
+  expect((await cli('--json', 'status')).json().synced).toBe(true)
+  expect((await cli('status', '--json')).json().synced).toBe(true)
+})
+
+test('backfill reads exactly the asked-for streams, projects and days', async () => {
+  setup.service.requests.length = 0
+  const [first] = setup.service.world.projects
+  const result = await cli('backfill', '--from', '2026-03-10', '--to', '2026-03-12', '--stream', 'chats', '--project', first!.id, '--json')
+  expect(result.json().streams).toMatchObject([{ project_id: first!.id, stream: 'chats', days: 3, rows_read: 42 }])
+  expect(setup.service.requests.map(({ query }) => [query.start_date, query.end_date, query.project_id])).toEqual([['2026-03-10', '2026-03-12', first!.id]])
+  expect((await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--missing', '--json')).json().streams.every((stream: any) => stream.days === 0)).toBe(true)
+})
+
+test('status shows coverage, runs and their outcomes', async () => {
+  const result = await cli('status')
+  expect(result.stdout).toMatch(/by_prompt +\d+ s ago +2026-03-01 +2026-03-31 +31 +0 +1,302 +complete/)
+  expect(result.stdout).toMatch(/\d+ +backfill +[\d-]+ [\d:]+ +\d+ s +complete/)
+})
+
+test('check names each thing that is wrong and exits 1', async () => {
+  const wrong = await runCli(['check', '--json'], { env: { ...setup.env, VISIBILITY_API_KEY: 'wrong', DATABASE_URL: 'postgres://x@127.0.0.1:1/x' }, config: setup.fileConfig })
+  expect(wrong.code).toBe(1)
+  expect(wrong.json().verdicts.map((verdict: any) => [verdict.what.split(' ')[0], verdict.ok])).toEqual([['configuration', true], ['project', false], ['project', false], ['database', false]])
+})
+
+test('quarantined rows are listed, shown with their raw JSON, and retried', async () => {
+  setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
+  expect((await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt')).code).toBe(1)
+  const { entries } = (await cli('quarantine', 'list', '--json')).json()
+  expect(entries.length).toBeGreaterThan(2)
+  const listed = await cli('quarantine', 'list', '--stream', 'by_prompt')
+  expect(listed.stdout).toContain(entries[0].reason.slice(0, 30))
+  const shown = await cli('quarantine', 'show', String(entries[0].quarantine_id))
+  expect(shown.stdout).toContain('by_prompt of or_')
+  expect(shown.stdout).toContain('"mention_count"')
+  expect((await cli('quarantine', 'show', '999999')).code).toBe(2)
+
+  const still = await cli('quarantine', 'retry', '--json')
+  expect([still.code, still.json().loaded]).toEqual([1, 0])
+
+  // As after an upgrade that understands them: the rows in quarantine are sound now.
+  await setup.database.rows(
+    `update visibility_ops.quarantine set raw = (raw::jsonb || jsonb_build_object('mention_count', 1, 'visibility', 0, 'position', null, 'date', from_date,
+       'brand', coalesce(nullif(raw::jsonb -> 'brand', 'null'), '{"id": "kw_lost", "name": "Lost"}')))::json where resolved_at is null`,
+  )
+  const retried = await cli('quarantine', 'retry', String(entries[0].quarantine_id))
+  expect([retried.code, retried.stdout.trim()]).toEqual([0, '1 row tried again, 1 loaded, 0 still bad.'])
+  const rest = await cli('quarantine', 'retry', '--json')
+  expect([rest.code, rest.json().loaded]).toEqual([0, entries.length - 1])
+  expect((await cli('quarantine', 'list')).stdout).toContain('No open rows')
+  expect((await cli('quarantine', 'list', '--all', '--json')).json().entries.every((entry: any) => entry.resolution === 'loaded by a retry')).toBe(true)
+  setup.service.setFaults(NO_LIMIT)
+})
+
+test('reference runs on its own until it is stopped, and a sync against it succeeds', async () => {
+  const reference = startCli(['reference', '--port', '0', '--projects', '1', '--prompts', '3', '--json'])
+  await reference.saw('company_key')
+  await new Promise((done) => setTimeout(done, 100))
+  let text = ''
+  reference.child.stdout!.on('data', (data) => (text += data))
+  await new Promise((done) => setTimeout(done, 50))
+  reference.child.kill('SIGTERM')
+  const result = await reference.done
+  expect(result.code).toBe(0)
+  expect(result.json()).toMatchObject({ company_key: COMPANY_KEY, projects: [{ id: expect.stringMatching(/^or_/) }] })
+})
+
+test('no key, password or connection string appears in any output, log level or table', async () => {
+  const password = 'p4ssw0rd-of-the-database'
+  const url = new URL(setup.database.url)
+  const role = `secretive_${Date.now()}`
+  await setup.database.rows(`create role ${role} login password '${password}'`)
+  await setup.database.rows(`grant create, temp on database ${url.pathname.slice(1)} to ${role}`)
+  url.username = role
+  url.password = password
+  const env = { ...setup.env, DATABASE_URL: url.href, LOG_LEVEL: 'trace' }
+  const config = { ...setup.fileConfig, warehouse: { schema: 'secretive' } }
+  setup.service.setFaults({ ...NO_LIMIT, server_error: 0.2, malformed: 0.01 })
+  const outputs: string[] = []
+  for (const args of [['sync'], ['sync', '--json'], ['status', '--json'], ['check', '--json'], ['plan'], ['audit'], ['sync', '--stream', 'nope']]) {
+    const result = await runCli(args, { env, config })
+    outputs.push(result.stdout, result.stderr)
+  }
+  setup.service.setFaults(NO_LIMIT)
+  outputs.push(await everyValue(url.href, ['secretive', 'secretive_ops']))
+  expect(outputs.at(-1)).toContain('partial')
+  for (const output of outputs) {
+    expect(output).not.toContain(password)
+    expect(output).not.toContain(COMPANY_KEY)
+  }
+  const own = new Client({ connectionString: url.href })
+  await own.connect()
+  await own.query('drop schema secretive cascade; drop schema secretive_ops cascade')
+  await own.end()
+  await setup.database.rows(`revoke all on database ${url.pathname.slice(1)} from ${role}`)
+  await setup.database.rows(`drop role ${role}`)
+})
