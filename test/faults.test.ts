@@ -1,0 +1,170 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { expect, test } from '@jest/globals'
+import { addDays, daysIn } from '../src/core/day.ts'
+import { seededRandom } from '../src/core/random.ts'
+import type { FaultSettings } from '../src/reference/faults.ts'
+import { type CliResult, runCli, startCli } from './support/cli.ts'
+import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { expectExact } from './support/truth.ts'
+
+/*
+ * Random schedules of faults, kills, restatements, deletions and lost connections, run through the real command. Each
+ * ends with the service well again and must end in tables that equal the service's own truth, using only what an
+ * operator would use: sync, audit --repair, and the command that status names for what is held.
+ *
+ * A schedule is its seed. FAULT_SCHEDULES says how many to run; FAULT_SEEDS=17,23 replays those.
+ */
+
+const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? 6)
+const seeds = process.env.FAULT_SEEDS?.split(',').map(Number) ?? Array.from({ length: SCHEDULES }, (_, index) => index + 1)
+
+const REPORTS = [
+  { name: 'brand_daily', dimensions: ['date'] },
+  { name: 'by_model', dimensions: ['date', 'model_id'] },
+  { name: 'by_topic_country', dimensions: ['date', 'topic_id', 'country_code'] },
+  { name: 'by_prompt', dimensions: ['date', 'prompt_id', 'model_id'] },
+]
+
+interface Dice {
+  whole(from: number, to: number): number
+  chance(probability: number): boolean
+  pick<T>(items: readonly T[]): T
+}
+
+function diceOf(seed: number): Dice {
+  const random = seededRandom(seed * 7919)
+  return {
+    whole: (from, to) => from + Math.floor(random() * (to - from + 1)),
+    chance: (probability) => random() < probability,
+    pick: (items) => items[Math.floor(random() * items.length)]!,
+  }
+}
+
+function randomFaults(dice: Dice): FaultSettings {
+  const sometimes = (most: number) => (dice.chance(0.3) ? dice.whole(1, most) / 100 : 0)
+  return {
+    seed: dice.whole(1, 1e6),
+    rate_limit: dice.chance(0.2) ? dice.whole(5, 30) : null,
+    rate_window_ms: 300,
+    rate_headers: dice.chance(0.8),
+    retry_after: dice.chance(0.3),
+    latency_ms: dice.chance(0.5) ? dice.whole(1, 60) : 0,
+    server_error: sometimes(40),
+    reset: sometimes(30),
+    truncate: sometimes(20),
+    cut_json: sometimes(20),
+    html: sometimes(20),
+    wrong_shape: sometimes(10),
+    unstable_order: dice.chance(0.4),
+    extra_fields: dice.chance(0.3),
+    malformed: sometimes(8),
+    duplicate_rows: sometimes(20),
+    empty: dice.chance(0.08),
+    limit_max: dice.chance(0.15) ? dice.whole(40, 200) : null,
+    silent_cap: dice.chance(0.1) ? dice.pick([100, 200]) : null,
+    refuse_filters: dice.chance(0.15),
+    ignore_filters: dice.chance(0.1),
+    totals: dice.pick(['camel', 'snake', 'none', 'wrong']),
+  }
+}
+
+async function schedule(setup: Setup, dice: Dice, range: { from: string; to: string }): Promise<string[]> {
+  const story: string[] = []
+  const options = { env: setup.env, config: setup.fileConfig }
+  const { world } = setup.service
+  for (let step = 0, steps = dice.whole(4, 7); step < steps; step++) {
+    setup.service.setFaults(randomFaults(dice))
+    const project = dice.pick(world.projects)
+    for (let change = dice.whole(0, 2); change > 0; change--) story.push(mutate(setup, dice, project, range))
+    const days = daysIn(range)
+    const from = dice.pick(days)
+    const to = dice.pick(days.filter((day) => day >= from))
+    const args = dice.pick([['sync'], ['sync'], ['backfill', '--from', from, '--to', to], ['backfill', '--from', range.from, '--to', range.to, '--missing'], ['audit', '--repair'], ['quarantine', 'retry']])
+    const running = startCli([...args, '--json'], options)
+    const end = dice.pick(['run', 'run', 'SIGKILL', 'SIGTERM', 'drop'] as const)
+    story.push(`${args.join(' ')} (${end})`)
+    if (end === 'SIGKILL' || end === 'SIGTERM') {
+      void delay(dice.whole(150, 1200)).then(() => running.child.kill(end))
+    } else if (end === 'drop') {
+      void delay(dice.whole(200, 900)).then(() =>
+        setup.database.rows("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name like 'visibility-sync%' and pid <> pg_backend_pid()").catch(() => {}),
+      )
+    }
+    // A run that hangs would be a defect of its own.
+    const limit = setTimeout(() => running.child.kill('SIGTERM'), 25_000)
+    const result = await running.done
+    clearTimeout(limit)
+    story.push(`  → ${result.code}`)
+    expect([0, 1, null]).toContain(result.code)
+    if (result.code === 0 && args[0] === 'sync') expect(result.json().outcome).toBe('complete')
+  }
+  return story
+}
+
+function mutate(setup: Setup, dice: Dice, project: Setup['service']['world']['projects'][number], range: { from: string; to: string }): string {
+  const { world } = setup.service
+  const kind = dice.pick(['rewrite', 'rewrite', 'delete prompt', 'rename', 'drop chat', 'add prompt'] as const)
+  const day = dice.pick(daysIn(range))
+  if (kind === 'rewrite') world.rewriteDays(project, [day, addDays(day, 1)].filter((date) => date <= range.to))
+  else if (kind === 'delete prompt' && project.prompts.length > 2) world.deletePrompt(project, dice.pick(project.prompts).id)
+  else if (kind === 'rename') world.renameBrand(project, dice.pick(project.brands).id, `Name ${dice.whole(1, 999)} "quoted"`)
+  else if (kind === 'drop chat') {
+    const chats = world.chatsOf(project, day)
+    if (chats.length > 1) world.dropChat(dice.pick(chats).id)
+  } else if (kind === 'add prompt') {
+    const [like] = project.prompts
+    world.addPrompt(project, { ...like!, id: world.newId('pr', 'new', dice.whole(1, 1e9)), text: `New prompt ${dice.whole(1, 1e6)}` })
+  }
+  return `${kind} ${day}`
+}
+
+/** What an operator does once the service is well: sync, let through what is held, audit. */
+async function recover(setup: Setup): Promise<void> {
+  const options = { env: setup.env, config: setup.fileConfig }
+  const run = async (...args: string[]): Promise<CliResult> => runCli([...args, '--json'], options)
+  setup.service.setFaults(NO_LIMIT)
+  for (let round = 0; round < 4; round++) {
+    const synced = await run('sync')
+    const { held } = (await run('status')).json()
+    for (const { accept } of held as { accept: string }[]) {
+      const allowed = await run(...accept.split(' ').slice(1))
+      expect(allowed.code).toBe(0)
+    }
+    const audited = await run('audit', '--repair')
+    if (synced.code === 0 && held.length === 0 && audited.code === 0) return
+  }
+  throw new Error('did not settle in four rounds')
+}
+
+test.each(seeds)(
+  'fault schedule %d ends in tables that equal the service',
+  async (seed) => {
+    const dice = diceOf(seed)
+    const from = dice.pick(['2026-03-01', '2026-02-20', '2024-02-20', '2025-12-20'])
+    const range = { from, to: addDays(from, dice.whole(5, 35)) }
+    const setup = await setUp({
+      world: { seed, projects: dice.whole(1, 2), prompts: dice.whole(3, 9), models: dice.whole(1, 3), brands: dice.whole(2, 4), awkward: dice.chance(0.5) },
+      config: {
+        start_date: range.from,
+        end_date: range.to,
+        lookback_days: dice.whole(0, 7),
+        reports: REPORTS,
+        source: { page_limit: dice.pick([25, 60, 300, 10_000]), max_attempts: dice.whole(2, 5), concurrency: dice.whole(1, 6), timeout_seconds: 5 },
+      },
+    })
+    let story: string[] = []
+    try {
+      story = await schedule(setup, dice, range)
+      await recover(setup)
+      await expectExact(setup.database, { world: setup.service.world, range, reports: REPORTS })
+      expect(await setup.database.rows('select 1 from visibility_ops.quarantine where resolved_at is null')).toEqual([])
+    } catch (error) {
+      const failure = error as Error
+      failure.message = `FAULT_SEEDS=${seed} replays this schedule:\n${story.join('\n')}\n${failure.message}`
+      throw failure
+    } finally {
+      await setup.close()
+    }
+  },
+  180_000,
+)
