@@ -9,13 +9,22 @@ afterEach(() => setup.close())
 const TAGGED = { name: 'by_tag', dimensions: ['date', 'tag_id'] }
 const range = { from: '2026-03-01', to: '2026-03-31' }
 const start = async (options: SetupOptions = {}) => {
-  setup = await setUp({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, config: { reports: [...FOUR_GRAINS, TAGGED], lookback_days: 2 }, ...options })
+  setup = await setUp({
+    world: { projects: 1, prompts: 7, models: 2, brands: 3 },
+    config: { reports: [...FOUR_GRAINS, TAGGED], lookback_days: 2 },
+    ...options,
+  })
   expect((await setup.sync()).outcome).toBe('complete')
   setup.service.requests.length = 0
 }
 const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
 const project = () => setup.service.world.projects[0]!
-const differing = (result: any) => Object.fromEntries(result.audited.filter((entry: any) => entry.differing.length > 0).map((entry: any) => [entry.stream, entry.differing]))
+const differing = (result: any) =>
+  Object.fromEntries(
+    result.audited
+      .filter((entry: any) => entry.differing.length > 0)
+      .map((entry: any) => [entry.stream, entry.differing]),
+  )
 
 test('an unchanged history has no differences, for a handful of requests', async () => {
   await start()
@@ -23,7 +32,11 @@ test('an unchanged history has no differences, for a handful of requests', async
   expect(result.code).toBe(0)
   const { audited, requests } = result.json()
   expect(differing({ audited })).toEqual({})
-  expect(audited.filter((entry: any) => entry.left_out === undefined).map((entry: any) => [entry.stream, entry.days_compared])).toEqual([...FOUR_GRAINS.map(({ name }) => [name, 31]), ['chats', 31]])
+  expect(
+    audited
+      .filter((entry: any) => entry.left_out === undefined)
+      .map((entry: any) => [entry.stream, entry.days_compared]),
+  ).toEqual([...FOUR_GRAINS.map(({ name }) => [name, 31]), ['chats', 31]])
   expect(audited.find((entry: any) => entry.stream === 'by_tag').left_out).toContain('overlap')
   // One coarse report, and one sample for each of the finer ones and for the chats.
   expect(requests).toBe(1 + 3 + 1)
@@ -34,14 +47,23 @@ test('days whose history was rewritten are listed, read again by a repair, and o
   setup.service.world.rewriteDays(project(), ['2026-03-03', '2026-03-09'])
   const found = await cli('audit', '--json')
   expect(found.code).toBe(1)
-  expect(differing(found.json())).toEqual({ brand_daily: ['2026-03-03', '2026-03-09'], by_model: ['2026-03-03', '2026-03-09'], by_topic: ['2026-03-03', '2026-03-09'], by_prompt: ['2026-03-03', '2026-03-09'] })
-  expect(await setup.database.rows("select distinct date from visibility_ops.coverage where state = 'stale' order by 1")).toEqual([{ date: '2026-03-03' }, { date: '2026-03-09' }])
+  expect(differing(found.json())).toEqual({
+    brand_daily: ['2026-03-03', '2026-03-09'],
+    by_model: ['2026-03-03', '2026-03-09'],
+    by_topic: ['2026-03-03', '2026-03-09'],
+    by_prompt: ['2026-03-03', '2026-03-09'],
+  })
+  expect(
+    await setup.database.rows("select distinct date from visibility_ops.coverage where state = 'stale' order by 1"),
+  ).toEqual([{ date: '2026-03-03' }, { date: '2026-03-09' }])
 
   setup.service.requests.length = 0
   const repaired = await cli('audit', '--repair', '--json')
   expect(repaired.code).toBe(0)
   expect(repaired.json()).toMatchObject({ remaining: 0, repair: { outcome: 'complete' } })
-  const reread = setup.service.requests.filter(({ body }) => body.start_date === body.end_date && body.start_date !== undefined)
+  const reread = setup.service.requests.filter(
+    ({ body }) => body.start_date === body.end_date && body.start_date !== undefined,
+  )
   expect(new Set(reread.map(({ body }) => body.start_date))).toEqual(new Set(['2026-03-03', '2026-03-09']))
   await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
   expect((await cli('audit')).stdout).toContain('No differences')
@@ -84,7 +106,11 @@ test('where a breakdown does not add up at the service itself, it is left out in
 })
 
 test('a cut to an unusual number that only one window could show is found by the audit', async () => {
-  setup = await setUp({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, faults: { ...NO_LIMIT, silent_cap: 137 }, config: { reports: FOUR_GRAINS.slice(0, 2), streams: [] } })
+  setup = await setUp({
+    world: { projects: 1, prompts: 7, models: 2, brands: 3 },
+    faults: { ...NO_LIMIT, silent_cap: 137 },
+    config: { reports: FOUR_GRAINS.slice(0, 2), streams: [] },
+  })
   await setup.sync()
   const found = await cli('audit', '--repair', '--json')
   expect(differing(found.json()).by_model.length).toBeGreaterThan(0)

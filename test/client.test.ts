@@ -16,7 +16,9 @@ afterEach(async () => {
 })
 
 /** A server that answers as told and remembers what it was asked. */
-async function serve(answer: (request: IncomingMessage, response: ServerResponse, count: number, body: string) => void) {
+async function serve(
+  answer: (request: IncomingMessage, response: ServerResponse, count: number, body: string) => void,
+) {
   const seen: { url: string; headers: IncomingMessage['headers']; body: string }[] = []
   const server = createServer((request, response) => {
     let body = ''
@@ -49,14 +51,21 @@ const chats = { start_date: '2026-01-01', end_date: '2026-01-02' }
 describe('against the reference service', () => {
   let service: ReferenceService
   beforeAll(async () => {
-    service = await startReference({ world: createWorld({ restating: false }), faults: { rate_limit: null }, compress: true })
+    service = await startReference({
+      world: createWorld({ restating: false }),
+      faults: { rate_limit: null },
+      compress: true,
+    })
   })
   afterAll(() => service.close())
 
   test('all ten operations work with a company key and with a project key', async () => {
     const client = clientOf(service.url)
     const [first, second] = service.world.projects
-    for (const who of [{ key: COMPANY_KEY, projectId: first!.id }, { key: second!.key, projectId: undefined }]) {
+    for (const who of [
+      { key: COMPANY_KEY, projectId: first!.id },
+      { key: second!.key, projectId: undefined },
+    ]) {
       const range = { start_date: '2026-01-01', end_date: '2026-01-02' }
       expect((await client.brandsReport(who, { ...range, dimensions: ['date'] })).items.length).toBe(10)
       expect((await client.projectProfile(who)).profile).toMatchObject({ industry: 'Sporting goods' })
@@ -64,10 +73,21 @@ describe('against the reference service', () => {
       expect((await client.promptSuggestions(who, {})).items.length).toBe(8)
       expect((await client.domainClassifications(who, {})).total).toBe(3)
       expect((await client.chats(who, range)).items.length).toBe(192)
-      expect(await client.createTopic(who, { name: 'New topic', country_code: 'DE' })).toEqual({ id: expect.stringMatching(/^to_/) })
-      expect(await client.createPrompt(who, { text: 'Short one?', country_code: 'DE' })).toEqual({ id: expect.stringMatching(/^pr_/), warning: expect.any(String) })
-      expect(await client.createDomainClassification(who, { name: 'Blogs', color: 'teal' })).toEqual({ name: 'Blogs', color: 'teal' })
-      expect(await client.createUrlClassification(who, { name: 'Landing pages' })).toEqual({ name: 'Landing pages', color: 'orange' })
+      expect(await client.createTopic(who, { name: 'New topic', country_code: 'DE' })).toEqual({
+        id: expect.stringMatching(/^to_/),
+      })
+      expect(await client.createPrompt(who, { text: 'Short one?', country_code: 'DE' })).toEqual({
+        id: expect.stringMatching(/^pr_/),
+        warning: expect.any(String),
+      })
+      expect(await client.createDomainClassification(who, { name: 'Blogs', color: 'teal' })).toEqual({
+        name: 'Blogs',
+        color: 'teal',
+      })
+      expect(await client.createUrlClassification(who, { name: 'Landing pages' })).toEqual({
+        name: 'Landing pages',
+        color: 'orange',
+      })
     }
   })
 
@@ -83,25 +103,55 @@ describe('against the reference service', () => {
     const client = clientOf(service.url)
     await expect(client.prompts({ key: 'wrong', projectId: undefined }, {})).rejects.toBeInstanceOf(KeyError)
     await expect(client.prompts({ key: COMPANY_KEY, projectId: 'or_foreign' }, {})).rejects.toBeInstanceOf(ProjectError)
-    await expect(client.prompts({ key: COMPANY_KEY, projectId: undefined }, {})).rejects.toThrow('project_id is required')
+    await expect(client.prompts({ key: COMPANY_KEY, projectId: undefined }, {})).rejects.toThrow(
+      'project_id is required',
+    )
   })
 })
 
 describe('limits are checked before anything is sent', () => {
   const attempts: [string, (client: ReturnType<typeof createClient>) => Promise<unknown>, string][] = [
-    ['a prompt text of 701 characters', (client) => client.createPrompt(caller, { text: 'x'.repeat(701), country_code: 'DE' }), '1 to 700'],
+    [
+      'a prompt text of 701 characters',
+      (client) => client.createPrompt(caller, { text: 'x'.repeat(701), country_code: 'DE' }),
+      '1 to 700',
+    ],
     ['an empty prompt text', (client) => client.createPrompt(caller, { text: '', country_code: 'DE' }), '1 to 700'],
-    ['a country that is not listed', (client) => client.createPrompt(caller, { text: 'x', country_code: 'XX' }), 'country code'],
+    [
+      'a country that is not listed',
+      (client) => client.createPrompt(caller, { text: 'x', country_code: 'XX' }),
+      'country code',
+    ],
     ['a topic name of 65 characters', (client) => client.createTopic(caller, { name: 'x'.repeat(65) }), '1 to 64'],
-    ['a classification name of 61 characters', (client) => client.createDomainClassification(caller, { name: 'x'.repeat(61) }), '1 to 60'],
-    ['an unknown colour', (client) => client.createUrlClassification(caller, { name: 'x', color: 'mauve' }), 'a colour'],
+    [
+      'a classification name of 61 characters',
+      (client) => client.createDomainClassification(caller, { name: 'x'.repeat(61) }),
+      '1 to 60',
+    ],
+    [
+      'an unknown colour',
+      (client) => client.createUrlClassification(caller, { name: 'x', color: 'mauve' }),
+      'a colour',
+    ],
     ['a limit of 10,001', (client) => client.chats(caller, { ...chats, limit: 10_001 }), 'limit from 1 to 10000'],
     ['a limit of 0', (client) => client.prompts(caller, { limit: 0 }), 'limit from 1'],
     ['a negative offset', (client) => client.prompts(caller, { offset: -1 }), 'offset of 0 or more'],
-    ['a day that does not exist', (client) => client.chats(caller, { start_date: '2026-02-29', end_date: '2026-03-01' }), 'calendar date'],
-    ['an unknown dimension', (client) => client.brandsReport(caller, { dimensions: ['brand_id' as never] }), 'dimensions'],
+    [
+      'a day that does not exist',
+      (client) => client.chats(caller, { start_date: '2026-02-29', end_date: '2026-03-01' }),
+      'calendar date',
+    ],
+    [
+      'an unknown dimension',
+      (client) => client.brandsReport(caller, { dimensions: ['brand_id' as never] }),
+      'dimensions',
+    ],
     ['an unknown model', (client) => client.chats(caller, { ...chats, model_id: 'nobody' }), 'model_id'],
-    ['a filter without values', (client) => client.brandsReport(caller, { filters: [{ field: 'topic_id', operator: 'in', values: [] }] }), 'filters'],
+    [
+      'a filter without values',
+      (client) => client.brandsReport(caller, { filters: [{ field: 'topic_id', operator: 'in', values: [] }] }),
+      'filters',
+    ],
   ]
   test.each(attempts)('%s', async (_, attempt, told) => {
     const { url, seen } = await serve((_request, response) => json(response, 200, { data: [] }))
@@ -119,15 +169,25 @@ describe('limits are checked before anything is sent', () => {
 })
 
 describe('faults', () => {
-  test.each([408, 425, 429, 500, 502, 503, 504])('a %d is retried, for the report too, which is a POST that reads', async (status) => {
-    const { url, seen } = await serve((_request, response, count) => (count < 3 ? json(response, status, { message: 'later' }, { 'retry-after': '0' }) : json(response, 200, { data: [1] })))
-    expect((await clientOf(url).brandsReport(caller, { dimensions: ['date'] })).items).toEqual([1])
-    expect(seen.length).toBe(3)
-  })
+  test.each([408, 425, 429, 500, 502, 503, 504])(
+    'a %d is retried, for the report too, which is a POST that reads',
+    async (status) => {
+      const { url, seen } = await serve((_request, response, count) =>
+        count < 3
+          ? json(response, status, { message: 'later' }, { 'retry-after': '0' })
+          : json(response, 200, { data: [1] }),
+      )
+      expect((await clientOf(url).brandsReport(caller, { dimensions: ['date'] })).items).toEqual([1])
+      expect(seen.length).toBe(3)
+    },
+  )
 
   test.each([400, 402, 404, 409, 422])('a %d is not', async (status) => {
     const { url, seen } = await serve((_request, response) => json(response, status, { message: 'no' }))
-    await expect(clientOf(url).prompts(caller, {})).rejects.toMatchObject({ status, message: expect.stringContaining(`HTTP ${status}: no`) })
+    await expect(clientOf(url).prompts(caller, {})).rejects.toMatchObject({
+      status,
+      message: expect.stringContaining(`HTTP ${status}: no`),
+    })
     expect(seen.length).toBe(1)
   })
 
@@ -140,7 +200,8 @@ describe('faults', () => {
       } else if (count === 3) json(response, 200, { ok: true })
       else if (count === 4) response.writeHead(200, { 'content-type': 'application/json' }).end('{"data":[1,')
       else if (count === 5) response.writeHead(200, { 'content-type': 'text/html' }).end('<html></html>')
-      else if (count === 6) response.writeHead(200, { 'content-type': 'application/json' }).end(Buffer.from([0x7b, 0xff, 0x7d]))
+      else if (count === 6)
+        response.writeHead(200, { 'content-type': 'application/json' }).end(Buffer.from([0x7b, 0xff, 0x7d]))
       else json(response, 200, { data: [7] })
     })
     expect((await clientOf(url, { maxAttempts: 8 }).prompts(caller, {})).items).toEqual([7])
@@ -169,44 +230,74 @@ describe('faults', () => {
 
   test('an answer larger than the limit is refused, packed or not', async () => {
     const large = JSON.stringify({ data: ['x'.repeat(3_000_000)] })
-    const plain = await serve((_request, response) => response.writeHead(200, { 'content-type': 'application/json' }).end(large))
-    await expect(clientOf(plain.url, { maxResponseBytes: 1_048_576 }).prompts(caller, {})).rejects.toThrow('larger than 1 MB')
-    const packed = await serve((_request, response) => response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(large)))
-    await expect(clientOf(packed.url, { maxResponseBytes: 1_048_576 }).prompts(caller, {})).rejects.toThrow('larger than 1 MB')
+    const plain = await serve((_request, response) =>
+      response.writeHead(200, { 'content-type': 'application/json' }).end(large),
+    )
+    await expect(clientOf(plain.url, { maxResponseBytes: 1_048_576 }).prompts(caller, {})).rejects.toThrow(
+      'larger than 1 MB',
+    )
+    const packed = await serve((_request, response) =>
+      response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(large)),
+    )
+    await expect(clientOf(packed.url, { maxResponseBytes: 1_048_576 }).prompts(caller, {})).rejects.toThrow(
+      'larger than 1 MB',
+    )
     expect(packed.seen.length).toBe(1)
   })
 
   test('a redirect is refused, so the key never follows it to another host', async () => {
     const other = await serve((_request, response) => json(response, 200, { data: [] }))
-    const { url } = await serve((_request, response) => response.writeHead(302, { location: `${other.url}/prompts` }).end())
+    const { url } = await serve((_request, response) =>
+      response.writeHead(302, { location: `${other.url}/prompts` }).end(),
+    )
     await expect(clientOf(url).prompts(caller, {})).rejects.toThrow('redirects are not followed')
     expect(other.seen).toEqual([])
   })
 
   test('the key is sent in its header only, and appears in no error', async () => {
-    const { url, seen } = await serve((_request, response) => json(response, 418, { message: `you sent the-secret-key, ${'long '.repeat(500)}` }))
-    const failure: Error = await clientOf(url).chats(caller, chats).then(() => new Error('was accepted'), (error) => error)
+    const { url, seen } = await serve((_request, response) =>
+      json(response, 418, { message: `you sent the-secret-key, ${'long '.repeat(500)}` }),
+    )
+    const failure: Error = await clientOf(url)
+      .chats(caller, chats)
+      .then(
+        () => new Error('was accepted'),
+        (error) => error,
+      )
     expect(failure).toBeInstanceOf(RefusedError)
-    expect(JSON.stringify({ ...failure, message: failure.message, stack: failure.stack })).not.toContain('the-secret-key')
+    expect(JSON.stringify({ ...failure, message: failure.message, stack: failure.stack })).not.toContain(
+      'the-secret-key',
+    )
     expect(failure.message.length).toBeLessThan(500)
     expect(seen[0]!.headers['x-api-key']).toBe('the-secret-key')
     expect(seen[0]!.url).not.toContain('the-secret-key')
     const dead = clientOf('http://127.0.0.1:1/v1', { maxAttempts: 1 })
-    const refused: Error = await dead.chats(caller, chats).then(() => new Error('was accepted'), (error) => error)
+    const refused: Error = await dead.chats(caller, chats).then(
+      () => new Error('was accepted'),
+      (error) => error,
+    )
     expect(refused.message).toContain('ECONNREFUSED')
     expect(JSON.stringify({ ...refused, stack: refused.stack, cause: refused.cause })).not.toContain('the-secret-key')
   })
 
   test('a deeply nested answer neither crashes the reader nor is lost on the way', async () => {
     const deep = `{"data":[${'['.repeat(20_000)}${']'.repeat(20_000)}]}`
-    const { url } = await serve((_request, response) => response.writeHead(200, { 'content-type': 'application/json' }).end(deep))
+    const { url } = await serve((_request, response) =>
+      response.writeHead(200, { 'content-type': 'application/json' }).end(deep),
+    )
     expect((await clientOf(url).prompts(caller, {})).items.length).toBe(1)
   })
 
   test('totals are read under either name or none', async () => {
-    const { url } = await serve((_request, response, count) => json(response, 200, { data: [], ...[{ totalCount: 4 }, { total_count: 5 }, {}][count - 1] }))
+    const { url } = await serve((_request, response, count) =>
+      json(response, 200, { data: [], ...[{ totalCount: 4 }, { total_count: 5 }, {}][count - 1] }),
+    )
     const client = clientOf(url)
-    expect([(await client.prompts(caller, {})).total, (await client.prompts(caller, {})).total, (await client.prompts(caller, {})).total]).toEqual([4, 5, undefined])
+    expect([
+      (await client.prompts(caller, {})).total,
+      (await client.prompts(caller, {})).total,
+      (await client.prompts(caller, {})).total,
+    ]).toEqual([4, 5, undefined])
   })
 
   test('a stop signal ends a waiting request at once', async () => {
@@ -222,10 +313,14 @@ describe('the request budget', () => {
   test('believes the service about its limit and waits for the reset', async () => {
     let now = 1_000_000
     const waits: number[] = []
-    const budget = createBudget(2, () => now, async (ms) => {
-      waits.push(ms)
-      now += ms
-    })
+    const budget = createBudget(
+      2,
+      () => now,
+      async (ms) => {
+        waits.push(ms)
+        now += ms
+      },
+    )
     await budget.take()
     budget.learn({ limit: 50, remaining: 40, resetMs: 10_000 }, false)
     for (let index = 0; index < 40; index++) await budget.take()
@@ -236,14 +331,22 @@ describe('the request budget', () => {
 
   test('without headers keeps to the configured number a minute', async () => {
     let now = 1_000_000
-    const budget = createBudget(3, () => now, async (ms) => void (now += ms))
+    const budget = createBudget(
+      3,
+      () => now,
+      async (ms) => void (now += ms),
+    )
     for (let index = 0; index < 4; index++) await budget.take()
     expect(now).toBeGreaterThanOrEqual(1_060_000)
   })
 
   test('counts requests under way against what is left, and a refusal pauses everyone', async () => {
     let now = 0
-    const budget = createBudget(100, () => now, async (ms) => void (now += ms))
+    const budget = createBudget(
+      100,
+      () => now,
+      async (ms) => void (now += ms),
+    )
     await budget.take()
     await budget.take()
     budget.learn({ remaining: 1, resetMs: 5000 }, false)
@@ -257,10 +360,17 @@ describe('the request budget', () => {
 
   test('reads the headers of every known kind', () => {
     const at = Date.parse('2026-01-01T00:00:00Z')
-    expect(readRateHeaders({ 'x-ratelimit-limit': '200', 'x-ratelimit-remaining': '3', 'x-ratelimit-reset': '17' }, at)).toEqual({ limit: 200, remaining: 3, resetMs: 17_000 })
-    expect(readRateHeaders({ 'ratelimit-limit': '200;w=60', 'ratelimit-remaining': '3', 'ratelimit-reset': '17' }, at)).toEqual({ limit: 200, remaining: 3, resetMs: 17_000 })
+    expect(
+      readRateHeaders({ 'x-ratelimit-limit': '200', 'x-ratelimit-remaining': '3', 'x-ratelimit-reset': '17' }, at),
+    ).toEqual({ limit: 200, remaining: 3, resetMs: 17_000 })
+    expect(
+      readRateHeaders({ 'ratelimit-limit': '200;w=60', 'ratelimit-remaining': '3', 'ratelimit-reset': '17' }, at),
+    ).toEqual({ limit: 200, remaining: 3, resetMs: 17_000 })
     expect(readRateHeaders({ ratelimit: '"default";r=50;t=30' }, at)).toEqual({ remaining: 50, resetMs: 30_000 })
-    expect(readRateHeaders({ 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(at / 1000 + 9) }, at)).toEqual({ remaining: 0, resetMs: 9000 })
+    expect(readRateHeaders({ 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(at / 1000 + 9) }, at)).toEqual({
+      remaining: 0,
+      resetMs: 9000,
+    })
     expect(readRateHeaders({ 'retry-after': '7' }, at)).toEqual({ retryAfterMs: 7000 })
     expect(readRateHeaders({ 'retry-after': 'Thu, 01 Jan 2026 00:00:20 GMT' }, at)).toEqual({ retryAfterMs: 20_000 })
     expect(readRateHeaders({ 'x-ratelimit-limit': 'plenty' }, at)).toEqual({})
@@ -273,7 +383,10 @@ describe('the request budget', () => {
   })
 
   test('keeps a burst within the limit of the service: not one request is refused', async () => {
-    const service = await startReference({ world: createWorld({ restating: false }), faults: { rate_limit: 10, rate_window_ms: 1000 } })
+    const service = await startReference({
+      world: createWorld({ restating: false }),
+      faults: { rate_limit: 10, rate_window_ms: 1000 },
+    })
     closers.push(() => service.close())
     const client = clientOf(service.url)
     const who = { key: COMPANY_KEY, projectId: service.world.projects[0]!.id }

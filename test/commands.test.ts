@@ -1,9 +1,9 @@
 import { readFileSync, statSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
+import { COMPANY_KEY } from '../src/reference/world.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
-import { COMPANY_KEY } from '../src/reference/world.ts'
 
 /* The commands as people type them. */
 
@@ -11,7 +11,10 @@ import { COMPANY_KEY } from '../src/reference/world.ts'
 async function everyValue(url: string, schemas: string[]): Promise<string> {
   const client = new Client({ connectionString: url })
   await client.connect()
-  const tables = await client.query("select format('%I.%I', table_schema, table_name) as name from information_schema.tables where table_schema = any($1)", [schemas])
+  const tables = await client.query(
+    "select format('%I.%I', table_schema, table_name) as name from information_schema.tables where table_schema = any($1)",
+    [schemas],
+  )
   let text = ''
   for (const { name } of tables.rows) text += JSON.stringify((await client.query(`select * from ${name}`)).rows)
   await client.end()
@@ -24,7 +27,20 @@ beforeAll(async () => {
 })
 afterAll(() => setup.close())
 const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
-const COMMANDS = ['sync', 'backfill', 'plan', 'check', 'status', 'audit', 'quarantine list', 'quarantine show', 'quarantine retry', 'migrate', 'reference', 'database']
+const COMMANDS = [
+  'sync',
+  'backfill',
+  'plan',
+  'check',
+  'status',
+  'audit',
+  'quarantine list',
+  'quarantine show',
+  'quarantine retry',
+  'migrate',
+  'reference',
+  'database',
+]
 
 test.each(COMMANDS)('%s has a help with examples', async (command) => {
   const result = await runCli([...command.split(' '), '--help'])
@@ -48,7 +64,11 @@ describe('bad usage exits 2 with one message, before any request or table', () =
     ['an unknown stream', ['sync', '--stream', 'chat'], '--stream: got "chat"; configured are: project_profile'],
     ['an unknown project', ['sync', '--project', 'or_x'], '--project: got "or_x"; configured are: or_'],
     ['an impossible date', ['backfill', '--from', '2026-02-30', '--to', '2026-03-01'], '--from: got "2026-02-30"'],
-    ['a range that ends before it starts', ['backfill', '--from', '2026-03-02', '--to', '2026-03-01'], '--to: got "2026-03-01"; allowed: --from (2026-03-02) or later'],
+    [
+      'a range that ends before it starts',
+      ['backfill', '--from', '2026-03-02', '--to', '2026-03-01'],
+      '--to: got "2026-03-01"; allowed: --from (2026-03-02) or later',
+    ],
     ['a range in the future', ['backfill', '--from', '2999-01-01', '--to', '2999-01-02'], '--from: got "2999-01-01"'],
     ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
     ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
@@ -72,7 +92,10 @@ describe('bad usage exits 2 with one message, before any request or table', () =
   })
 
   test('a database that cannot be reached says how to start one, without its password', async () => {
-    const result = await runCli(['sync'], { env: { ...setup.env, DATABASE_URL: 'postgres://someone:hunter22@127.0.0.1:1/warehouse' }, config: setup.fileConfig })
+    const result = await runCli(['sync'], {
+      env: { ...setup.env, DATABASE_URL: 'postgres://someone:hunter22@127.0.0.1:1/warehouse' },
+      config: setup.fileConfig,
+    })
     expect(result.code).toBe(2)
     expect(result.stderr).toContain('127.0.0.1:1/warehouse cannot be used')
     expect(result.stderr).toContain('docker run')
@@ -101,7 +124,10 @@ test('status before the first sync says what to do, and check passes', async () 
 })
 
 test('migrate makes the tables, and a second time has nothing to do', async () => {
-  expect((await cli('migrate', '--json')).json()).toMatchObject({ applied: expect.arrayContaining(['0001_warehouse.sql']), reports_made: expect.arrayContaining(['by_prompt']) })
+  expect((await cli('migrate', '--json')).json()).toMatchObject({
+    applied: expect.arrayContaining(['0001_warehouse.sql']),
+    reports_made: expect.arrayContaining(['by_prompt']),
+  })
   expect((await cli('migrate')).stdout).toContain('Nothing to do')
 })
 
@@ -113,7 +139,9 @@ test('sync prints a table with its columns, the warehouse and the next step; a s
   expect(first.stdout).toMatch(/Warehouse: +postgres:\/\/[^\n]+\nNext: +npx visibility-sync status/)
   const second = await cli('sync', '--json')
   expect(second.json()).toMatchObject({ outcome: 'complete', warehouse: { schema: 'visibility', embedded: false } })
-  expect(second.json().streams.every((stream: any) => stream.inserted + stream.updated + stream.deleted === 0)).toBe(true)
+  expect(second.json().streams.every((stream: any) => stream.inserted + stream.updated + stream.deleted === 0)).toBe(
+    true,
+  )
 })
 
 test('options may stand before or after the command', async () => {
@@ -124,10 +152,27 @@ test('options may stand before or after the command', async () => {
 test('backfill reads exactly the asked-for streams, projects and days', async () => {
   setup.service.requests.length = 0
   const [first] = setup.service.world.projects
-  const result = await cli('backfill', '--from', '2026-03-10', '--to', '2026-03-12', '--stream', 'chats', '--project', first!.id, '--json')
+  const result = await cli(
+    'backfill',
+    '--from',
+    '2026-03-10',
+    '--to',
+    '2026-03-12',
+    '--stream',
+    'chats',
+    '--project',
+    first!.id,
+    '--json',
+  )
   expect(result.json().streams).toMatchObject([{ project_id: first!.id, stream: 'chats', days: 3, rows_read: 42 }])
-  expect(setup.service.requests.map(({ query }) => [query.start_date, query.end_date, query.project_id])).toEqual([['2026-03-10', '2026-03-12', first!.id]])
-  expect((await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--missing', '--json')).json().streams.every((stream: any) => stream.days === 0)).toBe(true)
+  expect(setup.service.requests.map(({ query }) => [query.start_date, query.end_date, query.project_id])).toEqual([
+    ['2026-03-10', '2026-03-12', first!.id],
+  ])
+  expect(
+    (await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--missing', '--json'))
+      .json()
+      .streams.every((stream: any) => stream.days === 0),
+  ).toBe(true)
 })
 
 test('status shows coverage, runs and their outcomes', async () => {
@@ -137,9 +182,17 @@ test('status shows coverage, runs and their outcomes', async () => {
 })
 
 test('check names each thing that is wrong and exits 1', async () => {
-  const wrong = await runCli(['check', '--json'], { env: { ...setup.env, VISIBILITY_API_KEY: 'wrong', DATABASE_URL: 'postgres://x@127.0.0.1:1/x' }, config: setup.fileConfig })
+  const wrong = await runCli(['check', '--json'], {
+    env: { ...setup.env, VISIBILITY_API_KEY: 'wrong', DATABASE_URL: 'postgres://x@127.0.0.1:1/x' },
+    config: setup.fileConfig,
+  })
   expect(wrong.code).toBe(1)
-  expect(wrong.json().verdicts.map((verdict: any) => [verdict.what.split(' ')[0], verdict.ok])).toEqual([['configuration', true], ['project', false], ['project', false], ['database', false]])
+  expect(wrong.json().verdicts.map((verdict: any) => [verdict.what.split(' ')[0], verdict.ok])).toEqual([
+    ['configuration', true],
+    ['project', false],
+    ['project', false],
+    ['database', false],
+  ])
 })
 
 test('quarantined rows are listed, shown with their raw JSON, and retried', async () => {
@@ -167,7 +220,11 @@ test('quarantined rows are listed, shown with their raw JSON, and retried', asyn
   const rest = await cli('quarantine', 'retry', '--json')
   expect([rest.code, rest.json().loaded]).toEqual([0, entries.length - 1])
   expect((await cli('quarantine', 'list')).stdout).toContain('No open rows')
-  expect((await cli('quarantine', 'list', '--all', '--json')).json().entries.every((entry: any) => entry.resolution === 'loaded by a retry')).toBe(true)
+  expect(
+    (await cli('quarantine', 'list', '--all', '--json'))
+      .json()
+      .entries.every((entry: any) => entry.resolution === 'loaded by a retry'),
+  ).toBe(true)
   setup.service.setFaults(NO_LIMIT)
 })
 
@@ -196,7 +253,15 @@ test('no key, password or connection string appears in any output, log level or 
   const config = { ...setup.fileConfig, warehouse: { schema: 'secretive' } }
   setup.service.setFaults({ ...NO_LIMIT, server_error: 0.2, malformed: 0.01 })
   const outputs: string[] = []
-  for (const args of [['sync'], ['sync', '--json'], ['status', '--json'], ['check', '--json'], ['plan'], ['audit'], ['sync', '--stream', 'nope']]) {
+  for (const args of [
+    ['sync'],
+    ['sync', '--json'],
+    ['status', '--json'],
+    ['check', '--json'],
+    ['plan'],
+    ['audit'],
+    ['sync', '--stream', 'nope'],
+  ]) {
     const result = await runCli(args, { env, config })
     outputs.push(result.stdout, result.stderr)
   }

@@ -18,15 +18,29 @@ const columns = [
 
 beforeAll(async () => {
   database = await createDatabase()
-  await database.rows('create table encoded (project_id text, n double precision, words text, number double precision, day date, flag boolean, document jsonb)')
+  await database.rows(
+    'create table encoded (project_id text, n double precision, words text, number double precision, day date, flag boolean, document jsonb)',
+  )
 })
 afterAll(() => database.drop())
 
 // Postgres stores neither NUL nor half a surrogate pair; the sifter rejects rows that hold one.
-const text = fc.oneof(fc.string({ unit: 'binary' }), fc.string({ unit: 'grapheme' }), fc.constantFrom('', '\\N', '\t', '\n', '\r\n', '"', "'", '\\', 'NULL', '\u001f')).map((value) => value.replaceAll('\0', ''))
-const number = fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.integer(), fc.constantFrom(0, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2))
+const text = fc
+  .oneof(
+    fc.string({ unit: 'binary' }),
+    fc.string({ unit: 'grapheme' }),
+    fc.constantFrom('', '\\N', '\t', '\n', '\r\n', '"', "'", '\\', 'NULL', '\u001f'),
+  )
+  .map((value) => value.replaceAll('\0', ''))
+const number = fc.oneof(
+  fc.double({ noNaN: true, noDefaultInfinity: true }),
+  fc.integer(),
+  fc.constantFrom(0, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
+)
 const date = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
-const json = fc.oneof(fc.record({ a: text, b: fc.option(fc.integer()) }), fc.array(text)).map((value) => JSON.stringify(value))
+const json = fc
+  .oneof(fc.record({ a: text, b: fc.option(fc.integer()) }), fc.array(text))
+  .map((value) => JSON.stringify(value))
 const row = fc.tuple(fc.option(text), fc.option(number), fc.option(date), fc.option(fc.boolean()), fc.option(json))
 
 test('any string, number, day, truth value, JSON and null comes back from Postgres as it went in', async () => {
@@ -37,11 +51,23 @@ test('any string, number, day, truth value, JSON and null comes back from Postgr
         await client.query('truncate encoded')
         await copyRows(client, 'encoded', project, columns, rows)
       })
-      const found = await database.rows<Record<string, unknown>>('select *, document::text as document from encoded order by n')
-      expect(found.map((entry) => [entry.project_id, entry.words, Object.is(entry.number, -0) ? 0 : entry.number, entry.day, entry.flag])).toEqual(
+      const found = await database.rows<Record<string, unknown>>(
+        'select *, document::text as document from encoded order by n',
+      )
+      expect(
+        found.map((entry) => [
+          entry.project_id,
+          entry.words,
+          Object.is(entry.number, -0) ? 0 : entry.number,
+          entry.day,
+          entry.flag,
+        ]),
+      ).toEqual(
         rows.map(([, words, value, day, flag]) => [project, words, Object.is(value, -0) ? 0 : value, day, flag]),
       )
-      expect(found.map((entry) => (entry.document === null ? null : JSON.parse(entry.document as string)))).toEqual(rows.map((entry) => (entry[5] === null ? null : JSON.parse(entry[5] as string))))
+      expect(found.map((entry) => (entry.document === null ? null : JSON.parse(entry.document as string)))).toEqual(
+        rows.map((entry) => (entry[5] === null ? null : JSON.parse(entry[5] as string))),
+      )
     }),
     { numRuns: 60 },
   )
@@ -55,6 +81,8 @@ test('a page larger than the buffer and one without rows are copied whole', asyn
     await copyRows(client, 'encoded', 'p', columns, rows)
     await copyRows(client, 'encoded', 'p', columns, [])
   })
-  const [sum] = await database.rows<{ rows: number; length: number }>('select count(*)::int as rows, sum(length(words))::int as length from encoded')
+  const [sum] = await database.rows<{ rows: number; length: number }>(
+    'select count(*)::int as rows, sum(length(words))::int as length from encoded',
+  )
   expect(sum).toEqual({ rows: 200, length: 200 * 50_000 })
 })

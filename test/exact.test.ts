@@ -12,10 +12,14 @@ beforeAll(async () => {
 afterAll(() => setup.close())
 
 async function rowVersions(): Promise<string[]> {
-  const tables = await setup.database.rows<{ name: string }>("select table_name as name from information_schema.tables where table_schema = 'visibility' and table_type = 'BASE TABLE'")
+  const tables = await setup.database.rows<{ name: string }>(
+    "select table_name as name from information_schema.tables where table_schema = 'visibility' and table_type = 'BASE TABLE'",
+  )
   const versions: string[] = []
   for (const { name } of tables) {
-    const rows = await setup.database.rows<{ version: string }>(`select xmin::text || ' ' || ctid::text as version from visibility.${name}`)
+    const rows = await setup.database.rows<{ version: string }>(
+      `select xmin::text || ' ' || ctid::text as version from visibility.${name}`,
+    )
     versions.push(...rows.map(({ version }) => `${name} ${version}`))
   }
   return versions.sort()
@@ -37,7 +41,9 @@ test('two projects at four grains equal the service row for row, and a second sy
 
 test('names with quotes, tabs, backslashes and other scripts arrive unharmed', async () => {
   const names = await setup.database.rows<{ name: string }>('select name from visibility.brands')
-  expect(names.map(({ name }) => name)).toEqual(expect.arrayContaining(['O\'Neill "Pro"', 'Tab\there', 'Back\\slash\\N', '東京ランナー', 'line\nbreak', 'عداء']))
+  expect(names.map(({ name }) => name)).toEqual(
+    expect.arrayContaining(['O\'Neill "Pro"', 'Tab\there', 'Back\\slash\\N', '東京ランナー', 'line\nbreak', 'عداء']),
+  )
 })
 
 test('prompts without a topic and brands without a mention are nulls, not zeros', async () => {

@@ -16,7 +16,8 @@ import { expectExact } from './support/truth.ts'
  */
 
 const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? 6)
-const seeds = process.env.FAULT_SEEDS?.split(',').map(Number) ?? Array.from({ length: SCHEDULES }, (_, index) => index + 1)
+const seeds =
+  process.env.FAULT_SEEDS?.split(',').map(Number) ?? Array.from({ length: SCHEDULES }, (_, index) => index + 1)
 
 const REPORTS = [
   { name: 'brand_daily', dimensions: ['date'] },
@@ -79,7 +80,14 @@ async function schedule(setup: Setup, dice: Dice, range: { from: string; to: str
     const days = daysIn(range)
     const from = dice.pick(days)
     const to = dice.pick(days.filter((day) => day >= from))
-    const args = dice.pick([['sync'], ['sync'], ['backfill', '--from', from, '--to', to], ['backfill', '--from', range.from, '--to', range.to, '--missing'], ['audit', '--repair'], ['quarantine', 'retry']])
+    const args = dice.pick([
+      ['sync'],
+      ['sync'],
+      ['backfill', '--from', from, '--to', to],
+      ['backfill', '--from', range.from, '--to', range.to, '--missing'],
+      ['audit', '--repair'],
+      ['quarantine', 'retry'],
+    ])
     const running = startCli([...args, '--json'], options)
     const end = dice.pick(['run', 'run', 'SIGKILL', 'SIGTERM', 'drop'] as const)
     story.push(`${args.join(' ')} (${end})`)
@@ -87,7 +95,11 @@ async function schedule(setup: Setup, dice: Dice, range: { from: string; to: str
       void delay(dice.whole(150, 1200)).then(() => running.child.kill(end))
     } else if (end === 'drop') {
       void delay(dice.whole(200, 900)).then(() =>
-        setup.database.rows("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name like 'visibility-sync%' and pid <> pg_backend_pid()").catch(() => {}),
+        setup.database
+          .rows(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name like 'visibility-sync%' and pid <> pg_backend_pid()",
+          )
+          .catch(() => {}),
       )
     }
     // A run that hangs would be a defect of its own.
@@ -101,19 +113,34 @@ async function schedule(setup: Setup, dice: Dice, range: { from: string; to: str
   return story
 }
 
-function mutate(setup: Setup, dice: Dice, project: Setup['service']['world']['projects'][number], range: { from: string; to: string }): string {
+function mutate(
+  setup: Setup,
+  dice: Dice,
+  project: Setup['service']['world']['projects'][number],
+  range: { from: string; to: string },
+): string {
   const { world } = setup.service
   const kind = dice.pick(['rewrite', 'rewrite', 'delete prompt', 'rename', 'drop chat', 'add prompt'] as const)
   const day = dice.pick(daysIn(range))
-  if (kind === 'rewrite') world.rewriteDays(project, [day, addDays(day, 1)].filter((date) => date <= range.to))
-  else if (kind === 'delete prompt' && project.prompts.length > 2) world.deletePrompt(project, dice.pick(project.prompts).id)
-  else if (kind === 'rename') world.renameBrand(project, dice.pick(project.brands).id, `Name ${dice.whole(1, 999)} "quoted"`)
+  if (kind === 'rewrite')
+    world.rewriteDays(
+      project,
+      [day, addDays(day, 1)].filter((date) => date <= range.to),
+    )
+  else if (kind === 'delete prompt' && project.prompts.length > 2)
+    world.deletePrompt(project, dice.pick(project.prompts).id)
+  else if (kind === 'rename')
+    world.renameBrand(project, dice.pick(project.brands).id, `Name ${dice.whole(1, 999)} "quoted"`)
   else if (kind === 'drop chat') {
     const chats = world.chatsOf(project, day)
     if (chats.length > 1) world.dropChat(dice.pick(chats).id)
   } else if (kind === 'add prompt') {
     const [like] = project.prompts
-    world.addPrompt(project, { ...like!, id: world.newId('pr', 'new', dice.whole(1, 1e9)), text: `New prompt ${dice.whole(1, 1e6)}` })
+    world.addPrompt(project, {
+      ...like!,
+      id: world.newId('pr', 'new', dice.whole(1, 1e9)),
+      text: `New prompt ${dice.whole(1, 1e6)}`,
+    })
   }
   return `${kind} ${day}`
 }
@@ -143,13 +170,25 @@ test.each(seeds)(
     const from = dice.pick(['2026-03-01', '2026-02-20', '2024-02-20', '2025-12-20'])
     const range = { from, to: addDays(from, dice.whole(5, 35)) }
     const setup = await setUp({
-      world: { seed, projects: dice.whole(1, 2), prompts: dice.whole(3, 9), models: dice.whole(1, 3), brands: dice.whole(2, 4), awkward: dice.chance(0.5) },
+      world: {
+        seed,
+        projects: dice.whole(1, 2),
+        prompts: dice.whole(3, 9),
+        models: dice.whole(1, 3),
+        brands: dice.whole(2, 4),
+        awkward: dice.chance(0.5),
+      },
       config: {
         start_date: range.from,
         end_date: range.to,
         lookback_days: dice.whole(0, 7),
         reports: REPORTS,
-        source: { page_limit: dice.pick([25, 60, 300, 10_000]), max_attempts: dice.whole(2, 5), concurrency: dice.whole(1, 6), timeout_seconds: 5 },
+        source: {
+          page_limit: dice.pick([25, 60, 300, 10_000]),
+          max_attempts: dice.whole(2, 5),
+          concurrency: dice.whole(1, 6),
+          timeout_seconds: 5,
+        },
       },
     })
     let story: string[] = []

@@ -13,11 +13,19 @@ afterEach(() => setup.close())
 
 const range = { from: '2026-03-01', to: '2026-03-31' }
 const start = async (options: SetupOptions = {}) => {
-  setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 }, faults: { ...NO_LIMIT, latency_ms: 60 }, config: { lookback_days: 0 }, ...options })
+  setup = await setUp({
+    world: { projects: 2, prompts: 7, models: 2, brands: 3 },
+    faults: { ...NO_LIMIT, latency_ms: 60 },
+    config: { lookback_days: 0 },
+    ...options,
+  })
 }
 const options = () => ({ env: setup.env, config: setup.fileConfig })
 const exact = () => expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
-const runs = () => setup.database.rows<{ outcome: string | null; error: string | null }>('select outcome, error from visibility_ops.runs order by run_id')
+const runs = () =>
+  setup.database.rows<{ outcome: string | null; error: string | null }>(
+    'select outcome, error from visibility_ops.runs order by run_id',
+  )
 
 async function finish() {
   setup.service.setFaults(NO_LIMIT)
@@ -32,34 +40,53 @@ test('a process killed with SIGKILL loses and doubles nothing, its lock dies wit
   await killed.saw('window loaded')
   killed.child.kill('SIGKILL')
   await killed.done
-  const loaded = await setup.database.rows<{ project_id: string; stream: string; date: string }>('select project_id, stream, date from visibility_ops.coverage')
+  const loaded = await setup.database.rows<{ project_id: string; stream: string; date: string }>(
+    'select project_id, stream, date from visibility_ops.coverage',
+  )
   expect(loaded.length).toBeGreaterThan(0)
   setup.service.requests.length = 0
   await setup.database.rows("update visibility_ops.runs set started_at = started_at - interval '1 minute'")
   await finish()
   for (const { query, path } of setup.service.requests.filter(({ path }) => path === '/v1/chats')) {
-    expect(loaded.filter((day) => day.stream === 'chats' && path === '/v1/chats' && day.project_id === query.project_id && day.date >= query.start_date! && day.date <= query.end_date!)).toEqual([])
+    expect(
+      loaded.filter(
+        (day) =>
+          day.stream === 'chats' &&
+          path === '/v1/chats' &&
+          day.project_id === query.project_id &&
+          day.date >= query.start_date! &&
+          day.date <= query.end_date!,
+      ),
+    ).toEqual([])
   }
-  expect(await runs()).toEqual([{ outcome: 'interrupted', error: 'the process ended without closing the run' }, { outcome: 'complete', error: null }])
+  expect(await runs()).toEqual([
+    { outcome: 'interrupted', error: 'the process ended without closing the run' },
+    { outcome: 'complete', error: null },
+  ])
 })
 
-test.each(['SIGTERM', 'SIGINT'] as const)('%s closes the run as interrupted, exits 1, and the next run completes it', async (signal) => {
-  await start()
-  const stopped = startCli(['sync'], options())
-  await stopped.saw('window loaded')
-  stopped.child.kill(signal)
-  const result = await stopped.done
-  expect(result.code).toBe(1)
-  expect(result.stdout).toContain('interrupted')
-  expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
-  await finish()
-})
+test.each(['SIGTERM', 'SIGINT'] as const)(
+  '%s closes the run as interrupted, exits 1, and the next run completes it',
+  async (signal) => {
+    await start()
+    const stopped = startCli(['sync'], options())
+    await stopped.saw('window loaded')
+    stopped.child.kill(signal)
+    const result = await stopped.done
+    expect(result.code).toBe(1)
+    expect(result.stdout).toContain('interrupted')
+    expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
+    await finish()
+  },
+)
 
 test('connections that the server drops in the middle are replaced, and the run completes or says that it did not', async () => {
   await start()
   const running = startCli(['sync', '--json'], options())
   await running.saw('window loaded')
-  await setup.database.rows("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'visibility-sync' and datname = current_database() and pid <> pg_backend_pid()")
+  await setup.database.rows(
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'visibility-sync' and datname = current_database() and pid <> pg_backend_pid()",
+  )
   const result = await running.done
   // Our own pool has the same name, so it is dropped as well; it recovers by itself.
   expect([0, 1]).toContain(result.code)
@@ -71,7 +98,9 @@ test('a run whose lock connection is lost stops, because another run may start',
   await start()
   const running = startCli(['sync', '--json'], options())
   await running.saw('window loaded')
-  await setup.database.rows("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'visibility-sync run' and datname = current_database()")
+  await setup.database.rows(
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'visibility-sync run' and datname = current_database()",
+  )
   const result = await running.done
   expect(result.code).toBe(1)
   expect(result.json().error).toContain('holds the lock was lost')
@@ -85,7 +114,10 @@ test('a connection killed in the middle of a COPY fails that load and nothing el
   for (const delay of [0, 5, 20, 60]) {
     const load = inTransaction(setup.database.warehouse, async ({ client }) => {
       const { rows: own } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
-      setTimeout(() => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}), delay)
+      setTimeout(
+        () => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}),
+        delay,
+      )
       await copyRows(client, 'target', 'p', [{ name: 'words', type: 'text' }], rows)
       await client.query('select pg_sleep(1)')
     })
@@ -97,13 +129,24 @@ test('a connection killed in the middle of a COPY fails that load and nothing el
 test('a full disk fails the windows it hits, keeps what was there, and the next run completes', async () => {
   await start()
   await setup.sync({ streams: streamsOf(setup.config, ['by_topic']), range: { from: '2026-03-30', to: '2026-03-31' } })
-  await setup.database.rows("create function visibility.full() returns trigger language plpgsql as $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$")
-  await setup.database.rows('create trigger full_disk before insert on visibility.by_topic for each row execute function visibility.full()')
+  await setup.database.rows(
+    "create function visibility.full() returns trigger language plpgsql as $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$",
+  )
+  await setup.database.rows(
+    'create trigger full_disk before insert on visibility.by_topic for each row execute function visibility.full()',
+  )
   const result = await runCli(['sync', '--json'], options())
   expect(result.code).toBe(1)
   expect(result.json().outcome).toBe('partial')
-  expect(result.json().streams.filter((stream: any) => stream.failed.length > 0).every((stream: any) => stream.stream === 'by_topic' && stream.failed[0].error.includes('No space left'))).toBe(true)
-  expect(await setup.database.rows('select count(*)::int as n from visibility.by_topic')).toEqual([{ n: 2 * 2 * 7 * 3 }])
+  expect(
+    result
+      .json()
+      .streams.filter((stream: any) => stream.failed.length > 0)
+      .every((stream: any) => stream.stream === 'by_topic' && stream.failed[0].error.includes('No space left')),
+  ).toBe(true)
+  expect(await setup.database.rows('select count(*)::int as n from visibility.by_topic')).toEqual([
+    { n: 2 * 2 * 7 * 3 },
+  ])
   await setup.database.rows('drop trigger full_disk on visibility.by_topic')
   await finish()
 })
@@ -126,7 +169,10 @@ describe('overlap', () => {
     await first.saw('run started')
     const second = await runCli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--json'], options())
     expect(second.code).toBe(3)
-    expect(second.json().error).toMatchObject({ code: 'locked', message: expect.stringMatching(/is being synced by run 1 \(sync, since .*, process \d+ on /) })
+    expect(second.json().error).toMatchObject({
+      code: 'locked',
+      message: expect.stringMatching(/is being synced by run 1 \(sync, since .*, process \d+ on /),
+    })
     expect((await first.done).code).toBe(0)
     await exact()
     expect((await runs()).map(({ outcome }) => outcome)).toEqual(['complete'])
@@ -142,11 +188,15 @@ describe('overlap', () => {
     const slow = setup.sync({ command: 'backfill', range: day, streams })
     await new Promise((done) => setTimeout(done, 700))
     // The lock is bypassed, as if its connection had been lost.
-    await setup.database.rows("update visibility_ops.coverage set read_order = nextval('visibility_ops.read_order') where stream = 'by_model' and date = '2026-03-31'")
+    await setup.database.rows(
+      "update visibility_ops.coverage set read_order = nextval('visibility_ops.read_order') where stream = 'by_model' and date = '2026-03-31'",
+    )
     await setup.database.rows("update visibility.by_model set mention_count = 4711 where date = '2026-03-31'")
     const report = await slow
     expect(report.outcome).toBe('failed')
     expect(report.streams[0]!.failed[0]!.error).toContain('a newer read was loaded meanwhile')
-    expect(await setup.database.rows("select distinct mention_count from visibility.by_model where date = '2026-03-31'")).toEqual([{ mention_count: 4711 }])
+    expect(
+      await setup.database.rows("select distinct mention_count from visibility.by_model where date = '2026-03-31'"),
+    ).toEqual([{ mention_count: 4711 }])
   })
 })

@@ -5,11 +5,23 @@ import type { CoveredDay } from '../src/ledger/coverage.ts'
 import { Density, dueDays, halves, planWindows, readableRange, WindowFeed } from '../src/sync/plan.ts'
 
 const day = fc.integer({ min: dayNumber('2019-12-01'), max: dayNumber('2028-03-31') }).map(dayFromNumber)
-const covered = (date: string, rows = 10, state: CoveredDay['state'] = 'read', readAt = '2030-01-01T00:00:00Z'): CoveredDay => ({ date, rows, state, readAt: new Date(readAt) })
+const covered = (
+  date: string,
+  rows = 10,
+  state: CoveredDay['state'] = 'read',
+  readAt = '2030-01-01T00:00:00Z',
+): CoveredDay => ({ date, rows, state, readAt: new Date(readAt) })
 
 test('leap days and year ends are days, and impossible dates are not', () => {
   expect([isDay('2024-02-29'), isDay('2000-02-29'), isDay('2025-12-31')]).toEqual([true, true, true])
-  expect([isDay('2026-02-29'), isDay('1900-02-29'), isDay('2026-02-30'), isDay('2026-13-01'), isDay('2026-1-1'), isDay('2026-01-01T00:00')]).toEqual(Array(6).fill(false))
+  expect([
+    isDay('2026-02-29'),
+    isDay('1900-02-29'),
+    isDay('2026-02-30'),
+    isDay('2026-13-01'),
+    isDay('2026-1-1'),
+    isDay('2026-01-01T00:00'),
+  ]).toEqual(Array(6).fill(false))
   expect(addDays('2024-02-28', 1)).toBe('2024-02-29')
   expect(addDays('2025-12-31', 1)).toBe('2026-01-01')
   expect(countDays({ from: '2024-01-01', to: '2024-12-31' })).toBe(366)
@@ -17,13 +29,18 @@ test('leap days and year ends are days, and impossible dates are not', () => {
 
 test('every due day lies in exactly one window, and no window leaves the range', () => {
   fc.assert(
-    fc.property(fc.uniqueArray(day, { maxLength: 400 }), fc.array(fc.integer({ min: 0, max: 4000 }), { maxLength: 40 }), fc.integer({ min: 2, max: 10_000 }), (due, rows, limit) => {
-      const coverage = rows.map((count, index) => covered(addDays('2019-01-01', index), count))
-      const windows = planWindows(due, new Density(coverage, '2028-04-01'), limit)
-      const days = windows.flatMap(daysIn)
-      expect(days.sort()).toEqual([...due].sort())
-      expect(windows.every(({ from, to }) => from <= to)).toBe(true)
-    }),
+    fc.property(
+      fc.uniqueArray(day, { maxLength: 400 }),
+      fc.array(fc.integer({ min: 0, max: 4000 }), { maxLength: 40 }),
+      fc.integer({ min: 2, max: 10_000 }),
+      (due, rows, limit) => {
+        const coverage = rows.map((count, index) => covered(addDays('2019-01-01', index), count))
+        const windows = planWindows(due, new Density(coverage, '2028-04-01'), limit)
+        const days = windows.flatMap(daysIn)
+        expect(days.sort()).toEqual([...due].sort())
+        expect(windows.every(({ from, to }) => from <= to)).toBe(true)
+      },
+    ),
   )
 })
 
@@ -69,25 +86,50 @@ test('due are missing days, the lookback, and days that are held, quarantined or
   const interest = { from: '2026-01-01', to: '2026-01-20' }
   const coverage = daysIn({ from: '2026-01-01', to: '2026-01-20' })
     .filter((date) => date !== '2026-01-03')
-    .map((date) => covered(date, 5, ({ '2026-01-05': 'held', '2026-01-06': 'quarantined', '2026-01-07': 'stale' } as const)[date] ?? 'read'))
-  expect(dueDays(coverage, { interest, today: '2026-02-01', lookbackDays: 2 })).toEqual(['2026-01-03', '2026-01-05', '2026-01-06', '2026-01-07', '2026-01-19', '2026-01-20'])
-  expect(dueDays(coverage, { interest, today: '2026-02-01', lookbackDays: 0 })).toEqual(['2026-01-03', '2026-01-05', '2026-01-06', '2026-01-07'])
+    .map((date) =>
+      covered(
+        date,
+        5,
+        ({ '2026-01-05': 'held', '2026-01-06': 'quarantined', '2026-01-07': 'stale' } as const)[date] ?? 'read',
+      ),
+    )
+  expect(dueDays(coverage, { interest, today: '2026-02-01', lookbackDays: 2 })).toEqual([
+    '2026-01-03',
+    '2026-01-05',
+    '2026-01-06',
+    '2026-01-07',
+    '2026-01-19',
+    '2026-01-20',
+  ])
+  expect(dueDays(coverage, { interest, today: '2026-02-01', lookbackDays: 0 })).toEqual([
+    '2026-01-03',
+    '2026-01-05',
+    '2026-01-06',
+    '2026-01-07',
+  ])
 })
 
 test('a day that was read before it was over, or while it was young, is read once more', () => {
   const interest = { from: '2026-01-01', to: '2026-01-20' }
   const at = (readAt: string) => [covered('2026-01-01', 5, 'read', readAt)]
-  const due = (readAt: string, lookbackDays: number) => dueDays(at(readAt), { interest: { ...interest, to: '2026-01-01' }, today: '2026-03-01', lookbackDays }).length
+  const due = (readAt: string, lookbackDays: number) =>
+    dueDays(at(readAt), { interest: { ...interest, to: '2026-01-01' }, today: '2026-03-01', lookbackDays }).length
   expect(due('2026-01-01T23:00:00Z', 0)).toBe(1)
   expect(due('2026-01-02T00:00:01Z', 0)).toBe(0)
-  const later = (readAt: string) => dueDays(at(readAt), { interest, today: '2026-01-20', lookbackDays: 7 }).includes('2026-01-01')
+  const later = (readAt: string) =>
+    dueDays(at(readAt), { interest, today: '2026-01-20', lookbackDays: 7 }).includes('2026-01-01')
   expect(later('2026-01-05T10:00:00Z')).toBe(true)
   expect(later('2026-01-08T00:00:01Z')).toBe(false)
 })
 
 test('days of the future are not read', () => {
-  expect(readableRange({ from: '2026-01-01', to: '2026-12-31' }, '2026-03-01')).toEqual({ from: '2026-01-01', to: '2026-03-01' })
-  expect(dueDays([], { interest: { from: '2026-02-27', to: '2026-12-31' }, today: '2026-03-01', lookbackDays: 7 })).toEqual(['2026-02-27', '2026-02-28', '2026-03-01'])
+  expect(readableRange({ from: '2026-01-01', to: '2026-12-31' }, '2026-03-01')).toEqual({
+    from: '2026-01-01',
+    to: '2026-03-01',
+  })
+  expect(
+    dueDays([], { interest: { from: '2026-02-27', to: '2026-12-31' }, today: '2026-03-01', lookbackDays: 7 }),
+  ).toEqual(['2026-02-27', '2026-02-28', '2026-03-01'])
 })
 
 test('windows grow until an answer is nearly full, and never beyond it where days are even', () => {
@@ -99,13 +141,21 @@ test('windows grow until an answer is nearly full, and never beyond it where day
 })
 
 test('where nothing is known a week is read first, and no second window until it came back', () => {
-  const feed = new WindowFeed(daysIn({ from: '2026-01-01', to: '2026-03-31' }), new Density([], '2026-04-01'), () => 10_000)
+  const feed = new WindowFeed(
+    daysIn({ from: '2026-01-01', to: '2026-03-31' }),
+    new Density([], '2026-04-01'),
+    () => 10_000,
+  )
   expect(feed.next()).toEqual({ from: '2026-03-25', to: '2026-03-31' })
   expect(feed.next()).toBeUndefined()
 })
 
 test('a stretch without rows does not make the next window endless', () => {
-  const feed = new WindowFeed(daysIn({ from: '2020-01-01', to: '2026-03-31' }), new Density([], '2026-04-01'), () => 10_000)
+  const feed = new WindowFeed(
+    daysIn({ from: '2020-01-01', to: '2026-03-31' }),
+    new Density([], '2026-04-01'),
+    () => 10_000,
+  )
   const first = feed.next()!
   feed.density.learn(first, new Map())
   feed.settle(first, 'done')

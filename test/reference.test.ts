@@ -5,33 +5,54 @@ import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 let service: ReferenceService
 const at = { now: '2026-03-31T12:00:00Z' }
 beforeAll(async () => {
-  service = await startReference({ world: createWorld({ clock: () => new Date(at.now) }), faults: { rate_limit: null } })
+  service = await startReference({
+    world: createWorld({ clock: () => new Date(at.now) }),
+    faults: { rate_limit: null },
+  })
 })
 afterAll(() => service.close())
 
-async function call(path: string, options: { query?: Record<string, string>; body?: unknown; key?: string | null; method?: string } = {}) {
+async function call(
+  path: string,
+  options: { query?: Record<string, string>; body?: unknown; key?: string | null; method?: string } = {},
+) {
   const project = service.world.projects[0]!.id
-  const query = new URLSearchParams(options.body === undefined ? { project_id: project, ...options.query } : (options.query ?? {}))
+  const query = new URLSearchParams(
+    options.body === undefined ? { project_id: project, ...options.query } : (options.query ?? {}),
+  )
   const response = await fetch(`${service.url}${path}?${query}`, {
     method: options.method ?? (options.body === undefined ? 'GET' : 'POST'),
-    headers: { ...(options.key === null ? {} : { 'x-api-key': options.key ?? COMPANY_KEY }), 'content-type': 'application/json' },
+    headers: {
+      ...(options.key === null ? {} : { 'x-api-key': options.key ?? COMPANY_KEY }),
+      'content-type': 'application/json',
+    },
     ...(options.body === undefined ? {} : { body: JSON.stringify(options.body) }),
   })
   return { status: response.status, body: (await response.json()) as any, headers: response.headers }
 }
 
-const report = (body: object) => call('/reports/brands', { body: { project_id: service.world.projects[0]!.id, start_date: '2026-01-01', end_date: '2026-01-07', ...body } })
+const report = (body: object) =>
+  call('/reports/brands', {
+    body: { project_id: service.world.projects[0]!.id, start_date: '2026-01-01', end_date: '2026-01-07', ...body },
+  })
 
 test('coarse and fine reports agree, because both are counted from the same chats', async () => {
   const total = (rows: any[], field: string) => rows.reduce((sum, row) => sum + row[field], 0)
   const coarse = (await report({ limit: 10_000 })).body.data
-  for (const dimensions of [['date'], ['date', 'model_id'], ['prompt_id', 'model_id', 'country_code'], ['topic_id'], ['chat_id']]) {
+  for (const dimensions of [
+    ['date'],
+    ['date', 'model_id'],
+    ['prompt_id', 'model_id', 'country_code'],
+    ['topic_id'],
+    ['chat_id'],
+  ]) {
     const fine = (await report({ dimensions, limit: 10_000 })).body.data
     for (const field of ['mention_count', 'visibility_count', 'sentiment_sum', 'position_sum', 'visibility_total']) {
       expect([dimensions, field, total(fine, field)]).toEqual([dimensions, field, total(coarse, field)])
     }
   }
-  const chats = (await call('/chats', { query: { start_date: '2026-01-01', end_date: '2026-01-07', limit: '10000' } })).body.data
+  const chats = (await call('/chats', { query: { start_date: '2026-01-01', end_date: '2026-01-07', limit: '10000' } }))
+    .body.data
   expect(chats.length).toBe(coarse[0].visibility_total)
 })
 
@@ -51,11 +72,25 @@ test('metrics follow their definitions', async () => {
 test('filters narrow by in and not_in, combine with AND, and a brand filter shrinks the denominator', async () => {
   const [brand] = service.world.projects[0]!.brands
   const models = service.world.models
-  const one = (await report({ dimensions: ['model_id'], filters: [{ field: 'model_id', operator: 'in', values: [models[0]] }] })).body.data
-  const rest = (await report({ dimensions: ['model_id'], filters: [{ field: 'model_id', operator: 'not_in', values: [models[0]] }] })).body.data
+  const one = (
+    await report({ dimensions: ['model_id'], filters: [{ field: 'model_id', operator: 'in', values: [models[0]] }] })
+  ).body.data
+  const rest = (
+    await report({
+      dimensions: ['model_id'],
+      filters: [{ field: 'model_id', operator: 'not_in', values: [models[0]] }],
+    })
+  ).body.data
   expect(new Set(one.map((row: any) => row.model.id))).toEqual(new Set([models[0]]))
   expect(new Set(rest.map((row: any) => row.model.id))).toEqual(new Set(models.slice(1)))
-  const both = (await report({ filters: [{ field: 'model_id', operator: 'in', values: models }, { field: 'model_id', operator: 'not_in', values: models }] })).body.data
+  const both = (
+    await report({
+      filters: [
+        { field: 'model_id', operator: 'in', values: models },
+        { field: 'model_id', operator: 'not_in', values: models },
+      ],
+    })
+  ).body.data
   expect(both).toEqual([])
   const own = (await report({ filters: [{ field: 'brand_id', operator: 'in', values: [brand!.id] }] })).body.data
   expect(own.map((row: any) => row.share_of_voice)).toEqual([1])
@@ -66,7 +101,9 @@ test('pages, defaults and orders are as documented', async () => {
   expect((await report({ dimensions: ['date', 'prompt_id', 'model_id'] })).body.data.length).toBe(1000)
   const second = (await report({ dimensions: ['date', 'prompt_id'], limit: 10, offset: 10 })).body.data
   expect(second).toEqual(all.slice(10, 20))
-  const ordered = (await report({ dimensions: ['date'], order_by: [{ field: 'date', direction: 'asc' }, { field: 'visibility' }] })).body.data
+  const ordered = (
+    await report({ dimensions: ['date'], order_by: [{ field: 'date', direction: 'asc' }, { field: 'visibility' }] })
+  ).body.data
   const sortedRows = [...ordered].sort((a: any, b: any) => a.date.localeCompare(b.date) || b.visibility - a.visibility)
   expect(ordered).toEqual(sortedRows)
   const defaultDay = (await call('/chats', {})).body.data
@@ -84,7 +121,11 @@ describe('what the interface forbids is refused', () => {
     ['an unknown model', () => call('/chats', { query: { model_id: 'x' } }), 400],
     ['an unknown dimension', () => report({ dimensions: ['brand'] }), 400],
     ['an unknown path', () => call('/nothing'), 404],
-    ['a long topic', () => call('/topics', { body: { name: 'x'.repeat(65) }, query: { project_id: service.world.projects[0]!.id } }), 400],
+    [
+      'a long topic',
+      () => call('/topics', { body: { name: 'x'.repeat(65) }, query: { project_id: service.world.projects[0]!.id } }),
+      400,
+    ],
   ]
   test.each(bad)('%s', async (_, attempt, status) => {
     const answer = await attempt()
@@ -99,15 +140,23 @@ test('creations exist afterwards, cost credits, and are refused a second time', 
   const made = await call('/prompts', { body: prompt, query })
   expect(made.status).toBe(201)
   expect((await call('/prompts', { body: prompt, query })).status).toBe(409)
-  expect((await call('/prompts', { query: { topic_id: prompt.topic_id, limit: '10000' } })).body.data.map((item: any) => item.id)).toContain(made.body.id)
+  expect(
+    (await call('/prompts', { query: { topic_id: prompt.topic_id, limit: '10000' } })).body.data.map(
+      (item: any) => item.id,
+    ),
+  ).toContain(made.body.id)
   project.credits = 0
   expect((await call('/prompts', { body: { ...prompt, country_code: 'FR' }, query })).status).toBe(402)
-  expect((await call('/classifications/domains', { body: { ...query, name: 'New' } })).body).toEqual({ name: 'New', color: 'orange' })
+  expect((await call('/classifications/domains', { body: { ...query, name: 'New' } })).body).toEqual({
+    name: 'New',
+    color: 'orange',
+  })
   expect((await call('/classifications/domains', { body: { ...query, name: 'New' } })).status).toBe(409)
 })
 
 test('the last days restate themselves as time passes, older ones do not', async () => {
-  const read = async (day: string) => JSON.stringify((await report({ start_date: day, end_date: day, dimensions: ['date'] })).body.data)
+  const read = async (day: string) =>
+    JSON.stringify((await report({ start_date: day, end_date: day, dimensions: ['date'] })).body.data)
   at.now = '2026-03-31T08:00:00Z'
   const [today, yesterday, older] = [await read('2026-03-31'), await read('2026-03-30'), await read('2026-03-20')]
   expect(await read('2026-03-31')).toBe(today)
@@ -129,7 +178,10 @@ test('the same seed makes the same world, another seed another', () => {
 
 test('it misbehaves as told: limits, refusals, caps, odd rows', async () => {
   const url = service.url.replace('/v1', '/control/faults')
-  const told = await fetch(url, { method: 'POST', body: JSON.stringify({ rate_limit: 2, silent_cap: 3, extra_fields: true, totals: 'snake' }) })
+  const told = await fetch(url, {
+    method: 'POST',
+    body: JSON.stringify({ rate_limit: 2, silent_cap: 3, extra_fields: true, totals: 'snake' }),
+  })
   expect(told.status).toBe(200)
   const first = await call('/prompts')
   expect(first.headers.get('x-ratelimit-remaining')).toBe('1')
@@ -140,7 +192,9 @@ test('it misbehaves as told: limits, refusals, caps, odd rows', async () => {
   expect((await call('/prompts')).status).toBe(429)
   service.setFaults({ rate_limit: null, limit_max: 100, refuse_filters: true })
   expect((await call('/prompts', { query: { limit: '101' } })).status).toBe(400)
-  expect((await report({ limit: 10, filters: [{ field: 'topic_id', operator: 'in', values: ['x'] }] })).status).toBe(400)
+  expect((await report({ limit: 10, filters: [{ field: 'topic_id', operator: 'in', values: ['x'] }] })).status).toBe(
+    400,
+  )
   service.setFaults({ rate_limit: null, unstable_order: true })
   const orders = new Set()
   for (let index = 0; index < 4; index++) orders.add(JSON.stringify((await report({ dimensions: ['date'] })).body.data))

@@ -7,7 +7,10 @@ let setup: Setup
 const range = { from: '2025-02-25', to: '2026-03-31' }
 
 beforeAll(async () => {
-  setup = await setUp({ world: { projects: 1, prompts: 20, models: 3, brands: 6 }, config: { start_date: range.from, end_date: range.to } })
+  setup = await setUp({
+    world: { projects: 1, prompts: 20, models: 3, brands: 6 },
+    config: { start_date: range.from, end_date: range.to },
+  })
 })
 afterAll(() => setup.close())
 
@@ -15,7 +18,10 @@ test('400 days at four grains cost close to rows / 10,000 requests, none of them
   const result = await runCli(['sync', '--json'], { env: setup.env, config: setup.fileConfig })
   expect(result.code).toBe(0)
   const { streams } = result.json()
-  const pages = streams.reduce((sum: number, stream: { rows_read: number }) => sum + Math.ceil(stream.rows_read / 10_000), 0)
+  const pages = streams.reduce(
+    (sum: number, stream: { rows_read: number }) => sum + Math.ceil(stream.rows_read / 10_000),
+    0,
+  )
   const { requests } = setup.service
   expect(requests.length).toBeLessThanOrEqual(1.35 * pages + 12)
   expect(requests.filter(({ query, body }) => Number(query.offset ?? body.offset ?? 0) > 0)).toEqual([])
@@ -24,7 +30,10 @@ test('400 days at four grains cost close to rows / 10,000 requests, none of them
 
 test('once its density is known, a stream costs at most 1.1 × rows / 10,000 + 2 requests', async () => {
   setup.service.requests.length = 0
-  const result = await runCli(['backfill', '--from', range.from, '--to', range.to, '--stream', 'by_prompt', '--json'], { env: setup.env, config: setup.fileConfig })
+  const result = await runCli(['backfill', '--from', range.from, '--to', range.to, '--stream', 'by_prompt', '--json'], {
+    env: setup.env,
+    config: setup.fileConfig,
+  })
   expect(result.code).toBe(0)
   const [stream] = result.json().streams
   expect(stream.rows_read).toBeGreaterThan(100_000)

@@ -21,13 +21,28 @@ const good = (over: Record<string, unknown> = {}) => ({
 const siftReport = (items: unknown[], suspectText = false) => sift(report, items, { range, suspectText })
 
 test('a good row becomes the columns of its table, with nulls for what the service left out', () => {
-  expect(siftReport([good()]).rows).toEqual([['2026-01-02', 'kw_1', 'to_1', 3, 0.5, 1, 2, null, null, null, null, null, null, null]])
+  expect(siftReport([good()]).rows).toEqual([
+    ['2026-01-02', 'kw_1', 'to_1', 3, 0.5, 1, 2, null, null, null, null, null, null, null],
+  ])
   expect(siftReport([good({ topic: null })]).rows[0]![2]).toBeNull()
   expect(siftReport([good({ topic: undefined })]).rows[0]![2]).toBeNull()
 })
 
 test('each bad row is rejected with its reason, and the rest of the page is not', () => {
-  const bad = [good({ mention_count: '3' }), good({ brand: null }), good({ visibility: null }), good({ date: '2026-01-32' }), good({ date: '2026-02-01' }), good({ date: undefined }), 'text', null, 7, [], good({ brand: { id: '' } }), good({ brand: { id: 'x'.repeat(300) } })]
+  const bad = [
+    good({ mention_count: '3' }),
+    good({ brand: null }),
+    good({ visibility: null }),
+    good({ date: '2026-01-32' }),
+    good({ date: '2026-02-01' }),
+    good({ date: undefined }),
+    'text',
+    null,
+    7,
+    [],
+    good({ brand: { id: '' } }),
+    good({ brand: { id: 'x'.repeat(300) } }),
+  ]
   const { rows, rejects } = siftReport([good(), ...bad])
   expect(rows.length).toBe(1)
   expect(rejects.length).toBe(bad.length)
@@ -37,12 +52,27 @@ test('each bad row is rejected with its reason, and the rest of the page is not'
 
 test('whatever an answer holds, every item is either a row, a reject or a repetition of a row', () => {
   fc.assert(
-    fc.property(fc.array(fc.oneof(fc.anything(), fc.record({ ...Object.fromEntries(Object.keys(good()).map((key) => [key, fc.anything()])) }), fc.integer({ min: 0, max: 50 }).map((n) => good({ brand: { id: `kw_${n}` } })))), (items) => {
-      const { rows, rejects } = siftReport(items, true)
-      const soundKeys = new Set(items.filter((item: any) => typeof item?.brand?.id === 'string' && item.brand.id.startsWith('kw_')).map((item: any) => item.brand.id))
-      expect(rows.length).toBe(soundKeys.size)
-      expect(rejects.length).toBe(items.filter((item: any) => !(typeof item?.brand?.id === 'string' && item.brand.id.startsWith('kw_'))).length)
-    }),
+    fc.property(
+      fc.array(
+        fc.oneof(
+          fc.anything(),
+          fc.record({ ...Object.fromEntries(Object.keys(good()).map((key) => [key, fc.anything()])) }),
+          fc.integer({ min: 0, max: 50 }).map((n) => good({ brand: { id: `kw_${n}` } })),
+        ),
+      ),
+      (items) => {
+        const { rows, rejects } = siftReport(items, true)
+        const soundKeys = new Set(
+          items
+            .filter((item: any) => typeof item?.brand?.id === 'string' && item.brand.id.startsWith('kw_'))
+            .map((item: any) => item.brand.id),
+        )
+        expect(rows.length).toBe(soundKeys.size)
+        expect(rejects.length).toBe(
+          items.filter((item: any) => !(typeof item?.brand?.id === 'string' && item.brand.id.startsWith('kw_'))).length,
+        )
+      },
+    ),
   )
 })
 
@@ -59,22 +89,35 @@ test('two rows with one key and different values are both rejected, since nothin
 })
 
 test('unknown fields, models and countries are noted once with an example and are no error', () => {
-  const items = [good({ novelty: { deep: 1 } }), good({ brand: { id: 'kw_2' }, novelty: 2, model: { id: 'famQ-9' }, country_code: 'XK' })]
+  const items = [
+    good({ novelty: { deep: 1 } }),
+    good({ brand: { id: 'kw_2' }, novelty: 2, model: { id: 'famQ-9' }, country_code: 'XK' }),
+  ]
   const { rows, drift } = siftReport(items)
   expect(rows.length).toBe(2)
-  expect(drift.map(({ kind, name }) => [kind, name])).toEqual([['field', 'novelty'], ['model', 'famQ-9'], ['country', 'XK']])
+  expect(drift.map(({ kind, name }) => [kind, name])).toEqual([
+    ['field', 'novelty'],
+    ['model', 'famQ-9'],
+    ['country', 'XK'],
+  ])
   expect(drift[0]!.example).toBe('{"deep":1}')
 })
 
 test('texts that Postgres cannot store are rejected, and texts that only look like it are not', () => {
   const names = ['nul \0 inside', 'half \ud800 a pair', 'a literal \\u0000', 'an emoji 🏃']
-  const { rows, rejects } = siftReport(names.map((name, index) => good({ brand: { id: `kw_${index}`, name } })), true)
+  const { rows, rejects } = siftReport(
+    names.map((name, index) => good({ brand: { id: `kw_${index}`, name } })),
+    true,
+  )
   expect(rows.map((row) => row[1])).toEqual(['kw_2', 'kw_3'])
   expect(rejects.length).toBe(2)
 })
 
 test('a page with a few bad rows passes and one with many is refused as a whole', () => {
-  const page = (bad: number, all: number) => siftReport(Array.from({ length: all }, (_, index) => (index < bad ? 'bad' : good({ brand: { id: `kw_${index}` } }))))
+  const page = (bad: number, all: number) =>
+    siftReport(
+      Array.from({ length: all }, (_, index) => (index < bad ? 'bad' : good({ brand: { id: `kw_${index}` } }))),
+    )
   const judge = (bad: number, all: number) => () => refuseBadPage('r', page(bad, all), 0.05)
   expect(judge(0, 0)).not.toThrow()
   expect(judge(5, 100)).not.toThrow()
@@ -85,12 +128,36 @@ test('a page with a few bad rows passes and one with many is refused as a whole'
 })
 
 test('a prompt is read whatever its location, volume, topic and tags look like', () => {
-  const prompt = (over: object) => sift(prompts, [{ id: 'pr_1', messages: [{ content: 'Hi' }, { content: 'there' }], ...over }], { suspectText: false }).rows[0]
+  const prompt = (over: object) =>
+    sift(prompts, [{ id: 'pr_1', messages: [{ content: 'Hi' }, { content: 'there' }], ...over }], {
+      suspectText: false,
+    }).rows[0]
   expect(prompt({})).toEqual(['pr_1', 'Hi\nthere', '[{"content":"Hi"},{"content":"there"}]', null, null, null, null])
-  expect(prompt({ user_location: {}, volume: 'very low', topic: { id: 'to_1' } })).toEqual(['pr_1', 'Hi\nthere', expect.any(String), 'to_1', '{}', null, 'very low'])
-  expect(prompt({ user_location: { country: 'DE' }, volume: 1200.5, topic: null, tags: null })).toEqual(['pr_1', 'Hi\nthere', expect.any(String), null, '{"country":"DE"}', 'DE', '1200.5'])
-  const twice = sift(prompts, [{ id: 'pr_1', messages: [], tags: [{ id: 'tg_1' }, { id: 'tg_1' }, { id: 'tg_2' }] }], { suspectText: false })
-  expect(twice.children.get('prompt_tags')).toEqual([['pr_1', 'tg_1'], ['pr_1', 'tg_2']])
+  expect(prompt({ user_location: {}, volume: 'very low', topic: { id: 'to_1' } })).toEqual([
+    'pr_1',
+    'Hi\nthere',
+    expect.any(String),
+    'to_1',
+    '{}',
+    null,
+    'very low',
+  ])
+  expect(prompt({ user_location: { country: 'DE' }, volume: 1200.5, topic: null, tags: null })).toEqual([
+    'pr_1',
+    'Hi\nthere',
+    expect.any(String),
+    null,
+    '{"country":"DE"}',
+    'DE',
+    '1200.5',
+  ])
+  const twice = sift(prompts, [{ id: 'pr_1', messages: [], tags: [{ id: 'tg_1' }, { id: 'tg_1' }, { id: 'tg_2' }] }], {
+    suspectText: false,
+  })
+  expect(twice.children.get('prompt_tags')).toEqual([
+    ['pr_1', 'tg_1'],
+    ['pr_1', 'tg_2'],
+  ])
 })
 
 test('a profile may write its markets either way, and chats may lack a channel', () => {
@@ -98,6 +165,10 @@ test('a profile may write its markets either way, and chats may lack a channel',
   const profile = (over: object) => sift(projectProfile, [over], { suspectText: false }).rows[0]![5]
   expect(profile({ targetMarkets: markets })).toBe(JSON.stringify(markets))
   expect(profile({ target_markets: markets })).toBe(JSON.stringify(markets))
-  const { rows } = sift(chats, [{ id: 'ch_1', prompt: { id: 'pr_1' }, model: { id: 'famA-scraper' }, date: '2026-01-02' }], { range, suspectText: false })
+  const { rows } = sift(
+    chats,
+    [{ id: 'ch_1', prompt: { id: 'pr_1' }, model: { id: 'famA-scraper' }, date: '2026-01-02' }],
+    { range, suspectText: false },
+  )
   expect(rows).toEqual([['ch_1', 'pr_1', 'famA-scraper', null, '2026-01-02']])
 })

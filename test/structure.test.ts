@@ -17,7 +17,9 @@ function roomOf(name: string): string {
 }
 
 function importsOf(name: string, text: string): string[] {
-  return [...text.matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)].map(([, path]) => relative(src, resolve(src, dirname(name), path!)))
+  return [...text.matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)].map(([, path]) =>
+    relative(src, resolve(src, dirname(name), path!)),
+  )
 }
 
 /** Null where an import is allowed, otherwise why it is not. */
@@ -29,13 +31,17 @@ function judge(from: string, to: string): string | null {
     return allowed ? null : `${from} imports ${to}: the reference service may use only core and the schemas of source`
   }
   // The reference service stands beside the others; only what people start may use it.
-  if (other === 'reference') return ORDER.indexOf(room) >= ORDER.indexOf('cli') ? null : `${from} imports ${to}: only the commands may`
-  if (!ORDER.includes(room) || !ORDER.includes(other)) return `${from} imports ${to}: a room that the order does not name`
+  if (other === 'reference')
+    return ORDER.indexOf(room) >= ORDER.indexOf('cli') ? null : `${from} imports ${to}: only the commands may`
+  if (!ORDER.includes(room) || !ORDER.includes(other))
+    return `${from} imports ${to}: a room that the order does not name`
   return ORDER.indexOf(other) < ORDER.indexOf(room) ? null : `${from} imports ${to}: imports point the other way`
 }
 
 test('every import points in the direction core, source, streams, warehouse, ledger, sync, cli, main', () => {
-  const wrong = files.flatMap(({ name, text }) => importsOf(name, text).map((to) => judge(name, to))).filter((verdict) => verdict !== null)
+  const wrong = files
+    .flatMap(({ name, text }) => importsOf(name, text).map((to) => judge(name, to)))
+    .filter((verdict) => verdict !== null)
   expect(wrong).toEqual([])
   expect(files.flatMap(({ name, text }) => importsOf(name, text)).length).toBeGreaterThan(100)
 })
@@ -48,7 +54,9 @@ test('the check of directions fails where an import points the wrong way', () =>
 })
 
 test('only the configuration reads the environment, and only main ends the process', () => {
-  const readers = files.filter(({ text }) => /process\.env\b/.test(text.replaceAll(/\/\*[\s\S]*?\*\/|\/\/.*/g, ''))).map(({ name }) => name)
+  const readers = files
+    .filter(({ text }) => /process\.env\b/.test(text.replaceAll(/\/\*[\s\S]*?\*\/|\/\/.*/g, '')))
+    .map(({ name }) => name)
   expect(readers).toEqual(['core/config/load.ts'])
   const enders = files.filter(({ text }) => /process\.exit\b(?!Code)/.test(text)).map(({ name }) => name)
   expect(enders).toEqual(['main.ts'])

@@ -17,21 +17,46 @@ const start = async (options: SetupOptions = {}) => {
   setup = await setUp({ world: SMALL, ...options })
   return setup
 }
-const exact = (over: Partial<typeof range> = {}) => expectExact(setup.database, { world: setup.service.world, range: { ...range, ...over }, reports: FOUR_GRAINS })
-const count = async (table: string, where = 'true') => (await setup.database.rows<{ n: number }>(`select count(*)::int as n from visibility.${table} where ${where}`))[0]!.n
-const status = async () => (await readStatus(setup.database.warehouse, { interest: range, today: '2026-03-31', lookbackDays: 7, projects: setup.projects.map(({ id }) => id), streams: streamsOf(setup.config), runs: 5 }))!
+const exact = (over: Partial<typeof range> = {}) =>
+  expectExact(setup.database, { world: setup.service.world, range: { ...range, ...over }, reports: FOUR_GRAINS })
+const count = async (table: string, where = 'true') =>
+  (await setup.database.rows<{ n: number }>(`select count(*)::int as n from visibility.${table} where ${where}`))[0]!.n
+const status = async () =>
+  (await readStatus(setup.database.warehouse, {
+    interest: range,
+    today: '2026-03-31',
+    lookbackDays: 7,
+    projects: setup.projects.map(({ id }) => id),
+    streams: streamsOf(setup.config),
+    runs: 5,
+  }))!
 const project = () => setup.service.world.projects[0]!
-const stream = (report: Awaited<ReturnType<Setup['sync']>>, name: string) => report.streams.find((entry) => entry.stream === name)!
+const stream = (report: Awaited<ReturnType<Setup['sync']>>, name: string) =>
+  report.streams.find((entry) => entry.stream === name)!
 
 test('resets, errors, truncated and mangled bodies, odd orders, extra fields and repeated rows end in exact tables', async () => {
   await start({
     world: { ...SMALL, projects: 2 },
-    faults: { ...NO_LIMIT, seed: 5, server_error: 0.1, reset: 0.05, truncate: 0.05, cut_json: 0.05, html: 0.05, wrong_shape: 0.03, unstable_order: true, extra_fields: true, duplicate_rows: 0.1 },
+    faults: {
+      ...NO_LIMIT,
+      seed: 5,
+      server_error: 0.1,
+      reset: 0.05,
+      truncate: 0.05,
+      cut_json: 0.05,
+      html: 0.05,
+      wrong_shape: 0.03,
+      unstable_order: true,
+      extra_fields: true,
+      duplicate_rows: 0.1,
+    },
     config: { source: { max_attempts: 20 } },
   })
   expect((await setup.sync()).outcome).toBe('complete')
   await exact()
-  expect((await status()).drift.map(({ kind, name }) => `${kind} ${name}`)).toEqual(expect.arrayContaining(['field is_archived', 'duplicate row']))
+  expect((await status()).drift.map(({ kind, name }) => `${kind} ${name}`)).toEqual(
+    expect.arrayContaining(['field is_archived', 'duplicate row']),
+  )
 })
 
 test('a rate limit slows the sync and loses nothing', async () => {
@@ -44,19 +69,24 @@ test('malformed rows wait in quarantine, the run is partial, and they load when 
   await start({ faults: { ...NO_LIMIT, malformed: 0.02 }, config: { streams: ['chats'] } })
   const first = await setup.sync()
   expect(first.outcome).toBe('partial')
-  const waiting = await setup.database.rows<{ stream: string; n: number }>('select stream, count(*)::int as n from visibility_ops.quarantine where resolved_at is null group by 1')
+  const waiting = await setup.database.rows<{ stream: string; n: number }>(
+    'select stream, count(*)::int as n from visibility_ops.quarantine where resolved_at is null group by 1',
+  )
   const total = waiting.reduce((sum, { n }) => sum + n, 0)
   expect(total).toBe(first.streams.reduce((sum, { quarantined }) => sum + quarantined, 0))
   expect(total).toBeGreaterThan(3)
 
   // The same rows fail again: counted, not kept twice.
   await setup.sync()
-  const again = await setup.database.rows<{ n: number; times: number }>('select count(*)::int as n, max(times_seen) as times from visibility_ops.quarantine')
+  const again = await setup.database.rows<{ n: number; times: number }>(
+    'select count(*)::int as n, max(times_seen) as times from visibility_ops.quarantine',
+  )
   expect(again[0]).toEqual({ n: total, times: 2 })
 
   setup.service.setFaults(NO_LIMIT)
   expect((await setup.sync()).outcome).toBe('complete')
-  for (const report of FOUR_GRAINS) await expectReport(setup.database, { world: setup.service.world, range, reports: [] }, project(), report)
+  for (const report of FOUR_GRAINS)
+    await expectReport(setup.database, { world: setup.service.world, range, reports: [] }, project(), report)
   const open = await setup.database.rows('select 1 from visibility_ops.quarantine where resolved_at is null')
   expect(open).toEqual([])
   expect(await count('by_prompt')).toBe(31 * 7 * 2 * 3)
@@ -89,7 +119,21 @@ test('an empty answer where there were rows is held, said, and clears by itself 
   setup.service.setFaults({ ...NO_LIMIT, empty: true })
   const held = await setup.sync()
   expect(held.outcome).toBe('partial')
-  expect(held.streams.filter((entry) => entry.held.length > 0).map((entry) => entry.stream).sort()).toEqual(['brand_daily', 'by_model', 'by_prompt', 'by_topic', 'chats', 'domain_classifications', 'prompt_suggestions', 'prompts'])
+  expect(
+    held.streams
+      .filter((entry) => entry.held.length > 0)
+      .map((entry) => entry.stream)
+      .sort(),
+  ).toEqual([
+    'brand_daily',
+    'by_model',
+    'by_prompt',
+    'by_topic',
+    'chats',
+    'domain_classifications',
+    'prompt_suggestions',
+    'prompts',
+  ])
   await exact()
   const told = await status()
   expect(told.held.find((entry) => entry.stream === 'chats')).toMatchObject({ from: '2026-03-25', to: '2026-03-31' })
@@ -109,7 +153,11 @@ test('a held window is let through by accepting its deletions, and only in its r
   await setup.sync()
   setup.service.setFaults({ ...NO_LIMIT, empty: true })
   await setup.sync()
-  const report = await setup.sync({ command: 'backfill', range: { from: '2026-03-25', to: '2026-03-31' }, acceptDeletes: true })
+  const report = await setup.sync({
+    command: 'backfill',
+    range: { from: '2026-03-25', to: '2026-03-31' },
+    acceptDeletes: true,
+  })
   expect(report.outcome).toBe('complete')
   expect(await count('chats', "date >= '2026-03-25'")).toBe(0)
   expect(await count('chats')).toBe(24 * 14)
@@ -126,7 +174,10 @@ test('rows that vanish in small numbers are deleted, and prompts are marked as r
   expect(report.outcome).toBe('complete')
   expect(stream(report, 'chats').deleted).toBe(31 * 2)
   await exact()
-  const [row] = await setup.database.rows<{ removed_at: Date | null }>('select removed_at from visibility.prompts where prompt_id = $1', [gone.id])
+  const [row] = await setup.database.rows<{ removed_at: Date | null }>(
+    'select removed_at from visibility.prompts where prompt_id = $1',
+    [gone.id],
+  )
   expect(row!.removed_at).toBeInstanceOf(Date)
   setup.service.world.addPrompt(project(), gone)
   await setup.sync({ range, command: 'backfill' })
@@ -141,7 +192,9 @@ test('history that the service rewrites is updated, and what changed is kept as 
   setup.service.world.renameBrand(project(), project().brands[1]!.id, 'Renamed "again"')
   await setup.sync({ range, command: 'backfill', streams: streamsOf(setup.config) })
   await exact()
-  const days = await setup.database.rows<{ date: string }>("select distinct date from visibility_ops.restatements where stream = 'by_prompt' order by date")
+  const days = await setup.database.rows<{ date: string }>(
+    "select distinct date from visibility_ops.restatements where stream = 'by_prompt' order by date",
+  )
   expect(days.map(({ date }) => date)).toEqual(['2026-03-10', '2026-03-29'])
 })
 
@@ -149,7 +202,11 @@ test('a lower page limit is understood from a 400, and the tables are exact', as
   await start({ faults: { ...NO_LIMIT, limit_max: 50 } })
   expect((await setup.sync()).outcome).toBe('complete')
   await exact()
-  const limits = new Set(setup.service.requests.filter(({ status: code }) => code === 200).map(({ query, body }) => Number(query.limit ?? body.limit)))
+  const limits = new Set(
+    setup.service.requests
+      .filter(({ status: code }) => code === 200)
+      .map(({ query, body }) => Number(query.limit ?? body.limit)),
+  )
   limits.delete(1)
   expect([...limits].filter((limit) => limit > 50)).toEqual([])
 })
@@ -168,15 +225,30 @@ test('a silent cut to an unusual number is found by windows of different lengths
 })
 
 test('a day with 60,000 rows is split by its own dimensions, in any order, and no value changes', async () => {
-  await start({ world: { projects: 1, prompts: 3000, models: 4, brands: 5 }, faults: { ...NO_LIMIT, unstable_order: true }, config: { start_date: '2026-03-30', end_date: '2026-03-31', streams: ['chats'], reports: [FOUR_GRAINS[3]] } })
+  await start({
+    world: { projects: 1, prompts: 3000, models: 4, brands: 5 },
+    faults: { ...NO_LIMIT, unstable_order: true },
+    config: { start_date: '2026-03-30', end_date: '2026-03-31', streams: ['chats'], reports: [FOUR_GRAINS[3]] },
+  })
   const report = await setup.sync()
   expect(report.streams.flatMap((entry) => entry.failed)).toEqual([])
   expect(stream(report, 'by_prompt').rows_read).toBe(120_000)
   expect(stream(report, 'by_prompt').requests).toBeLessThanOrEqual(30)
-  await expectReport(setup.database, { world: setup.service.world, range: { from: '2026-03-30', to: '2026-03-31' }, reports: [] }, project(), FOUR_GRAINS[3]!)
-  const [sums] = await setup.database.rows<{ rows: number; mentions: number; voices: number }>('select count(*)::int as rows, sum(mention_count)::int as mentions, round(sum(share_of_voice))::int as voices from visibility.by_prompt')
+  await expectReport(
+    setup.database,
+    { world: setup.service.world, range: { from: '2026-03-30', to: '2026-03-31' }, reports: [] },
+    project(),
+    FOUR_GRAINS[3]!,
+  )
+  const [sums] = await setup.database.rows<{ rows: number; mentions: number; voices: number }>(
+    'select count(*)::int as rows, sum(mention_count)::int as mentions, round(sum(share_of_voice))::int as voices from visibility.by_prompt',
+  )
   const chats = ['2026-03-30', '2026-03-31'].flatMap((day) => setup.service.world.chatsOf(project(), day))
-  expect(sums).toEqual({ rows: 120_000, mentions: chats.flatMap(({ mentions }) => mentions).reduce((sum, { mentions }) => sum + mentions, 0), voices: chats.filter(({ mentions }) => mentions.length > 0).length })
+  expect(sums).toEqual({
+    rows: 120_000,
+    mentions: chats.flatMap(({ mentions }) => mentions).reduce((sum, { mentions }) => sum + mentions, 0),
+    voices: chats.filter(({ mentions }) => mentions.length > 0).length,
+  })
 })
 
 const LARGE_DAY = { start_date: '2026-03-31', end_date: '2026-03-31', streams: ['chats'], source: { page_limit: 40 } }
@@ -185,7 +257,8 @@ test('where filters are refused, a large day is read by overlapping pages if the
   await start({ faults: { ...NO_LIMIT, refuse_filters: true }, config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
   expect((await setup.sync()).streams.flatMap((entry) => entry.failed)).toEqual([])
   const day = { from: '2026-03-31', to: '2026-03-31' }
-  for (const report of FOUR_GRAINS) await expectReport(setup.database, { world: setup.service.world, range: day, reports: [] }, project(), report)
+  for (const report of FOUR_GRAINS)
+    await expectReport(setup.database, { world: setup.service.world, range: day, reports: [] }, project(), report)
   expect(await count('by_prompt')).toBe(180)
   expect(await count('chats')).toBe(60)
 })
@@ -207,7 +280,10 @@ test('what cannot be proven complete fails loudly and deletes nothing', async ()
 })
 
 test('lists longer than a page are read by overlapping pages, and a moving order is not believed', async () => {
-  await start({ world: { ...SMALL, prompts: 130 }, config: { streams: ['prompts'], reports: [], source: { page_limit: 50 } } })
+  await start({
+    world: { ...SMALL, prompts: 130 },
+    config: { streams: ['prompts'], reports: [], source: { page_limit: 50 } },
+  })
   expect((await setup.sync()).outcome).toBe('complete')
   expect(await count('prompts')).toBe(130)
   setup.service.setFaults({ ...NO_LIMIT, unstable_order: true })
@@ -225,7 +301,9 @@ test('a total that disagrees with the rows is noted and believed less than the r
 
 test('a wrong key stops the run at once', async () => {
   await start()
-  const report = await setup.sync({ projects: setup.projects.map((entry) => ({ ...entry, caller: { ...entry.caller, key: 'wrong' } })) })
+  const report = await setup.sync({
+    projects: setup.projects.map((entry) => ({ ...entry, caller: { ...entry.caller, key: 'wrong' } })),
+  })
   expect(report.outcome).toBe('failed')
   expect(report.error).toContain('VISIBILITY_API_KEY')
   expect(setup.service.requests.length).toBeLessThanOrEqual(setup.config.source.concurrency)
@@ -236,7 +314,9 @@ test('a project that the key may not read fails alone', async () => {
   const foreign = { id: 'or_foreign', caller: { ...setup.projects[0]!.caller, projectId: 'or_foreign' }, ownKey: false }
   const report = await setup.sync({ projects: [...setup.projects, foreign] })
   expect(report.outcome).toBe('partial')
-  expect(report.streams.filter(({ failed }) => failed.length > 0).every(({ project_id }) => project_id === 'or_foreign')).toBe(true)
+  expect(
+    report.streams.filter(({ failed }) => failed.length > 0).every(({ project_id }) => project_id === 'or_foreign'),
+  ).toBe(true)
   await exact()
 })
 
@@ -267,8 +347,16 @@ test('a changed breakdown or filter under an existing name is refused with an ex
   await start({ config: { reports: [{ name: 'mine', dimensions: ['date', 'model_id'] }] } })
   await setup.sync()
   const other = (report: object) => migrate(setup.database.warehouse, configOf({ reports: [report] }))
-  await expect(other({ name: 'mine', dimensions: ['date', 'topic_id'] })).rejects.toThrow(/dimensions of "mine" were date, model_id and are now date, topic_id/)
-  await expect(other({ name: 'mine', dimensions: ['date', 'model_id'], filters: [{ field: 'topic_id', operator: 'in', values: ['to_1'] }] })).rejects.toBeInstanceOf(UsageError)
+  await expect(other({ name: 'mine', dimensions: ['date', 'topic_id'] })).rejects.toThrow(
+    /dimensions of "mine" were date, model_id and are now date, topic_id/,
+  )
+  await expect(
+    other({
+      name: 'mine',
+      dimensions: ['date', 'model_id'],
+      filters: [{ field: 'topic_id', operator: 'in', values: ['to_1'] }],
+    }),
+  ).rejects.toBeInstanceOf(UsageError)
   await expect(other({ name: 'mine', dimensions: ['model_id', 'date'] })).resolves.toBeDefined()
   await setup.database.rows('create table visibility.theirs (a int)')
   await expect(other({ name: 'theirs', dimensions: ['date'] })).rejects.toThrow(/was not made by visibility-sync/)
@@ -278,36 +366,65 @@ test('labels name brands, topics and tags, and say which brands are ours', async
   await start()
   const [first] = project().brands
   const topic = project().topics[0]!
-  setup.services.config = { ...setup.config, labels: { brands: { [first!.id]: { own: true } }, topics: { [topic.id]: 'Trail' }, tags: {} } }
+  setup.services.config = {
+    ...setup.config,
+    labels: { brands: { [first!.id]: { own: true } }, topics: { [topic.id]: 'Trail' }, tags: {} },
+  }
   await setup.sync()
-  expect(await setup.database.rows('select brand_id from visibility.brands where is_own')).toEqual([{ brand_id: first!.id }])
-  expect(await setup.database.rows('select name from visibility.topics where topic_id = $1', [topic.id])).toEqual([{ name: 'Trail' }])
+  expect(await setup.database.rows('select brand_id from visibility.brands where is_own')).toEqual([
+    { brand_id: first!.id },
+  ])
+  expect(await setup.database.rows('select name from visibility.topics where topic_id = $1', [topic.id])).toEqual([
+    { name: 'Trail' },
+  ])
   setup.services.config = { ...setup.config, labels: { brands: {}, topics: { [topic.id]: 'Mud' }, tags: {} } }
   await setup.sync()
   expect(await count('brands', 'is_own')).toBe(0)
-  expect(await setup.database.rows('select name from visibility.topics where topic_id = $1', [topic.id])).toEqual([{ name: 'Mud' }])
+  expect(await setup.database.rows('select name from visibility.topics where topic_id = $1', [topic.id])).toEqual([
+    { name: 'Mud' },
+  ])
 })
 
 test('the audit of coverage knows every day: rows, time and state, and a backfill of missing days reads only those', async () => {
   await start()
-  await setup.sync({ command: 'backfill', range: { from: '2026-03-10', to: '2026-03-12' }, streams: streamsOf(setup.config, ['chats']) })
-  const days = await setup.database.rows<{ date: string; rows: number; state: string }>('select date, rows, state from visibility_ops.coverage order by date')
+  await setup.sync({
+    command: 'backfill',
+    range: { from: '2026-03-10', to: '2026-03-12' },
+    streams: streamsOf(setup.config, ['chats']),
+  })
+  const days = await setup.database.rows<{ date: string; rows: number; state: string }>(
+    'select date, rows, state from visibility_ops.coverage order by date',
+  )
   expect(days).toEqual(['2026-03-10', '2026-03-11', '2026-03-12'].map((date) => ({ date, rows: 14, state: 'read' })))
   setup.service.requests.length = 0
-  const report = await setup.sync({ command: 'backfill', range: { from: '2026-03-09', to: '2026-03-13' }, missingOnly: true, streams: streamsOf(setup.config, ['chats']) })
+  const report = await setup.sync({
+    command: 'backfill',
+    range: { from: '2026-03-09', to: '2026-03-13' },
+    missingOnly: true,
+    streams: streamsOf(setup.config, ['chats']),
+  })
   expect(report.streams[0]!.days).toBe(2)
-  expect(setup.service.requests.map(({ query }) => [query.start_date, query.end_date]).sort()).toEqual([['2026-03-09', '2026-03-09'], ['2026-03-13', '2026-03-13']])
+  expect(setup.service.requests.map(({ query }) => [query.start_date, query.end_date]).sort()).toEqual([
+    ['2026-03-09', '2026-03-09'],
+    ['2026-03-13', '2026-03-13'],
+  ])
 })
 
 test('a chat that moves to another day moves in the table, and is not doubled', async () => {
   await start({ config: { reports: [], streams: ['chats'] } })
   await setup.sync()
-  const [chat] = await setup.database.rows<{ chat_id: string }>("select chat_id from visibility.chats where date = '2026-03-31' limit 1")
+  const [chat] = await setup.database.rows<{ chat_id: string }>(
+    "select chat_id from visibility.chats where date = '2026-03-31' limit 1",
+  )
   await setup.database.rows("update visibility.chats set date = '2026-03-05' where chat_id = $1", [chat!.chat_id])
   await setup.sync({ command: 'backfill', range: { from: '2026-03-31', to: '2026-03-31' } })
-  expect(await setup.database.rows('select date from visibility.chats where chat_id = $1', [chat!.chat_id])).toEqual([{ date: '2026-03-31' }])
+  expect(await setup.database.rows('select date from visibility.chats where chat_id = $1', [chat!.chat_id])).toEqual([
+    { date: '2026-03-31' },
+  ])
   await setup.database.rows("delete from visibility.chats where date = '2026-03-31'")
-  await setup.database.rows("update visibility.chats set date = '2026-03-31' where chat_id = (select chat_id from visibility.chats where date = '2026-03-20' limit 1)")
+  await setup.database.rows(
+    "update visibility.chats set date = '2026-03-31' where chat_id = (select chat_id from visibility.chats where date = '2026-03-20' limit 1)",
+  )
   await setup.sync({ command: 'backfill', range })
   await expectChats(setup.database, { world: setup.service.world, range, reports: [] }, project())
   expect(await count('chats')).toBe(31 * 14)
@@ -316,7 +433,9 @@ test('a chat that moves to another day moves in the table, and is not doubled', 
 test('without a project id rows get the project "default" and requests carry none', async () => {
   await start({ config: { streams: ['chats', 'prompts'] } })
   const key = project().key
-  const report = await setup.sync({ projects: [{ id: 'default', caller: { key, projectId: undefined }, ownKey: true }] })
+  const report = await setup.sync({
+    projects: [{ id: 'default', caller: { key, projectId: undefined }, ownKey: true }],
+  })
   expect(report.outcome).toBe('complete')
   expect(await count('chats', "project_id <> 'default'")).toBe(0)
   expect(setup.service.requests.some(({ query, body }) => 'project_id' in query || 'project_id' in body)).toBe(false)
@@ -326,6 +445,8 @@ test('status says how much lookback this service needs', async () => {
   await start()
   await setup.sync()
   expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: null, too_short: false })
-  await setup.database.rows("insert into visibility_ops.restatements select 'p', 's', (now() at time zone 'UTC')::date - 11, 1, 0, 0, now(), 1")
+  await setup.database.rows(
+    "insert into visibility_ops.restatements select 'p', 's', (now() at time zone 'UTC')::date - 11, 1, 0, 0, now(), 1",
+  )
   expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: 12, too_short: true })
 })

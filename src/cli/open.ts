@@ -44,7 +44,10 @@ export async function openSource(config: Config, clock: Clock, named: readonly s
   if (source.base_url === undefined) {
     const ids = configured.filter((id) => id !== undefined)
     const world = createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
-    const projects = chosen(world.projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false })), named)
+    const projects = chosen(
+      world.projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false })),
+      named,
+    )
     const reference = await startReference({ world })
     const client = createClient({ ...options, baseUrl: reference.url, compress: false })
     return {
@@ -67,13 +70,20 @@ export async function openSource(config: Config, clock: Clock, named: readonly s
     named,
   )
   const client = createClient({ ...options, baseUrl: source.base_url, compress: source.compress })
-  return { client, projects, source: new URL(source.base_url).origin + new URL(source.base_url).pathname, close: async () => client.close() }
+  return {
+    client,
+    projects,
+    source: new URL(source.base_url).origin + new URL(source.base_url).pathname,
+    close: async () => client.close(),
+  }
 }
 
 function chosen(projects: SyncedProject[], named: readonly string[]): SyncedProject[] {
   for (const id of named) {
     if (!projects.some((project) => project.id === id)) {
-      throw new UsageError(`--project: got "${id}"; configured are: ${projects.map((project) => project.id).join(', ')}`)
+      throw new UsageError(
+        `--project: got "${id}"; configured are: ${projects.map((project) => project.id).join(', ')}`,
+      )
     }
   }
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
@@ -82,7 +92,11 @@ function chosen(projects: SyncedProject[], named: readonly string[]): SyncedProj
 export async function openWarehouse(config: Config, log: Log): Promise<OpenWarehouse> {
   const connections = config.source.concurrency + 2
   if (config.warehouse.url !== undefined) {
-    const warehouse = await connectWarehouse({ url: config.warehouse.url, schema: config.warehouse.schema, connections })
+    const warehouse = await connectWarehouse({
+      url: config.warehouse.url,
+      schema: config.warehouse.schema,
+      connections,
+    })
     return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
   }
   const server = await startEmbedded({ folder: resolve(DATA_FOLDER) })
@@ -128,7 +142,17 @@ export async function withServices<T>(
     const database = await openWarehouse(config, log)
     try {
       const { client, projects } = source
-      return await work({ config, log, clock, version, client, projects, source: source.source, warehouse: database.warehouse, database })
+      return await work({
+        config,
+        log,
+        clock,
+        version,
+        client,
+        projects,
+        source: source.source,
+        warehouse: database.warehouse,
+        database,
+      })
     } finally {
       await database.close()
     }

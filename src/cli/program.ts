@@ -26,7 +26,11 @@ export async function runProgram(args: readonly string[], surroundings: Surround
       return EXIT.usage
     }
     const [exit, kind] =
-      error instanceof UsageError ? [EXIT.usage, 'usage'] : error instanceof LockedError ? [EXIT.locked, 'locked'] : [EXIT.failed, 'failed']
+      error instanceof UsageError
+        ? [EXIT.usage, 'usage']
+        : error instanceof LockedError
+          ? [EXIT.locked, 'locked']
+          : [EXIT.failed, 'failed']
     const message = redact(messageOf(error), [])
     json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
@@ -73,7 +77,10 @@ was read or written) · 3 another run holds the lock`,
     const command = (settings.parent ?? program).command(name).description(about).helpOption('--help', 'show this help')
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
-    command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  $ visibility-sync ${example}`).join('\n')}`)
+    command.addHelpText(
+      'after',
+      `\nExamples:\n${examples.map((example) => `  $ visibility-sync ${example}`).join('\n')}`,
+    )
     command.action(async (...words: unknown[]) => {
       // Commander passes the arguments, then the options, then the command.
       const options = words.at(-2) as O & GlobalOptions
@@ -91,14 +98,23 @@ was read or written) · 3 another run holds the lock`,
   const streams = () => new Option('--stream <name>', 'only this stream; may be repeated').argParser(collect)
   const projects = () => new Option('--project <id>', 'only this project; may be repeated').argParser(collect)
 
-  add('sync', 'one incremental run: gaps, lookback, entity lists', ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'], async () => (await import('./commands/sync.ts')).sync, {
-    options: [streams(), projects()],
-    progress: true,
-  })
+  add(
+    'sync',
+    'one incremental run: gaps, lookback, entity lists',
+    ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
+    async () => (await import('./commands/sync.ts')).sync,
+    {
+      options: [streams(), projects()],
+      progress: true,
+    },
+  )
   add(
     'backfill',
     're-reads a range of days, or only its missing ones',
-    ['backfill --from 2026-01-01 --to 2026-03-31', 'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats'],
+    [
+      'backfill --from 2026-01-01 --to 2026-03-31',
+      'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats',
+    ],
     async () => (await import('./commands/backfill.ts')).backfill,
     {
       options: [
@@ -112,13 +128,37 @@ was read or written) · 3 another run holds the lock`,
       progress: true,
     },
   )
-  add('plan', 'the windows that a run would read, and how many requests; changes nothing', ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'], async () => (await import('./commands/plan.ts')).plan, {
-    options: [new Option('--from <day>', 'plan a backfill from this day'), new Option('--to <day>', 'to this day'), streams(), projects()],
-  })
-  add('check', 'configuration, key, each project, database and its privileges: one verdict for each', ['check', 'check --json'], async () => (await import('./commands/check.ts')).check)
-  add('status', 'freshness, coverage and the last runs', ['status', 'status --json'], async () => (await import('./commands/status.ts')).status, {
-    options: [new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000))],
-  })
+  add(
+    'plan',
+    'the windows that a run would read, and how many requests; changes nothing',
+    ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
+    async () => (await import('./commands/plan.ts')).plan,
+    {
+      options: [
+        new Option('--from <day>', 'plan a backfill from this day'),
+        new Option('--to <day>', 'to this day'),
+        streams(),
+        projects(),
+      ],
+    },
+  )
+  add(
+    'check',
+    'configuration, key, each project, database and its privileges: one verdict for each',
+    ['check', 'check --json'],
+    async () => (await import('./commands/check.ts')).check,
+  )
+  add(
+    'status',
+    'freshness, coverage and the last runs',
+    ['status', 'status --json'],
+    async () => (await import('./commands/status.ts')).status,
+    {
+      options: [
+        new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000)),
+      ],
+    },
+  )
   add(
     'audit',
     'finds days whose warehouse sums differ from the service',
@@ -126,22 +166,54 @@ was read or written) · 3 another run holds the lock`,
     async () => (await import('./commands/audit.ts')).audit,
     { options: [new Option('--repair', 'read the differing days again'), projects()], progress: true },
   )
-  const quarantine = program.command('quarantine').description('the rows that failed validation').helpOption('--help', 'show this help').helpCommand(false)
+  const quarantine = program
+    .command('quarantine')
+    .description('the rows that failed validation')
+    .helpOption('--help', 'show this help')
+    .helpCommand(false)
   const all = () => new Option('--all', 'resolved ones too')
-  add('list', 'lists them', ['quarantine list', 'quarantine list --stream chats --all'], async () => (await import('./commands/quarantine.ts')).quarantineList, {
-    options: [streams(), projects(), all()],
-    parent: quarantine,
-  })
-  add<object, [string]>('show <id>', 'one row as it came, and why it failed', ['quarantine show 12'], async () => {
-    const { quarantineShow } = await import('./commands/quarantine.ts')
-    return (session, _options, id) => quarantineShow(session, id)
-  }, { parent: quarantine })
-  add<{ stream?: string[]; project?: string[] }, [string[]]>('retry [ids...]', 'validates again and loads what passes now', ['quarantine retry', 'quarantine retry 12 13'], async () => {
-    const { quarantineRetry } = await import('./commands/quarantine.ts')
-    return (session, options, ids) => quarantineRetry(session, ids, options)
-  }, { options: [streams(), projects()], parent: quarantine })
-  add('migrate', 'creates or upgrades the tables (every run does so first)', ['migrate'], async () => (await import('./commands/migrate.ts')).migrate)
-  add('database', 'keeps the embedded Postgres running, for psql or a BI tool', ['database'], async () => (await import('./commands/database.ts')).database)
+  add(
+    'list',
+    'lists them',
+    ['quarantine list', 'quarantine list --stream chats --all'],
+    async () => (await import('./commands/quarantine.ts')).quarantineList,
+    {
+      options: [streams(), projects(), all()],
+      parent: quarantine,
+    },
+  )
+  add<object, [string]>(
+    'show <id>',
+    'one row as it came, and why it failed',
+    ['quarantine show 12'],
+    async () => {
+      const { quarantineShow } = await import('./commands/quarantine.ts')
+      return (session, _options, id) => quarantineShow(session, id)
+    },
+    { parent: quarantine },
+  )
+  add<{ stream?: string[]; project?: string[] }, [string[]]>(
+    'retry [ids...]',
+    'validates again and loads what passes now',
+    ['quarantine retry', 'quarantine retry 12 13'],
+    async () => {
+      const { quarantineRetry } = await import('./commands/quarantine.ts')
+      return (session, options, ids) => quarantineRetry(session, ids, options)
+    },
+    { options: [streams(), projects()], parent: quarantine },
+  )
+  add(
+    'migrate',
+    'creates or upgrades the tables (every run does so first)',
+    ['migrate'],
+    async () => (await import('./commands/migrate.ts')).migrate,
+  )
+  add(
+    'database',
+    'keeps the embedded Postgres running, for psql or a BI tool',
+    ['database'],
+    async () => (await import('./commands/database.ts')).database,
+  )
   add(
     'reference',
     'the reference service on its own, for trying things out',

@@ -54,7 +54,13 @@ export function terminalProgress(stream: NodeJS.WriteStream, now: () => number =
 }
 
 /** "██████░░░░  52 %  1,234 rows  8,000/s  3 s left  chats" */
-export function barText(state: { total: number; done: number; rows: number; current: string; elapsedMs: number }): string {
+export function barText(state: {
+  total: number
+  done: number
+  rows: number
+  current: string
+  elapsedMs: number
+}): string {
   const share = Math.min(1, state.done / Math.max(1, state.total))
   const filled = Math.round(share * WIDTH)
   const seconds = state.elapsedMs / 1000

@@ -2,7 +2,11 @@ import { count, listSome } from '../core/text.ts'
 import { byStream, type RunReport, type StreamReport } from '../sync/report.ts'
 import { renderTable, type TableColumn } from './table.ts'
 
-const right = (title: string, value: (row: StreamReport) => number): TableColumn<StreamReport> => ({ title, align: 'right', value })
+const right = (title: string, value: (row: StreamReport) => number): TableColumn<StreamReport> => ({
+  title,
+  align: 'right',
+  value,
+})
 
 const COLUMNS: TableColumn<StreamReport>[] = [
   { title: 'stream', value: (row) => row.stream },
@@ -19,7 +23,10 @@ const COLUMNS: TableColumn<StreamReport>[] = [
 /** The summary of a run, for people. */
 export function renderRun(report: RunReport, warehouse: { url: string; embedded: boolean }): string {
   const streams = byStream(report.streams)
-  const total = { ...(byStream(report.streams.map((row) => ({ ...row, stream: 'total' })))[0] ?? streams[0]!), seconds: report.seconds }
+  const total = {
+    ...(byStream(report.streams.map((row) => ({ ...row, stream: 'total' })))[0] ?? streams[0]!),
+    seconds: report.seconds,
+  }
   return [
     `Source:    ${report.source}`,
     '',
@@ -51,7 +58,9 @@ function problems(report: RunReport): string[] {
     const place = `${row.stream} of ${row.project_id}`
     const failed = row.failed.map(({ range, error }) => `  failed: ${place}, ${range}: ${error}`)
     return [
-      ...(failed.length <= 3 ? failed : [...failed.slice(0, 3), `  failed: ${place}: ${failed.length - 3} more windows`]),
+      ...(failed.length <= 3
+        ? failed
+        : [...failed.slice(0, 3), `  failed: ${place}: ${failed.length - 3} more windows`]),
       ...row.held.map(
         ({ range, rows_present, rows_vanishing }) =>
           `  held: ${place}, ${range}: ${rows_vanishing} of ${rows_present} rows would have vanished, so none was deleted; see "visibility-sync status"`,
@@ -63,7 +72,13 @@ function problems(report: RunReport): string[] {
 
 function nextStep(report: RunReport, embedded: boolean): string {
   if (report.outcome !== 'complete') {
-    const streams = [...new Set(report.streams.filter(({ failed, held, quarantined }) => failed.length + held.length + quarantined > 0).map(({ stream }) => stream))]
+    const streams = [
+      ...new Set(
+        report.streams
+          .filter(({ failed, held, quarantined }) => failed.length + held.length + quarantined > 0)
+          .map(({ stream }) => stream),
+      ),
+    ]
     return `Next:      npx visibility-sync status   shows what is missing${streams.length > 0 ? ` (${listSome(streams)})` : ''}; run the same command again to fill it`
   }
   return embedded

@@ -36,7 +36,8 @@ export function openSession(options: GlobalOptions, surroundings: Surroundings, 
   const json = options.json ?? false
   const terminal = stderr.isTTY === true
   const progress: Progress | undefined = showProgress && terminal && !json ? terminalProgress(stderr) : undefined
-  const write = progress === undefined ? (line: string) => void stderr.write(line) : (line: string) => progress.above(line)
+  const write =
+    progress === undefined ? (line: string) => void stderr.write(line) : (line: string) => progress.above(line)
   // On a terminal the bar tells how it goes; lines are for what needs attention, unless more was asked for.
   const level = config.log_level ?? (terminal ? 'warn' : 'info')
   const log = createLog({

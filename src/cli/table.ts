@@ -15,7 +15,9 @@ export function renderTable<Row>(columns: readonly TableColumn<Row>[], rows: rea
   const widths = columns.map(({ title }, index) => Math.max(title.length, ...cells.map((line) => line[index]!.length)))
   const line = (texts: readonly string[]) =>
     texts
-      .map((text, index) => (columns[index]!.align === 'right' ? text.padStart(widths[index]!) : text.padEnd(widths[index]!)))
+      .map((text, index) =>
+        columns[index]!.align === 'right' ? text.padStart(widths[index]!) : text.padEnd(widths[index]!),
+      )
       .join('  ')
       .trimEnd()
   const rule = widths.map((width) => '─'.repeat(width)).join('──')

@@ -69,5 +69,11 @@ export const CLASSIFICATION_NAME_MAX = 60
 export const DEFAULT_PROJECT = 'default'
 
 /** Streams that are not reports, in the order in which a run reads them. */
-export const BASE_STREAMS = ['project_profile', 'prompts', 'prompt_suggestions', 'domain_classifications', 'chats'] as const
+export const BASE_STREAMS = [
+  'project_profile',
+  'prompts',
+  'prompt_suggestions',
+  'domain_classifications',
+  'chats',
+] as const
 export type BaseStream = (typeof BASE_STREAMS)[number]

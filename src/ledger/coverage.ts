@@ -43,7 +43,12 @@ export async function lockLoads({ client }: Transaction, warehouse: Warehouse, p
 }
 
 /** The days of a range that were read before. Throws where one of them was read after this read began. */
-export async function daysReadBefore({ ops }: Transaction, pair: Pair, range: Range, readOrder: number): Promise<Set<Day>> {
+export async function daysReadBefore(
+  { ops }: Transaction,
+  pair: Pair,
+  range: Range,
+  readOrder: number,
+): Promise<Set<Day>> {
   const rows = await ops
     .selectFrom('coverage')
     .select(['date', 'read_order'])
@@ -54,7 +59,9 @@ export async function daysReadBefore({ ops }: Transaction, pair: Pair, range: Ra
     .execute()
   const newer = rows.find((row) => row.read_order > readOrder)
   if (newer !== undefined) {
-    throw new StaleReadError(`${pair.stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`)
+    throw new StaleReadError(
+      `${pair.stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`,
+    )
   }
   return new Set(rows.map(({ date }) => date))
 }

@@ -3,7 +3,12 @@ import type { Transaction } from '../warehouse/connect.ts'
 import type { Pair } from './locks.ts'
 
 /** Notes once what the interface does not mention. */
-export async function saveDrift({ ops }: Transaction, pair: Pair, notes: readonly DriftNote[], runId: number): Promise<void> {
+export async function saveDrift(
+  { ops }: Transaction,
+  pair: Pair,
+  notes: readonly DriftNote[],
+  runId: number,
+): Promise<void> {
   if (notes.length === 0) return
   await ops
     .insertInto('drift')

@@ -66,7 +66,9 @@ async function lockedError(client: Client, warehouse: Warehouse, pair: Pair, nam
     run === undefined
       ? 'another session that is just starting'
       : `run ${run.run_id} (${run.command}, since ${run.started_at.toISOString().slice(0, 19)}Z, process ${run.pid} on ${run.host})`
-  return new LockedError(`${pair.stream} of ${pair.projectId} is being synced by ${holder}; nothing was read or written`)
+  return new LockedError(
+    `${pair.stream} of ${pair.projectId} is being synced by ${holder}; nothing was read or written`,
+  )
 }
 
 /** A held advisory lock with this 64-bit key, in this database. */

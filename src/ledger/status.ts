@@ -77,7 +77,11 @@ async function streamStatus({ ops }: Warehouse, options: StatusOptions): Promise
   const found = await ops
     .selectFrom('coverage')
     .select(['project_id', 'stream'])
-    .select(({ fn }) => [fn.max('read_at').as('last_read_at'), fn.min('date').as('first_day'), fn.max('date').as('last_day')])
+    .select(({ fn }) => [
+      fn.max('read_at').as('last_read_at'),
+      fn.min('date').as('first_day'),
+      fn.max('date').as('last_day'),
+    ])
     .select(({ fn }) => [fn.countAll<number>().as('days'), fn.sum<number>('rows').as('rows')])
     .select([
       inState('held').as('days_held'),
@@ -123,7 +127,12 @@ async function heldStatus({ ops }: Warehouse): Promise<HeldStatus[]> {
   for (const { project_id, stream, date, held_since, read_at } of days) {
     const last = held.at(-1)
     const since = held_since ?? read_at
-    if (last !== undefined && last.project_id === project_id && last.stream === stream && addDays(last.to, 1) === date) {
+    if (
+      last !== undefined &&
+      last.project_id === project_id &&
+      last.stream === stream &&
+      addDays(last.to, 1) === date
+    ) {
       last.to = date
       if (since < last.since) last.since = since
     } else {
@@ -140,7 +149,11 @@ function openQuarantine({ ops }: Warehouse): Promise<Status['quarantine']> {
   return ops
     .selectFrom('quarantine')
     .select(['project_id', 'stream'])
-    .select(({ fn }) => [fn.countAll<number>().as('open'), fn.min('first_seen_at').as('oldest'), fn.min('reason').as('example')])
+    .select(({ fn }) => [
+      fn.countAll<number>().as('open'),
+      fn.min('first_seen_at').as('oldest'),
+      fn.min('reason').as('example'),
+    ])
     .where('resolved_at', 'is', null)
     .groupBy(['project_id', 'stream'])
     .orderBy('project_id')
@@ -155,7 +168,11 @@ function openQuarantine({ ops }: Warehouse): Promise<Status['quarantine']> {
 async function lookbackStatus({ ops }: Warehouse, configured: number): Promise<Status['lookback']> {
   const row = await ops
     .selectFrom('restatements')
-    .select(sql<number | null>`percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)`.as('age'))
+    .select(
+      sql<number | null>`percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)`.as(
+        'age',
+      ),
+    )
     .where(sql<boolean>`seen_at > now() - interval '60 days'`)
     .executeTakeFirst()
   const needed = row?.age == null ? null : Number(row.age) + 1

@@ -33,12 +33,14 @@ export function brandReport(world: World, project: Project, query: ReportQuery):
     for (const chat of world.chatsOf(project, date)) {
       // A prompt with several tags counts in each of them: rows by tag overlap.
       for (const tagId of tagsFor(query.dimensions, chat)) {
-        if (chatFilters.every((filter) => chatPasses(chat, tagId, filter))) count(groups, query.dimensions, brands, chat, tagId)
+        if (chatFilters.every((filter) => chatPasses(chat, tagId, filter)))
+          count(groups, query.dimensions, brands, chat, tagId)
       }
     }
   }
   const rows: Record<string, unknown>[] = []
-  for (const group of groups.values()) for (const totals of group.brands.values()) rows.push(row(group, totals, query.dimensions))
+  for (const group of groups.values())
+    for (const totals of group.brands.values()) rows.push(row(group, totals, query.dimensions))
   // The ordering by default: visibility first, then as grouped.
   return rows.sort((a, b) => (b.visibility as number) - (a.visibility as number))
 }
@@ -81,7 +83,13 @@ function valueOf(chat: Chat, dimension: Dimension, tagId: string | null): string
   }
 }
 
-function count(groups: Map<string, Group>, dimensions: Dimension[], brands: Brand[], chat: Chat, tagId: string | null): void {
+function count(
+  groups: Map<string, Group>,
+  dimensions: Dimension[],
+  brands: Brand[],
+  chat: Chat,
+  tagId: string | null,
+): void {
   let name = ''
   for (const dimension of dimensions) name += `${valueOf(chat, dimension, tagId)}\u0001`
   let group = groups.get(name)
@@ -90,7 +98,9 @@ function count(groups: Map<string, Group>, dimensions: Dimension[], brands: Bran
       values: Object.fromEntries(dimensions.map((dimension) => [dimension, valueOf(chat, dimension, tagId)])),
       chats: 0,
       mentions: 0,
-      brands: new Map(brands.map((brand) => [brand.id, { brand, mentions: 0, seen: 0, sentimentSum: 0, positionSum: 0 }])),
+      brands: new Map(
+        brands.map((brand) => [brand.id, { brand, mentions: 0, seen: 0, sentimentSum: 0, positionSum: 0 }]),
+      ),
     }
     groups.set(name, group)
   }
@@ -142,7 +152,12 @@ function row(group: Group, totals: Totals, dimensions: Dimension[]): Record<stri
 }
 
 /** The chats of a range as the list shows them. */
-export function chatList(world: World, project: Project, range: Range, keep: (chat: Chat) => boolean): Record<string, unknown>[] {
+export function chatList(
+  world: World,
+  project: Project,
+  range: Range,
+  keep: (chat: Chat) => boolean,
+): Record<string, unknown>[] {
   return daysIn(range).flatMap((date: Day) =>
     world
       .chatsOf(project, date)

@@ -19,7 +19,10 @@ export function mangle(items: unknown[], faults: Faults): unknown[] {
 /** A number from 0 up to 1 that depends on the row's identity, not on its place or its values. */
 function share(item: Record<string, unknown>, salt = ''): number {
   const { brand, id, name, date, prompt, model, topic, tag, country_code, chat } = item
-  return hashText(JSON.stringify([salt, brand, id, name, date, prompt, model, topic, tag, country_code, chat])) / 4_294_967_296
+  return (
+    hashText(JSON.stringify([salt, brand, id, name, date, prompt, model, topic, tag, country_code, chat])) /
+    4_294_967_296
+  )
 }
 
 function broken(item: Record<string, unknown>, draw: number): unknown {

@@ -94,7 +94,8 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
         response.setHeader('location', faults.redirect_to)
         throw new Refusal(302, 'moved')
       }
-      if (random() < faults.server_error) throw new Refusal([500, 502, 503, 504][Math.floor(random() * 4)]!, 'try again')
+      if (random() < faults.server_error)
+        throw new Refusal([500, 502, 503, 504][Math.floor(random() * 4)]!, 'try again')
       if (random() < faults.reset) return void request.socket.destroy()
       const result = route(call, project)
       body = result.body
@@ -169,7 +170,9 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       }
       case 'GET /prompts/suggestions': {
         const query = valid(requests.suggestionsRequest, numbers(call.query))
-        const found = project.suggestions.filter(({ topicId }) => query.topic_id === undefined || topicId === query.topic_id)
+        const found = project.suggestions.filter(
+          ({ topicId }) => query.topic_id === undefined || topicId === query.topic_id,
+        )
         return listed(paged(found.map(promptItem), query))
       }
       case 'GET /classifications/domains': {
@@ -239,8 +242,12 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
   }
 
   /** A page of a list: order, cap and emptiness as the faults say. */
-  function paged<T>(items: T[], { limit = DEFAULT_LIMIT, offset = 0 }: { limit?: number | undefined; offset?: number | undefined }): T[] {
-    if (faults.limit_max !== null && limit > faults.limit_max) throw new Refusal(400, `limit must not exceed ${faults.limit_max}`)
+  function paged<T>(
+    items: T[],
+    { limit = DEFAULT_LIMIT, offset = 0 }: { limit?: number | undefined; offset?: number | undefined },
+  ): T[] {
+    if (faults.limit_max !== null && limit > faults.limit_max)
+      throw new Refusal(400, `limit must not exceed ${faults.limit_max}`)
     if (faults.empty) return []
     const ordered = faults.unstable_order ? shuffled(items) : items
     return ordered.slice(offset, offset + Math.min(limit, faults.silent_cap ?? limit))
@@ -269,7 +276,8 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     if (status === 200) {
       if (random() < faults.html) return raw(response, 200, 'text/html', '<html><body>Just a moment…</body></html>')
       if (random() < faults.wrong_shape) return reply(response, 200, { ok: true })
-      if (random() < faults.cut_json) return raw(response, 200, 'application/json', text.slice(0, Math.floor(text.length / 2)))
+      if (random() < faults.cut_json)
+        return raw(response, 200, 'application/json', text.slice(0, Math.floor(text.length / 2)))
       if (random() < faults.truncate) {
         response.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) })
         response.write(text.slice(0, Math.floor(text.length / 2)), () => request.socket.destroy())

@@ -89,7 +89,9 @@ export function createWorld(options: WorldOptions = {}) {
   const clock = options.clock ?? (() => new Date())
   const restating = options.restating ?? true
   const models = modelNames(options.models ?? 4)
-  const projects = Array.from({ length: options.projectIds?.length ?? options.projects ?? 2 }, (_, index) => makeProject(seed, index, options))
+  const projects = Array.from({ length: options.projectIds?.length ?? options.projects ?? 2 }, (_, index) =>
+    makeProject(seed, index, options),
+  )
   const cache = new Map<string, GeneratedChat[]>()
   /** Days whose measurements were rewritten, and how often. */
   const rewrites = new Map<string, number>()
@@ -184,7 +186,10 @@ function modelNames(count: number): string[] {
 function makeId(prefix: string, ...parts: (string | number)[]): string {
   const random = seededRandom(hashText(`${prefix} ${parts.join(' ')}`))
   let hex = ''
-  for (let word = 0; word < 4; word++) hex += floor(random() * 4_294_967_296).toString(16).padStart(8, '0')
+  for (let word = 0; word < 4; word++)
+    hex += floor(random() * 4_294_967_296)
+      .toString(16)
+      .padStart(8, '0')
   return `${prefix}_${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20)}`
 }
 
@@ -206,7 +211,9 @@ function makeProject(seed: number, index: number, options: WorldOptions): Projec
       text: promptText(topic, n),
       // One prompt in seven belongs to no topic.
       topicId: topics[topic]?.id ?? null,
-      tagIds: [tags[n % 2]!, ...(n % 3 === 0 ? [tags[2 + (n % 3)]!] : []), ...(n % 5 === 0 ? [tags[4]!] : [])].slice(n % 11 === 10 ? 9 : 0),
+      tagIds: [tags[n % 2]!, ...(n % 3 === 0 ? [tags[2 + (n % 3)]!] : []), ...(n % 5 === 0 ? [tags[4]!] : [])].slice(
+        n % 11 === 10 ? 9 : 0,
+      ),
       country: n % 13 === 12 ? null : WORLD_COUNTRIES[n % WORLD_COUNTRIES.length]!,
       volume: n % 4 === 3 ? 'very low' : n % 9 === 8 ? undefined : round(random() * 900) * 10,
     }
@@ -242,7 +249,14 @@ function makeProject(seed: number, index: number, options: WorldOptions): Projec
   }
 }
 
-function generateChat(seed: number, project: Project, prompt: Prompt, modelId: string, date: Day, epoch: number): GeneratedChat {
+function generateChat(
+  seed: number,
+  project: Project,
+  prompt: Prompt,
+  modelId: string,
+  date: Day,
+  epoch: number,
+): GeneratedChat {
   const name = `${seed} ${project.id} ${prompt.id} ${modelId} ${date}`
   const random = seededRandom(hashText(name))
   const start = dayNumber(date) * DAY_MS
@@ -251,7 +265,9 @@ function generateChat(seed: number, project: Project, prompt: Prompt, modelId: s
   const revised = random() < 0.3
   const chat = { id: makeId('ch', name), prompt, modelId, channelId: `channel-${modelId.split('-')[0]}`, date }
   const first: Chat = { ...chat, mentions: mentionsOf(project, prompt, modelId, date, `${name} ${epoch}`) }
-  const second: Chat = revised ? { ...chat, mentions: mentionsOf(project, prompt, modelId, date, `${name} ${epoch} again`) } : first
+  const second: Chat = revised
+    ? { ...chat, mentions: mentionsOf(project, prompt, modelId, date, `${name} ${epoch} again`) }
+    : first
   return { first, second, appearsAt, revisedAt: revised ? revisedAt : appearsAt }
 }
 

@@ -3,13 +3,7 @@ import { messageOf, RefusedError, TransientError, UsageError } from '../core/err
 import { clip } from '../core/text.ts'
 import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
 import { type CallContext, createHttp, type HttpAnswer, type HttpRequest } from './http.ts'
-import {
-  createdClassification,
-  createdPrompt,
-  createdTopic,
-  listEnvelope,
-  profileEnvelope,
-} from './items.ts'
+import { createdClassification, createdPrompt, createdTopic, listEnvelope, profileEnvelope } from './items.ts'
 import * as requests from './requests.ts'
 
 export type { CallContext } from './http.ts'
@@ -70,7 +64,9 @@ export function createClient(options: ClientOptions) {
     const result = schema.safeParse(answer.body)
     if (result.success) return result.data
     const [issue] = result.error.issues
-    throw new ShapeError(`${place}: the answer lacks ${issue?.path.join('.') || 'its object'} (${clip(issue?.message ?? '', 80)})`)
+    throw new ShapeError(
+      `${place}: the answer lacks ${issue?.path.join('.') || 'its object'} (${clip(issue?.message ?? '', 80)})`,
+    )
   }
 
   async function page(caller: Caller, request: Omit<HttpRequest, 'repeatable'>, context?: CallContext): Promise<Page> {
@@ -78,11 +74,21 @@ export function createClient(options: ClientOptions) {
     return repeatShape(async () => {
       const answer = await send(caller, { ...request, repeatable: true }, context)
       const list = shaped(listEnvelope, answer, place)
-      return { items: list.data, total: list.totalCount ?? list.total_count ?? undefined, suspectText: answer.suspectText }
+      return {
+        items: list.data,
+        total: list.totalCount ?? list.total_count ?? undefined,
+        suspectText: answer.suspectText,
+      }
     })
   }
 
-  async function create<S extends z.ZodType>(caller: Caller, path: string, json: unknown, schema: S, context?: CallContext) {
+  async function create<S extends z.ZodType>(
+    caller: Caller,
+    path: string,
+    json: unknown,
+    schema: S,
+    context?: CallContext,
+  ) {
     // Prompts and topics list no project_id in their body, but a company key needs one somewhere: the query.
     const query = path.startsWith('classifications/') ? {} : { project_id: caller.projectId }
     const answer = await send(caller, { method: 'POST', path, query, json, repeatable: false }, context)
@@ -117,7 +123,11 @@ export function createClient(options: ClientOptions) {
       return page(caller, { method: 'GET', path: 'prompts/suggestions', query }, context)
     },
 
-    domainClassifications(caller: Caller, request: requests.ClassificationsRequest, context?: CallContext): Promise<Page> {
+    domainClassifications(
+      caller: Caller,
+      request: requests.ClassificationsRequest,
+      context?: CallContext,
+    ): Promise<Page> {
       const query = checked(requests.classificationsRequest, { ...request, project_id: caller.projectId })
       return page(caller, { method: 'GET', path: 'classifications/domains', query }, context)
     },
@@ -175,7 +185,8 @@ function checked<S extends z.ZodType>(schema: S, request: unknown): z.infer<S> &
   const result = schema.safeParse(request, { reportInput: true })
   if (result.success) return result.data as z.infer<S> & Record<string, never>
   const told = result.error.issues.map(
-    (issue) => `${issue.path.join('.') || 'request'}: got ${clip(JSON.stringify(issue.input) ?? 'nothing', 80)}; allowed: ${issue.message}`,
+    (issue) =>
+      `${issue.path.join('.') || 'request'}: got ${clip(JSON.stringify(issue.input) ?? 'nothing', 80)}; allowed: ${issue.message}`,
   )
   throw new UsageError(told.join('\n'))
 }

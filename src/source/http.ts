@@ -4,7 +4,15 @@ import { Agent as HttpsAgent } from 'node:https'
 import { promisify } from 'node:util'
 import { gunzip } from 'node:zlib'
 import { type Got, got, type OptionsInit, type Response } from 'got'
-import { codeOf, InterruptedError, KeyError, messageOf, ProjectError, RefusedError, TransientError } from '../core/errors.ts'
+import {
+  codeOf,
+  InterruptedError,
+  KeyError,
+  messageOf,
+  ProjectError,
+  RefusedError,
+  TransientError,
+} from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip, redact } from '../core/text.ts'
 import type { RequestBudget } from './budget.ts'
@@ -81,7 +89,12 @@ export function createHttp(options: HttpOptions): HttpClient {
     },
   })
 
-  async function attempt(request: HttpRequest, key: string, budget: RequestBudget, context: CallContext): Promise<HttpAnswer> {
+  async function attempt(
+    request: HttpRequest,
+    key: string,
+    budget: RequestBudget,
+    context: CallContext,
+  ): Promise<HttpAnswer> {
     const place = `${request.method} /${request.path}`
     await budget.take(context.signal)
     let response: Response<Buffer>
@@ -104,7 +117,11 @@ export function createHttp(options: HttpOptions): HttpClient {
     throw failureOf(status, redact(clip(errorMessage(text)), [key]), place, rate.retryAfterMs)
   }
 
-  async function fetchLimited(request: HttpRequest, key: string, signal: AbortSignal | undefined): Promise<Response<Buffer>> {
+  async function fetchLimited(
+    request: HttpRequest,
+    key: string,
+    signal: AbortSignal | undefined,
+  ): Promise<Response<Buffer>> {
     const init: OptionsInit = {
       method: request.method,
       responseType: 'buffer',

@@ -13,7 +13,9 @@ export function readRateHeaders(headers: Headers, nowMs: number): RateHeaders {
   const result: RateHeaders = {}
   const oneLine = one(headers, 'ratelimit') ?? ''
   const limit = number(one(headers, 'x-ratelimit-limit') ?? one(headers, 'ratelimit-limit'))
-  const remaining = number(one(headers, 'x-ratelimit-remaining') ?? one(headers, 'ratelimit-remaining') ?? part(oneLine, 'r'))
+  const remaining = number(
+    one(headers, 'x-ratelimit-remaining') ?? one(headers, 'ratelimit-remaining') ?? part(oneLine, 'r'),
+  )
   const reset = number(one(headers, 'x-ratelimit-reset') ?? one(headers, 'ratelimit-reset') ?? part(oneLine, 't'))
   const retryAfter = retryAfterMs(one(headers, 'retry-after'), nowMs)
   if (limit !== undefined && limit > 0) result.limit = limit

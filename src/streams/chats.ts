@@ -23,7 +23,13 @@ export const chats = defineDayStream<ChatItem>({
       },
       context,
     ),
-  flatten: (item) => [item.id, item.prompt?.id ?? null, item.model?.id ?? null, item.model_channel?.id ?? null, item.date],
+  flatten: (item) => [
+    item.id,
+    item.prompt?.id ?? null,
+    item.model?.id ?? null,
+    item.model_channel?.id ?? null,
+    item.date,
+  ],
   dimensionOf: (row, dimension) => (row[COLUMNS.indexOf(dimension as 'chat_id')] ?? null) as string | null,
   mention: (item, mentions) => {
     if (item.model?.id) mentions.models.add(item.model.id)

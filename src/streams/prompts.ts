@@ -4,7 +4,12 @@ import { type Column, defineListStream, type ListStream, type Row } from './stre
 
 /* Prompts and prompt suggestions have the same shape and differ in the names of their tables and ids. */
 
-function promptLike(name: 'prompts' | 'prompt_suggestions', id: string, tagTable: string, read: ListStream['read']): ListStream {
+function promptLike(
+  name: 'prompts' | 'prompt_suggestions',
+  id: string,
+  tagTable: string,
+  read: ListStream['read'],
+): ListStream {
   const columns: Column[] = [
     { name: id, type: 'text' },
     { name: 'text', type: 'text' },

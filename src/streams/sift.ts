@@ -62,20 +62,30 @@ export function sift(stream: Stream, items: readonly unknown[], options: SiftOpt
     const parsed = schema.safeParse(raw)
     if (!parsed.success) {
       const [issue] = parsed.error.issues
-      result.rejects.push({ raw, reason: clip(`${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}`, 200) })
+      result.rejects.push({
+        raw,
+        reason: clip(`${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}`, 200),
+      })
       continue
     }
-    for (const field in raw as object) if (!known.has(field)) note('field', field, (raw as Record<string, unknown>)[field])
+    for (const field in raw as object)
+      if (!known.has(field)) note('field', field, (raw as Record<string, unknown>)[field])
     const item = parsed.data as never
     const row = stream.flatten(item)
     if (options.suspectText && holdsUnstorable(item)) {
-      result.rejects.push({ raw, reason: 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store' })
+      result.rejects.push({
+        raw,
+        reason: 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store',
+      })
       continue
     }
     if (dateAt >= 0) {
       const date = row[dateAt] as string
       if (date < from || date > to || !isRealDay(date)) {
-        result.rejects.push({ raw, reason: clip(`date: ${date} is not a day from ${from} to ${to}, which was asked for`, 200) })
+        result.rejects.push({
+          raw,
+          reason: clip(`date: ${date} is not a day from ${from} to ${to}, which was asked for`, 200),
+        })
         continue
       }
     }
@@ -100,7 +110,8 @@ export function sift(stream: Stream, items: readonly unknown[], options: SiftOpt
     }
     result.rows.push(row)
     stream.mention?.(item, result.mentions)
-    if (stream.by === 'list') for (const child of stream.children ?? []) result.children.get(child.table)!.push(...child.rows(item))
+    if (stream.by === 'list')
+      for (const child of stream.children ?? []) result.children.get(child.table)!.push(...child.rows(item))
     for (const { kind, known: values, valueOf } of stream.vocabulary ?? []) {
       const value = valueOf(item)
       if (value != null && !values.has(value)) note(kind, value, value)

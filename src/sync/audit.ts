@@ -9,7 +9,7 @@ import { chats } from '../streams/chats.ts'
 import type { Row } from '../streams/stream.ts'
 import { tableName } from '../warehouse/connect.ts'
 import type { Services, SyncedProject } from './context.ts'
-import { PageLimit } from './page-limit.ts'
+import type { PageLimit } from './page-limit.ts'
 import { Density, WindowFeed } from './plan.ts'
 import { readWindow } from './read-window.ts'
 import { addUp, type DaySums, differingDays, fromRows } from './sums.ts'
@@ -34,7 +34,15 @@ export interface AuditedStream {
 }
 
 const COARSE = brandReport({ name: 'audit', dimensions: ['date'], filters: [] })
-const ADDITIVE: Metric[] = ['mention_count', 'visibility_count', 'visibility_total', 'sentiment_sum', 'sentiment_count', 'position_sum', 'position_count']
+const ADDITIVE: Metric[] = [
+  'mention_count',
+  'visibility_count',
+  'visibility_total',
+  'sentiment_sum',
+  'sentiment_count',
+  'position_sum',
+  'position_count',
+]
 const SAMPLE_DAYS = 3
 
 export interface AuditContext {
@@ -55,7 +63,9 @@ export async function auditProject(context: AuditContext, only?: ReadonlySet<Day
   const coveredDays = async (stream: string) => {
     const coverage = await readCoverage(warehouse, { projectId: project.id, stream }, everything)
     // A day that is not over moves by itself, and is read again anyway.
-    const days = coverage.filter(({ state, date }) => (state === 'read' || state === 'stale') && date < today && (only?.has(date) ?? true))
+    const days = coverage.filter(
+      ({ state, date }) => (state === 'read' || state === 'stale') && date < today && (only?.has(date) ?? true),
+    )
     return new Set(days.map(({ date }) => date))
   }
   for (const report of config.reports) {
@@ -65,7 +75,15 @@ export async function auditProject(context: AuditContext, only?: ReadonlySet<Day
         ? 'it has filters, so it sees only a part of the total'
         : undefined
     const days = await coveredDays(report.name)
-    if (leftOut !== undefined) results.push({ project_id: project.id, stream: report.name, columns: [], days_compared: 0, differing: [], left_out: leftOut })
+    if (leftOut !== undefined)
+      results.push({
+        project_id: project.id,
+        stream: report.name,
+        columns: [],
+        days_compared: 0,
+        differing: [],
+        left_out: leftOut,
+      })
     else if (days.size > 0) {
       const exact = report.dimensions.length === 1
       candidates.push({ name: report.name, table: report.name, exact, columns: exact ? [...METRICS] : ADDITIVE, days })
@@ -78,9 +96,12 @@ export async function auditProject(context: AuditContext, only?: ReadonlySet<Day
   const coarse = await readCoarse(context, [...all].sort())
   for (const candidate of candidates) {
     const base = { project_id: project.id, stream: candidate.name }
-    const columns = candidate.exact ? candidate.columns : await columnsThatAddUp(context, candidate.name, candidate.days, coarse)
+    const columns = candidate.exact
+      ? candidate.columns
+      : await columnsThatAddUp(context, candidate.name, candidate.days, coarse)
     if (columns.length === 0) {
-      const left_out = 'on the sampled days its rows do not add up to the total of this service, so a difference would mean nothing'
+      const left_out =
+        'on the sampled days its rows do not add up to the total of this service, so a difference would mean nothing'
       results.push({ ...base, columns: [], days_compared: 0, differing: [], left_out })
       continue
     }
@@ -97,12 +118,20 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
   const { services, project } = context
   const today = dayOf(services.clock())
   const range = { from: days[0]!, to: days.at(-1)! }
-  const reference = services.config.reports.find(({ dimensions, filters }) => dimensions.length === 1 && filters.length === 0)?.name ?? ''
+  const reference =
+    services.config.reports.find(({ dimensions, filters }) => dimensions.length === 1 && filters.length === 0)?.name ??
+    ''
   const coverage = await readCoverage(services.warehouse, { projectId: project.id, stream: reference }, range)
   const feed = new WindowFeed(days, new Density(coverage, today), () => context.limit.current)
   const sums: DaySums = new Map()
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
-    const answer = await readWindow({ client: services.client, limit: context.limit }, project.caller, COARSE, window, context.call)
+    const answer = await readWindow(
+      { client: services.client, limit: context.limit },
+      project.caller,
+      COARSE,
+      window,
+      context.call,
+    )
     if (answer.kind === 'rows') {
       if (answer.sifted.rejects.length > 0) throw new IncompleteError(`audit: ${answer.sifted.rejects[0]!.reason}`)
       addUp(sums, fromRows(COARSE, answer.sifted.rows), METRICS)
@@ -114,7 +143,12 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
 }
 
 /** Asks the service itself for a few days at the finer grain: only columns that add up there can be compared. */
-async function columnsThatAddUp(context: AuditContext, stream: string, days: ReadonlySet<Day>, coarse: DaySums): Promise<Metric[]> {
+async function columnsThatAddUp(
+  context: AuditContext,
+  stream: string,
+  days: ReadonlySet<Day>,
+  coarse: DaySums,
+): Promise<Metric[]> {
   const report = context.services.config.reports.find(({ name }) => name === stream)!
   const fine = brandReport(report)
   const sample = sampleRange(days)
@@ -127,7 +161,13 @@ async function columnsThatAddUp(context: AuditContext, stream: string, days: Rea
 
 async function readAll(context: AuditContext, stream: ReturnType<typeof brandReport>, range: Range): Promise<Row[]> {
   const { services, project } = context
-  const answer = await readWindow({ client: services.client, limit: context.limit }, project.caller, stream, range, context.call)
+  const answer = await readWindow(
+    { client: services.client, limit: context.limit },
+    project.caller,
+    stream,
+    range,
+    context.call,
+  )
   if (answer.kind === 'rows') return answer.sifted.rows
   // Too many rows for one page: a single day is enough of a sample.
   return readAll(context, stream, { from: range.to, to: range.to })
@@ -141,7 +181,12 @@ function sampleRange(days: ReadonlySet<Day>): Range {
   return { from: sorted[0]! > from ? sorted[0]! : from, to }
 }
 
-async function warehouseSums({ services, project }: AuditContext, table: string, columns: readonly Metric[], days: ReadonlySet<Day>): Promise<DaySums> {
+async function warehouseSums(
+  { services, project }: AuditContext,
+  table: string,
+  columns: readonly Metric[],
+  days: ReadonlySet<Day>,
+): Promise<DaySums> {
   const { warehouse } = services
   const sorted = [...days].sort()
   const { rows } = await warehouse.pool.query<{ date: Day; brand_id: string } & Record<string, number | null>>(
@@ -158,15 +203,24 @@ async function warehouseSums({ services, project }: AuditContext, table: string,
 async function auditChats(context: AuditContext, days: ReadonlySet<Day>, coarse: DaySums): Promise<AuditedStream> {
   const { services, project } = context
   const base = { project_id: project.id, stream: 'chats' }
-  const total = (day: Day) => Math.max(0, ...[...(coarse.get(day)?.values() ?? [])].map((sums) => sums.visibility_total ?? 0))
+  const total = (day: Day) =>
+    Math.max(0, ...[...(coarse.get(day)?.values() ?? [])].map((sums) => sums.visibility_total ?? 0))
   const sample = sampleRange(days)
-  const asked = await readWindow({ client: services.client, limit: context.limit }, project.caller, chats, sample, context.call)
+  const asked = await readWindow(
+    { client: services.client, limit: context.limit },
+    project.caller,
+    chats,
+    sample,
+    context.call,
+  )
   const counts = new Map<Day, number>()
   const dateAt = chats.columns.findIndex(({ name }) => name === 'date')
-  if (asked.kind === 'rows') for (const row of asked.sifted.rows) counts.set(row[dateAt] as Day, (counts.get(row[dateAt] as Day) ?? 0) + 1)
+  if (asked.kind === 'rows')
+    for (const row of asked.sifted.rows) counts.set(row[dateAt] as Day, (counts.get(row[dateAt] as Day) ?? 0) + 1)
   const sampled = [...days].filter((day) => day >= sample.from && day <= sample.to)
   if (asked.kind !== 'rows' || sampled.some((day) => (counts.get(day) ?? 0) !== total(day))) {
-    const left_out = 'on the sampled days the number of chats is not the visibility_total of this service, so it cannot be compared'
+    const left_out =
+      'on the sampled days the number of chats is not the visibility_total of this service, so it cannot be compared'
     return { ...base, columns: [], days_compared: 0, differing: [], left_out }
   }
   const { rows } = await services.warehouse.pool.query<{ date: Day; chats: number }>(

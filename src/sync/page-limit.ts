@@ -21,8 +21,11 @@ export class PageLimit {
     if (!refusesLimit(error, asked)) return false
     // Another request may have learned it meanwhile.
     if (this.current < asked) return true
-    const named = (messageOf(error).match(/\d+/g) ?? []).map(Number).filter((number) => number >= 10 && number < asked && number !== 400)
-    this.current = named.length > 0 ? Math.max(...named) : asked > FALLBACK ? FALLBACK : Math.max(1, Math.floor(asked / 10))
+    const named = (messageOf(error).match(/\d+/g) ?? [])
+      .map(Number)
+      .filter((number) => number >= 10 && number < asked && number !== 400)
+    this.current =
+      named.length > 0 ? Math.max(...named) : asked > FALLBACK ? FALLBACK : Math.max(1, Math.floor(asked / 10))
     return this.current < asked
   }
 

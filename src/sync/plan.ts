@@ -27,7 +27,8 @@ export function dueDays(coverage: readonly CoveredDay[], { interest, today, look
   for (let day = range.from; day <= range.to; day = addDays(day, 1)) {
     const seen = known.get(day)
     const settledAt = (dayNumber(day) + Math.max(1, lookbackDays)) * 86_400_000
-    if (seen === undefined || seen.state !== 'read' || day >= lookbackFrom || seen.readAt.getTime() < settledAt) due.push(day)
+    if (seen === undefined || seen.state !== 'read' || day >= lookbackFrom || seen.readAt.getTime() < settledAt)
+      due.push(day)
   }
   return due
 }
@@ -43,7 +44,10 @@ export class Density {
   private readonly known = new Map<Day, number>()
   private recent: number[] = []
 
-  constructor(coverage: readonly CoveredDay[], private readonly today: Day) {
+  constructor(
+    coverage: readonly CoveredDay[],
+    private readonly today: Day,
+  ) {
     for (const { date, rows, state } of coverage) if (state !== 'held') this.known.set(date, rows)
     this.recent = coverage
       .filter(({ date }) => date < today)
@@ -67,7 +71,9 @@ export class Density {
 
   /** A full page of so many days: they have at least these rows. */
   learnFull(days: number, rows: number): void {
-    this.recent = this.recent.slice(-days).concat(Array.from({ length: Math.min(days, LEARN_FROM_DAYS) }, () => rows / days))
+    this.recent = this.recent
+      .slice(-days)
+      .concat(Array.from({ length: Math.min(days, LEARN_FROM_DAYS) }, () => rows / days))
     this.recent = this.recent.slice(-LEARN_FROM_DAYS)
   }
 
@@ -75,7 +81,8 @@ export class Density {
   fit(days: readonly Day[], pageLimit: number): number {
     if (!this.isKnown && !days.every((day) => this.known.has(day))) return Math.min(days.length, PROBE_DAYS)
     const mean = this.recent.reduce((sum, rows) => sum + rows, 0) / Math.max(1, this.recent.length)
-    const variance = this.recent.reduce((sum, rows) => sum + (rows - mean) ** 2, 0) / Math.max(1, this.recent.length - 1)
+    const variance =
+      this.recent.reduce((sum, rows) => sum + (rows - mean) ** 2, 0) / Math.max(1, this.recent.length - 1)
     let expected = 0
     let guessed = 0
     for (let index = 0; index < days.length; index++) {
@@ -85,7 +92,8 @@ export class Density {
       // Two standard deviations of the guessed part, and a hundredth for rows that were added since.
       const needed = expected * 1.01 + 2 * Math.sqrt(guessed * variance)
       if (needed > pageLimit - 1) return Math.max(1, index)
-      if (mean === 0 && expected === 0 && index + 1 >= Math.max(PROBE_DAYS, this.known.size) * EMPTY_GROWTH) return index + 1
+      if (mean === 0 && expected === 0 && index + 1 >= Math.max(PROBE_DAYS, this.known.size) * EMPTY_GROWTH)
+        return index + 1
     }
     return days.length
   }
@@ -98,7 +106,11 @@ export class WindowFeed {
   private inFlight = 0
   readonly totalDays: number
 
-  constructor(due: readonly Day[], readonly density: Density, private readonly pageLimit: () => number) {
+  constructor(
+    due: readonly Day[],
+    readonly density: Density,
+    private readonly pageLimit: () => number,
+  ) {
     this.due = [...due].sort().reverse()
     this.totalDays = this.due.length
   }

@@ -23,7 +23,11 @@ export async function readList(
       whole = await hasNoMoreThan(read, rows)
       if (!whole) {
         limit.learnCut(stream.name, WHOLE, rows)
-        notes.push({ kind: 'short_page', name: 'limit', example: `asked for ${asked} rows, got ${rows}, and there were more` })
+        notes.push({
+          kind: 'short_page',
+          name: 'limit',
+          example: `asked for ${asked} rows, got ${rows}, and there were more`,
+        })
       } else if (disagrees) {
         notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${rows} rows` })
       }

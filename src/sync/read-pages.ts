@@ -50,7 +50,8 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
       total = page.total ?? total
       suspectText ||= page.suspectText
       const [first, ...rest] = page.items
-      if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1))) problem = 'the order of rows changed between pages'
+      if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1)))
+        problem = 'the order of rows changed between pages'
       items.push(...(items.length === 0 ? page.items : rest))
       if (problem !== '' || page.items.length < 2) break
       // A short page ends the list, unless the service cuts pages: then there is something behind it.
@@ -59,7 +60,9 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
     if (problem === '' && new Set(items.map(keyOf)).size < items.length) problem = 'a row stood on two pages'
     if (problem === '') return { items, total, suspectText }
   }
-  throw new IncompleteError(`${place}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`)
+  throw new IncompleteError(
+    `${place}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,
+  )
 }
 
 /** The identity of an unvalidated item: its key fields where it is sound, all of it where it is not. */

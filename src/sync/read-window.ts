@@ -39,7 +39,11 @@ export async function readWindow(
     whole = await hasNoMoreThan(read, rows)
     if (!whole) {
       again = limit.learnCut(`${caller.projectId} ${stream.name}`, range, rows)
-      notes.push({ kind: 'short_page', name: 'limit', example: `asked for ${page.asked} rows, got ${rows}, and there were more` })
+      notes.push({
+        kind: 'short_page',
+        name: 'limit',
+        example: `asked for ${page.asked} rows, got ${rows}, and there were more`,
+      })
     }
   }
   if (whole) return { kind: 'rows', sifted: sift(stream, page.items, { range, suspectText: page.suspectText }) }
@@ -53,7 +57,12 @@ interface LargeDay {
   stream: DayStream
   range: Range
   limit: PageLimit
-  ask: (filters: Filter[]) => (page: { limit: number; offset: number }) => Promise<{ items: unknown[]; total: number | undefined; suspectText: boolean }>
+  ask: (
+    filters: Filter[],
+  ) => (page: {
+    limit: number
+    offset: number
+  }) => Promise<{ items: unknown[]; total: number | undefined; suspectText: boolean }>
   place: string
   first: unknown[]
 }
@@ -67,12 +76,27 @@ async function readLargeDay({ stream, range, limit, ask, place, first }: LargeDa
   const problems: string[] = []
   if (stream.splits.length > 0) {
     try {
-      const parts = await readBySplitting({ stream, limit, siftDay, place }, (filters) => readPage(ask(filters), limit), first)
-      if (await hasNoMoreThan(ask([]), sumRows(parts))) return siftDay(parts.flatMap(({ items }) => items), parts.some(({ suspectText }) => suspectText))
+      const parts = await readBySplitting(
+        { stream, limit, siftDay, place },
+        (filters) => readPage(ask(filters), limit),
+        first,
+      )
+      if (await hasNoMoreThan(ask([]), sumRows(parts)))
+        return siftDay(
+          parts.flatMap(({ items }) => items),
+          parts.some(({ suspectText }) => suspectText),
+        )
       problems.push(`the parts by ${stream.splits.join(', ')} do not add up to the whole`)
     } catch (error) {
       // A refused filter is a reason to try the other way; anything else is not.
-      if (!(error instanceof IncompleteError || error instanceof UsageError || (error instanceof RefusedError && error.status === 400))) throw error
+      if (
+        !(
+          error instanceof IncompleteError ||
+          error instanceof UsageError ||
+          (error instanceof RefusedError && error.status === 400)
+        )
+      )
+        throw error
       problems.push(error.message)
     }
   }
@@ -90,4 +114,3 @@ async function readLargeDay({ stream, range, limit, ask, place, first }: LargeDa
 function sumRows(parts: readonly Part[]): number {
   return parts.reduce((sum, { items }) => sum + items.length, 0)
 }
-

@@ -31,7 +31,18 @@ export interface RunReport {
 }
 
 export function emptyReport(projectId: string, stream: string): StreamReport {
-  const zero = { days: 0, windows: 0, rows_read: 0, inserted: 0, updated: 0, deleted: 0, unchanged: 0, quarantined: 0, requests: 0, seconds: 0 }
+  const zero = {
+    days: 0,
+    windows: 0,
+    rows_read: 0,
+    inserted: 0,
+    updated: 0,
+    deleted: 0,
+    unchanged: 0,
+    quarantined: 0,
+    requests: 0,
+    seconds: 0,
+  }
   return { project_id: projectId, stream, ...zero, held: [], failed: [] }
 }
 
@@ -46,7 +57,11 @@ export function addOutcome(report: StreamReport, outcome: Outcome, days: number)
   report.unchanged += effect.unchanged
   report.quarantined += outcome.rejects
   if (effect.held !== undefined) {
-    report.held.push({ range: placeOf(outcome.range), rows_present: effect.held.present, rows_vanishing: effect.held.vanishing })
+    report.held.push({
+      range: placeOf(outcome.range),
+      rows_present: effect.held.present,
+      rows_vanishing: effect.held.vanishing,
+    })
   }
 }
 
@@ -61,7 +76,9 @@ function placeOf(range: Range | undefined): string {
 /** Partial is not success: a failure, something held back or a quarantined row is said. */
 export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean): RunOutcome {
   if (interrupted) return 'interrupted'
-  const clean = streams.every(({ failed, held, quarantined }) => failed.length === 0 && held.length === 0 && quarantined === 0)
+  const clean = streams.every(
+    ({ failed, held, quarantined }) => failed.length === 0 && held.length === 0 && quarantined === 0,
+  )
   if (clean) return 'complete'
   return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
 }
@@ -72,7 +89,18 @@ export function byStream(streams: readonly StreamReport[]): StreamReport[] {
   for (const report of streams) {
     const total = totals.get(report.stream) ?? emptyReport('', report.stream)
     totals.set(report.stream, total)
-    for (const field of ['days', 'windows', 'rows_read', 'inserted', 'updated', 'deleted', 'unchanged', 'quarantined', 'requests', 'seconds'] as const) {
+    for (const field of [
+      'days',
+      'windows',
+      'rows_read',
+      'inserted',
+      'updated',
+      'deleted',
+      'unchanged',
+      'quarantined',
+      'requests',
+      'seconds',
+    ] as const) {
       total[field] += report[field]
     }
     total.held.push(...report.held)

@@ -1,6 +1,12 @@
 import { lockLoads } from '../ledger/coverage.ts'
-import { listQuarantine, type QuarantineEntry, type QuarantineFilter, resolveEntries, settleDays } from '../ledger/quarantine.ts'
-import { type Reject, safeJson, type Sifted, sift } from '../streams/sift.ts'
+import {
+  listQuarantine,
+  type QuarantineEntry,
+  type QuarantineFilter,
+  resolveEntries,
+  settleDays,
+} from '../ledger/quarantine.ts'
+import { type Reject, type Sifted, safeJson, sift } from '../streams/sift.ts'
 import type { Stream } from '../streams/stream.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
@@ -18,7 +24,11 @@ export interface RetryResult {
  * Validates quarantined rows again and loads those that pass now, as after an upgrade that understands them. Rows of
  * one stream are sifted together, so two that contradict each other still do. Nothing is deleted.
  */
-export async function retryQuarantine(services: Services, streams: readonly Stream[], filter: QuarantineFilter): Promise<RetryResult> {
+export async function retryQuarantine(
+  services: Services,
+  streams: readonly Stream[],
+  filter: QuarantineFilter,
+): Promise<RetryResult> {
   const open = await listQuarantine(services.warehouse, { ...filter, all: false })
   const result: RetryResult = { tried: open.length, loaded: 0, still_bad: [] }
   const groups = new Map<string, QuarantineEntry[]>()
@@ -38,22 +48,40 @@ export async function retryQuarantine(services: Services, streams: readonly Stre
   return result
 }
 
-async function retryGroup(services: Services, stream: Stream, projectId: string, entries: QuarantineEntry[], result: RetryResult): Promise<void> {
+async function retryGroup(
+  services: Services,
+  stream: Stream,
+  projectId: string,
+  entries: QuarantineEntry[],
+  result: RetryResult,
+): Promise<void> {
   const pair = { projectId, stream: stream.name }
   await inTransaction(services.warehouse, async (tx) => {
     await lockLoads(tx, services.warehouse, pair)
     // A sync may have settled some of them since they were listed.
     const ids = entries.map(({ quarantine_id }) => quarantine_id)
     const still = await listQuarantine(tx, { ids })
-    const sifted = sift(stream, still.map(({ raw }) => raw), { suspectText: true, ...rangeOf(still) })
+    const sifted = sift(
+      stream,
+      still.map(({ raw }) => raw),
+      { suspectText: true, ...rangeOf(still) },
+    )
     const bad = new Map(sifted.rejects.map((reject) => [safeJson(reject.raw), reject]))
     const passed = still.filter(({ raw }) => !bad.has(safeJson(raw)))
     await load(tx, services, stream, projectId, sifted)
     await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map())
-    await resolveEntries(tx, passed.map(({ quarantine_id }) => quarantine_id), 'loaded by a retry')
+    await resolveEntries(
+      tx,
+      passed.map(({ quarantine_id }) => quarantine_id),
+      'loaded by a retry',
+    )
     await settleDays(tx, pair)
     result.loaded += passed.length
-    result.still_bad.push(...still.filter(({ raw }) => bad.has(safeJson(raw))).map((entry) => ({ quarantine_id: entry.quarantine_id, reason: reasonOf(bad, entry) })))
+    result.still_bad.push(
+      ...still
+        .filter(({ raw }) => bad.has(safeJson(raw)))
+        .map((entry) => ({ quarantine_id: entry.quarantine_id, reason: reasonOf(bad, entry) })),
+    )
   })
 }
 
@@ -64,11 +92,20 @@ function reasonOf(bad: Map<string, Reject>, entry: QuarantineEntry): string {
 /** Each row must still lie in the window in which it was found. */
 function rangeOf(entries: readonly QuarantineEntry[]): { range?: { from: string; to: string } } {
   const from = entries.flatMap(({ from_date }) => from_date ?? []).sort()[0]
-  const to = entries.flatMap(({ to_date }) => to_date ?? []).sort().at(-1)
+  const to = entries
+    .flatMap(({ to_date }) => to_date ?? [])
+    .sort()
+    .at(-1)
   return from === undefined || to === undefined ? {} : { range: { from, to } }
 }
 
-async function load(tx: Transaction, services: Services, stream: Stream, projectId: string, { rows, children }: Sifted): Promise<void> {
+async function load(
+  tx: Transaction,
+  services: Services,
+  stream: Stream,
+  projectId: string,
+  { rows, children }: Sifted,
+): Promise<void> {
   if (rows.length === 0) return
   // Rows that are not among these stay: this is no answer, only what was missing from one.
   const careful = { mayDelete: false, acceptDeletes: true }
@@ -79,5 +116,12 @@ async function load(tx: Transaction, services: Services, stream: Stream, project
   const dateAt = stream.columns.findIndex(({ name }) => name === 'date')
   const days = rows.map((row) => row[dateAt] as string).sort()
   const range = { from: days[0]!, to: days.at(-1)! }
-  await replaceWindow(tx, services.warehouse, { projectId, stream, range, rows, ...careful, readOrder: Number.MAX_SAFE_INTEGER })
+  await replaceWindow(tx, services.warehouse, {
+    projectId,
+    stream,
+    range,
+    rows,
+    ...careful,
+    readOrder: Number.MAX_SAFE_INTEGER,
+  })
 }

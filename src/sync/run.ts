@@ -41,8 +41,14 @@ export async function runSync(services: Services, request: RunRequest, observer:
   const { warehouse, config, log } = services
   const startedAt = Date.now()
   await migrate(warehouse, config)
-  const pairs = request.projects.flatMap((project) => request.streams.map((stream) => ({ projectId: project.id, stream: stream.name })))
-  const held = await lockRun(warehouse, pairs, { command: request.command, version: services.version, source: services.source })
+  const pairs = request.projects.flatMap((project) =>
+    request.streams.map((stream) => ({ projectId: project.id, stream: stream.name })),
+  )
+  const held = await lockRun(warehouse, pairs, {
+    command: request.command,
+    version: services.version,
+    source: services.source,
+  })
   const stopped = new AbortController()
   const signals = [stopped.signal, held.lost, ...(request.signal === undefined ? [] : [request.signal])]
   const run: Run = {
@@ -57,7 +63,11 @@ export async function runSync(services: Services, request: RunRequest, observer:
   let error: string | null = null
   const reports: StreamReport[] = []
   try {
-    await applyLabels(warehouse, request.projects.map(({ id }) => id), config.labels)
+    await applyLabels(
+      warehouse,
+      request.projects.map(({ id }) => id),
+      config.labels,
+    )
     const sources = await makeSources(run, request, reports, observer, (reason) => {
       error ??= reason
       stopped.abort()
@@ -70,7 +80,10 @@ export async function runSync(services: Services, request: RunRequest, observer:
   }
   if (held.lost.aborted) error ??= 'the database connection that holds the lock was lost'
   const interrupted = request.signal?.aborted ?? false
-  const outcome = error !== null && !interrupted && reports.every(({ windows }) => windows === 0) ? 'failed' : outcomeOf(reports, interrupted)
+  const outcome =
+    error !== null && !interrupted && reports.every(({ windows }) => windows === 0)
+      ? 'failed'
+      : outcomeOf(reports, interrupted)
   const report: RunReport = {
     run_id: held.runId,
     command: request.command,
@@ -80,12 +93,17 @@ export async function runSync(services: Services, request: RunRequest, observer:
     streams: reports,
     ...(error === null ? {} : { error }),
   }
-  await closeRun(warehouse, held.runId, { outcome: report.outcome, summary: report.streams, error }).catch((cause: unknown) => {
-    run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
-  })
+  await closeRun(warehouse, held.runId, { outcome: report.outcome, summary: report.streams, error }).catch(
+    (cause: unknown) => {
+      run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
+    },
+  )
   await held.release()
   const totals = { rows: sum(reports, 'rows_read'), requests: sum(reports, 'requests'), seconds: report.seconds }
-  run.log[report.outcome === 'complete' ? 'info' : 'warn']({ outcome: report.outcome, ...totals, ...(error === null ? {} : { error }) }, 'run ended')
+  run.log[report.outcome === 'complete' ? 'info' : 'warn'](
+    { outcome: report.outcome, ...totals, ...(error === null ? {} : { error }) },
+    'run ended',
+  )
   return report
 }
 
@@ -219,11 +237,16 @@ function finishStep({ run, project, report, observer }: Task, outcome: Outcome, 
   }
   run.log.info(fields, outcome.range === undefined ? 'list loaded' : 'window loaded')
   if (outcome.rejects > 0) run.log.warn({ ...fields, quarantined: outcome.rejects }, 'rows quarantined')
-  if (held !== undefined) run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so none was deleted')
+  if (held !== undefined)
+    run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so none was deleted')
 }
 
 /** Runs a step; a failure is written down and ends no more than it must. */
-async function attempt(task: Task, range: Range | undefined, work: (context: CallContext) => Promise<void>): Promise<void> {
+async function attempt(
+  task: Task,
+  range: Range | undefined,
+  work: (context: CallContext) => Promise<void>,
+): Promise<void> {
   const { run, project, report } = task
   const startedAt = Date.now()
   const context: CallContext = {
@@ -242,7 +265,15 @@ async function attempt(task: Task, range: Range | undefined, work: (context: Cal
     if (error instanceof KeyError && !project.ownKey) task.stopRun(reason)
     else if (error instanceof KeyError || error instanceof ProjectError) task.failedProjects.set(project.id, reason)
     const level = error instanceof StaleReadError ? 'warn' : 'error'
-    run.log[level]({ project: project.id, stream: report.stream, ...(range === undefined ? {} : { window: showRange(range) }), reason }, 'failed')
+    run.log[level](
+      {
+        project: project.id,
+        stream: report.stream,
+        ...(range === undefined ? {} : { window: showRange(range) }),
+        reason,
+      },
+      'failed',
+    )
   } finally {
     report.seconds += (Date.now() - startedAt) / 1000
   }

@@ -31,15 +31,25 @@ export async function readBySplitting(context: Context, ask: Ask, first: unknown
   return split(context, ask, [], context.stream.splits, first)
 }
 
-async function split(context: Context, ask: Ask, filters: Filter[], dimensions: Dimension[], sample: unknown[]): Promise<Part[]> {
+async function split(
+  context: Context,
+  ask: Ask,
+  filters: Filter[],
+  dimensions: Dimension[],
+  sample: unknown[],
+): Promise<Part[]> {
   const [dimension, ...finer] = dimensions
-  if (dimension === undefined) throw new IncompleteError(`${context.place}: more rows than a page, and no dimension left to split by`)
+  if (dimension === undefined)
+    throw new IncompleteError(`${context.place}: more rows than a page, and no dimension left to split by`)
   const { stream, limit } = context
   const parts: Part[] = []
   const done = new Set<string>()
   let todo = valuesIn(context, sample, dimension)
   let chunk = stream.filterPower === 'single' ? 1 : Math.max(1, Math.floor(todo.length / 4))
-  const within = (operator: Filter['operator'], values: string[]): Filter[] => [...filters, { field: dimension, operator, values }]
+  const within = (operator: Filter['operator'], values: string[]): Filter[] => [
+    ...filters,
+    { field: dimension, operator, values },
+  ]
   const isFull = (page: Page & { asked: number }) => page.items.length >= Math.min(page.asked, limit.current)
 
   for (;;) {
@@ -88,7 +98,12 @@ function valuesIn(context: Context, items: unknown[], dimension: Dimension): str
 }
 
 /** A filter that has no effect would make every part the same truncated page. */
-function checkObeyed(context: Context, page: Page, dimension: Dimension, belongs: (value: string | null) => boolean): void {
+function checkObeyed(
+  context: Context,
+  page: Page,
+  dimension: Dimension,
+  belongs: (value: string | null) => boolean,
+): void {
   for (const row of context.siftDay(page.items, page.suspectText).rows) {
     if (!belongs(context.stream.dimensionOf(row, dimension))) {
       throw new IncompleteError(`${context.place}: the service ignores a filter on ${dimension}`)

@@ -38,7 +38,8 @@ export function differingDays(a: DaySums, b: DaySums, columns: readonly Metric[]
       const [left, right] = [a.get(day) ?? none, b.get(day) ?? none]
       const brands = new Set([...left.keys(), ...right.keys()])
       for (const brand of brands) {
-        for (const column of columns) if (!close(left.get(brand)?.[column] ?? 0, right.get(brand)?.[column] ?? 0)) return true
+        for (const column of columns)
+          if (!close(left.get(brand)?.[column] ?? 0, right.get(brand)?.[column] ?? 0)) return true
       }
       return false
     })

@@ -13,7 +13,12 @@ import { readList } from './read-list.ts'
 import { stateOf, withRetries } from './sync-window.ts'
 
 /** One list: read whole, sifted, and loaded with its ledger entry, its quarantine and its drift in one transaction. */
-export async function syncList(run: Run, project: SyncedProject, stream: ListStream, context: CallContext): Promise<Outcome> {
+export async function syncList(
+  run: Run,
+  project: SyncedProject,
+  stream: ListStream,
+  context: CallContext,
+): Promise<Outcome> {
   const { warehouse, runId } = run
   const pair = { projectId: project.id, stream: stream.name }
   const read = await beginRead(warehouse)
@@ -36,7 +41,15 @@ export async function syncList(run: Run, project: SyncedProject, stream: ListStr
       const since = state === 'held' ? await heldSince(tx, pair) : undefined
       await settleList(tx, pair, today)
       const range = { from: today, to: today }
-      await saveCoverage(tx, { pair, range, rowsByDay: new Map([[today, rows.length]]), state, runId, ...read, heldSince: since })
+      await saveCoverage(tx, {
+        pair,
+        range,
+        rowsByDay: new Map([[today, rows.length]]),
+        state,
+        runId,
+        ...read,
+        heldSince: since,
+      })
       run.signal.throwIfAborted()
       return { effect, fresh }
     }),

@@ -35,14 +35,19 @@ export async function syncWindow(
   const read = await beginRead(run.warehouse)
   const answer = await readWindow(run, project.caller, stream, range, context)
   if (answer.kind === 'split') {
-    if (answer.notes.length > 0) await inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, answer.notes, run.runId))
+    if (answer.notes.length > 0)
+      await inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, answer.notes, run.runId))
     return { kind: 'split', again: answer.again }
   }
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
   const rowsByDay = countByDay(stream, sifted.rows)
   const effect = await withRetries(run.signal, () => loadWindow(run, pair, stream, range, sifted, rowsByDay, read))
-  return { kind: 'loaded', rowsByDay, outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect } }
+  return {
+    kind: 'loaded',
+    rowsByDay,
+    outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
+  }
 }
 
 async function loadWindow(

@@ -55,13 +55,16 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   const pool = new Pool({ ...config, max: options.connections, application_name: 'visibility-sync' })
   // An idle connection that dies is replaced by the pool; without a listener it would end the process.
   pool.on('error', () => {})
-  const bind = <T>(schema: string, on: Pool) => new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
+  const bind = <T>(schema: string, on: Pool) =>
+    new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
   try {
     const { rows } = await pool.query<{ version: string }>("select current_setting('server_version_num') as version")
     const version = Number(rows[0]?.version)
     if (version < OLDEST) {
-      throw new UsageError(`the database is Postgres ${Math.floor(version / 10_000)}; visibility-sync needs Postgres 15 or later`)
+      throw new UsageError(
+        `the database is Postgres ${Math.floor(version / 10_000)}; visibility-sync needs Postgres 15 or later`,
+      )
     }
   } catch (error) {
     await pool.end().catch(() => {})
@@ -97,11 +100,20 @@ const LOST = new Set(['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', '57P01
 /** True where trying again on another connection may work. */
 export function isLostConnection(error: unknown): boolean {
   const code = codeOf(error) ?? ''
-  return LOST.has(code) || code.startsWith('08') || /Connection terminated|Client has encountered a connection error|not queryable|timeout exceeded when trying to connect/i.test(messageOf(error))
+  return (
+    LOST.has(code) ||
+    code.startsWith('08') ||
+    /Connection terminated|Client has encountered a connection error|not queryable|timeout exceeded when trying to connect/i.test(
+      messageOf(error),
+    )
+  )
 }
 
 /** Runs work in one transaction; any error rolls all of it back. */
-export async function inTransaction<T>(warehouse: Warehouse, work: (transaction: Transaction) => Promise<T>): Promise<T> {
+export async function inTransaction<T>(
+  warehouse: Warehouse,
+  work: (transaction: Transaction) => Promise<T>,
+): Promise<T> {
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
   })
@@ -111,7 +123,8 @@ export async function inTransaction<T>(warehouse: Warehouse, work: (transaction:
   }
   client.on('error', onError)
   const only = { connect: async () => ({ ...bound(client) }), end: async () => {} } as unknown as Pool
-  const kysely = <S>(schema: string) => new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
+  const kysely = <S>(schema: string) =>
+    new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
     await client.query('begin')
     const result = await work({ client, tables: kysely(warehouse.schema), ops: kysely(warehouse.opsSchema) })

@@ -33,7 +33,14 @@ export async function saveMentions(
   if (brands.length > 0) {
     await tables
       .insertInto('brands')
-      .values(brands.map((id) => ({ project_id: projectId, brand_id: id, name: brandName(id), is_own: labels.brands[id]?.own ?? false })))
+      .values(
+        brands.map((id) => ({
+          project_id: projectId,
+          brand_id: id,
+          name: brandName(id),
+          is_own: labels.brands[id]?.own ?? false,
+        })),
+      )
       .onConflict((conflict) =>
         conflict
           .columns(['project_id', 'brand_id'])
@@ -83,13 +90,28 @@ export async function applyLabels(warehouse: Warehouse, projectIds: string[], la
   await tables.updateTable('brands').set({ is_own: isOwn }).where('is_own', 'is distinct from', isOwn).execute()
   for (const [id, { name }] of Object.entries(labels.brands)) {
     if (name === undefined) continue
-    await tables.updateTable('brands').set({ name }).where('brand_id', '=', id).where('name', 'is distinct from', name).execute()
+    await tables
+      .updateTable('brands')
+      .set({ name })
+      .where('brand_id', '=', id)
+      .where('name', 'is distinct from', name)
+      .execute()
   }
   for (const [id, name] of Object.entries(labels.topics)) {
-    await tables.updateTable('topics').set({ name }).where('topic_id', '=', id).where('name', 'is distinct from', name).execute()
+    await tables
+      .updateTable('topics')
+      .set({ name })
+      .where('topic_id', '=', id)
+      .where('name', 'is distinct from', name)
+      .execute()
   }
   for (const [id, name] of Object.entries(labels.tags)) {
-    await tables.updateTable('tags').set({ name }).where('tag_id', '=', id).where('name', 'is distinct from', name).execute()
+    await tables
+      .updateTable('tags')
+      .set({ name })
+      .where('tag_id', '=', id)
+      .where('name', 'is distinct from', name)
+      .execute()
   }
 }
 

@@ -40,7 +40,9 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
     })
   } catch (error) {
     if ((error as { code?: string }).code !== '42501') throw error
-    throw new UsageError(`the database role lacks a privilege: ${messageOf(error)}; docs/operations.md lists the grants it needs`)
+    throw new UsageError(
+      `the database role lacks a privilege: ${messageOf(error)}; docs/operations.md lists the grants it needs`,
+    )
   }
 }
 
@@ -52,9 +54,13 @@ async function ensureSchema(client: PoolClient, schema: string): Promise<void> {
 
 async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<string[]> {
   const ledger = quote(warehouse.opsSchema, 'migrations')
-  const { rows: found } = await client.query<{ there: boolean }>('select to_regclass($1) is not null as there', [ledger])
+  const { rows: found } = await client.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
+    ledger,
+  ])
   if (!found[0]?.there) {
-    await client.query(`create table ${ledger} (version integer primary key, name text not null, applied_at timestamptz not null default now())`)
+    await client.query(
+      `create table ${ledger} (version integer primary key, name text not null, applied_at timestamptz not null default now())`,
+    )
   }
   const { rows } = await client.query<{ version: number }>(`select version from ${ledger}`)
   const done = new Set(rows.map(({ version }) => version))

@@ -15,7 +15,11 @@ export interface ListLoad {
 }
 
 /** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
-export async function replaceList({ client }: Transaction, warehouse: Warehouse, load: ListLoad): Promise<Omit<Effect, 'byDay'>> {
+export async function replaceList(
+  { client }: Transaction,
+  warehouse: Warehouse,
+  load: ListLoad,
+): Promise<Omit<Effect, 'byDay'>> {
   const { projectId, stream } = load
   const sql = await stageRows(client, warehouse, stream, projectId, load.rows)
   const changed = `(t.removed_at is not null or ${sql.differs})`

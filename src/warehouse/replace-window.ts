@@ -43,10 +43,11 @@ export interface WindowLoad {
  */
 export async function replaceWindow({ client }: Transaction, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
   const table = tableName(warehouse, load.stream.table)
-  const there = await client.query(
-    `select 1 from ${table} where project_id = $1 and date between $2 and $3 limit 1`,
-    [load.projectId, load.range.from, load.range.to],
-  )
+  const there = await client.query(`select 1 from ${table} where project_id = $1 and date between $2 and $3 limit 1`, [
+    load.projectId,
+    load.range.from,
+    load.range.to,
+  ])
   if (there.rowCount === 0) {
     if (load.rows.length === 0) return effectOf(new Map(), 0)
     if (await copyStraight(client, table, load)) return effectOf(insertedByDay(load), load.rows.length)
@@ -88,7 +89,9 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
   if (!keyHasDate) await dropOutrunRows(client, warehouse, load, sql)
   // A row whose key has no date may stand under another day by now: then it moves.
   const inWindow = 't.project_id = $1 and t.date between $2 and $3'
-  const mine = keyHasDate ? inWindow : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.matches}))`
+  const mine = keyHasDate
+    ? inWindow
+    : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.matches}))`
   const { rows: days } = await client.query<{ date: Day; present: number; staged: number } & Change>(
     `select coalesce(s.date, t.date) as date,
        count(t.project_id) filter (where t.date between $2 and $3) as present,
@@ -106,7 +109,10 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
   const deletes = vanishing > 0 && held === undefined && load.mayDelete
 
   if (deletes) {
-    await client.query(`delete from ${sql.table} t where ${inWindow} and not exists (select from ${sql.stage} s where ${sql.matches})`, window)
+    await client.query(
+      `delete from ${sql.table} t where ${inWindow} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+      window,
+    )
   }
   if (sum((day) => day.updated) > 0) {
     const stamp = stream.stamped ? ', changed_at = now()' : ''
@@ -128,7 +134,14 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
     const change = { inserted, updated, deleted: deletes ? deleted : 0 }
     if (change.inserted + change.updated + change.deleted > 0) byDay.set(date, change)
   }
-  return { ...effectOf(byDay, sum((day) => day.staged)), held, kept: deletes ? 0 : vanishing }
+  return {
+    ...effectOf(
+      byDay,
+      sum((day) => day.staged),
+    ),
+    held,
+    kept: deletes ? 0 : vanishing,
+  }
 }
 
 /** Rows that stand under a day which was read after this answer was asked for: that read knows better. */

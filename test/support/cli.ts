@@ -71,7 +71,8 @@ export function startCli(args: string[], options: CliOptions = {}): RunningCli {
         look()
       }),
       done.then((result) => {
-        if (!result.stdout.includes(text) && !result.stderr.includes(text)) throw new Error(`ended without "${text}":\n${result.stdout}\n${result.stderr}`)
+        if (!result.stdout.includes(text) && !result.stderr.includes(text))
+          throw new Error(`ended without "${text}":\n${result.stdout}\n${result.stderr}`)
       }),
     ])
   return { child, done, saw }

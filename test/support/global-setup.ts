@@ -11,7 +11,10 @@ export default async function setUp(): Promise<void> {
   }
   const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-test-'))
   // Nothing here has to outlive a power failure.
-  const server = await startEmbedded({ folder, settings: { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' } })
+  const server = await startEmbedded({
+    folder,
+    settings: { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' },
+  })
   process.env.TEST_SERVER_URL = server.url
   Object.assign(globalThis, { testServer: server, testFolder: folder })
 }

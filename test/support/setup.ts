@@ -1,7 +1,6 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Writable } from 'node:stream'
 import { type Config, loadConfig } from '../../src/core/config/load.ts'
 import { createLog } from '../../src/core/logger.ts'
 import type { FaultSettings } from '../../src/reference/faults.ts'
@@ -87,8 +86,20 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     timeoutMs: config.source.timeout_seconds * 1000,
   })
   const logs: string[] = []
-  const log = createLog({ level: 'trace', secrets: [], destination: new Writable({ write: (line, _, done) => (logs.push(String(line)), done()) }) })
-  const services: Services = { config, client, warehouse: database.warehouse, log, clock, version: 'test', source: service.url }
+  const log = createLog({
+    level: 'trace',
+    secrets: [],
+    destination: { write: (line: string) => void logs.push(line) },
+  })
+  const services: Services = {
+    config,
+    client,
+    warehouse: database.warehouse,
+    log,
+    clock,
+    version: 'test',
+    source: service.url,
+  }
   const projects = ids.map((id) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
   return {
     service,
@@ -97,7 +108,8 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     logs,
     services,
     projects,
-    sync: (request = {}, observer = {}) => runSync(services, { command: 'sync', projects, streams: streamsOf(config), ...request }, observer),
+    sync: (request = {}, observer = {}) =>
+      runSync(services, { command: 'sync', projects, streams: streamsOf(config), ...request }, observer),
     env,
     fileConfig,
     async close() {

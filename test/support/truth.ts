@@ -8,7 +8,19 @@ import type { TestDatabase } from './postgres.ts'
 
 type Row = Record<string, unknown>
 
-const METRICS = ['mention_count', 'visibility', 'visibility_count', 'visibility_total', 'share_of_voice', 'sentiment', 'sentiment_sum', 'sentiment_count', 'position', 'position_sum', 'position_count']
+const METRICS = [
+  'mention_count',
+  'visibility',
+  'visibility_count',
+  'visibility_total',
+  'share_of_voice',
+  'sentiment',
+  'sentiment_sum',
+  'sentiment_count',
+  'position',
+  'position_sum',
+  'position_count',
+]
 
 const FIELD: Record<string, (row: any) => unknown> = {
   prompt_id: (row) => row.prompt?.id ?? null,
@@ -55,16 +67,25 @@ export async function expectExact(database: TestDatabase, truth: Truth): Promise
   }
 }
 
-export async function expectReport(database: TestDatabase, { world, range }: Truth, project: Project, report: { name: string; dimensions: string[] }) {
+export async function expectReport(
+  database: TestDatabase,
+  { world, range }: Truth,
+  project: Project,
+  report: { name: string; dimensions: string[] },
+) {
   const others = report.dimensions.filter((dimension) => dimension !== 'date')
-  const expected = brandReport(world, project, { range, dimensions: report.dimensions as never, filters: [] }).map((row: any) => ({
-    date: row.date,
-    brand_id: row.brand.id,
-    ...Object.fromEntries(others.map((dimension) => [dimension, FIELD[dimension]!(row)])),
-    ...Object.fromEntries(METRICS.map((metric) => [metric, row[metric] ?? null])),
-  }))
+  const expected = brandReport(world, project, { range, dimensions: report.dimensions as never, filters: [] }).map(
+    (row: any) => ({
+      date: row.date,
+      brand_id: row.brand.id,
+      ...Object.fromEntries(others.map((dimension) => [dimension, FIELD[dimension]!(row)])),
+      ...Object.fromEntries(METRICS.map((metric) => [metric, row[metric] ?? null])),
+    }),
+  )
   const columns = ['date', 'brand_id', ...others, ...METRICS].join(', ')
-  const found = await database.rows(`select ${columns} from visibility.${report.name} where project_id = $1`, [project.id])
+  const found = await database.rows(`select ${columns} from visibility.${report.name} where project_id = $1`, [
+    project.id,
+  ])
   expectSame(found, expected, report.name)
 }
 
@@ -76,7 +97,10 @@ export async function expectChats(database: TestDatabase, { world, range }: Trut
     model_channel_id: chat.model_channel.id,
     date: chat.date,
   }))
-  const found = await database.rows('select chat_id, prompt_id, model_id, model_channel_id, date from visibility.chats where project_id = $1', [project.id])
+  const found = await database.rows(
+    'select chat_id, prompt_id, model_id, model_channel_id, date from visibility.chats where project_id = $1',
+    [project.id],
+  )
   expectSame(found, expected, 'chats')
 }
 
@@ -100,7 +124,10 @@ async function expectLists(database: TestDatabase, project: Project) {
       })),
     ),
   )
-  const classifications = await database.rows('select name, color from visibility.domain_classifications where project_id = $1 and removed_at is null', [project.id])
+  const classifications = await database.rows(
+    'select name, color from visibility.domain_classifications where project_id = $1 and removed_at is null',
+    [project.id],
+  )
   expect(sorted(classifications)).toEqual(sorted(project.classifications))
   const brands = await database.rows('select brand_id, name from visibility.brands where project_id = $1', [project.id])
   expect(sorted(brands)).toEqual(sorted(project.brands.map(({ id, name }) => ({ brand_id: id, name }))))

@@ -5,7 +5,7 @@ import { closeRun } from '../../ledger/runs.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { type AuditedStream, auditProject } from '../../sync/audit.ts'
 import { PageLimit } from '../../sync/page-limit.ts'
-import { type RunReport } from '../../sync/report.ts'
+import type { RunReport } from '../../sync/report.ts'
 import { runSync } from '../../sync/run.ts'
 import { migrate } from '../../warehouse/migrate.ts'
 import { type Open, withServices } from '../open.ts'
@@ -44,7 +44,8 @@ async function runAudit(open: Open, repair: boolean, session: Session): Promise<
     const found: AuditedStream[] = []
     for (const project of open.projects) {
       const days = only?.(before.filter(({ project_id }) => project_id === project.id))
-      if (days === undefined || days.size > 0) found.push(...(await auditProject({ services: open, project, limit, call }, days)))
+      if (days === undefined || days.size > 0)
+        found.push(...(await auditProject({ services: open, project, limit, call }, days)))
     }
     return found
   }
@@ -59,17 +60,34 @@ async function runAudit(open: Open, repair: boolean, session: Session): Promise<
         audited.find((entry) => entry.project_id === projectId && entry.stream === stream)?.differing ?? []
       repaired = await runSync(
         open,
-        { command: 'audit --repair', projects: open.projects, streams: streamsOf(open.config, [...names]), only: daysOf, signal: session.signal },
+        {
+          command: 'audit --repair',
+          projects: open.projects,
+          streams: streamsOf(open.config, [...names]),
+          only: daysOf,
+          signal: session.signal,
+        },
         session.observer,
       )
-      remaining = differing(await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited))
+      remaining = differing(
+        await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited),
+      )
     } else {
-      for (const { project_id, stream, differing: days } of audited) await markStale(open.warehouse, { projectId: project_id, stream }, days)
+      for (const { project_id, stream, differing: days } of audited)
+        await markStale(open.warehouse, { projectId: project_id, stream }, days)
     }
-    await closeRun(open.warehouse, held.runId, { outcome: remaining === 0 ? 'complete' : 'partial', summary: audited, error: null })
+    await closeRun(open.warehouse, held.runId, {
+      outcome: remaining === 0 ? 'complete' : 'partial',
+      summary: audited,
+      error: null,
+    })
     return { requests, audited, remaining, repair: repaired }
   } catch (error) {
-    await closeRun(open.warehouse, held.runId, { outcome: session.signal.aborted ? 'interrupted' : 'failed', summary: [], error: String((error as Error).message) }).catch(() => {})
+    await closeRun(open.warehouse, held.runId, {
+      outcome: session.signal.aborted ? 'interrupted' : 'failed',
+      summary: [],
+      error: String((error as Error).message),
+    }).catch(() => {})
     throw error
   } finally {
     await held.release()
@@ -91,7 +109,9 @@ function render(result: AuditResult, repair: boolean): string {
       ],
       compared,
     ),
-    ...(leftOut.length > 0 ? ['', 'Left out:', ...[...new Set(leftOut.map(({ stream, left_out }) => `  ${stream}: ${left_out}`))]] : []),
+    ...(leftOut.length > 0
+      ? ['', 'Left out:', ...[...new Set(leftOut.map(({ stream, left_out }) => `  ${stream}: ${left_out}`))]]
+      : []),
     '',
     total === 0
       ? `No differences; ${count(result.requests, 'request')}.`

@@ -23,7 +23,10 @@ export async function check(session: Session): Promise<number> {
       return false
     }
   }
-  await judge('configuration', async () => `${config.file ?? 'no file, defaults and environment'}: ${streamsOf(config).length} streams`)
+  await judge(
+    'configuration',
+    async () => `${config.file ?? 'no file, defaults and environment'}: ${streamsOf(config).length} streams`,
+  )
   const source = await openSource(config, clock)
   try {
     for (const project of source.projects) {
@@ -38,7 +41,9 @@ export async function check(session: Session): Promise<number> {
   let database: Awaited<ReturnType<typeof openWarehouse>> | undefined
   await judge('database', async () => {
     database = await openWarehouse(config, log)
-    const { rows } = await database.warehouse.pool.query<{ version: string }>("select current_setting('server_version') as version")
+    const { rows } = await database.warehouse.pool.query<{ version: string }>(
+      "select current_setting('server_version') as version",
+    )
     return `Postgres ${rows[0]?.version} at ${database.shown}`
   })
   if (database !== undefined) {
@@ -48,12 +53,23 @@ export async function check(session: Session): Promise<number> {
   }
   const ok = verdicts.every((verdict) => verdict.ok)
   const lines = verdicts.map((verdict) => `${verdict.ok ? '✓' : '✗'} ${verdict.what}: ${verdict.detail}`)
-  session.print({ ok, verdicts }, [...lines, '', ok ? 'All well. Next: npx visibility-sync sync' : 'Not ready: mend what is marked ✗ and check again.'].join('\n'))
+  session.print(
+    { ok, verdicts },
+    [
+      ...lines,
+      '',
+      ok ? 'All well. Next: npx visibility-sync sync' : 'Not ready: mend what is marked ✗ and check again.',
+    ].join('\n'),
+  )
   return ok ? 0 : 1
 }
 
 async function privileges(warehouse: Warehouse): Promise<string> {
-  const { rows } = await warehouse.pool.query<{ may_temp: boolean; may_create: boolean; schemas: { name: string; usable: boolean }[] | null }>(
+  const { rows } = await warehouse.pool.query<{
+    may_temp: boolean
+    may_create: boolean
+    schemas: { name: string; usable: boolean }[] | null
+  }>(
     `select has_database_privilege(current_database(), 'temp') as may_temp,
        has_database_privilege(current_database(), 'create') as may_create,
        (select json_agg(json_build_object('name', nspname, 'usable', has_schema_privilege(nspname, 'create') and has_schema_privilege(nspname, 'usage')))
@@ -66,6 +82,7 @@ async function privileges(warehouse: Warehouse): Promise<string> {
     ...((schemas?.length ?? 0) < 2 && !may_create ? ['create on the database (or both schemas made beforehand)'] : []),
     ...(schemas ?? []).filter(({ usable }) => !usable).map(({ name }) => `usage and create on schema ${name}`),
   ]
-  if (lacking.length > 0) throw new UsageError(`the role lacks: ${lacking.join(', ')}; docs/operations.md lists the grants`)
+  if (lacking.length > 0)
+    throw new UsageError(`the role lacks: ${lacking.join(', ')}; docs/operations.md lists the grants`)
   return `enough to make and fill ${warehouse.schema} and ${warehouse.opsSchema}`
 }

@@ -5,12 +5,18 @@ import type { Session } from '../session.ts'
 /** `database`: keeps the embedded Postgres running until it is told to stop, for psql or a BI tool. */
 export async function database(session: Session): Promise<number> {
   if (session.config.warehouse.url !== undefined) {
-    throw new UsageError('DATABASE_URL is set, so there is no embedded Postgres to run: connect to that database directly')
+    throw new UsageError(
+      'DATABASE_URL is set, so there is no embedded Postgres to run: connect to that database directly',
+    )
   }
   const open = await openWarehouse(session.config, session.log)
   session.print(
     { url: open.shown },
-    [`The warehouse listens at ${open.shown}`, `  psql ${open.shown} -c 'select * from ${session.config.warehouse.schema}.brand_daily limit 5'`, 'Ctrl-C stops it.'].join('\n'),
+    [
+      `The warehouse listens at ${open.shown}`,
+      `  psql ${open.shown} -c 'select * from ${session.config.warehouse.schema}.brand_daily limit 5'`,
+      'Ctrl-C stops it.',
+    ].join('\n'),
   )
   await new Promise<void>((done) => {
     if (session.signal.aborted) done()

@@ -34,7 +34,8 @@ interface PlanRow {
 export async function plan(session: Session, options: PlanOptions): Promise<number> {
   const { config, log, clock } = session
   const today = dayOf(clock())
-  if ((options.from === undefined) !== (options.to === undefined)) throw new UsageError('--from and --to go together: give both or neither')
+  if ((options.from === undefined) !== (options.to === undefined))
+    throw new UsageError('--from and --to go together: give both or neither')
   const range = options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, today)
   const streams = streamsOf(config, options.stream)
   const source = await openSource(config, clock, options.project)
@@ -50,19 +51,34 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
       for (const stream of streams) {
         const base = { project_id: id, stream: stream.name }
         if (stream.by === 'list') {
-          if (range === undefined) rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: ['the whole list'] })
+          if (range === undefined)
+            rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: ['the whole list'] })
           continue
         }
-        const coverage: CoveredDay[] = warehouse === undefined ? [] : await readCoverage(warehouse, { projectId: id, stream: stream.name }, range ?? interest)
+        const coverage: CoveredDay[] =
+          warehouse === undefined
+            ? []
+            : await readCoverage(warehouse, { projectId: id, stream: stream.name }, range ?? interest)
         const due =
-          range === undefined ? dueDays(coverage, { interest, today, lookbackDays: config.lookback_days }) : daysIn(readableRange(range, today))
+          range === undefined
+            ? dueDays(coverage, { interest, today, lookbackDays: config.lookback_days })
+            : daysIn(readableRange(range, today))
         const density = new Density(coverage, today)
         const windows = planWindows(due, density, config.source.page_limit)
-        rows.push({ ...base, due_days: due.length, requests: windows.length, guessed: !density.isKnown && due.length > 0, windows: windows.map(showRange) })
+        rows.push({
+          ...base,
+          due_days: due.length,
+          requests: windows.length,
+          guessed: !density.isKnown && due.length > 0,
+          windows: windows.map(showRange),
+        })
       }
     }
     const requests = rows.reduce((sum, row) => sum + row.requests, 0)
-    session.print({ source: source.source, page_limit: config.source.page_limit, requests, streams: rows }, render(rows, source.source, requests))
+    session.print(
+      { source: source.source, page_limit: config.source.page_limit, requests, streams: rows },
+      render(rows, source.source, requests),
+    )
     return 0
   } finally {
     await database?.close()
@@ -94,7 +110,11 @@ function render(rows: PlanRow[], source: string, requests: number): string {
     table,
     '',
     `${guessed ? 'At most' : 'About'} ${count(requests, 'request')}; nothing was read or changed.`,
-    ...(guessed ? ['Nothing is known yet of some streams: a run probes a week first and then makes windows as long as a page allows.'] : []),
+    ...(guessed
+      ? [
+          'Nothing is known yet of some streams: a run probes a week first and then makes windows as long as a page allows.',
+        ]
+      : []),
   ].join('\n')
 }
 

@@ -1,8 +1,8 @@
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
 import { listQuarantine, type QuarantineEntry } from '../../ledger/quarantine.ts'
-import { safeJson } from '../../streams/sift.ts'
 import { streamsOf } from '../../streams/registry.ts'
+import { safeJson } from '../../streams/sift.ts'
 import { retryQuarantine } from '../../sync/retry-quarantine.ts'
 import { migrate } from '../../warehouse/migrate.ts'
 import { type Open, withServices } from '../open.ts'
@@ -45,7 +45,10 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
       shown,
     )
     const rest = entries.length > LISTED ? [`… more than ${LISTED}; --json shows all`] : []
-    const text = entries.length === 0 ? `No ${options.all ? '' : 'open '}rows in quarantine.` : [table, ...rest, '', 'Next: visibility-sync quarantine show ID'].join('\n')
+    const text =
+      entries.length === 0
+        ? `No ${options.all ? '' : 'open '}rows in quarantine.`
+        : [table, ...rest, '', 'Next: visibility-sync quarantine show ID'].join('\n')
     session.print({ entries }, text)
     return 0
   })
@@ -61,7 +64,10 @@ export function quarantineShow(session: Session, id: string): Promise<number> {
   const number = parseId(id)
   return withLedger(session, async ({ warehouse }) => {
     const [entry] = await listQuarantine(warehouse, { ids: [number], all: true })
-    if (entry === undefined) throw new UsageError(`quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`)
+    if (entry === undefined)
+      throw new UsageError(
+        `quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`,
+      )
     const text = [
       `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${placeOf(entry)}`,
       `Reason:     ${entry.reason}`,
@@ -85,7 +91,9 @@ export function quarantineRetry(session: Session, ids: string[], options: Quaran
     session.print(
       result,
       [
-        result.tried === 0 ? 'No open rows in quarantine.' : `${count(result.tried, 'row')} tried again, ${result.loaded} loaded, ${result.still_bad.length} still bad.`,
+        result.tried === 0
+          ? 'No open rows in quarantine.'
+          : `${count(result.tried, 'row')} tried again, ${result.loaded} loaded, ${result.still_bad.length} still bad.`,
         ...lines,
       ].join('\n'),
     )

@@ -17,7 +17,8 @@ export interface ReferenceOptions {
 export async function reference(session: Session, options: ReferenceOptions): Promise<number> {
   const number = (text: string, option: string, from: number, to: number) => {
     const value = Number(text)
-    if (!/^\d+$/.test(text) || value < from || value > to) throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
+    if (!/^\d+$/.test(text) || value < from || value > to)
+      throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
     return value
   }
   const world = createWorld({
@@ -32,11 +33,17 @@ export async function reference(session: Session, options: ReferenceOptions): Pr
     compress: true,
     faults: parseFaults(options.fault ?? []),
   }).catch((error: NodeJS.ErrnoException) => {
-    throw new UsageError(`--port: ${options.host}:${options.port} cannot be listened on (${error.code ?? error.message})`)
+    throw new UsageError(
+      `--port: ${options.host}:${options.port} cannot be listened on (${error.code ?? error.message})`,
+    )
   })
   const ids = world.projects.map(({ id }) => id)
   session.print(
-    { url: service.url, company_key: COMPANY_KEY, projects: world.projects.map(({ id, key, name }) => ({ id, key, name })) },
+    {
+      url: service.url,
+      company_key: COMPANY_KEY,
+      projects: world.projects.map(({ id, key, name }) => ({ id, key, name })),
+    },
     [
       `The reference service listens at ${service.url}`,
       '',
@@ -60,7 +67,8 @@ function parseFaults(settings: string[]): Record<string, unknown> {
   const entries = settings.map((setting) => {
     const [name, ...rest] = setting.split('=')
     const text = rest.join('=')
-    if (name === undefined || name === '' || text === '') throw new UsageError(`--fault: got "${setting}"; allowed: name=value, such as server_error=0.1`)
+    if (name === undefined || name === '' || text === '')
+      throw new UsageError(`--fault: got "${setting}"; allowed: name=value, such as server_error=0.1`)
     try {
       return [name, JSON.parse(text) as unknown]
     } catch {

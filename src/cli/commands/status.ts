@@ -27,7 +27,10 @@ export async function status(session: Session, options: { runs: number }): Promi
       runs: options.runs,
     })
     if (found === undefined) {
-      session.print({ warehouse: database.shown, synced: false }, `Nothing was synced into ${database.shown} yet. Next: npx visibility-sync sync`)
+      session.print(
+        { warehouse: database.shown, synced: false },
+        `Nothing was synced into ${database.shown} yet. Next: npx visibility-sync sync`,
+      )
       return 0
     }
     await closeAbandonedRuns(database.warehouse)
@@ -39,7 +42,8 @@ export async function status(session: Session, options: { runs: number }): Promi
 }
 
 function render(found: Status, now: Date, warehouse: string): string {
-  const ago = (date: Date | null) => (date === null ? 'never' : `${duration((now.getTime() - date.getTime()) / 1000)} ago`)
+  const ago = (date: Date | null) =>
+    date === null ? 'never' : `${duration((now.getTime() - date.getTime()) / 1000)} ago`
   const streams = renderTable<StreamStatus>(
     [
       { title: 'project', value: (row) => row.project_id },
@@ -59,7 +63,11 @@ function render(found: Status, now: Date, warehouse: string): string {
       { title: 'run', align: 'right', value: (run: Status['runs'][number]) => String(run.run_id) },
       { title: 'command', value: (run) => run.command },
       { title: 'started (UTC)', value: (run) => run.started_at.toISOString().slice(0, 19).replace('T', ' ') },
-      { title: 'took', value: (run) => (run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000)) },
+      {
+        title: 'took',
+        value: (run) =>
+          run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000),
+      },
       { title: 'outcome', value: (run) => run.outcome ?? 'running' },
       { title: 'error', value: (run) => clip(run.error ?? '', 60) },
     ],
@@ -78,11 +86,16 @@ function render(found: Status, now: Date, warehouse: string): string {
     ),
     ...section(
       'Quarantined rows',
-      found.quarantine.map((entry) => `  ${entry.stream} of ${entry.project_id}: ${entry.open}, since ${entry.oldest.toISOString().slice(0, 10)}; e.g. ${clip(entry.example, 100)}`),
+      found.quarantine.map(
+        (entry) =>
+          `  ${entry.stream} of ${entry.project_id}: ${entry.open}, since ${entry.oldest.toISOString().slice(0, 10)}; e.g. ${clip(entry.example, 100)}`,
+      ),
     ),
     ...section(
       'Drift (not in the interface; data, not an error)',
-      found.drift.map((note) => `  ${note.stream} of ${note.project_id}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`),
+      found.drift.map(
+        (note) => `  ${note.stream} of ${note.project_id}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`,
+      ),
     ),
     ...section('Lookback', lookbackText(found.lookback)),
     '',
@@ -92,7 +105,14 @@ function render(found: Status, now: Date, warehouse: string): string {
 }
 
 function section(title: string, lines: string[]): string[] {
-  return lines.length === 0 ? [] : ['', title, ...lines.slice(0, 40), ...(lines.length > 40 ? [`  … ${lines.length - 40} more; --json shows all`] : [])]
+  return lines.length === 0
+    ? []
+    : [
+        '',
+        title,
+        ...lines.slice(0, 40),
+        ...(lines.length > 40 ? [`  … ${lines.length - 40} more; --json shows all`] : []),
+      ]
 }
 
 function stateText(row: StreamStatus): string {

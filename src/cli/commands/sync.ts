@@ -2,8 +2,8 @@ import { count } from '../../core/text.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { type RunRequest, runSync } from '../../sync/run.ts'
 import { type Open, withServices } from '../open.ts'
-import type { Session } from '../session.ts'
 import { renderRun } from '../render-run.ts'
+import type { Session } from '../session.ts'
 
 export interface SyncOptions {
   stream?: string[]
@@ -13,7 +13,12 @@ export interface SyncOptions {
 /** `sync`: one incremental run. */
 export function sync(session: Session, options: SyncOptions): Promise<number> {
   const streams = streamsOf(session.config, options.stream)
-  return runAndPrint(session, options.project, (open) => ({ command: 'sync', projects: open.projects, streams, signal: session.signal }))
+  return runAndPrint(session, options.project, (open) => ({
+    command: 'sync',
+    projects: open.projects,
+    streams,
+    signal: session.signal,
+  }))
 }
 
 /** Runs, prints the summary and gives the exit code. */

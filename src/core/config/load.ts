@@ -38,7 +38,8 @@ export function loadConfig(options: { file?: string | undefined; env?: NodeJS.Pr
   const document = file === undefined ? { values: {}, warnings: [] } : readDocument(file, env)
   const config = parse(withEnvironment(document.values, env), file ?? 'the configuration')
   const level = nonEmpty(env.LOG_LEVEL)
-  if (level !== undefined && !LOG_LEVELS.includes(level)) throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
+  if (level !== undefined && !LOG_LEVELS.includes(level))
+    throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
   checkSense(config, file ?? 'the configuration')
   return { ...config, log_level: level, file, warnings: document.warnings }
 }
@@ -72,15 +73,19 @@ function readDocument(file: string, env: NodeJS.ProcessEnv): { values: Record<st
   try {
     text = readFileSync(file, 'utf8')
   } catch (cause) {
-    throw new UsageError(`${file}: cannot be read (${messageOf(cause)}); name another with --config or VISIBILITY_CONFIG`)
+    throw new UsageError(
+      `${file}: cannot be read (${messageOf(cause)}); name another with --config or VISIBILITY_CONFIG`,
+    )
   }
   const document = parseDocument(text, { uniqueKeys: true })
   const [problem] = document.errors
   if (problem !== undefined) throw new UsageError(`${file}: not valid YAML: ${problem.message.split('\n')[0]}`)
   const raw: unknown = document.toJS() ?? {}
-  if (typeof raw !== 'object' || Array.isArray(raw)) throw new UsageError(`${file}: must hold settings such as "projects:"`)
+  if (typeof raw !== 'object' || Array.isArray(raw))
+    throw new UsageError(`${file}: must hold settings such as "projects:"`)
   const warnings = secretsWrittenIn(raw as Record<string, unknown>).map(
-    (field) => `${file}: ${field} is written in the file; a variable such as \${VISIBILITY_API_KEY} keeps it out of there`,
+    (field) =>
+      `${file}: ${field} is written in the file; a variable such as \${VISIBILITY_API_KEY} keeps it out of there`,
   )
   try {
     return { values: interpolate(raw, env) as Record<string, unknown>, warnings }
@@ -122,7 +127,8 @@ function withEnvironment(values: Record<string, unknown>, env: NodeJS.ProcessEnv
 function fromEnvironment(env: NodeJS.ProcessEnv, name: string): string | undefined {
   const direct = nonEmpty(env[name])
   const file = nonEmpty(env[`${name}_FILE`])
-  if (direct !== undefined && file !== undefined) throw new UsageError(`${name} and ${name}_FILE are both set; set one of them`)
+  if (direct !== undefined && file !== undefined)
+    throw new UsageError(`${name} and ${name}_FILE are both set; set one of them`)
   if (file === undefined) return direct
   try {
     return nonEmpty(readFileSync(file, 'utf8'))
@@ -162,20 +168,25 @@ function checkSense(config: FileConfig, place: string): void {
   }
   const names = new Set<string>()
   for (const [index, report] of config.reports.entries()) {
-    if (RESERVED.has(report.name)) fail(`reports.${index}.name: got "${report.name}"; it is the name of another table or stream`)
-    if (names.has(report.name)) fail(`reports.${index}.name: got "${report.name}" a second time; allowed: each name once`)
+    if (RESERVED.has(report.name))
+      fail(`reports.${index}.name: got "${report.name}"; it is the name of another table or stream`)
+    if (names.has(report.name))
+      fail(`reports.${index}.name: got "${report.name}" a second time; allowed: each name once`)
     names.add(report.name)
   }
   const ids = config.projects.map((project) => project.id)
   const twice = ids.find((id, index) => ids.indexOf(id) !== index)
-  if (new Set(ids).size !== ids.length) fail(`projects: got ${twice ?? 'a project without id'} twice; allowed: each project once`)
+  if (new Set(ids).size !== ids.length)
+    fail(`projects: got ${twice ?? 'a project without id'} twice; allowed: each project once`)
   if (ids.includes(undefined) && ids.length > 1) {
     fail('projects: a project without id is allowed only alone, with a project key: with several, each needs its id')
   }
   if (config.source.base_url !== undefined) {
     const missing = config.projects.find((project) => project.api_key === undefined)
     if (config.source.api_key === undefined && (config.projects.length === 0 || missing !== undefined)) {
-      fail('source.api_key: nothing is set; set VISIBILITY_API_KEY (or VISIBILITY_API_KEY_FILE) to the key of the service')
+      fail(
+        'source.api_key: nothing is set; set VISIBILITY_API_KEY (or VISIBILITY_API_KEY_FILE) to the key of the service',
+      )
     }
   }
 }

@@ -6,7 +6,9 @@ import { BASE_STREAMS, DIMENSIONS, FILTER_FIELDS, FILTER_OPERATORS, PAGE_LIMIT_M
 
 /* Each `error` says what is allowed; the loader adds the field and the value in front of it. */
 
-const day = z.string({ error: 'a real calendar date, YYYY-MM-DD' }).refine(isDay, { error: 'a real calendar date, YYYY-MM-DD' })
+const day = z
+  .string({ error: 'a real calendar date, YYYY-MM-DD' })
+  .refine(isDay, { error: 'a real calendar date, YYYY-MM-DD' })
 
 /** Numbers filled in from the environment arrive as text. */
 function wholeNumber(from: number, to: number) {
@@ -29,7 +31,9 @@ const baseUrl = webAddress.refine((text) => /\/v\d+$/.test(text), {
 })
 const databaseUrl = z
   .string({ error: 'a postgres:// connection string' })
-  .refine((text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text), { error: 'a postgres:// connection string' })
+  .refine((text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text), {
+    error: 'a postgres:// connection string',
+  })
 const secret = z.string({ error: 'a text' }).min(1, { error: 'a text that is not empty' }).max(4096)
 const projectId = z
   .string({ error: 'a project id such as or_…' })
@@ -41,7 +45,7 @@ const timeZone = z.string().refine(isTimeZone, { error: 'a time zone such as UTC
 
 function isTimeZone(text: string): boolean {
   try {
-    return new Intl.DateTimeFormat('en', { timeZone: text }) !== undefined
+    return new Intl.DateTimeFormat('en', { timeZone: text }).resolvedOptions().timeZone !== ''
   } catch {
     return false
   }
@@ -110,7 +114,11 @@ export const configSchema = z.strictObject({
   start_date: day.optional(),
   end_date: day.optional(),
   lookback_days: wholeNumber(0, 3650).default(7),
-  max_bad_share: z.number({ error: 'a share from 0 to 1' }).min(0).max(1, { error: 'a share from 0 to 1' }).default(0.05),
+  max_bad_share: z
+    .number({ error: 'a share from 0 to 1' })
+    .min(0)
+    .max(1, { error: 'a share from 0 to 1' })
+    .default(0.05),
   streams: z.array(oneOf(BASE_STREAMS)).default([...BASE_STREAMS]),
   reports: z.array(report).default(DEFAULT_REPORTS),
   schedule: z
@@ -123,7 +131,10 @@ export const configSchema = z.strictObject({
   labels: z
     .strictObject({
       brands: z
-        .record(z.string(), z.strictObject({ own: z.boolean({ error: 'true or false' }).default(false), name: name.optional() }))
+        .record(
+          z.string(),
+          z.strictObject({ own: z.boolean({ error: 'true or false' }).default(false), name: name.optional() }),
+        )
         .default({}),
       topics: z.record(z.string(), name).default({}),
       tags: z.record(z.string(), name).default({}),

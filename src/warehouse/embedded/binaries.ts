@@ -22,7 +22,11 @@ export function findBinaries(dataFolder: string): Binaries {
         '15 or later, or install with optional packages on Linux (glibc) or macOS, x64 or arm64',
     )
   }
-  return { postgres: join(native, 'bin', 'postgres'), initdb: join(native, 'bin', 'initdb'), env: linkLibraries(native, dataFolder) }
+  return {
+    postgres: join(native, 'bin', 'postgres'),
+    initdb: join(native, 'bin', 'initdb'),
+    env: linkLibraries(native, dataFolder),
+  }
 }
 
 /**

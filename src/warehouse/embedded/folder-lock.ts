@@ -1,4 +1,4 @@
-import { openSync, closeSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf, UsageError } from '../../core/errors.ts'
 
@@ -8,7 +8,8 @@ const PATIENCE_MS = 60_000
 export async function withFolderLock<T>(path: string, work: () => Promise<T>): Promise<T> {
   const deadline = Date.now() + PATIENCE_MS
   while (!take(path)) {
-    if (Date.now() > deadline) throw new UsageError(`${path}: another command is starting or stopping the embedded Postgres`)
+    if (Date.now() > deadline)
+      throw new UsageError(`${path}: another command is starting or stopping the embedded Postgres`)
     await delay(50)
   }
   try {
@@ -25,7 +26,8 @@ function take(path: string): boolean {
     closeSync(file)
     return true
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw new UsageError(`${path}: cannot be written: ${messageOf(error)}`)
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST')
+      throw new UsageError(`${path}: cannot be written: ${messageOf(error)}`)
   }
   clearIfStale(path)
   return false

@@ -24,7 +24,12 @@ export function chooseUser(binary: string, folder: string): RunAs {
   for (const name of ['postgres', 'nobody']) {
     const user = lookUp(name)
     if (user === undefined || !canReach(user, binary, folder)) continue
-    return { how: `as ${name}, since Postgres refuses root`, prefix: [], user, own: (path) => chownSync(path, user.uid, user.gid) }
+    return {
+      how: `as ${name}, since Postgres refuses root`,
+      prefix: [],
+      user,
+      own: (path) => chownSync(path, user.uid, user.gid),
+    }
   }
   return namespace('Postgres refuses root, and neither postgres nor nobody can reach this folder')
 }

@@ -1,5 +1,16 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { appendFileSync, chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  chmodSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -58,7 +69,9 @@ function makeFolder(folder: string): void {
     // As root the server runs as another user, who must be able to enter; the data folder itself stays closed.
     if (process.getuid?.() === 0) chmodSync(folder, 0o755)
   } catch (cause) {
-    throw new UsageError(`${folder}: cannot be made for the embedded Postgres: ${messageOf(cause)}; set DATABASE_URL instead`)
+    throw new UsageError(
+      `${folder}: cannot be made for the embedded Postgres: ${messageOf(cause)}; set DATABASE_URL instead`,
+    )
   }
 }
 
@@ -108,7 +121,9 @@ async function adopt(data: string): Promise<Anchor | undefined> {
     await delay(100)
   }
   if (isAlive(postmaster.pid) && isPostgres(postmaster.pid)) {
-    throw new UsageError(`${data}: a Postgres (process ${postmaster.pid}) runs there but does not answer; stop it and try again`)
+    throw new UsageError(
+      `${data}: a Postgres (process ${postmaster.pid}) runs there but does not answer; stop it and try again`,
+    )
   }
   rmSync(join(data, 'postmaster.pid'), { force: true })
   return undefined
@@ -120,7 +135,9 @@ function isPostgres(pid: number): boolean {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('postgres')
   } catch {
     if (process.platform === 'linux') return false
-    return spawnSync('ps', ['-p', String(pid), '-o', 'comm='], { encoding: 'utf8' }).stdout?.includes('postgres') ?? false
+    return (
+      spawnSync('ps', ['-p', String(pid), '-o', 'comm='], { encoding: 'utf8' }).stdout?.includes('postgres') ?? false
+    )
   }
 }
 
@@ -144,11 +161,24 @@ function initialise(binaries: Binaries, runAs: RunAs, folder: string, data: stri
   runAs.own(fresh)
   // The builtin provider gives the same UTF-8 database whatever LANG says, or does not say.
   const locale = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
-  command(runAs, binaries, folder, [binaries.initdb, '-D', fresh, '-U', 'postgres', '-A', 'trust', '--no-sync', ...locale])
+  command(runAs, binaries, folder, [
+    binaries.initdb,
+    '-D',
+    fresh,
+    '-U',
+    'postgres',
+    '-A',
+    'trust',
+    '--no-sync',
+    ...locale,
+  ])
   // Our role has no superuser rights and can connect from this machine alone, so there is no password to keep. Roles
   // that people make, for a BI tool for example, need one; the superuser has none and so cannot connect at all.
   const local = ['127.0.0.1/32', '::1/128']
-  const rules = [...local.map((address) => `host all ${ROLE} ${address} trust`), ...local.map((address) => `host all all ${address} scram-sha-256`)]
+  const rules = [
+    ...local.map((address) => `host all ${ROLE} ${address} trust`),
+    ...local.map((address) => `host all all ${address} scram-sha-256`),
+  ]
   writeFileSync(join(fresh, 'pg_hba.conf'), `${rules.join('\n')}\n`)
   appendFileSync(
     join(fresh, 'postgresql.conf'),
@@ -175,7 +205,9 @@ function command(runAs: RunAs, binaries: Binaries, folder: string, words: string
   })
   if (result.status === 0) return
   const told = clip(`${result.stderr ?? ''} ${result.stdout ?? ''} ${result.error?.message ?? ''}`.trim(), 800)
-  throw new UsageError(`the embedded Postgres cannot be set up in ${folder}: ${told}\nSet DATABASE_URL to use another Postgres.`)
+  throw new UsageError(
+    `the embedded Postgres cannot be set up in ${folder}: ${told}\nSet DATABASE_URL to use another Postgres.`,
+  )
 }
 
 async function launch(
@@ -189,7 +221,16 @@ async function launch(
   const logPath = join(folder, 'postgres.log')
   const log = openSync(logPath, 'a')
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const [program, ...args] = [...runAs.prefix, ...withVariables(binaries), binaries.postgres, '-D', data, '-p', String(port), ...options]
+  const [program, ...args] = [
+    ...runAs.prefix,
+    ...withVariables(binaries),
+    binaries.postgres,
+    '-D',
+    data,
+    '-p',
+    String(port),
+    ...options,
+  ]
   // In a session of its own, so that Ctrl-C reaches us alone and we can finish before the server goes.
   const child: ChildProcess = spawn(program!, args, {
     cwd: folder,
