@@ -4,6 +4,7 @@ import type { PoolClient } from 'pg'
 import type { Config } from '../core/config/load.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
+import { applyComments } from './comments.ts'
 import { inTransaction, type Warehouse } from './connect.ts'
 import { ensureReportTable } from './report-table.ts'
 
@@ -36,6 +37,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       for (const report of config.reports) {
         if (await ensureReportTable({ client, ops }, warehouse, report)) reportsMade.push(report.name)
       }
+      await applyComments(client, warehouse, config.reports)
       return { applied, reportsMade }
     })
   } catch (error) {

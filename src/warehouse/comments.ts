@@ -1,0 +1,63 @@
+import type { PoolClient } from 'pg'
+import type { ReportConfig } from '../core/config/load.ts'
+import { quote } from '../core/identifier.ts'
+import { OPS_TABLES, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
+import type { Warehouse } from './connect.ts'
+
+interface Wanted {
+  /** "schema name", "table name" or "column name", quoted for SQL. */
+  object: string
+  /** As the catalogue of Postgres knows it. */
+  schema: string
+  table: string
+  column: string
+  text: string
+}
+
+/** Brings the comments in the database in line with the catalogue, writing only those that differ. */
+export async function applyComments(
+  client: PoolClient,
+  warehouse: Warehouse,
+  reports: readonly ReportConfig[],
+): Promise<void> {
+  const wanted = [
+    ...inSchema(warehouse.schema, SCHEMA_NOTES.schema, {
+      ...TABLES,
+      ...Object.fromEntries(reports.map((report) => [report.name, reportNote(report)])),
+    }),
+    ...inSchema(warehouse.opsSchema, SCHEMA_NOTES.ops, OPS_TABLES),
+  ]
+  const { rows } = await client.query<{ place: string; text: string }>(
+    `select n.nspname || '/' || coalesce(c.relname, '') || '/' || coalesce(a.attname, '') as place, d.description as text
+     from pg_description d
+     left join pg_class c on d.classoid = 'pg_class'::regclass and c.oid = d.objoid
+     left join pg_attribute a on d.classoid = 'pg_class'::regclass and a.attrelid = d.objoid and a.attnum = d.objsubid and a.attnum > 0
+     join pg_namespace n on n.oid = coalesce(c.relnamespace, case when d.classoid = 'pg_namespace'::regclass then d.objoid end)
+     where n.nspname = any($1)`,
+    [[warehouse.schema, warehouse.opsSchema]],
+  )
+  const present = new Map(rows.map(({ place, text }) => [place, text]))
+  const differing = wanted.filter(
+    ({ schema, table, column, text }) => present.get(`${schema}/${table}/${column}`) !== text,
+  )
+  if (differing.length === 0) return
+  await client.query(
+    differing.map(({ object, text }) => `comment on ${object} is '${text.replaceAll("'", "''")}'`).join(';\n'),
+  )
+}
+
+function inSchema(schema: string, about: string, tables: Record<string, TableNote>): Wanted[] {
+  return [
+    { object: `schema ${quote(schema)}`, schema, table: '', column: '', text: about },
+    ...Object.entries(tables).flatMap(([table, note]) => [
+      { object: `table ${quote(schema, table)}`, schema, table, column: '', text: note.about },
+      ...Object.entries(note.columns).map(([column, text]) => ({
+        object: `column ${quote(schema, table, column)}`,
+        schema,
+        table,
+        column,
+        text,
+      })),
+    ]),
+  ]
+}
