@@ -36,10 +36,16 @@ export async function applyComments(
      where n.nspname = any($1)`,
     [[warehouse.schema, warehouse.opsSchema]],
   )
-  const present = new Map(rows.map(({ place, text }) => [place, text]))
-  const differing = wanted.filter(
-    ({ schema, table, column, text }) => present.get(`${schema}/${table}/${column}`) !== text,
+  const { rows: owned } = await client.query<{ name: string }>(
+    "select nspname as name from pg_namespace where nspname = any($1) and pg_has_role(nspowner, 'usage')",
+    [[warehouse.schema, warehouse.opsSchema]],
   )
+  const ours = new Set(owned.map(({ name }) => name))
+  const present = new Map(rows.map(({ place, text }) => [place, text]))
+  const differing = wanted
+    .filter(({ schema, table, column, text }) => present.get(`${schema}/${table}/${column}`) !== text)
+    // Schemas that were made for us belong to someone else, and only an owner may comment on them.
+    .filter(({ schema, table }) => table !== '' || ours.has(schema))
   if (differing.length === 0) return
   await client.query(
     differing.map(({ object, text }) => `comment on ${object} is '${text.replaceAll("'", "''")}'`).join(';\n'),

@@ -1,0 +1,192 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { configJsonSchema, tablesPage } from '../src/cli/generated.ts'
+import { loadConfig } from '../src/core/config/load.ts'
+import { configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { faultsSchema } from '../src/reference/faults.ts'
+import { OPS_TABLES, reportNote, TABLES } from '../src/warehouse/catalogue.ts'
+import { runCli } from './support/cli.ts'
+import { createDatabase, serverUrl } from './support/postgres.ts'
+import { type Setup, setUp } from './support/setup.ts'
+
+/* Docs are true. */
+
+const root = new URL('../', import.meta.url)
+const read = (path: string) => readFileSync(new URL(path, root), 'utf8')
+const pages = [
+  'README.md',
+  'src/README.md',
+  ...readdirSync(new URL('docs', root))
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
+]
+
+/** The fenced block after a marker comment. */
+function block(page: string, name: string): string {
+  const found = new RegExp(`<!-- run: ${name} -->\\n\`\`\`\\w+\\n([\\s\\S]*?)\`\`\``).exec(read(page))
+  if (found === null) throw new Error(`${page} has no block ${name}`)
+  return found[1]!
+}
+
+test('the generated pages are current', () => {
+  expect(read('docs/tables.md')).toBe(tablesPage())
+  expect(JSON.parse(read('config/sync.schema.json'))).toEqual(configJsonSchema())
+})
+
+test('the shipped configuration is valid and spells out the defaults', () => {
+  const config = loadConfig({ file: new URL('config/sync.yaml', root).pathname, env: {} })
+  expect(config.reports).toEqual(DEFAULT_REPORTS)
+  expect(config.warnings).toEqual([])
+  expect(config.source.base_url).toBeUndefined()
+})
+
+test('every setting, variable and fault is documented', () => {
+  const page = read('docs/configuration.md')
+  for (const [section, schema] of Object.entries(configSchema.shape)) {
+    expect(page).toContain(`\`${section}`)
+    const inner = (schema as any).unwrap?.().shape ?? (schema as any).def?.innerType?.shape
+    for (const field of Object.keys(inner ?? {})) expect(page).toContain(`${section}.${field}`)
+  }
+  for (const variable of [
+    'VISIBILITY_API_URL',
+    'VISIBILITY_API_KEY',
+    'VISIBILITY_API_KEY_FILE',
+    'VISIBILITY_PROJECTS',
+    'DATABASE_URL',
+    'DATABASE_URL_FILE',
+    'VISIBILITY_CONFIG',
+    'LOG_LEVEL',
+  ])
+    expect(page).toContain(variable)
+  for (const fault of Object.keys(faultsSchema.shape))
+    expect(read('docs/reference-service.md')).toContain(`\`${fault}\``)
+})
+
+test('links between pages lead somewhere', () => {
+  for (const page of pages) {
+    for (const [, target] of read(page).matchAll(/\]\((?!https?:)([^)#]+)/g)) {
+      expect({ page, target, there: existsSync(new URL(target!, new URL(page, root))) }).toEqual({
+        page,
+        target,
+        there: true,
+      })
+    }
+  }
+})
+
+test('every npm script and every command that the docs name exists', async () => {
+  const { scripts } = JSON.parse(read('package.json'))
+  const help = (await runCli(['--help'])).stdout
+  for (const page of pages) {
+    for (const [, script] of read(page).matchAll(/npm run ([\w:]+)/g)) expect(Object.keys(scripts)).toContain(script)
+    for (const [, command] of read(page).matchAll(/(?:^|npx |"|`)visibility-sync ([a-z]+)/gm))
+      expect(help).toMatch(new RegExp(`^  ${command}\\b`, 'm'))
+  }
+})
+
+test('the files of the repository name no registry and no workplace', () => {
+  const tracked = execFileSync('git', ['ls-files'], { cwd: root, encoding: 'utf8' }).trim().split('\n')
+  for (const file of tracked.filter(
+    (name) =>
+      /\.(ts|md|json|yaml|yml|mjs|js|sql)$|Dockerfile|\.npmrc$/.test(name) &&
+      name !== 'test/docs.test.ts' &&
+      name !== 'test/structure.test.ts',
+  )) {
+    expect({ file, text: read(file).match(/registry\.(npmjs|yarnpkg)|\/work\/main/)?.[0] }).toEqual({
+      file,
+      text: undefined,
+    })
+  }
+})
+
+describe('against a database', () => {
+  let setup: Setup
+  beforeAll(async () => {
+    setup = await setUp({
+      world: { projects: 1, prompts: 7, models: 2, brands: 3 },
+      config: { reports: DEFAULT_REPORTS },
+    })
+    await setup.sync()
+  })
+  afterAll(() => setup.close())
+
+  test('the statement in docs/tables.md runs', async () => {
+    const sql = /```sql\n([\s\S]*?)```/.exec(read('docs/tables.md'))![1]!
+    expect((await setup.database.rows(sql)).length).toBeGreaterThan(3)
+  })
+
+  test('every table and column of both schemas has the comment of the catalogue, and there are no others', async () => {
+    const found = await setup.database.rows<{ place: string; comment: string | null }>(
+      `select n.nspname || '.' || c.relname || '.' || a.attname as place, col_description(c.oid, a.attnum) as comment
+       from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+       where n.nspname in ('visibility', 'visibility_ops') and c.relkind in ('r', 'p', 'v') and a.attnum > 0 and not a.attisdropped`,
+    )
+    const catalogue = {
+      visibility: {
+        ...TABLES,
+        ...Object.fromEntries(DEFAULT_REPORTS.map((report) => [report.name, reportNote(report)])),
+      },
+      visibility_ops: OPS_TABLES,
+    }
+    const expected = Object.entries(catalogue).flatMap(([schema, tables]) =>
+      Object.entries(tables).flatMap(([table, note]) =>
+        Object.entries(note.columns).map(([column, comment]) => ({ place: `${schema}.${table}.${column}`, comment })),
+      ),
+    )
+    const byPlace = (a: { place: string }, b: { place: string }) => (a.place < b.place ? -1 : 1)
+    expect(found.sort(byPlace)).toEqual(expected.sort(byPlace))
+    const tables = await setup.database.rows<{ comment: string | null }>(
+      "select obj_description(c.oid) as comment from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname in ('visibility', 'visibility_ops') and c.relkind = 'r'",
+    )
+    expect(tables.filter(({ comment }) => comment === null)).toEqual([])
+  })
+
+  test('a second migration writes no comment again', async () => {
+    const versions = () =>
+      setup.database.rows(
+        "select max(xmin::text::bigint) as newest from pg_description d where classoid = 'pg_class'::regclass and objoid = 'visibility.chats'::regclass",
+      )
+    const before = await versions()
+    await runCli(['migrate'], { env: setup.env, config: setup.fileConfig })
+    expect(await versions()).toEqual(before)
+  })
+
+  test.each(['grants', 'grants-with-schemas'])(
+    'the role of docs/operations.md (%s) can sync, audit and be checked, and is no superuser',
+    async (name) => {
+      const database = await createDatabase()
+      const role = `writer_${Math.random().toString(36).slice(2)}`
+      const url = new URL(database.url)
+      const statements = block('docs/operations.md', name)
+        .replaceAll('visibility_writer', role)
+        .replaceAll('database warehouse', `database ${url.pathname.slice(1)}`)
+      await database.rows(statements)
+      url.username = role
+      url.password = 'choose one'
+      const options = { env: { ...setup.env, DATABASE_URL: url.href }, config: setup.fileConfig }
+      for (const command of [['check'], ['sync'], ['audit'], ['status']]) {
+        const result = await runCli(command, options)
+        expect({ command, code: result.code, stderr: result.code === 0 ? '' : result.stderr + result.stdout }).toEqual({
+          command,
+          code: 0,
+          stderr: '',
+        })
+      }
+      expect(await database.rows('select rolsuper from pg_roles where rolname = $1', [role])).toEqual([
+        { rolsuper: false },
+      ])
+      const [privilege] = await database.rows<{ may: boolean }>(
+        'select has_database_privilege($1, current_database(), $2) as may',
+        [role, 'create'],
+      )
+      expect(privilege!.may).toBe(name === 'grants')
+      await database.drop()
+      const { Client } = await import('pg')
+      const admin = new Client({ connectionString: serverUrl().href })
+      await admin.connect()
+      await admin.query(`drop role ${role}`)
+      await admin.end()
+    },
+  )
+})
