@@ -69,8 +69,7 @@ function randomFaults(dice: Dice): FaultSettings {
   }
 }
 
-async function schedule(setup: Setup, dice: Dice, range: { from: string; to: string }): Promise<string[]> {
-  const story: string[] = []
+async function schedule(setup: Setup, dice: Dice, range: { from: string; to: string }, story: string[]): Promise<void> {
   const options = { env: setup.env, config: setup.fileConfig }
   const { world } = setup.service
   for (let step = 0, steps = dice.whole(4, 7); step < steps; step++) {
@@ -107,10 +106,10 @@ async function schedule(setup: Setup, dice: Dice, range: { from: string; to: str
     const result = await running.done
     clearTimeout(limit)
     story.push(`  → ${result.code}`)
-    expect([0, 1, null]).toContain(result.code)
+    // A connection dropped while the command was still connecting is a database that cannot be used: nothing was done.
+    expect(end === 'drop' ? [0, 1, 2] : [0, 1, null]).toContain(result.code)
     if (result.code === 0 && args[0] === 'sync') expect(result.json().outcome).toBe('complete')
   }
-  return story
 }
 
 function mutate(
@@ -191,9 +190,9 @@ test.each(seeds)(
         },
       },
     })
-    let story: string[] = []
+    const story: string[] = []
     try {
-      story = await schedule(setup, dice, range)
+      await schedule(setup, dice, range, story)
       await recover(setup)
       await expectExact(setup.database, { world: setup.service.world, range, reports: REPORTS })
       expect(await setup.database.rows('select 1 from visibility_ops.quarantine where resolved_at is null')).toEqual([])
