@@ -6,7 +6,7 @@ import { readCoverage } from '../ledger/coverage.ts'
 import type { CallContext } from '../source/client.ts'
 import { brandReport } from '../streams/brand-report.ts'
 import { chats } from '../streams/chats.ts'
-import type { Row } from '../streams/stream.ts'
+import type { DayStream, Row } from '../streams/stream.ts'
 import { tableName } from '../warehouse/connect.ts'
 import type { Services, SyncedProject } from './context.ts'
 import type { PageLimit } from './page-limit.ts'
@@ -149,28 +149,25 @@ async function columnsThatAddUp(
   days: ReadonlySet<Day>,
   coarse: DaySums,
 ): Promise<Metric[]> {
-  const report = context.services.config.reports.find(({ name }) => name === stream)!
-  const fine = brandReport(report)
-  const sample = sampleRange(days)
-  const rows = await readAll(context, fine, sample)
+  const fine = brandReport(context.services.config.reports.find(({ name }) => name === stream)!)
+  const { rows, range } = await readSample(context, fine, sampleRange(days))
   const sums: DaySums = new Map()
   addUp(sums, fromRows(fine, rows), ADDITIVE)
-  const sampled = new Set([...days].filter((day) => day >= sample.from && day <= sample.to))
+  const sampled = new Set([...days].filter((day) => day >= range.from && day <= range.to))
   return ADDITIVE.filter((column) => differingDays(coarse, sums, [column], sampled).length === 0)
 }
 
-async function readAll(context: AuditContext, stream: ReturnType<typeof brandReport>, range: Range): Promise<Row[]> {
+/** The rows of a few days; of the last one alone, where they are too many for a page. */
+async function readSample(
+  context: AuditContext,
+  stream: DayStream,
+  range: Range,
+): Promise<{ rows: Row[]; range: Range }> {
   const { services, project } = context
-  const answer = await readWindow(
-    { client: services.client, limit: context.limit },
-    project.caller,
-    stream,
-    range,
-    context.call,
-  )
-  if (answer.kind === 'rows') return answer.sifted.rows
-  // Too many rows for one page: a single day is enough of a sample.
-  return readAll(context, stream, { from: range.to, to: range.to })
+  const reader = { client: services.client, limit: context.limit }
+  const answer = await readWindow(reader, project.caller, stream, range, context.call)
+  if (answer.kind === 'rows') return { rows: answer.sifted.rows, range }
+  return readSample(context, stream, { from: range.to, to: range.to })
 }
 
 /** A few days next to each other that are old enough to have settled. */
@@ -205,20 +202,12 @@ async function auditChats(context: AuditContext, days: ReadonlySet<Day>, coarse:
   const base = { project_id: project.id, stream: 'chats' }
   const total = (day: Day) =>
     Math.max(0, ...[...(coarse.get(day)?.values() ?? [])].map((sums) => sums.visibility_total ?? 0))
-  const sample = sampleRange(days)
-  const asked = await readWindow(
-    { client: services.client, limit: context.limit },
-    project.caller,
-    chats,
-    sample,
-    context.call,
-  )
+  const { rows: asked, range } = await readSample(context, chats, sampleRange(days))
   const counts = new Map<Day, number>()
   const dateAt = chats.columns.findIndex(({ name }) => name === 'date')
-  if (asked.kind === 'rows')
-    for (const row of asked.sifted.rows) counts.set(row[dateAt] as Day, (counts.get(row[dateAt] as Day) ?? 0) + 1)
-  const sampled = [...days].filter((day) => day >= sample.from && day <= sample.to)
-  if (asked.kind !== 'rows' || sampled.some((day) => (counts.get(day) ?? 0) !== total(day))) {
+  for (const row of asked) counts.set(row[dateAt] as Day, (counts.get(row[dateAt] as Day) ?? 0) + 1)
+  const sampled = [...days].filter((day) => day >= range.from && day <= range.to)
+  if (sampled.some((day) => (counts.get(day) ?? 0) !== total(day))) {
     const left_out =
       'on the sampled days the number of chats is not the visibility_total of this service, so it cannot be compared'
     return { ...base, columns: [], days_compared: 0, differing: [], left_out }

@@ -27,6 +27,18 @@ async function onServer(sql: string): Promise<void> {
   }
 }
 
+/** A vacuum worker of the server may be at work in it, which only a superuser could end: then a moment later. */
+async function dropDatabase(name: string): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await onServer(`drop database ${name} with (force)`)
+    } catch (error) {
+      if ((error as { code?: string }).code !== '42501' || attempt >= 50) throw error
+      await new Promise((done) => setTimeout(done, 200))
+    }
+  }
+}
+
 export async function createDatabase(schema = 'visibility'): Promise<TestDatabase> {
   const name = `vs_${randomBytes(6).toString('hex')}`
   await onServer(`create database ${name} template template0`)
@@ -39,7 +51,7 @@ export async function createDatabase(schema = 'visibility'): Promise<TestDatabas
     rows: async (sql, values) => (await warehouse.pool.query(sql, values)).rows as never,
     async drop() {
       await warehouse.close()
-      await onServer(`drop database ${name} with (force)`)
+      await dropDatabase(name)
     },
   }
 }

@@ -67,8 +67,9 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     start_date: '2026-03-01',
     end_date: '2026-03-31',
     reports: FOUR_GRAINS,
-    source: { max_attempts: 6 },
     ...options.config,
+    // A service without rate limit headers would otherwise be read at the configured pace.
+    source: { max_attempts: 6, requests_per_minute: 100_000, ...(options.config?.source as object | undefined) },
   }
   const ids = service.world.projects.map(({ id }) => id)
   const env = {
