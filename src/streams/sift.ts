@@ -40,88 +40,104 @@ export interface SiftOptions {
  * Validates the items of an answer and flattens them into rows. A bad item becomes a reject; an item that stands twice
  * counts once; two items with one key and different values are both rejected, since nothing tells which is true.
  */
-export function sift(stream: Stream, items: readonly unknown[], options: SiftOptions): Sifted {
-  const result: Sifted = { rows: [], children: new Map(), rejects: [], mentions: noMentions(), drift: [] }
-  for (const child of (stream.by === 'list' && stream.children) || []) result.children.set(child.table, [])
-  const known = new Set(Object.keys(stream.item.shape))
-  const noted = new Set<string>()
-  const note = (kind: DriftNote['kind'], name: string, example: unknown) => {
-    if (noted.has(`${kind} ${name}`)) return
-    noted.add(`${kind} ${name}`)
-    result.drift.push({ kind, name: clip(name, 100), example: clip(safeJson(example), 300) })
-  }
+export function sift(stream: Stream, raws: readonly unknown[], options: SiftOptions): Sifted {
+  const rejects: Reject[] = []
+  const mentions = noMentions()
+  const { drift, note } = driftNotes()
+  const knownFields = new Set(Object.keys(stream.item.shape))
+  const validate = validator(stream, options)
   const positions = keyPositions(stream)
-  const dateAt = stream.by === 'day' ? stream.columns.findIndex(({ name }) => name === 'date') : -1
-  const { from, to } = options.range ?? { from: '', to: '' }
-  /** The accepted items by key, and the keys whose items contradict each other. */
-  const accepted = new Map<string, { row: Row; item: never }>()
-  const contradicted = new Map<string, unknown[]>()
-  const { item: schema } = stream
+  /** The sound items, by their place in the three lists; `places` finds a place by key. */
+  const rows: Row[] = []
+  const items: never[] = []
+  const origins: unknown[] = []
+  const places = new Map<string, number>()
+  const contradicted = new Set<number>()
 
-  for (const raw of items) {
+  for (const raw of raws) {
+    const verdict = validate(raw)
+    if ('reason' in verdict) {
+      rejects.push({ raw, reason: clip(verdict.reason, 200) })
+      continue
+    }
+    const { row, item } = verdict
+    for (const field in raw as object) {
+      if (!knownFields.has(field)) note('field', field, (raw as Record<string, unknown>)[field])
+    }
+    const key = keyOf(row, positions)
+    const place = places.get(key)
+    if (place === undefined) {
+      places.set(key, rows.length)
+      rows.push(row)
+      items.push(item)
+      origins.push(raw)
+    } else if (sameRow(rows[place]!, row)) {
+      note('duplicate', 'row', raw)
+    } else {
+      contradicted.add(place)
+      rejects.push({ raw, reason: CONTRADICTION })
+    }
+  }
+
+  for (const item of items) {
+    stream.mention?.(item, mentions)
+    for (const { kind, known, valueOf } of stream.vocabulary ?? []) {
+      const value = valueOf(item)
+      if (value != null && !known.has(value)) note(kind, value, value)
+    }
+  }
+  for (const place of contradicted) rejects.push({ raw: origins[place], reason: CONTRADICTION })
+  if (options.range !== undefined) for (const reject of rejects) dateReject(reject, options.range)
+  const stays = (_: unknown, place: number) => !contradicted.has(place)
+  const sound = contradicted.size === 0 ? { rows, items } : { rows: rows.filter(stays), items: items.filter(stays) }
+  return { rows: sound.rows, children: childRows(stream, sound.items), rejects, mentions, drift }
+}
+
+/** Collects notes, each kind and name once. */
+function driftNotes(): { drift: DriftNote[]; note(kind: DriftNote['kind'], name: string, example: unknown): void } {
+  const drift: DriftNote[] = []
+  const noted = new Set<string>()
+  return {
+    drift,
+    note(kind, name, example) {
+      if (noted.has(`${kind} ${name}`)) return
+      noted.add(`${kind} ${name}`)
+      drift.push({ kind, name: clip(name, 100), example: clip(safeJson(example), 300) })
+    },
+  }
+}
+
+type Verdict = { row: Row; item: never } | { reason: string }
+
+/** Judges single items: their shape, whether Postgres can store them, and whether their day was asked for. */
+function validator(stream: Stream, { range, suspectText }: SiftOptions): (raw: unknown) => Verdict {
+  const { item: schema } = stream
+  const dateAt = stream.by === 'day' ? stream.columns.findIndex(({ name }) => name === 'date') : -1
+  const { from, to } = range ?? { from: '', to: '' }
+  return (raw) => {
     const parsed = schema.safeParse(raw)
     if (!parsed.success) {
       const [issue] = parsed.error.issues
-      result.rejects.push({
-        raw,
-        reason: clip(`${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}`, 200),
-      })
-      continue
+      return { reason: `${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}` }
     }
-    for (const field in raw as object)
-      if (!known.has(field)) note('field', field, (raw as Record<string, unknown>)[field])
     const item = parsed.data as never
-    const row = stream.flatten(item)
-    if (options.suspectText && holdsUnstorable(item)) {
-      result.rejects.push({
-        raw,
-        reason: 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store',
-      })
-      continue
+    if (suspectText && holdsUnstorable(item)) {
+      return { reason: 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store' }
     }
+    const row = stream.flatten(item)
     if (dateAt >= 0) {
       const date = row[dateAt] as string
       if (date < from || date > to || !isRealDay(date)) {
-        result.rejects.push({
-          raw,
-          reason: clip(`date: ${date} is not a day from ${from} to ${to}, which was asked for`, 200),
-        })
-        continue
+        return { reason: `date: ${date} is not a day from ${from} to ${to}, which was asked for` }
       }
     }
-    const key = keyOf(row, positions)
-    const other = accepted.get(key)
-    if (other !== undefined || contradicted.has(key)) {
-      if (other !== undefined && sameRow(other.row, row)) {
-        note('duplicate', 'row', raw)
-        continue
-      }
-      const rivals = contradicted.get(key) ?? []
-      contradicted.set(key, [...rivals, raw])
-      continue
-    }
-    accepted.set(key, { row, item })
+    return { row, item }
   }
+}
 
-  for (const [key, { row, item }] of accepted) {
-    if (contradicted.has(key)) {
-      contradicted.get(key)!.push(rowAsObject(stream, row))
-      continue
-    }
-    result.rows.push(row)
-    stream.mention?.(item, result.mentions)
-    if (stream.by === 'list')
-      for (const child of stream.children ?? []) result.children.get(child.table)!.push(...child.rows(item))
-    for (const { kind, known: values, valueOf } of stream.vocabulary ?? []) {
-      const value = valueOf(item)
-      if (value != null && !values.has(value)) note(kind, value, value)
-    }
-  }
-  for (const rivals of contradicted.values()) {
-    for (const raw of rivals) result.rejects.push({ raw, reason: CONTRADICTION })
-  }
-  if (options.range !== undefined) for (const reject of result.rejects) dateReject(reject, options.range)
-  return result
+function childRows(stream: Stream, items: readonly never[]): Map<string, Row[]> {
+  const children = (stream.by === 'list' && stream.children) || []
+  return new Map(children.map((child) => [child.table, items.flatMap((item) => child.rows(item))]))
 }
 
 /** A rejected row belongs to its day where that can still be read, otherwise to the whole window. */
@@ -152,10 +168,6 @@ function holdsUnstorable(item: unknown): boolean {
 
 function sameRow(a: Row, b: Row): boolean {
   return a.every((value, index) => value === b[index])
-}
-
-function rowAsObject(stream: Stream, row: Row): Record<string, unknown> {
-  return Object.fromEntries(stream.columns.map(({ name }, index) => [name, row[index]]))
 }
 
 /** JSON of anything that was parsed from JSON, however deep. */

@@ -1,0 +1,101 @@
+// A service that only answers report pages, as fast as it can: days are rendered once and joined for each answer, so
+// that what is measured is the reader. Runs in a process of its own; told what to do by its arguments and /control.
+import { createServer } from 'node:http'
+
+const DAY_MS = 86_400_000
+const BRANDS = 5
+const MODELS = ['famA-scraper', 'famD-4o-search', 'famB-sonar']
+const COUNTRIES = ['DE', 'US', 'GB', 'FR', 'JP']
+
+const options = JSON.parse(process.argv[2] ?? '{}')
+const { rowsPerDay = 990, latencyMs = 0 } = options
+/** "same", "changed" (every tenth row differs) or "vanished" (every twentieth row is missing). */
+let variant = 'same'
+let latency = latencyMs
+let requests = 0
+let cache = new Map()
+
+const hex = (number) => (number >>> 0).toString(16).padStart(8, '0')
+const uuid = (a, b) => `${hex(a * 2654435761)}-${hex(b).slice(4)}-4000-a000-${hex(b * 40503)}${hex(a).slice(4)}`
+
+/** The rows of a day, as the text between the brackets of the answer. */
+function dayText(dayNumber) {
+  const known = cache.get(dayNumber)
+  if (known !== undefined) return known
+  const date = new Date(dayNumber * DAY_MS).toISOString().slice(0, 10)
+  const rows = []
+  for (let index = 0; index < rowsPerDay; index++) {
+    if (variant === 'vanished' && index % 20 === 7) continue
+    const group = Math.floor(index / BRANDS)
+    const prompt = Math.floor(group / MODELS.length)
+    const total = 4 + ((dayNumber + group) % 9)
+    const seen = (dayNumber * 7 + index * 13) % (total + 1)
+    const mentions = seen * 2 + (variant === 'changed' && index % 10 === 3 ? 1 : 0)
+    const row = {
+      brand: { id: `kw_${uuid(index % BRANDS, 1)}`, name: `Brand ${index % BRANDS}` },
+      mention_count: mentions,
+      visibility: seen / total,
+      visibility_count: seen,
+      visibility_total: total,
+      prompt: { id: `pr_${uuid(prompt, 2)}` },
+      model: { id: MODELS[group % MODELS.length] },
+      country_code: COUNTRIES[prompt % COUNTRIES.length],
+      date,
+      share_of_voice: seen / (total * 3),
+      sentiment: seen === 0 ? null : 50 + ((index * 37) % 500) / 10,
+      sentiment_sum: seen * 0.375,
+      sentiment_count: seen,
+      position: seen === 0 ? null : 1 + ((index * 11) % 40) / 8,
+      position_sum: seen * 3,
+      position_count: seen,
+    }
+    rows.push(JSON.stringify(row))
+  }
+  const made = { text: Buffer.from(rows.join(',')), count: rows.length }
+  cache.set(dayNumber, made)
+  return made
+}
+
+function page({ start_date, end_date, limit = 1000, offset = 0 }) {
+  const [from, to] = [Date.parse(start_date) / DAY_MS, Date.parse(end_date) / DAY_MS]
+  const parts = [Buffer.from('{"data":[')]
+  let count = 0
+  for (let day = from; day <= to && count < limit; day++) {
+    const { text, count: rows } = dayText(day)
+    // A full page is only ever counted by its reader, so whole days will do.
+    if (parts.length > 1) parts.push(Buffer.from(','))
+    parts.push(text)
+    count += rows
+  }
+  if (offset > 0) return Buffer.from('{"data":[]}')
+  parts.push(Buffer.from(']}'))
+  return Buffer.concat(parts)
+}
+
+const server = createServer((request, response) => {
+  let body = ''
+  request.on('data', (chunk) => {
+    body += chunk
+  })
+  request.on('end', () => {
+    const asked = body === '' ? {} : JSON.parse(body)
+    if (request.url === '/control') {
+      if (asked.variant !== undefined && asked.variant !== variant) cache = new Map()
+      variant = asked.variant ?? variant
+      latency = asked.latencyMs ?? latency
+      // Rendering is not part of what is measured.
+      if (asked.warm) for (let day = Date.parse(asked.warm.from) / DAY_MS; day <= Date.parse(asked.warm.to) / DAY_MS; day++) dayText(day)
+      const seen = requests
+      requests = 0
+      return response.end(JSON.stringify({ requests: seen }))
+    }
+    requests++
+    const answer = () => {
+      const bytes = page(asked)
+      response.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes.length }).end(bytes)
+    }
+    if (latency > 0) setTimeout(answer, latency)
+    else answer()
+  })
+})
+server.listen(0, '127.0.0.1', () => process.stdout.write(`${JSON.stringify({ url: `http://127.0.0.1:${server.address().port}/v1` })}\n`))
