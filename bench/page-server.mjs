@@ -3,6 +3,7 @@
 import { createServer } from 'node:http'
 
 const DAY_MS = 86_400_000
+const [OPEN, COMMA, CLOSE] = ['{"data":[', ',', ']}'].map((text) => Buffer.from(text))
 const BRANDS = 5
 const MODELS = ['famA-scraper', 'famD-4o-search', 'famB-sonar']
 const COUNTRIES = ['DE', 'US', 'GB', 'FR', 'JP']
@@ -51,25 +52,30 @@ function dayText(dayNumber) {
     }
     rows.push(JSON.stringify(row))
   }
-  const made = { text: Buffer.from(rows.join(',')), count: rows.length }
+  const made = { rows, text: Buffer.from(rows.join(',')), count: rows.length }
   cache.set(dayNumber, made)
   return made
 }
 
+/** Rows of a range from an offset on: whole days where they fit, parts of a day at the ends. */
 function page({ start_date, end_date, limit = 1000, offset = 0 }) {
   const [from, to] = [Date.parse(start_date) / DAY_MS, Date.parse(end_date) / DAY_MS]
-  const parts = [Buffer.from('{"data":[')]
-  let count = 0
-  for (let day = from; day <= to && count < limit; day++) {
-    const { text, count: rows } = dayText(day)
-    // A full page is only ever counted by its reader, so whole days will do.
-    if (parts.length > 1) parts.push(Buffer.from(','))
-    parts.push(text)
-    count += rows
+  const parts = []
+  let skip = offset
+  let left = limit
+  for (let day = from; day <= to && left > 0; day++) {
+    const { rows, text, count } = dayText(day)
+    if (skip >= count) {
+      skip -= count
+      continue
+    }
+    const whole = skip === 0 && count <= left
+    parts.push(whole ? text : Buffer.from(rows.slice(skip, skip + left).join(',')))
+    left -= Math.min(left, count - skip)
+    skip = 0
   }
-  if (offset > 0) return Buffer.from('{"data":[]}')
-  parts.push(Buffer.from(']}'))
-  return Buffer.concat(parts)
+  const joined = parts.flatMap((part, index) => (index === 0 ? [part] : [COMMA, part]))
+  return Buffer.concat([OPEN, ...joined, CLOSE])
 }
 
 const server = createServer((request, response) => {
@@ -84,7 +90,9 @@ const server = createServer((request, response) => {
       variant = asked.variant ?? variant
       latency = asked.latencyMs ?? latency
       // Rendering is not part of what is measured.
-      if (asked.warm) for (let day = Date.parse(asked.warm.from) / DAY_MS; day <= Date.parse(asked.warm.to) / DAY_MS; day++) dayText(day)
+      if (asked.warm)
+        for (let day = Date.parse(asked.warm.from) / DAY_MS; day <= Date.parse(asked.warm.to) / DAY_MS; day++)
+          dayText(day)
       const seen = requests
       requests = 0
       return response.end(JSON.stringify({ requests: seen }))
@@ -98,4 +106,6 @@ const server = createServer((request, response) => {
     else answer()
   })
 })
-server.listen(0, '127.0.0.1', () => process.stdout.write(`${JSON.stringify({ url: `http://127.0.0.1:${server.address().port}/v1` })}\n`))
+server.listen(0, '127.0.0.1', () =>
+  process.stdout.write(`${JSON.stringify({ url: `http://127.0.0.1:${server.address().port}/v1` })}\n`),
+)

@@ -21,7 +21,7 @@ export function terminalProgress(stream: NodeJS.WriteStream, now: () => number =
   const draw = () => {
     if (total === 0) return
     const text = barText({ total, done, rows, current, elapsedMs: now() - startedAt })
-    stream.write(`\r\u001b[2K${text.slice(0, Math.max(20, (stream.columns ?? 100) - 1))}`)
+    stream.write(`\r\u001b[2K${text.slice(0, Math.max(20, (stream.columns || 100) - 1))}`)
     shown = true
   }
   const clear = () => {

@@ -60,12 +60,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   const opsSchema = `${options.schema}_ops`
   try {
     const { rows } = await pool.query<{ version: string }>("select current_setting('server_version_num') as version")
-    const version = Number(rows[0]?.version)
-    if (version < OLDEST) {
-      throw new UsageError(
-        `the database is Postgres ${Math.floor(version / 10_000)}; visibility-sync needs Postgres 15 or later`,
-      )
-    }
+    refuseOld(Number(rows[0]?.version))
   } catch (error) {
     await pool.end().catch(() => {})
     throw error instanceof UsageError ? error : unreachable(options.url, error)
@@ -83,6 +78,13 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     },
     close: () => pool.end(),
   }
+}
+
+/** Postgres 15 is the first to know unique constraints in which nulls are not distinct. */
+export function refuseOld(version: number): void {
+  if (version >= OLDEST) return
+  const name = Math.floor(version / 10_000)
+  throw new UsageError(`the database is Postgres ${name}; visibility-sync needs Postgres 15 or later`)
 }
 
 function unreachable(url: string, error: unknown): UsageError {

@@ -1,0 +1,62 @@
+import { PassThrough } from 'node:stream'
+import { expect, test } from '@jest/globals'
+import { barText, duration, terminalProgress } from '../src/cli/progress.ts'
+import { renderTable } from '../src/cli/table.ts'
+import { createLog, prettyLine } from '../src/core/logger.ts'
+import { refuseOld } from '../src/warehouse/connect.ts'
+
+test('the bar shows share, rows, rate and time left', () => {
+  const text = barText({ total: 200, done: 50, rows: 12_000, current: 'chats', elapsedMs: 10_000 })
+  expect(text).toBe('██████░░░░░░░░░░░░░░░░░░  25 %  12,000 rows  1,200/s  30 s left  chats')
+  expect(barText({ total: 200, done: 0, rows: 0, current: '', elapsedMs: 10 })).toContain('starting')
+  expect([duration(0.2), duration(600), duration(9000)]).toEqual(['1 s', '10 min', '2.5 h'])
+})
+
+test('lines are written above the bar, and nothing is left of it in the end', () => {
+  const stream = new PassThrough() as unknown as NodeJS.WriteStream & PassThrough
+  let now = 0
+  const progress = terminalProgress(stream, () => now)
+  progress.observer.planned?.({ days: 10, lists: 0 })
+  now = 1000
+  progress.observer.advanced?.({ projectId: 'p', stream: 'chats', days: 5, rows: 70 })
+  progress.above('something happened\n')
+  progress.stop()
+  const written = String(stream.read())
+  expect(written).toContain('something happened\n')
+  expect(written).toContain('50 %')
+  expect(written.endsWith('\r\u001b[2K')).toBe(true)
+})
+
+test('a table is as wide as its contents, with numbers to the right', () => {
+  const text = renderTable(
+    [
+      { title: 'name', value: (row: [string, number]) => row[0] },
+      { title: 'n', align: 'right', value: (row) => row[1] },
+    ],
+    [
+      ['a', 5],
+      ['longer', 12_345],
+    ],
+  )
+  expect(text.split('\n')).toEqual(['name         n', '──────────────', 'a            5', 'longer  12,345'])
+})
+
+test('a log line loses every secret, wherever it stands', () => {
+  const lines: string[] = []
+  const log = createLog({
+    level: 'info',
+    secrets: ['s3cret-key'],
+    destination: { write: (line: string) => void lines.push(line) },
+  })
+  log.info(
+    { note: 'has s3cret-key inside', url: 'postgres://u:pw@h/d' },
+    'for s3cret-key and postgres://u:hunter22@host/db',
+  )
+  expect(lines[0]).not.toMatch(/s3cret-key|hunter22|pw@/)
+  expect(prettyLine(lines[0]!)).toMatch(/^\d\d:\d\d:\d\d for \[redacted\]/)
+})
+
+test('a Postgres older than 15 is refused with its version', () => {
+  expect(() => refuseOld(140_012)).toThrow('the database is Postgres 14; visibility-sync needs Postgres 15 or later')
+  expect(() => refuseOld(150_000)).not.toThrow()
+})
