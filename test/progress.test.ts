@@ -28,9 +28,9 @@ test('lines are written above the bar, and nothing is left of it in the end', ()
 })
 
 test('a table is as wide as its contents, with numbers to the right', () => {
-  const text = renderTable(
+  const text = renderTable<[string, number]>(
     [
-      { title: 'name', value: (row: [string, number]) => row[0] },
+      { title: 'name', value: (row) => row[0] },
       { title: 'n', align: 'right', value: (row) => row[1] },
     ],
     [
