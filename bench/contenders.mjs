@@ -144,15 +144,13 @@ export async function naive({ url, range, databaseUrl }) {
     const parsed = data.map((item) => naiveRow.parse(item))
     rows += parsed.length
     for (let start = 0; start < parsed.length; start += 1000) {
-      const values = parsed
-        .slice(start, start + 1000)
-        .map(({ brand, prompt, model, ...rest }) => ({
-          project_id: 'p',
-          brand_id: brand,
-          prompt_id: prompt,
-          model_id: model,
-          ...rest,
-        }))
+      const values = parsed.slice(start, start + 1000).map(({ brand, prompt, model, ...rest }) => ({
+        project_id: 'p',
+        brand_id: brand,
+        prompt_id: prompt,
+        model_id: model,
+        ...rest,
+      }))
       await db
         .insertInto(TABLE)
         .values(values)
