@@ -32,6 +32,9 @@ create table {ops}.coverage (
   primary key (project_id, stream, date)
 ) with (fillfactor = 80);
 
+-- Days that need another look are few among many.
+create index coverage_unsettled on {ops}.coverage (project_id, stream, date) where state <> 'read';
+
 create table {ops}.quarantine (
   quarantine_id bigint generated always as identity primary key,
   project_id text collate "C" not null,

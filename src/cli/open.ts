@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
-import { UsageError } from '../core/errors.ts'
+import { messageOf, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { startReference } from '../reference/server.ts'
@@ -126,6 +126,11 @@ function withoutPassword(text: string): string {
   return url.href
 }
 
+/** What goes wrong while closing comes after the result and must not change it. */
+async function quietly(log: Log, what: string, closing: Promise<void>): Promise<void> {
+  await closing.catch((error: unknown) => log.warn({ what, reason: messageOf(error) }, 'could not be closed'))
+}
+
 export interface Open extends Services {
   projects: SyncedProject[]
   database: OpenWarehouse
@@ -154,9 +159,9 @@ export async function withServices<T>(
         database,
       })
     } finally {
-      await database.close()
+      await quietly(log, 'database', database.close())
     }
   } finally {
-    await source.close()
+    await quietly(log, 'service', source.close())
   }
 }

@@ -1,5 +1,5 @@
 import { count, listSome } from '../core/text.ts'
-import { byStream, type RunReport, type StreamReport } from '../sync/report.ts'
+import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/report.ts'
 import { renderTable, type TableColumn } from './table.ts'
 
 const right = (title: string, value: (row: StreamReport) => number): TableColumn<StreamReport> => ({
@@ -24,7 +24,7 @@ const COLUMNS: TableColumn<StreamReport>[] = [
 export function renderRun(report: RunReport, warehouse: { url: string; embedded: boolean }): string {
   const streams = byStream(report.streams)
   const total = {
-    ...(byStream(report.streams.map((row) => ({ ...row, stream: 'total' })))[0] ?? streams[0]!),
+    ...(byStream(report.streams.map((row) => ({ ...row, stream: 'total' })))[0] ?? emptyReport('', 'total')),
     seconds: report.seconds,
   }
   return [

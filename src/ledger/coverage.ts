@@ -13,6 +13,18 @@ export interface CoveredDay {
   readAt: Date
 }
 
+/** Days that need another look, wherever they lie: held, quarantined or stale. */
+export async function unsettledDays({ ops }: Warehouse, pair: Pair): Promise<Day[]> {
+  const rows = await ops
+    .selectFrom('coverage')
+    .select('date')
+    .where('project_id', '=', pair.projectId)
+    .where('stream', '=', pair.stream)
+    .where('state', '<>', 'read')
+    .execute()
+  return rows.map(({ date }) => date)
+}
+
 /** What is known of each day of a stream within a range, oldest first. */
 export async function readCoverage({ ops }: Warehouse, pair: Pair, range: Range): Promise<CoveredDay[]> {
   const rows = await ops
@@ -27,12 +39,25 @@ export async function readCoverage({ ops }: Warehouse, pair: Pair, range: Range)
   return rows.map(({ read_at, ...day }) => ({ ...day, readAt: read_at }))
 }
 
-/** A number for a read, taken before the request is sent, and the database's time. */
-export async function beginRead({ pool, opsSchema }: Warehouse): Promise<{ readOrder: number; readAt: Date }> {
-  const { rows } = await pool.query<{ read_order: number; read_at: Date }>(
-    `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at`,
+export interface BegunRead {
+  /** Taken before the request is sent: a higher one is a newer answer. */
+  readOrder: number
+  /** The database's time. */
+  readAt: Date
+  /** How many rows the ledger knows of the range. */
+  rowsBefore: number
+}
+
+/** A number for a read, taken before the request is sent. */
+export async function beginRead({ pool, opsSchema }: Warehouse, pair: Pair, range?: Range): Promise<BegunRead> {
+  const { rows } = await pool.query<{ read_order: number; read_at: Date; rows_before: number }>(
+    `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
+       (select coalesce(sum(rows), 0)::bigint from ${quote(opsSchema, 'coverage')}
+        where project_id = $1 and stream = $2 and date between $3 and $4) as rows_before`,
+    [pair.projectId, pair.stream, range?.from ?? null, range?.to ?? null],
   )
-  return { readOrder: rows[0]!.read_order, readAt: rows[0]!.read_at }
+  const { read_order, read_at, rows_before } = rows[0]!
+  return { readOrder: read_order, readAt: read_at, rowsBefore: rows_before }
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
@@ -42,16 +67,16 @@ export async function lockLoads({ client }: Transaction, warehouse: Warehouse, p
   ])
 }
 
-/** The days of a range that were read before. Throws where one of them was read after this read began. */
+/** The days of a range that were read before, and their states. Throws where one was read after this read began. */
 export async function daysReadBefore(
   { ops }: Transaction,
   pair: Pair,
   range: Range,
   readOrder: number,
-): Promise<Set<Day>> {
+): Promise<Map<Day, CoverageState>> {
   const rows = await ops
     .selectFrom('coverage')
-    .select(['date', 'read_order'])
+    .select(['date', 'read_order', 'state'])
     .where('project_id', '=', pair.projectId)
     .where('stream', '=', pair.stream)
     .where('date', '>=', range.from)
@@ -63,14 +88,14 @@ export async function daysReadBefore(
       `${pair.stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`,
     )
   }
-  return new Set(rows.map(({ date }) => date))
+  return new Map(rows.map(({ date, state }) => [date, state]))
 }
 
 export interface CoverageEntry {
   pair: Pair
   range: Range
   rowsByDay: Map<Day, number>
-  state: CoverageState
+  stateOf: (day: Day) => CoverageState
   readOrder: number
   readAt: Date
   runId: number
@@ -82,15 +107,16 @@ export interface CoverageEntry {
 export async function saveCoverage({ ops }: Transaction, entry: CoverageEntry): Promise<void> {
   const days = daysIn(entry.range)
   const rows = days.map((day) => entry.rowsByDay.get(day) ?? 0)
-  const { pair, state, readOrder, readAt, runId } = entry
-  const held = state === 'held' ? (entry.heldSince ?? readAt) : null
+  const states = days.map(entry.stateOf)
+  const { pair, readOrder, readAt, runId } = entry
+  const held = entry.heldSince ?? readAt
   await ops
     .insertInto('coverage')
     .columns(['project_id', 'stream', 'date', 'rows', 'read_at', 'run_id', 'state', 'read_order', 'held_since'])
     .expression(
-      sql`select ${pair.projectId}::text, ${pair.stream}::text, day.date, day.rows, ${readAt}::timestamptz, ${runId}::bigint, ${state}::text,
-            ${readOrder}::bigint, ${held}::timestamptz
-          from unnest(${days}::date[], ${rows}::int[]) as day(date, rows)` as never,
+      sql`select ${pair.projectId}::text, ${pair.stream}::text, day.date, day.rows, ${readAt}::timestamptz, ${runId}::bigint,
+            day.state, ${readOrder}::bigint, case when day.state = 'held' then ${held}::timestamptz end
+          from unnest(${days}::date[], ${rows}::int[], ${states}::text[]) as day(date, rows, state)` as never,
     )
     .onConflict((conflict) =>
       conflict.columns(['project_id', 'stream', 'date']).doUpdateSet((eb) => ({
@@ -126,6 +152,30 @@ export async function heldSince({ ops }: Transaction, pair: Pair): Promise<Date 
     .where('stream', '=', pair.stream)
     .executeTakeFirst()
   return row?.since ?? undefined
+}
+
+/**
+ * History that changed in one stream changed in the others too, which may not show in their totals: as many chats may
+ * have come as went. Days that another run read are marked as stale, so that the next run reads them again.
+ */
+export async function markOthersStale(
+  { ops }: Transaction,
+  pair: Pair,
+  others: readonly string[],
+  days: readonly Day[],
+  runId: number,
+): Promise<void> {
+  if (days.length === 0 || others.length === 0) return
+  await ops
+    .updateTable('coverage')
+    .set({ state: 'stale' })
+    .where('project_id', '=', pair.projectId)
+    .where('stream', 'in', others)
+    .where('date', 'in', days)
+    .where('state', '=', 'read')
+    // What this run reads is as new as the change itself; marking it would go round in circles.
+    .where('run_id', '<>', runId)
+    .execute()
 }
 
 /** Marks days as stale: the next run reads them again. */

@@ -84,7 +84,7 @@ export async function settleWindowRejects({ ops }: Transaction, pair: Pair, rang
             .whereRef('c.stream', '=', 'q.stream')
             .whereRef('c.date', '>=', 'q.from_date')
             .whereRef('c.date', '<=', 'q.to_date')
-            .where('c.state', '=', 'quarantined'),
+            .where('c.state', 'in', ['quarantined', 'held']),
         ),
       ),
     )
@@ -159,11 +159,11 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
     .execute()
 }
 
-/** Days with rejects of which none is open any more count as read. */
+/** Days with rejects of which none is open any more are read again: rows that were kept for their sake may be gone. */
 export async function settleDays({ ops }: Transaction, pair: Pair): Promise<void> {
   await ops
     .updateTable('coverage as c')
-    .set({ state: 'read' })
+    .set({ state: 'stale' })
     .where('c.project_id', '=', pair.projectId)
     .where('c.stream', '=', pair.stream)
     .where('c.state', '=', 'quarantined')

@@ -3,16 +3,16 @@ import type { Transaction } from '../warehouse/connect.ts'
 import type { Change } from '../warehouse/replace-window.ts'
 import type { Pair } from './locks.ts'
 
-/** Keeps what a re-read changed in days that were read before. */
+/** Keeps what a re-read changed in days that were read before, and returns those days. */
 export async function saveRestatements(
   { ops }: Transaction,
   pair: Pair,
-  readBefore: ReadonlySet<Day>,
+  readBefore: ReadonlyMap<Day, unknown>,
   byDay: ReadonlyMap<Day, Change>,
   runId: number,
-): Promise<void> {
+): Promise<Day[]> {
   const changes = [...byDay].filter(([day]) => readBefore.has(day))
-  if (changes.length === 0) return
+  if (changes.length === 0) return []
   await ops
     .insertInto('restatements')
     .values(
@@ -27,4 +27,5 @@ export async function saveRestatements(
       })),
     )
     .execute()
+  return changes.map(([day]) => day)
 }

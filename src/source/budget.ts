@@ -1,5 +1,6 @@
 import { sleep } from '../core/sleep.ts'
 import type { RateHeaders } from './rate-headers.ts'
+import { LONGEST_WAIT_MS } from './retry-delay.ts'
 
 const WINDOW_MS = 60_000
 const ANSWER_MS = 25
@@ -76,12 +77,12 @@ export function createBudget(
       if (headers.remaining !== undefined && headers.resetMs !== undefined) {
         // Requests still under way were not counted yet when the service wrote this header.
         remaining = Math.max(0, headers.remaining - inFlight)
-        resetAt = at + headers.resetMs
+        resetAt = at + Math.min(headers.resetMs, LONGEST_WAIT_MS)
         taught = true
       }
       if (!refused) return
       const pauseMs = headers.retryAfterMs ?? headers.resetMs
-      if (pauseMs !== undefined) pausedUntil = Math.max(pausedUntil, at + pauseMs)
+      if (pauseMs !== undefined) pausedUntil = Math.max(pausedUntil, at + Math.min(pauseMs, LONGEST_WAIT_MS))
     },
 
     drop() {

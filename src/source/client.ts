@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { messageOf, RefusedError, TransientError, UsageError } from '../core/errors.ts'
+import { TransientError, UsageError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
 import { type CallContext, createHttp, type HttpAnswer, type HttpRequest } from './http.ts'
@@ -189,9 +189,4 @@ function checked<S extends z.ZodType>(schema: S, request: unknown): z.infer<S> &
       `${issue.path.join('.') || 'request'}: got ${clip(JSON.stringify(issue.input) ?? 'nothing', 80)}; allowed: ${issue.message}`,
   )
   throw new UsageError(told.join('\n'))
-}
-
-/** True where a 400 is about the page limit, which the service has moved before. */
-export function refusesLimit(error: unknown, limit: number): boolean {
-  return error instanceof RefusedError && error.status === 400 && limit > 1 && /limit/i.test(messageOf(error))
 }

@@ -17,7 +17,7 @@ import { sleep } from '../core/sleep.ts'
 import { clip, redact } from '../core/text.ts'
 import type { RequestBudget } from './budget.ts'
 import { readRateHeaders } from './rate-headers.ts'
-import { retryDelayMs } from './retry-delay.ts'
+import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
 
 const unzip = promisify(gunzip)
 
@@ -106,15 +106,17 @@ export function createHttp(options: HttpOptions): HttpClient {
       if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
       if (error instanceof RefusedError) throw error
       // got's errors carry the request's headers, so only the code and a clean message go on.
-      throw new TransientError(`${place}: ${codeOf(error) ?? 'no answer'} (${redact(clip(messageOf(error)), [key])})`)
+      throw new TransientError(`${place}: ${codeOf(error) ?? 'no answer'} (${clip(redact(messageOf(error), [key]))})`)
     }
     const status = response.statusCode
     const rate = readRateHeaders(response.headers, Date.now())
     budget.learn(rate, status === 429)
     context.onAttempt?.(status)
-    const text = await bodyText(response, place)
-    if (status >= 200 && status < 300) return { status, ...parseBody(response, text, place) }
-    throw failureOf(status, redact(clip(errorMessage(text)), [key]), place, rate.retryAfterMs)
+    if (status >= 200 && status < 300) {
+      return { status, ...parseBody(response, await bodyText(response, place), place) }
+    }
+    const told = clip(redact(errorMessage(await errorText(response)), [key]))
+    throw failureOf(status, told, place, rate.retryAfterMs)
   }
 
   async function fetchLimited(
@@ -179,6 +181,11 @@ export function createHttp(options: HttpOptions): HttpClient {
           return await attempt(request, key, budget, context)
         } catch (error) {
           if (!(error instanceof TransientError) || !request.repeatable) throw error
+          if ((error.retryAfterMs ?? 0) > LONGEST_WAIT_MS) {
+            throw new TransientError(
+              `${error.message} (asks to wait for ${Math.round(error.retryAfterMs! / 1000)} s, which is too long)`,
+            )
+          }
           const refused = error instanceof BusyError
           if (refused ? ++refusals >= MOST_REFUSALS : tried++ >= options.maxAttempts) throw error
           await sleep(retryDelayMs(refused ? refusals + 1 : tried - 1, error.retryAfterMs), context.signal)
@@ -190,6 +197,12 @@ export function createHttp(options: HttpOptions): HttpClient {
       agents.https.destroy()
     },
   }
+}
+
+/** The body of an error, read as well as it can be: its status alone decides what happens. */
+async function errorText(response: Response<Buffer>): Promise<string> {
+  if (response.headers['content-encoding'] !== 'gzip') return response.body.toString('utf8')
+  return unzip(response.body, { maxOutputLength: 1_048_576 }).then(String, () => '')
 }
 
 /** A 429: the budget is spent for now. */

@@ -1,3 +1,6 @@
+/** A service that asks for a longer wait is not waited for: the run says so and the next one tries again. */
+export const LONGEST_WAIT_MS = 300_000
+
 const FIRST_MS = 400
 const LONGEST_MS = 20_000
 

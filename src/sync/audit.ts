@@ -44,6 +44,8 @@ const ADDITIVE: Metric[] = [
   'position_count',
 ]
 const SAMPLE_DAYS = 3
+/** The audit's own reads are not windows of the ledger. */
+const UNKNOWN = { name: 'audit', rows: 0 }
 
 export interface AuditContext {
   services: Services
@@ -131,6 +133,7 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
       COARSE,
       window,
       context.call,
+      UNKNOWN,
     )
     if (answer.kind === 'rows') {
       if (answer.sifted.rejects.length > 0) throw new IncompleteError(`audit: ${answer.sifted.rejects[0]!.reason}`)
@@ -165,7 +168,7 @@ async function readSample(
 ): Promise<{ rows: Row[]; range: Range }> {
   const { services, project } = context
   const reader = { client: services.client, limit: context.limit }
-  const answer = await readWindow(reader, project.caller, stream, range, context.call)
+  const answer = await readWindow(reader, project.caller, stream, range, context.call, UNKNOWN)
   if (answer.kind === 'rows') return { rows: answer.sifted.rows, range }
   return readSample(context, stream, { from: range.to, to: range.to })
 }

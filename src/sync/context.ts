@@ -1,10 +1,10 @@
 import type { Config } from '../core/config/load.ts'
-import type { Clock, Range } from '../core/day.ts'
+import type { Clock, Day, Range } from '../core/day.ts'
 import type { Log } from '../core/logger.ts'
 import type { Caller, Client } from '../source/client.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { MentionMemory } from '../warehouse/mentions.ts'
-import type { Effect } from '../warehouse/replace-window.ts'
+import type { ListEffect } from '../warehouse/replace-list.ts'
 import type { PageLimit } from './page-limit.ts'
 
 /** What every run needs: its collaborators. */
@@ -35,6 +35,9 @@ export interface Run extends Services {
   limit: PageLimit
   mentions: MentionMemory
   acceptDeletes: boolean
+  /** All configured streams that are read by days, and the first of the days that every run reads again. */
+  dayStreams: string[]
+  lookbackFrom: Day
 }
 
 /** What one window or list did. */
@@ -42,5 +45,5 @@ export interface Outcome {
   range: Range | undefined
   rowsRead: number
   rejects: number
-  effect: Omit<Effect, 'byDay'>
+  effect: ListEffect
 }

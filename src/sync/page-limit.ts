@@ -1,50 +1,59 @@
 import { countDays, type Range } from '../core/day.ts'
-import { messageOf } from '../core/errors.ts'
-import { refusesLimit } from '../source/client.ts'
+import { messageOf, RefusedError } from '../core/errors.ts'
 
 /** Sizes that services like to cut pages to. */
 const USUAL_CAPS = new Set([100, 200, 250, 500])
-const FALLBACK = 1000
-const WORTH_COMPARING = 100
+const FALLBACKS = [1000, 100]
+// Equal sizes of small windows mean nothing, and a page this small would prove nothing either.
+const SMALLEST = 10
+const WORTH_COMPARING = 50
+
+/** A window of one project and stream. */
+export interface SizedWindow {
+  /** The project and the stream. */
+  name: string
+  range: Range
+}
 
 /**
- * The page limit in force. It starts from the configuration and is lowered when the service refuses it, or is found to
- * cut answers to fewer rows without a word.
+ * The page limit in force. It starts from the configuration and is lowered when the service refuses it and accepts a
+ * lower one, or is found to cut answers to fewer rows without a word.
  */
 export class PageLimit {
-  private readonly sizes = new Map<string, Range[]>()
+  private readonly sizes = new Map<number, SizedWindow[]>()
 
   constructor(public current: number) {}
 
-  /** Learns from a refusal; false where it was not about the limit. */
-  learnRefusal(error: unknown, asked: number): boolean {
-    if (!refusesLimit(error, asked)) return false
-    // Another request may have learned it meanwhile.
-    if (this.current < asked) return true
-    const named = (messageOf(error).match(/\d+/g) ?? [])
-      .map(Number)
-      .filter((number) => number >= 10 && number < asked && number !== 400)
-    this.current =
-      named.length > 0 ? Math.max(...named) : asked > FALLBACK ? FALLBACK : Math.max(1, Math.floor(asked / 10))
-    return this.current < asked
+  /** Lower limits that are worth trying after a refusal; none where it was not about the limit. */
+  lowerThan(asked: number, error: unknown): number[] {
+    if (!(error instanceof RefusedError) || ![400, 413, 422].includes(error.status ?? 0)) return []
+    const told = messageOf(error)
+    if (!/limit/i.test(told)) return []
+    const named = (told.match(/\d+/g) ?? []).map(Number).filter((number) => number !== error.status)
+    const candidates = [this.current, ...named.sort((a, b) => b - a), ...FALLBACKS]
+    return [...new Set(candidates)].filter((limit) => limit >= SMALLEST && limit < asked)
+  }
+
+  /** A lower limit was accepted where a higher one was refused. */
+  learnAccepted(limit: number): void {
+    this.current = Math.min(this.current, limit)
   }
 
   /**
-   * True where an answer shorter than the limit may still have been cut: its size is a usual cap, or windows of another
+   * True where an answer shorter than the limit may still have been cut: its size is a usual cap, or a window of another
    * length of the same stream had the very same size.
    */
-  isSuspicious(stream: string, range: Range, rows: number): boolean {
+  isSuspicious(window: SizedWindow, rows: number): boolean {
+    const same = this.sizes.get(rows) ?? []
+    if (rows >= WORTH_COMPARING) this.sizes.set(rows, [...same, window])
     if (isUsualCap(rows)) return true
-    if (rows < WORTH_COMPARING) return false
-    const same = this.sizes.get(`${stream} ${rows}`) ?? []
-    this.sizes.set(`${stream} ${rows}`, [...same, range])
-    return same.some((other) => countDays(other) !== countDays(range))
+    return same.some((other) => other.name === window.name && countDays(other.range) !== countDays(window.range))
   }
 
-  /** The service cuts answers to so many rows. Returns the windows of the stream that had this size and passed for complete. */
-  learnCut(stream: string, range: Range, rows: number): Range[] {
-    this.current = Math.min(this.current, rows)
-    return (this.sizes.get(`${stream} ${rows}`) ?? []).filter((other) => other !== range)
+  /** The service cuts answers to so many rows. Returns the other windows of this size, which passed for complete. */
+  learnCut(window: SizedWindow, rows: number): SizedWindow[] {
+    if (rows >= SMALLEST) this.current = Math.min(this.current, rows)
+    return (this.sizes.get(rows) ?? []).filter((other) => other !== window)
   }
 }
 

@@ -7,6 +7,8 @@ export interface DueOptions {
   interest: Range
   today: Day
   lookbackDays: number
+  /** Days that need another look, inside the range of interest or not. */
+  unsettled?: readonly Day[]
 }
 
 /** The days of interest up to today: what a future end_date promises is not there yet. */
@@ -19,11 +21,14 @@ export function readableRange(interest: Range, today: Day): Range {
  * stale, and days whose last read came too early: before the day was over, or before it left the lookback. The last
  * rule gives a day its final read though the scheduler stood still while the day was young.
  */
-export function dueDays(coverage: readonly CoveredDay[], { interest, today, lookbackDays }: DueOptions): Day[] {
+export function dueDays(
+  coverage: readonly CoveredDay[],
+  { interest, today, lookbackDays, unsettled = [] }: DueOptions,
+): Day[] {
   const range = readableRange(interest, today)
   const known = new Map(coverage.map((day) => [day.date, day]))
   const lookbackFrom = addDays(range.to, 1 - lookbackDays)
-  const due: Day[] = []
+  const due = unsettled.filter((day) => day <= today && (day < range.from || day > range.to))
   for (let day = range.from; day <= range.to; day = addDays(day, 1)) {
     const seen = known.get(day)
     const settledAt = (dayNumber(day) + Math.max(1, lookbackDays)) * 86_400_000

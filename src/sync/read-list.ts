@@ -1,4 +1,4 @@
-import type { CallContext, Caller, Client } from '../source/client.ts'
+import type { CallContext, Caller, Client, Page } from '../source/client.ts'
 import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
 import { keyOf, keyPositions, type ListStream } from '../streams/stream.ts'
 import type { PageLimit } from './page-limit.ts'
@@ -13,21 +13,21 @@ export async function readList(
 ): Promise<Sifted> {
   const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
   const notes: DriftNote[] = []
-  let page: Awaited<ReturnType<typeof readPage>> = await readPage(read, limit)
-  const { asked } = page
+  const first = await readPage(read, limit)
+  const { asked } = first
+  let page: Page = first
   if (!stream.single) {
     const rows = page.items.length
-    let whole = rows < asked
+    let whole = rows < Math.min(asked, limit.current)
     const disagrees = page.total !== undefined && page.total !== rows && whole
-    if (whole && (disagrees || limit.isSuspicious(stream.name, WHOLE, rows))) {
+    if (
+      whole &&
+      (disagrees || limit.isSuspicious({ name: `${caller.projectId} ${stream.name}`, range: WHOLE }, rows))
+    ) {
       whole = await hasNoMoreThan(read, rows)
       if (!whole) {
-        limit.learnCut(stream.name, WHOLE, rows)
-        notes.push({
-          kind: 'short_page',
-          name: 'limit',
-          example: `asked for ${asked} rows, got ${rows}, and there were more`,
-        })
+        const example = `asked for ${asked} rows, got ${rows}, and there were more`
+        notes.push({ kind: 'short_page', name: 'limit', example })
       } else if (disagrees) {
         notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${rows} rows` })
       }
@@ -35,7 +35,7 @@ export async function readList(
     if (!whole) {
       const positions = keyPositions(stream)
       const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
-      page = { ...(await readByOffset(read, limit, keys, stream.name)), asked }
+      page = await readByOffset(read, limit, keys, stream.name)
     }
   }
   const sifted = sift(stream, page.items, { suspectText: page.suspectText })

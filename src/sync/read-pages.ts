@@ -11,15 +11,23 @@ export type KeyOfRaw = (raw: unknown) => string
 
 const PASSES = 3
 
-/** Asks for a page, learning a lower limit where the service refuses ours. */
+/** Asks for a page. Where the service refuses the limit, lower ones are tried, and the one that it accepts is kept. */
 export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Promise<Page & { asked: number }> {
-  for (;;) {
-    const asked = limit.current
-    try {
-      return { ...(await read({ limit: asked, offset })), asked }
-    } catch (error) {
-      if (!limit.learnRefusal(error, asked)) throw error
+  const asked = limit.current
+  try {
+    return { ...(await read({ limit: asked, offset })), asked }
+  } catch (refusal) {
+    for (const lower of limit.lowerThan(asked, refusal)) {
+      try {
+        const page = await read({ limit: lower, offset })
+        limit.learnAccepted(lower)
+        return { ...page, asked: lower }
+      } catch (error) {
+        if (limit.lowerThan(lower, error).length === 0) break
+      }
     }
+    // No lower limit helped, so it was about something else.
+    throw refusal
   }
 }
 
@@ -53,9 +61,13 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
       if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1)))
         problem = 'the order of rows changed between pages'
       items.push(...(items.length === 0 ? page.items : rest))
-      if (problem !== '' || page.items.length < 2) break
+      if (problem !== '') break
       // A short page ends the list, unless the service cuts pages: then there is something behind it.
       if (page.items.length < page.asked && (await hasNoMoreThan(read, items.length))) break
+      if (page.items.length < 2) {
+        problem = 'pages are too short to overlap'
+        break
+      }
     }
     if (problem === '' && new Set(items.map(keyOf)).size < items.length) problem = 'a row stood on two pages'
     if (problem === '') return { items, total, suspectText }

@@ -4,7 +4,7 @@ import type { Filter } from '../core/vocabulary.ts'
 import type { CallContext, Caller, Client } from '../source/client.ts'
 import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
 import { type DayStream, keyOf, keyPositions } from '../streams/stream.ts'
-import type { PageLimit } from './page-limit.ts'
+import type { PageLimit, SizedWindow } from './page-limit.ts'
 import { hasNoMoreThan, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
@@ -14,17 +14,21 @@ export interface Reader {
 }
 
 export type WindowAnswer =
-  | { kind: 'rows'; sifted: Sifted }
+  | { kind: 'rows'; sifted: Sifted; again: SizedWindow[] }
   /** More rows than a page: read the halves instead. `again` are windows that turn out to have been cut before. */
-  | { kind: 'split'; again: Range[]; notes: DriftNote[] }
+  | { kind: 'split'; again: SizedWindow[]; notes: DriftNote[] }
 
-/** Reads one window as one page. A page that may be truncated is never loaded. */
+/**
+ * Reads one window as one page. A page that may be truncated is never loaded. `known` names the project and stream, and
+ * how many rows the window had before.
+ */
 export async function readWindow(
   { client, limit }: Reader,
   caller: Caller,
   stream: DayStream,
   range: Range,
   context: CallContext,
+  known: { name: string; rows: number },
 ): Promise<WindowAnswer> {
   const place = `${stream.name} ${showRange(range)}`
   const ask = (filters: Filter[]) => (page: { limit: number; offset: number }) =>
@@ -33,24 +37,25 @@ export async function readWindow(
   const page = await readPage(read, limit)
   const rows = page.items.length
   const notes: DriftNote[] = []
-  let again: Range[] = []
-  let whole = rows < page.asked
-  if (whole && limit.isSuspicious(`${caller.projectId} ${stream.name}`, range, rows)) {
+  let again: SizedWindow[] = []
+  let whole = rows < Math.min(page.asked, limit.current)
+  const window = { name: known.name, range }
+  // Fewer rows than there were, or than the service says there are: worth one more request before it is believed.
+  const shrunk = rows < known.rows || (page.total !== undefined && page.total > rows)
+  const suspicious = limit.isSuspicious(window, rows)
+  if (whole && (shrunk || suspicious)) {
     whole = await hasNoMoreThan(read, rows)
     if (!whole) {
-      again = limit.learnCut(`${caller.projectId} ${stream.name}`, range, rows)
-      notes.push({
-        kind: 'short_page',
-        name: 'limit',
-        example: `asked for ${page.asked} rows, got ${rows}, and there were more`,
-      })
+      again = limit.learnCut(window, rows)
+      const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
+      notes.push({ kind: 'short_page', name: 'limit', example })
     }
   }
-  if (whole) return { kind: 'rows', sifted: sift(stream, page.items, { range, suspectText: page.suspectText }) }
+  if (whole) return { kind: 'rows', sifted: sift(stream, page.items, { range, suspectText: page.suspectText }), again }
   if (countDays(range) > 1) return { kind: 'split', again, notes }
   const sifted = await readLargeDay({ stream, range, limit, ask, place, first: page.items })
   sifted.drift.push(...notes)
-  return { kind: 'rows', sifted }
+  return { kind: 'rows', sifted, again }
 }
 
 interface LargeDay {
@@ -93,7 +98,7 @@ async function readLargeDay({ stream, range, limit, ask, place, first }: LargeDa
         !(
           error instanceof IncompleteError ||
           error instanceof UsageError ||
-          (error instanceof RefusedError && error.status === 400)
+          (error instanceof RefusedError && (error.status === 400 || error.status === 422))
         )
       )
         throw error

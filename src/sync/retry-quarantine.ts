@@ -6,7 +6,7 @@ import {
   resolveEntries,
   settleDays,
 } from '../ledger/quarantine.ts'
-import { type Reject, type Sifted, safeJson, sift } from '../streams/sift.ts'
+import { CONTRADICTION, type Sifted, sift } from '../streams/sift.ts'
 import type { Stream } from '../streams/stream.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
@@ -61,13 +61,24 @@ async function retryGroup(
     // A sync may have settled some of them since they were listed.
     const ids = entries.map(({ quarantine_id }) => quarantine_id)
     const still = await listQuarantine(tx, { ids })
+    const bad = new Map<number, string>()
+    for (const entry of still) {
+      // Which of two contradicting rows is true only a new answer can tell.
+      if (entry.reason === CONTRADICTION) bad.set(entry.quarantine_id, entry.reason)
+      else {
+        const [reject] = sift(stream, [entry.raw], { suspectText: true, ...rangeOf([entry]) }).rejects
+        if (reject !== undefined) bad.set(entry.quarantine_id, reject.reason)
+      }
+    }
+    const sound = still.filter(({ quarantine_id }) => !bad.has(quarantine_id))
     const sifted = sift(
       stream,
-      still.map(({ raw }) => raw),
-      { suspectText: true, ...rangeOf(still) },
+      sound.map(({ raw }) => raw),
+      { suspectText: true, ...rangeOf(sound) },
     )
-    const bad = new Map(sifted.rejects.map((reject) => [safeJson(reject.raw), reject]))
-    const passed = still.filter(({ raw }) => !bad.has(safeJson(raw)))
+    const clashing = new Set(sifted.rejects.map(({ raw }) => raw))
+    const passed = sound.filter(({ raw }) => !clashing.has(raw))
+    for (const { quarantine_id, raw } of sound) if (clashing.has(raw)) bad.set(quarantine_id, CONTRADICTION)
     await load(tx, services, stream, projectId, sifted)
     await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map())
     await resolveEntries(
@@ -77,16 +88,8 @@ async function retryGroup(
     )
     await settleDays(tx, pair)
     result.loaded += passed.length
-    result.still_bad.push(
-      ...still
-        .filter(({ raw }) => bad.has(safeJson(raw)))
-        .map((entry) => ({ quarantine_id: entry.quarantine_id, reason: reasonOf(bad, entry) })),
-    )
+    for (const [quarantine_id, reason] of bad) result.still_bad.push({ quarantine_id, reason })
   })
-}
-
-function reasonOf(bad: Map<string, Reject>, entry: QuarantineEntry): string {
-  return bad.get(safeJson(entry.raw))?.reason ?? entry.reason
 }
 
 /** Each row must still lie in the window in which it was found. */
@@ -108,7 +111,7 @@ async function load(
 ): Promise<void> {
   if (rows.length === 0) return
   // Rows that are not among these stay: this is no answer, only what was missing from one.
-  const careful = { mayDelete: false, acceptDeletes: true }
+  const careful = { mayDelete: false, acceptDeletes: true, heldBefore: new Set<string>() }
   if (stream.by === 'list') {
     await replaceList(tx, services.warehouse, { projectId, stream, rows, children, ...careful })
     return

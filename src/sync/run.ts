@@ -1,20 +1,21 @@
 import { daysOfInterest } from '../core/config/load.ts'
-import { countDays, type Day, dayOf, daysIn, type Range, showRange } from '../core/day.ts'
+import { addDays, countDays, type Day, dayOf, daysIn, type Range, showRange } from '../core/day.ts'
 import { InterruptedError, KeyError, messageOf, ProjectError, StaleReadError } from '../core/errors.ts'
-import { readCoverage } from '../ledger/coverage.ts'
+import { readCoverage, unsettledDays } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/locks.ts'
 import { closeRun } from '../ledger/runs.ts'
 import type { CallContext } from '../source/client.ts'
+import { streamsOf } from '../streams/registry.ts'
 import type { DayStream, ListStream, Stream } from '../streams/stream.ts'
 import { applyLabels } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
 import type { Outcome, Run, Services, SyncedProject } from './context.ts'
 import { drain, type JobSource } from './drain.ts'
-import { PageLimit } from './page-limit.ts'
+import { PageLimit, type SizedWindow } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
 import { addFailure, addOutcome, emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { syncList } from './sync-list.ts'
-import { syncWindow } from './sync-window.ts'
+import { syncWindow, windowName } from './sync-window.ts'
 
 export interface RunRequest {
   command: string
@@ -40,6 +41,7 @@ export interface Observer {
 export async function runSync(services: Services, request: RunRequest, observer: Observer = {}): Promise<RunReport> {
   const { warehouse, config, log } = services
   const startedAt = Date.now()
+  const today = dayOf(services.clock())
   await migrate(warehouse, config)
   const pairs = request.projects.flatMap((project) =>
     request.streams.map((stream) => ({ projectId: project.id, stream: stream.name })),
@@ -59,6 +61,8 @@ export async function runSync(services: Services, request: RunRequest, observer:
     limit: new PageLimit(config.source.page_limit),
     mentions: new Map(),
     acceptDeletes: request.acceptDeletes ?? false,
+    dayStreams: streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : [])),
+    lookbackFrom: addDays(readableRange(daysOfInterest(config, today), today).to, 1 - config.lookback_days),
   }
   let error: string | null = null
   const reports: StreamReport[] = []
@@ -125,18 +129,20 @@ async function makeSources(
 ): Promise<Source[]> {
   const sources: Source[] = []
   const failedProjects = new Map<string, string>()
+  const feeds = new Map<string, WindowFeed>()
   const totals = { days: 0, lists: 0 }
   for (const project of request.projects) {
     for (const stream of request.streams) {
       const report = emptyReport(project.id, stream.name)
       reports.push(report)
-      const task: Task = { run, project, stream, report, observer, failedProjects, stopRun }
+      const task: Task = { feeds, run, project, stream, report, observer, failedProjects, stopRun }
       if (stream.by === 'list') {
         totals.lists++
         sources.push(listSource(task, stream))
       } else {
         const feed = await feedOf(run, request, project, stream)
         totals.days += feed.totalDays
+        feeds.set(windowName({ projectId: project.id, stream: stream.name }), feed)
         sources.push(windowSource(task, stream, feed))
       }
     }
@@ -147,20 +153,24 @@ async function makeSources(
 
 async function feedOf(run: Run, request: RunRequest, project: SyncedProject, stream: DayStream): Promise<WindowFeed> {
   const today = dayOf(run.clock())
+  const pair = { projectId: project.id, stream: stream.name }
   const interest = daysOfInterest(run.config, today)
-  const wanted = request.range ?? interest
-  const coverage = await readCoverage(run.warehouse, { projectId: project.id, stream: stream.name }, wanted)
+  const coverage = await readCoverage(run.warehouse, pair, request.range ?? interest)
   const covered = new Set(coverage.map(({ date }) => date))
-  const due =
-    request.only !== undefined
-      ? request.only(project.id, stream.name)
-      : request.range === undefined
-        ? dueDays(coverage, { interest, today, lookbackDays: run.config.lookback_days })
-        : daysIn(readableRange(request.range, today)).filter((day) => !request.missingOnly || !covered.has(day))
-  return new WindowFeed(due, new Density(coverage, today), () => run.limit.current)
+  const due = async () => {
+    if (request.only !== undefined) return request.only(project.id, stream.name)
+    if (request.range !== undefined) {
+      return daysIn(readableRange(request.range, today)).filter((day) => !request.missingOnly || !covered.has(day))
+    }
+    const unsettled = await unsettledDays(run.warehouse, pair)
+    return dueDays(coverage, { interest, today, lookbackDays: run.config.lookback_days, unsettled })
+  }
+  return new WindowFeed(await due(), new Density(coverage, today), () => run.limit.current)
 }
 
 interface Task {
+  /** The feeds of all projects and streams, by name. */
+  feeds: Map<string, WindowFeed>
   run: Run
   project: SyncedProject
   stream: Stream
@@ -200,9 +210,10 @@ function windowSource(task: Task, stream: DayStream, feed: WindowFeed): Source {
           if (result.kind === 'split') {
             outcome = 'split'
             feed.density.learnFull(countDays(range), task.run.limit.current)
-            for (const earlier of result.again) feed.again(earlier)
+            requeue(task, result.again)
             return
           }
+          requeue(task, result.again)
           feed.density.learn(range, result.rowsByDay)
           finishStep(task, result.outcome, countDays(range))
         })
@@ -213,6 +224,11 @@ function windowSource(task: Task, stream: DayStream, feed: WindowFeed): Source {
       for (const range of feed.abandon()) addFailure(task.report, range, notRead(task))
     },
   }
+}
+
+/** Windows that passed for complete until the service was found to cut its answers are read again. */
+function requeue({ feeds }: Task, windows: readonly SizedWindow[]): void {
+  for (const { name, range } of windows) feeds.get(name)?.again(range)
 }
 
 function notRead({ run, failedProjects, project }: Task): string {

@@ -10,7 +10,7 @@ import { nameProject, saveMentions } from '../warehouse/mentions.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
 import type { Outcome, Run, SyncedProject } from './context.ts'
 import { readList } from './read-list.ts'
-import { stateOf, withRetries } from './sync-window.ts'
+import { withRetries } from './sync-window.ts'
 
 /** One list: read whole, sifted, and loaded with its ledger entry, its quarantine and its drift in one transaction. */
 export async function syncList(
@@ -21,38 +21,42 @@ export async function syncList(
 ): Promise<Outcome> {
   const { warehouse, runId } = run
   const pair = { projectId: project.id, stream: stream.name }
-  const read = await beginRead(warehouse)
+  const read = await beginRead(warehouse, pair)
   const sifted = await readList(run, project.caller, stream, context)
   const { rows, children, rejects, mentions, drift } = sifted
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const today: Day = dayOf(read.readAt)
   const done = await withRetries(run.signal, () =>
-    inTransaction(warehouse, async (tx) => {
-      await lockLoads(tx, warehouse, pair)
-      await daysReadBefore(tx, pair, { from: today, to: '9999-12-31' }, read.readOrder)
-      const acceptDeletes = run.acceptDeletes
-      const load = { projectId: project.id, stream, rows, children, mayDelete: rejects.length === 0, acceptDeletes }
-      const effect = await replaceList(tx, warehouse, load)
-      const fresh = await saveMentions(tx, project.id, mentions, run.config.labels, run.mentions)
-      if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
-      await saveRejects(tx, pair, undefined, rejects, runId)
-      await saveDrift(tx, pair, drift, runId)
-      const state = stateOf(effect, rejects.length)
-      const since = state === 'held' ? await heldSince(tx, pair) : undefined
-      await settleList(tx, pair, today)
-      const range = { from: today, to: today }
-      await saveCoverage(tx, {
-        pair,
-        range,
-        rowsByDay: new Map([[today, rows.length]]),
-        state,
-        runId,
-        ...read,
-        heldSince: since,
-      })
-      run.signal.throwIfAborted()
-      return { effect, fresh }
-    }),
+    inTransaction(
+      warehouse,
+      async (tx) => {
+        await lockLoads(tx, warehouse, pair)
+        await daysReadBefore(tx, pair, { from: today, to: '9999-12-31' }, read.readOrder)
+        const acceptDeletes = run.acceptDeletes
+        const load = { projectId: project.id, stream, rows, children, mayDelete: rejects.length === 0, acceptDeletes }
+        const effect = await replaceList(tx, warehouse, load)
+        const fresh = await saveMentions(tx, project.id, mentions, run.config.labels, run.mentions)
+        if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
+        await saveRejects(tx, pair, undefined, rejects, runId)
+        await saveDrift(tx, pair, drift, runId)
+        const state = effect.held !== undefined ? 'held' : rejects.length > 0 ? 'quarantined' : 'read'
+        const since = state === 'held' ? await heldSince(tx, pair) : undefined
+        await settleList(tx, pair, today)
+        const range = { from: today, to: today }
+        await saveCoverage(tx, {
+          pair,
+          range,
+          rowsByDay: new Map([[today, rows.length]]),
+          stateOf: () => state,
+          runId,
+          ...read,
+          heldSince: since,
+        })
+        run.signal.throwIfAborted()
+        return { effect, fresh }
+      },
+      run.signal,
+    ),
   )
   for (const [name, value] of done.fresh) run.mentions.set(name, value)
   return { range: undefined, rowsRead: rows.length + rejects.length, rejects: rejects.length, effect: done.effect }

@@ -1,7 +1,14 @@
 import { type Day, type Range, showRange } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
-import { beginRead, daysReadBefore, lockLoads, saveCoverage } from '../ledger/coverage.ts'
+import {
+  type BegunRead,
+  beginRead,
+  daysReadBefore,
+  lockLoads,
+  markOthersStale,
+  saveCoverage,
+} from '../ledger/coverage.ts'
 import { saveDrift } from '../ledger/drift.ts'
 import type { Pair } from '../ledger/locks.ts'
 import { saveRejects, settleWindowRejects } from '../ledger/quarantine.ts'
@@ -10,15 +17,15 @@ import type { CallContext } from '../source/client.ts'
 import { refuseBadPage, type Sifted } from '../streams/sift.ts'
 import type { DayStream, Row } from '../streams/stream.ts'
 import { inTransaction } from '../warehouse/connect.ts'
-import type { CoverageState } from '../warehouse/database.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
 import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
 import type { Outcome, Run, SyncedProject } from './context.ts'
+import type { SizedWindow } from './page-limit.ts'
 import { readWindow } from './read-window.ts'
 
 export type WindowResult =
-  | { kind: 'loaded'; outcome: Outcome; rowsByDay: Map<Day, number> }
-  | { kind: 'split'; again: Range[] }
+  | { kind: 'loaded'; outcome: Outcome; rowsByDay: Map<Day, number>; again: SizedWindow[] }
+  | { kind: 'split'; again: SizedWindow[] }
 
 const LOAD_ATTEMPTS = 4
 
@@ -32,8 +39,9 @@ export async function syncWindow(
 ): Promise<WindowResult> {
   const pair = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: whoever asked later knows better.
-  const read = await beginRead(run.warehouse)
-  const answer = await readWindow(run, project.caller, stream, range, context)
+  const read = await beginRead(run.warehouse, pair, range)
+  const known = { name: windowName(pair), rows: read.rowsBefore }
+  const answer = await readWindow(run, project.caller, stream, range, context, known)
   if (answer.kind === 'split') {
     if (answer.notes.length > 0)
       await inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, answer.notes, run.runId))
@@ -46,6 +54,7 @@ export async function syncWindow(
   return {
     kind: 'loaded',
     rowsByDay,
+    again: answer.again,
     outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
   }
 }
@@ -57,39 +66,53 @@ async function loadWindow(
   range: Range,
   sifted: Sifted,
   rowsByDay: Map<Day, number>,
-  read: { readOrder: number; readAt: Date },
+  read: BegunRead,
 ): Promise<Effect> {
   const { warehouse, runId } = run
   const { rows, rejects, mentions, drift } = sifted
-  const done = await inTransaction(warehouse, async (tx) => {
-    await lockLoads(tx, warehouse, pair)
-    const readBefore = await daysReadBefore(tx, pair, range, read.readOrder)
-    const effect = await replaceWindow(tx, warehouse, {
-      projectId: pair.projectId,
-      stream,
-      range,
-      rows,
-      mayDelete: rejects.length === 0,
-      acceptDeletes: run.acceptDeletes,
-      readOrder: read.readOrder,
-    })
-    const fresh = await saveMentions(tx, pair.projectId, mentions, run.config.labels, run.mentions)
-    await saveRejects(tx, pair, range, rejects, runId)
-    await saveDrift(tx, pair, drift, runId)
-    await saveCoverage(tx, { pair, range, rowsByDay, state: stateOf(effect, rejects.length), runId, ...read })
-    await settleWindowRejects(tx, pair, range)
-    await saveRestatements(tx, pair, readBefore, effect.byDay, runId)
-    // Told to stop while loading: roll back rather than commit after the run is closed.
-    run.signal.throwIfAborted()
-    return { effect, fresh }
-  })
+  const done = await inTransaction(
+    warehouse,
+    async (tx) => {
+      await lockLoads(tx, warehouse, pair)
+      const readBefore = await daysReadBefore(tx, pair, range, read.readOrder)
+      const effect = await replaceWindow(tx, warehouse, {
+        projectId: pair.projectId,
+        stream,
+        range,
+        rows,
+        mayDelete: rejects.length === 0,
+        acceptDeletes: run.acceptDeletes,
+        heldBefore: new Set([...readBefore].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
+        readOrder: read.readOrder,
+      })
+      const fresh = await saveMentions(tx, pair.projectId, mentions, run.config.labels, run.mentions)
+      await saveRejects(tx, pair, range, rejects, runId)
+      await saveDrift(tx, pair, drift, runId)
+      const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : rejects.length > 0 ? 'quarantined' : 'read')
+      await saveCoverage(tx, { pair, range, rowsByDay, stateOf, runId, ...read })
+      await settleWindowRejects(tx, pair, range)
+      const restated = await saveRestatements(tx, pair, readBefore, effect.byDay, runId)
+      const settled = restated.filter((day) => day < run.lookbackFrom)
+      await markOthersStale(
+        tx,
+        pair,
+        run.dayStreams.filter((name) => name !== stream.name),
+        settled,
+        runId,
+      )
+      // Told to stop while loading: roll back rather than commit after the run is closed.
+      run.signal.throwIfAborted()
+      return { effect, fresh }
+    },
+    run.signal,
+  )
   for (const [name, value] of done.fresh) run.mentions.set(name, value)
   return done.effect
 }
 
-export function stateOf(effect: Pick<Effect, 'held'>, rejects: number): CoverageState {
-  if (effect.held !== undefined) return 'held'
-  return rejects > 0 ? 'quarantined' : 'read'
+/** How a window's project and stream are called where windows of all of them meet. */
+export function windowName({ projectId, stream }: Pair): string {
+  return `${projectId}\0${stream}`
 }
 
 function countByDay(stream: DayStream, rows: readonly Row[]): Map<Day, number> {

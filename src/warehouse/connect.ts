@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import { Kysely, PostgresDialect } from 'kysely'
 import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient, types } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
@@ -25,6 +26,9 @@ export interface Transaction {
 }
 
 const OLDEST = 150_000
+// A lock that someone else holds is not waited for without end, and the server notices when we are gone.
+const SESSION =
+  'set client_min_messages = warning; set timezone = UTC; set datestyle = ISO; set lock_timeout = 60000; set client_connection_check_interval = 2000'
 const DATE = 1082
 const BIGINT = 20
 
@@ -50,11 +54,14 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     types: plainTypes,
     connectionTimeoutMillis: 10_000,
     keepAlive: true,
-    options: '-c client_min_messages=warning -c timezone=UTC -c datestyle=ISO',
+    keepAliveInitialDelayMillis: 10_000,
   }
   const pool = new Pool({ ...config, max: options.connections, application_name: 'visibility-sync' })
   // An idle connection that dies is replaced by the pool; without a listener it would end the process.
   pool.on('error', () => {})
+  pool.on('connect', (client) => {
+    client.query(SESSION).catch(() => {})
+  })
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
@@ -74,6 +81,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     async dedicated(name) {
       const client = new Client({ ...config, application_name: name })
       await client.connect()
+      await client.query(SESSION)
       return client
     },
     close: () => pool.end(),
@@ -97,7 +105,18 @@ function unreachable(url: string, error: unknown): UsageError {
   )
 }
 
-const LOST = new Set(['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', '57P01', '57P02', '57P03', '40001', '40P01'])
+const LOST = new Set([
+  'ECONNRESET',
+  'ECONNREFUSED',
+  'EPIPE',
+  'ETIMEDOUT',
+  '57P01',
+  '57P02',
+  '57P03',
+  '40001',
+  '40P01',
+  '55P03',
+])
 
 /** True where trying again on another connection may work. */
 export function isLostConnection(error: unknown): boolean {
@@ -115,6 +134,7 @@ export function isLostConnection(error: unknown): boolean {
 export async function inTransaction<T>(
   warehouse: Warehouse,
   work: (transaction: Transaction) => Promise<T>,
+  signal?: AbortSignal,
 ): Promise<T> {
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
@@ -124,6 +144,9 @@ export async function inTransaction<T>(
     broken = error
   }
   client.on('error', onError)
+  // Whoever is told to stop must not wait for a lock of someone else: without its connection the transaction is undone.
+  const onAbort = () => (client as unknown as { connection: { stream: Socket } }).connection.stream.destroy()
+  signal?.addEventListener('abort', onAbort)
   const only = { connect: async () => ({ ...bound(client) }), end: async () => {} } as unknown as Pool
   const kysely = <S>(schema: string) =>
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
@@ -141,6 +164,7 @@ export async function inTransaction<T>(
     }
     throw error
   } finally {
+    signal?.removeEventListener('abort', onAbort)
     client.off('error', onError)
     client.release(broken)
   }

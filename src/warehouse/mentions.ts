@@ -87,12 +87,18 @@ export async function applyLabels(warehouse: Warehouse, projectIds: string[], la
     .execute()
   const own = Object.entries(labels.brands).flatMap(([id, label]) => (label.own ? [id] : []))
   const isOwn = sql<boolean>`brand_id = any(${own}::text[])`
-  await tables.updateTable('brands').set({ is_own: isOwn }).where('is_own', 'is distinct from', isOwn).execute()
+  await tables
+    .updateTable('brands')
+    .set({ is_own: isOwn })
+    .where('project_id', 'in', projectIds)
+    .where('is_own', 'is distinct from', isOwn)
+    .execute()
   for (const [id, { name }] of Object.entries(labels.brands)) {
     if (name === undefined) continue
     await tables
       .updateTable('brands')
       .set({ name })
+      .where('project_id', 'in', projectIds)
       .where('brand_id', '=', id)
       .where('name', 'is distinct from', name)
       .execute()
@@ -101,6 +107,7 @@ export async function applyLabels(warehouse: Warehouse, projectIds: string[], la
     await tables
       .updateTable('topics')
       .set({ name })
+      .where('project_id', 'in', projectIds)
       .where('topic_id', '=', id)
       .where('name', 'is distinct from', name)
       .execute()
@@ -109,6 +116,7 @@ export async function applyLabels(warehouse: Warehouse, projectIds: string[], la
     await tables
       .updateTable('tags')
       .set({ name })
+      .where('project_id', 'in', projectIds)
       .where('tag_id', '=', id)
       .where('name', 'is distinct from', name)
       .execute()

@@ -4,6 +4,10 @@ import type { Transaction, Warehouse } from './connect.ts'
 import type { Effect } from './replace-window.ts'
 import { stageRows } from './stage.ts'
 
+export interface ListEffect extends Omit<Effect, 'byDay' | 'held'> {
+  held: { present: number; vanishing: number } | undefined
+}
+
 export interface ListLoad {
   projectId: string
   stream: ListStream
@@ -15,11 +19,7 @@ export interface ListLoad {
 }
 
 /** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
-export async function replaceList(
-  { client }: Transaction,
-  warehouse: Warehouse,
-  load: ListLoad,
-): Promise<Omit<Effect, 'byDay'>> {
+export async function replaceList({ client }: Transaction, warehouse: Warehouse, load: ListLoad): Promise<ListEffect> {
   const { projectId, stream } = load
   const sql = await stageRows(client, warehouse, stream, projectId, load.rows)
   const changed = `(t.removed_at is not null or ${sql.differs})`
@@ -33,7 +33,9 @@ export async function replaceList(
   )
   const { present, inserted, vanishing, updated } = rows[0]!
   const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
-  const removes = vanishing > 0 && held === undefined && load.mayDelete
+  // A held list is left exactly as it was.
+  if (held !== undefined) return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, held, kept: vanishing }
+  const removes = vanishing > 0 && load.mayDelete
   if (removes) {
     await client.query(
       `update ${sql.table} t set removed_at = now()

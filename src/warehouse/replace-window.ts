@@ -15,8 +15,8 @@ export interface Change {
 
 export interface Effect extends Change {
   unchanged: number
-  /** Set where so much would have vanished that nothing was deleted. */
-  held: { present: number; vanishing: number } | undefined
+  /** Set where so much would have vanished that the answer was not obeyed on these days. */
+  held: { present: number; vanishing: number; days: Set<Day> } | undefined
   /** Rows that are no longer in the answer and were kept, because a rejected row may be one of them. */
   kept: number
   /** What changed on each day. */
@@ -32,6 +32,8 @@ export interface WindowLoad {
   mayDelete: boolean
   /** True obeys the answer however much would vanish. */
   acceptDeletes: boolean
+  /** Days that were held before: they stay held until their rows are back, whatever else the window holds. */
+  heldBefore: ReadonlySet<Day>
   /** The number of this read; rows that a newer read put on other days are left alone. */
   readOrder: number
 }
@@ -92,7 +94,7 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
   const mine = keyHasDate
     ? inWindow
     : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.matches}))`
-  const { rows: days } = await client.query<{ date: Day; present: number; staged: number } & Change>(
+  const { rows: days } = await client.query<ComparedDay>(
     `select coalesce(s.date, t.date) as date,
        count(t.project_id) filter (where t.date between $2 and $3) as present,
        count(s.project_id) as staged,
@@ -104,44 +106,74 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
     window,
   )
   const sum = (pick: (day: (typeof days)[number]) => number) => days.reduce((total, day) => total + pick(day), 0)
-  const [present, vanishing] = [sum((day) => day.present), sum((day) => day.deleted)]
-  const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
-  const deletes = vanishing > 0 && held === undefined && load.mayDelete
+  const held = heldDays(days, load)
+  const free = days.filter(({ date }) => !held?.days.has(date))
+  const vanishing = free.reduce((total, day) => total + day.deleted, 0)
+  const deletes = vanishing > 0 && load.mayDelete
+  // A held day is left exactly as it was: new rows beside the old ones might be the same rows under other keys.
+  const skip = [...(held?.days ?? [])]
+  const unless = (alias: string, at: number) => (skip.length === 0 ? '' : `and ${alias}.date <> all ($${at}::date[])`)
+  const values = [...window, ...(skip.length === 0 ? [] : [skip])]
 
   if (deletes) {
     await client.query(
-      `delete from ${sql.table} t where ${inWindow} and not exists (select from ${sql.stage} s where ${sql.matches})`,
-      window,
+      `delete from ${sql.table} t where ${inWindow} ${unless('t', 4)} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+      values,
     )
   }
-  if (sum((day) => day.updated) > 0) {
+  const ownDays = keyHasDate ? 'and t.date between $2 and $3' : 'and $2::date <= $3::date'
+  if (free.some((day) => day.updated > 0)) {
     const stamp = stream.stamped ? ', changed_at = now()' : ''
     await client.query(
       `update ${sql.table} t set ${sql.assignments}${stamp} from ${sql.stage} s
-       where t.project_id = $1 ${keyHasDate ? 'and t.date between $2 and $3' : ''} and ${sql.matches} and ${sql.differs}`,
-      keyHasDate ? window : [projectId],
+       where t.project_id = $1 ${ownDays} ${unless('s', 4)} and ${sql.matches} and ${sql.differs}`,
+      values,
     )
   }
-  if (sum((day) => day.inserted) > 0) {
+  if (free.some((day) => day.inserted > 0)) {
     await client.query(
       `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
-       where not exists (select from ${sql.table} t where t.project_id = $1 ${keyHasDate ? 'and t.date between $2 and $3' : ''} and ${sql.matches})`,
-      keyHasDate ? window : [projectId],
+       where true ${unless('s', 4)} and not exists (select from ${sql.table} t where t.project_id = $1 ${ownDays} and ${sql.matches})`,
+      values,
     )
   }
   const byDay = new Map<Day, Change>()
-  for (const { date, inserted, updated, deleted } of days) {
+  for (const { date, inserted, updated, deleted } of free) {
     const change = { inserted, updated, deleted: deletes ? deleted : 0 }
     if (change.inserted + change.updated + change.deleted > 0) byDay.set(date, change)
   }
+  const effect = effectOf(
+    byDay,
+    sum((day) => day.staged),
+  )
+  return { ...effect, held, kept: deletes ? 0 : vanishing }
+}
+
+interface ComparedDay extends Change {
+  date: Day
+  present: number
+  staged: number
+}
+
+/** The days on which the answer is not obeyed: where more than half of the window would vanish, those that lose rows. */
+function heldDays(days: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
+  if (load.acceptDeletes) return undefined
+  const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)
+  const present = (day: ComparedDay) => day.present
+  const vanishing = (day: ComparedDay) => day.deleted
+  const all = total(vanishing) * 2 > total(present)
+  const held = days.filter((day) => vanishing(day) > 0 && (all || stillHeld(day, load)))
+  if (held.length === 0) return undefined
   return {
-    ...effectOf(
-      byDay,
-      sum((day) => day.staged),
-    ),
-    held,
-    kept: deletes ? 0 : vanishing,
+    present: total(present, held),
+    vanishing: total(vanishing, held),
+    days: new Set(held.map(({ date }) => date)),
   }
+}
+
+/** A day that was held stays so while most of its rows are missing: a longer window must not let it through. */
+function stillHeld(day: ComparedDay, load: WindowLoad): boolean {
+  return load.heldBefore.has(day.date) && day.deleted * 2 > day.present
 }
 
 /** Rows that stand under a day which was read after this answer was asked for: that read knows better. */

@@ -53,17 +53,22 @@ async function runAudit(open: Open, repair: boolean, session: Session): Promise<
   try {
     const audited = await auditAll()
     let remaining = differing(audited)
+    // Marked first: should the repair fail or be killed, the next sync reads them.
+    const days = daysToRepair(audited)
+    for (const [key, marked] of days) {
+      const [projectId, stream] = key.split('\0') as [string, string]
+      await markStale(open.warehouse, { projectId, stream }, marked)
+    }
     let repaired: RunReport | undefined
     if (remaining > 0 && repair) {
-      const names = new Set(audited.filter((stream) => stream.differing.length > 0).map(({ stream }) => stream))
-      const daysOf = (projectId: string, stream: string) =>
-        audited.find((entry) => entry.project_id === projectId && entry.stream === stream)?.differing ?? []
+      const names = [...new Set([...days.keys()].map((key) => key.split('\0')[1]!))]
+      const daysOf = (projectId: string, stream: string) => days.get(`${projectId}\0${stream}`) ?? []
       repaired = await runSync(
         open,
         {
           command: 'audit --repair',
           projects: open.projects,
-          streams: streamsOf(open.config, [...names]),
+          streams: streamsOf(open.config, names),
           only: daysOf,
           signal: session.signal,
         },
@@ -72,9 +77,6 @@ async function runAudit(open: Open, repair: boolean, session: Session): Promise<
       remaining = differing(
         await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited),
       )
-    } else {
-      for (const { project_id, stream, differing: days } of audited)
-        await markStale(open.warehouse, { projectId: project_id, stream }, days)
     }
     await closeRun(open.warehouse, held.runId, {
       outcome: remaining === 0 ? 'complete' : 'partial',
@@ -92,6 +94,26 @@ async function runAudit(open: Open, repair: boolean, session: Session): Promise<
   } finally {
     await held.release()
   }
+}
+
+/**
+ * The differing days of each stream; and where a total differs, the same days of what has no total to compare, or, as
+ * chats, may have lost as many rows as it gained.
+ */
+function daysToRepair(audited: AuditedStream[]): Map<string, string[]> {
+  const days = new Map<string, Set<string>>()
+  const add = ({ project_id, stream }: AuditedStream, more: string[]) => {
+    const key = `${project_id}\0${stream}`
+    days.set(key, new Set([...(days.get(key) ?? []), ...more]))
+  }
+  for (const entry of audited) {
+    add(entry, entry.differing)
+    const blind = audited.filter(
+      (other) => other.project_id === entry.project_id && (other.left_out !== undefined || other.stream === 'chats'),
+    )
+    for (const other of blind) add(other, entry.differing)
+  }
+  return new Map([...days].filter(([, set]) => set.size > 0).map(([key, set]) => [key, [...set].sort()]))
 }
 
 function render(result: AuditResult, repair: boolean): string {

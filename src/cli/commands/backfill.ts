@@ -19,7 +19,7 @@ export function backfill(session: Session, options: BackfillOptions): Promise<nu
   // Lists have no days. They are read where they were named, or where deletions are to be let through.
   const named = (options.stream ?? []).length > 0 || options.acceptDeletes === true
   const streams = all.filter(({ by }) => by === 'day' || named)
-  return runAndPrint(session, options.project, (open) => ({
+  return runAndPrint(session, options.project, streams, (open) => ({
     command: 'backfill',
     projects: open.projects,
     streams,

@@ -4,7 +4,7 @@ import { dayOf, daysIn, showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { count } from '../../core/text.ts'
-import { type CoveredDay, readCoverage } from '../../ledger/coverage.ts'
+import { type CoveredDay, readCoverage, unsettledDays } from '../../ledger/coverage.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
@@ -59,9 +59,11 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
           warehouse === undefined
             ? []
             : await readCoverage(warehouse, { projectId: id, stream: stream.name }, range ?? interest)
+        const unsettled =
+          warehouse === undefined ? [] : await unsettledDays(warehouse, { projectId: id, stream: stream.name })
         const due =
           range === undefined
-            ? dueDays(coverage, { interest, today, lookbackDays: config.lookback_days })
+            ? dueDays(coverage, { interest, today, lookbackDays: config.lookback_days, unsettled })
             : daysIn(readableRange(range, today))
         const density = new Density(coverage, today)
         const windows = planWindows(due, density, config.source.page_limit)

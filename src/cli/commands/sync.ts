@@ -1,5 +1,6 @@
-import { count } from '../../core/text.ts'
+import { UsageError } from '../../core/errors.ts'
 import { streamsOf } from '../../streams/registry.ts'
+import type { Stream } from '../../streams/stream.ts'
 import { type RunRequest, runSync } from '../../sync/run.ts'
 import { type Open, withServices } from '../open.ts'
 import { renderRun } from '../render-run.ts'
@@ -13,7 +14,7 @@ export interface SyncOptions {
 /** `sync`: one incremental run. */
 export function sync(session: Session, options: SyncOptions): Promise<number> {
   const streams = streamsOf(session.config, options.stream)
-  return runAndPrint(session, options.project, (open) => ({
+  return runAndPrint(session, options.project, streams, (open) => ({
     command: 'sync',
     projects: open.projects,
     streams,
@@ -25,9 +26,15 @@ export function sync(session: Session, options: SyncOptions): Promise<number> {
 export async function runAndPrint(
   session: Session,
   projects: readonly string[] | undefined,
+  streams: readonly Stream[],
   requestOf: (open: Open) => RunRequest,
 ): Promise<number> {
   const { config, log, clock, version } = session
+  if (streams.length === 0) {
+    throw new UsageError(
+      'streams: nothing to read: the configuration has no stream of this kind; add some under streams or reports',
+    )
+  }
   return withServices({ config, log, clock, version, projects: projects ?? [] }, async (open) => {
     log.info({ source: open.source, warehouse: open.database.shown, embedded: open.database.embedded }, 'connected')
     if (config.source.base_url === undefined && config.source.api_key !== undefined) {
@@ -36,7 +43,6 @@ export async function runAndPrint(
     const report = await runSync(open, requestOf(open), session.observer)
     const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }
     session.print({ ...report, warehouse }, renderRun(report, warehouse))
-    log.debug({ streams: count(report.streams.length, 'stream') }, 'printed')
     return report.outcome === 'complete' ? 0 : 1
   })
 }

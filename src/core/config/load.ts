@@ -59,9 +59,18 @@ export function secretsOf(config: FileConfig): string[] {
     ...config.projects.map((project) => project.api_key),
     config.warehouse.url,
     password,
-    password === '' ? undefined : decodeURIComponent(password),
+    password === '' ? undefined : decoded(password),
     config.alerts.webhook_url,
   ].filter((secret) => secret !== undefined && secret !== '') as string[]
+}
+
+/** A stray percent sign is part of the password as it stands. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
 }
 
 function nonEmpty(text: string | undefined): string | undefined {
@@ -149,9 +158,19 @@ function describe(issue: z.core.$ZodIssue): string {
     const fields = issue.keys.map((key) => (path === '' ? key : `${path}.${key}`))
     return `${fields.join(', ')}: unknown; check the spelling, or see docs/configuration.md for every setting`
   }
-  const secret = /api_key|url$/.test(path)
-  const value = secret ? 'a value that is not shown' : clip(JSON.stringify(issue.input) ?? 'nothing', 80)
+  const value = shown(issue.input, path)
   return `${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}`
+}
+
+/** Where a secret belongs, or may stand by mistake: a key in place of the section that should hold it. */
+const SECRET = /(^|\.)(api_key|url|base_url|webhook_url)$|^(source|warehouse|alerts|projects)(\.\d+)?$/
+
+/** A value for an error message: nothing that may be, or contain, a secret. */
+function shown(input: unknown, path: string): string {
+  if (input === undefined) return 'nothing'
+  if (Array.isArray(input)) return 'a list'
+  if (typeof input === 'object' && input !== null) return 'a group of settings'
+  return SECRET.test(path) && typeof input === 'string' ? 'a text that is not shown' : clip(JSON.stringify(input), 80)
 }
 
 /** What no single field can tell. */

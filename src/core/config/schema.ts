@@ -119,7 +119,10 @@ export const configSchema = z.strictObject({
     .min(0)
     .max(1, { error: 'a share from 0 to 1' })
     .default(0.05),
-  streams: z.array(oneOf(BASE_STREAMS)).default([...BASE_STREAMS]),
+  streams: z
+    .array(oneOf(BASE_STREAMS))
+    .refine((streams) => new Set(streams).size === streams.length, { error: 'each stream once' })
+    .default([...BASE_STREAMS]),
   reports: z.array(report).default(DEFAULT_REPORTS),
   schedule: z
     .strictObject({

@@ -1,4 +1,4 @@
-import { closeSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, linkSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf, UsageError } from '../../core/errors.ts'
 
@@ -35,12 +35,15 @@ function take(path: string): boolean {
 
 function clearIfStale(path: string): void {
   const holder = readHolder(path)
-  if (holder === undefined || isAlive(holder)) return
+  // Our own number in it is that of a dead process in an earlier container.
+  if (holder === undefined || (holder !== process.pid && isAlive(holder))) return
   // Renaming first lets only one of several waiting commands clear it.
   const aside = `${path}.${process.pid}`
   try {
     renameSync(path, aside)
-    rmSync(aside, { force: true })
+    // It may have been cleared and taken meanwhile: then it goes back to its new holder.
+    if (readHolder(aside) === holder) rmSync(aside, { force: true })
+    else linkSync(aside, path)
   } catch {
     // Another command cleared it.
   }
