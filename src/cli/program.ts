@@ -22,7 +22,8 @@ export async function runProgram(args: readonly string[], surroundings: Surround
   } catch (error) {
     if (error instanceof CommanderError) {
       if (error.exitCode === 0) return EXIT.ok
-      if (json && error.code !== 'commander.help') printError(surroundings, 'usage', error.message)
+      if (json)
+        printError(surroundings, 'usage', error.code === 'commander.help' ? 'a command is missing' : error.message)
       return EXIT.usage
     }
     const [exit, kind] =

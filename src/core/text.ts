@@ -1,6 +1,8 @@
 /** Cuts a text to a length that is safe to log or keep, saying how much is gone. */
 export function clip(text: string, length = 300): string {
-  return text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
+  const cut = text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
+  // What comes from the service may hold, and a cut may leave, what Postgres cannot store.
+  return cut.replaceAll('\0', '\uFFFD').toWellFormed()
 }
 
 /** "3 rows", "1 row", "12,000 rows". */

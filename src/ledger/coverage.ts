@@ -39,6 +39,14 @@ export async function readCoverage({ ops }: Warehouse, pair: Pair, range: Range)
   return rows.map(({ read_at, ...day }) => ({ ...day, readAt: read_at }))
 }
 
+/** False where nothing was ever synced into this database. */
+export async function hasLedger(warehouse: Warehouse): Promise<boolean> {
+  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
+    quote(warehouse.opsSchema, 'coverage'),
+  ])
+  return rows[0]?.there ?? false
+}
+
 export interface BegunRead {
   /** Taken before the request is sent: a higher one is a newer answer. */
   readOrder: number

@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import { addDays, countDays, type Day, type Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { hasLedger } from './coverage.ts'
 import { lastRuns, type RunRow } from './runs.ts'
 
 /* The state of the warehouse as data: what `status` prints. */
@@ -51,10 +51,7 @@ export interface StatusOptions {
 
 /** Undefined where nothing was ever synced into this database. */
 export async function readStatus(warehouse: Warehouse, options: StatusOptions): Promise<Status | undefined> {
-  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
-    quote(warehouse.opsSchema, 'restatements'),
-  ])
-  if (!rows[0]?.there) return undefined
+  if (!(await hasLedger(warehouse))) return undefined
   const [streams, held, quarantine, drift, lookback, runs] = await Promise.all([
     streamStatus(warehouse, options),
     heldStatus(warehouse),

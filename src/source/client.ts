@@ -76,7 +76,7 @@ export function createClient(options: ClientOptions) {
       const list = shaped(listEnvelope, answer, place)
       return {
         items: list.data,
-        total: list.totalCount ?? list.total_count ?? undefined,
+        total: wholeNumber(list.totalCount ?? list.total_count),
         suspectText: answer.suspectText,
       }
     })
@@ -163,6 +163,12 @@ export function createClient(options: ClientOptions) {
       http.close()
     },
   }
+}
+
+/** A total that is not a number tells nothing, and is no reason to refuse the rows. */
+function wholeNumber(value: unknown): number | undefined {
+  const number = typeof value === 'string' && value !== '' ? Number(value) : value
+  return typeof number === 'number' && Number.isInteger(number) && number >= 0 ? number : undefined
 }
 
 /** Whole JSON, but not the object that was asked for. */

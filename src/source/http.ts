@@ -60,6 +60,8 @@ export interface HttpClient {
 const RETRIED = new Set([408, 425, 429])
 // A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
 const MOST_REFUSALS = 40
+const WRONG_KEY =
+  /api[ _-]?key|(?:invalid|wrong|missing|bad|unknown) key\b|key (?:is )?(?:invalid|missing|wrong)|unauthori[sz]ed|authenticat/i
 const NUL_OR_SURROGATE = /\\u(0000|[dD][89a-fA-F])/
 
 /** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
@@ -235,7 +237,7 @@ function failureOf(status: number, message: string, place: string, retryAfterMs:
   const told = `${place}: HTTP ${status}: ${message}`
   if (status === 429) return new BusyError(told, { retryAfterMs })
   if (RETRIED.has(status) || status >= 500) return new TransientError(told, { retryAfterMs })
-  if (status === 401 || (status === 400 && /api[ _-]?key|unauthori[sz]ed|authenticat/i.test(message))) {
+  if (status === 401 || (status === 400 && WRONG_KEY.test(message))) {
     return new KeyError(`${told} (check VISIBILITY_API_KEY)`, { status })
   }
   if (status === 403) return new ProjectError(told, { status })

@@ -79,8 +79,8 @@ export type ProfileItem = z.infer<typeof profileItem>
 /** A page: unvalidated items, and the total where the service gives one. */
 export const listEnvelope = z.object({
   data: z.array(z.unknown()),
-  totalCount: z.number().nullish(),
-  total_count: z.number().nullish(),
+  totalCount: z.unknown().optional(),
+  total_count: z.unknown().optional(),
 })
 export const profileEnvelope = z.object({ profile: z.unknown() })
 

@@ -16,11 +16,14 @@ export function readRateHeaders(headers: Headers, nowMs: number): RateHeaders {
   const remaining = number(
     one(headers, 'x-ratelimit-remaining') ?? one(headers, 'ratelimit-remaining') ?? part(oneLine, 'r'),
   )
-  const reset = number(one(headers, 'x-ratelimit-reset') ?? one(headers, 'ratelimit-reset') ?? part(oneLine, 't'))
+  const resetText = one(headers, 'x-ratelimit-reset') ?? one(headers, 'ratelimit-reset') ?? part(oneLine, 't')
+  const reset = number(resetText)
+  const resetAt = reset === undefined ? Date.parse(resetText ?? '') : Number.NaN
   const retryAfter = retryAfterMs(one(headers, 'retry-after'), nowMs)
   if (limit !== undefined && limit > 0) result.limit = limit
   if (remaining !== undefined) result.remaining = remaining
   if (reset !== undefined) result.resetMs = secondsLeft(reset, nowMs) * 1000
+  if (!Number.isNaN(resetAt)) result.resetMs = Math.max(0, resetAt - nowMs)
   if (retryAfter !== undefined) result.retryAfterMs = retryAfter
   return result
 }
@@ -35,7 +38,7 @@ function part(text: string, name: string): string | undefined {
 }
 
 function number(text: string | undefined): number | undefined {
-  const match = /^\s*(\d+(?:\.\d+)?)/.exec(text ?? '')
+  const match = /^\s*(\d+(?:\.\d+)?)\s*(?:[;,]|$)/.exec(text ?? '')
   return match === null ? undefined : Number(match[1])
 }
 

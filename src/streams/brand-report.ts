@@ -85,7 +85,11 @@ export function brandReport(report: ReportConfig): DayStream {
     dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,
 
     mention(item, mentions) {
-      mentions.brands.set(item.brand.id, item.brand.name ?? mentions.brands.get(item.brand.id) ?? null)
+      const { id, name = null } = item.brand
+      const known = mentions.brands.get(id)
+      const newer =
+        known === undefined || item.date > known.date || (item.date === known.date && (name ?? '') > (known.name ?? ''))
+      if (newer && (name !== null || known === undefined)) mentions.brands.set(id, { name, date: item.date })
       if (mentionsTopics && item.topic?.id) mentions.topics.add(item.topic.id)
       if (mentionsTags && item.tag?.id) mentions.tags.add(item.tag.id)
       if (mentionsModels && item.model?.id) mentions.models.add(item.model.id)

@@ -113,6 +113,7 @@ type Verdict = { row: Row; item: never } | { reason: string }
 function validator(stream: Stream, { range, suspectText }: SiftOptions): (raw: unknown) => Verdict {
   const { item: schema } = stream
   const dateAt = stream.by === 'day' ? stream.columns.findIndex(({ name }) => name === 'date') : -1
+  const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')
   const { from, to } = range ?? { from: '', to: '' }
   return (raw) => {
     const parsed = schema.safeParse(raw)
@@ -121,6 +122,7 @@ function validator(stream: Stream, { range, suspectText }: SiftOptions): (raw: u
       return { reason: `${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}` }
     }
     const item = parsed.data as never
+    if (nestedParts && depth(raw) > DEPTH_MAX) return { reason: `row: nested more than ${DEPTH_MAX} levels deep` }
     if (suspectText && holdsUnstorable(item)) {
       return { reason: 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store' }
     }
@@ -132,6 +134,18 @@ function validator(stream: Stream, { range, suspectText }: SiftOptions): (raw: u
       }
     }
     return { row, item }
+  }
+}
+
+// Far more than any real answer, and far less than what would exhaust a stack here or in Postgres.
+const DEPTH_MAX = 100
+
+function depth(value: unknown): number {
+  let level: unknown[] = [value]
+  for (let deep = 0; ; deep++) {
+    const next = level.flatMap((item) => (typeof item === 'object' && item !== null ? Object.values(item) : []))
+    if (next.length === 0 || deep > DEPTH_MAX) return deep
+    level = next
   }
 }
 

@@ -22,7 +22,8 @@ export interface Column {
 
 /** What an answer mentions besides its rows: it fills the tables of brands, topics, tags and models. */
 export interface Mentions {
-  brands: Map<string, string | null>
+  /** Names as of the newest day that mentions them: history keeps old names. */
+  brands: Map<string, { name: string | null; date: string }>
   topics: Set<string>
   tags: Set<string>
   models: Set<string>

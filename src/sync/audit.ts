@@ -45,7 +45,7 @@ const ADDITIVE: Metric[] = [
 ]
 const SAMPLE_DAYS = 3
 /** The audit's own reads are not windows of the ledger. */
-const UNKNOWN = { name: 'audit', rows: 0 }
+const UNKNOWN = { name: 'audit', rows: 0, valuesOf: async () => [] }
 
 export interface AuditContext {
   services: Services

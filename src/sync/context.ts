@@ -38,6 +38,8 @@ export interface Run extends Services {
   /** All configured streams that are read by days, and the first of the days that every run reads again. */
   dayStreams: string[]
   lookbackFrom: Day
+  /** From this day on, names are taken for current. */
+  recentFrom: Day
 }
 
 /** What one window or list did. */

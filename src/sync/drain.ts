@@ -1,25 +1,25 @@
 /** Where jobs come from. */
 export interface JobSource {
   /** The next job, or undefined where there is none now; finishing other jobs may make one. */
-  next(): (() => Promise<void>) | undefined
+  next(): (() => Promise<unknown>) | undefined
 }
 
 /** Runs the jobs of all sources side by side, at most so many at once, taking turns between sources. Jobs do not throw. */
 export async function drain(sources: readonly JobSource[], concurrency: number): Promise<void> {
-  const running = new Set<Promise<void>>()
+  const running = new Set<Promise<unknown>>()
   let turn = 0
   for (;;) {
     while (running.size < concurrency) {
       const job = nextJob()
       if (job === undefined) break
-      const promise: Promise<void> = job().finally(() => running.delete(promise))
+      const promise: Promise<unknown> = job().finally(() => running.delete(promise))
       running.add(promise)
     }
     if (running.size === 0) return
     await Promise.race(running)
   }
 
-  function nextJob(): (() => Promise<void>) | undefined {
+  function nextJob(): (() => Promise<unknown>) | undefined {
     for (let step = 0; step < sources.length; step++) {
       const index = (turn + step) % sources.length
       const job = sources[index]!.next()

@@ -21,6 +21,8 @@ export interface SizedWindow {
  */
 export class PageLimit {
   private readonly sizes = new Map<number, SizedWindow[]>()
+  /** An answer of this many rows was shown to be whole, so no smaller one was cut. */
+  private proven = 0
 
   constructor(public current: number) {}
 
@@ -28,7 +30,8 @@ export class PageLimit {
   lowerThan(asked: number, error: unknown): number[] {
     if (!(error instanceof RefusedError) || ![400, 413, 422].includes(error.status ?? 0)) return []
     const told = messageOf(error)
-    if (!/limit/i.test(told)) return []
+    // Not every service names the field that it refuses.
+    if (!/limit/i.test(told)) return asked > FALLBACKS[0]! ? [FALLBACKS[0]!] : []
     const named = (told.match(/\d+/g) ?? []).map(Number).filter((number) => number !== error.status)
     const candidates = [this.current, ...named.sort((a, b) => b - a), ...FALLBACKS]
     return [...new Set(candidates)].filter((limit) => limit >= SMALLEST && limit < asked)
@@ -50,13 +53,27 @@ export class PageLimit {
     return same.some((other) => other.name === window.name && countDays(other.range) !== countDays(window.range))
   }
 
+  /** The windows with the largest answer, which passed for complete without filling a page: where a cut would show. */
+  largest(): { rows: number; windows: SizedWindow[] } | undefined {
+    let rows = 0
+    for (const size of this.sizes.keys()) rows = Math.max(rows, size)
+    return rows <= this.proven ? undefined : { rows, windows: this.sizes.get(rows)! }
+  }
+
+  learnWhole(rows: number): void {
+    this.proven = Math.max(this.proven, rows)
+  }
+
   /** The service cuts answers to so many rows. Returns the other windows of this size, which passed for complete. */
   learnCut(window: SizedWindow, rows: number): SizedWindow[] {
     if (rows >= SMALLEST) this.current = Math.min(this.current, rows)
-    return (this.sizes.get(rows) ?? []).filter((other) => other !== window)
+    const same = this.sizes.get(rows) ?? []
+    this.sizes.delete(rows)
+    return same.filter((other) => other !== window)
   }
 }
 
-function isUsualCap(rows: number): boolean {
+/** A size to which services like to cut their pages. */
+export function isUsualCap(rows: number): boolean {
   return rows > 0 && (rows % 1000 === 0 || USUAL_CAPS.has(rows))
 }

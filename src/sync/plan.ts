@@ -1,4 +1,4 @@
-import { addDays, type Day, dayNumber, type Range } from '../core/day.ts'
+import { addDays, countDays, type Day, dayNumber, daysIn, type Range } from '../core/day.ts'
 import type { CoveredDay } from '../ledger/coverage.ts'
 
 /* Which days are due, and which windows read them in as few requests as their rows allow. */
@@ -109,15 +109,21 @@ export class WindowFeed {
   private readonly waiting: Range[] = []
   private due: Day[]
   private inFlight = 0
+  /** A window of this many days was too much for the service, so no longer one is asked for. */
+  private maxDays: number
+  /** Nothing came back since a window was too much: one at a time. */
+  private cautious = false
   readonly totalDays: number
 
   constructor(
     due: readonly Day[],
     readonly density: Density,
     private readonly pageLimit: () => number,
+    maxDays = Number.MAX_SAFE_INTEGER,
   ) {
     this.due = [...due].sort().reverse()
     this.totalDays = this.due.length
+    this.maxDays = maxDays
   }
 
   /** The next window; undefined where there is none, or none before an answer teaches how long it may be. */
@@ -127,9 +133,10 @@ export class WindowFeed {
       this.inFlight++
       return split
     }
-    if (this.due.length === 0 || (this.inFlight > 0 && !this.density.isKnown)) return undefined
+    if (this.due.length === 0 || (this.inFlight > 0 && (this.cautious || !this.density.isKnown))) return undefined
+    if (this.maxDays === 0) return undefined
     const stretch = adjacent(this.due)
-    const length = this.density.fit(stretch, this.pageLimit())
+    const length = Math.min(this.maxDays, this.density.fit(stretch, this.pageLimit()))
     const days = this.due.splice(0, length)
     this.inFlight++
     return { from: days.at(-1)!, to: days[0]! }
@@ -138,9 +145,26 @@ export class WindowFeed {
   /** The window came back; `split` where it must be read again in two. */
   settle(range: Range, outcome: 'done' | 'split'): void {
     this.inFlight--
-    if (outcome === 'done') return
+    if (outcome === 'done') {
+      this.cautious = false
+      return
+    }
     const [older, newer] = halves(range)
     this.waiting.push(older, newer)
+  }
+
+  /** The service cannot serve so many days at once: its days go back, and windows get shorter. */
+  shorten(range: Range): void {
+    this.inFlight--
+    this.cautious = true
+    this.maxDays = Math.max(1, Math.floor(countDays(range) / 2))
+    this.due = [...this.due, ...daysIn(range)].sort().reverse()
+  }
+
+  /** A window failed; where even a single day is refused, the others would be too. */
+  fail(range: Range, hopeless: boolean): void {
+    this.inFlight--
+    if (hopeless && this.cautious && countDays(range) === 1) this.maxDays = 0
   }
 
   /** A window that was taken for complete was not: read it again. */

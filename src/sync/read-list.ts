@@ -1,7 +1,7 @@
 import type { CallContext, Caller, Client, Page } from '../source/client.ts'
 import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
 import { keyOf, keyPositions, type ListStream } from '../streams/stream.ts'
-import type { PageLimit } from './page-limit.ts'
+import { isUsualCap, type PageLimit } from './page-limit.ts'
 import { hasNoMoreThan, rawKeys, readByOffset, readPage } from './read-pages.ts'
 
 /** Reads a whole list. One page where it fits; otherwise by offset, with proof that nothing was missed. */
@@ -20,10 +20,7 @@ export async function readList(
     const rows = page.items.length
     let whole = rows < Math.min(asked, limit.current)
     const disagrees = page.total !== undefined && page.total !== rows && whole
-    if (
-      whole &&
-      (disagrees || limit.isSuspicious({ name: `${caller.projectId} ${stream.name}`, range: WHOLE }, rows))
-    ) {
+    if (whole && (disagrees || isUsualCap(rows))) {
       whole = await hasNoMoreThan(read, rows)
       if (!whole) {
         const example = `asked for ${asked} rows, got ${rows}, and there were more`
@@ -42,6 +39,3 @@ export async function readList(
   sifted.drift.push(...notes)
   return sifted
 }
-
-/** Lists have no days; they are always of one length. */
-const WHOLE = { from: '2000-01-01', to: '2000-01-01' }

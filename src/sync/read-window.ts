@@ -1,10 +1,11 @@
 import { countDays, type Range, showRange } from '../core/day.ts'
 import { IncompleteError, RefusedError, UsageError } from '../core/errors.ts'
-import type { Filter } from '../core/vocabulary.ts'
+import type { Dimension, Filter } from '../core/vocabulary.ts'
 import type { CallContext, Caller, Client } from '../source/client.ts'
 import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
 import { type DayStream, keyOf, keyPositions } from '../streams/stream.ts'
 import type { PageLimit, SizedWindow } from './page-limit.ts'
+import { halves } from './plan.ts'
 import { hasNoMoreThan, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
@@ -18,9 +19,17 @@ export type WindowAnswer =
   /** More rows than a page: read the halves instead. `again` are windows that turn out to have been cut before. */
   | { kind: 'split'; again: SizedWindow[]; notes: DriftNote[] }
 
+export interface KnownWindow {
+  /** The project and the stream. */
+  name: string
+  /** How many rows the window had before. */
+  rows: number
+  /** Values of a dimension that are known from elsewhere. */
+  valuesOf: (dimension: Dimension) => Promise<string[]>
+}
+
 /**
- * Reads one window as one page. A page that may be truncated is never loaded. `known` names the project and stream, and
- * how many rows the window had before.
+ * Reads one window as one page. A page that may be truncated is never loaded.
  */
 export async function readWindow(
   { client, limit }: Reader,
@@ -28,7 +37,7 @@ export async function readWindow(
   stream: DayStream,
   range: Range,
   context: CallContext,
-  known: { name: string; rows: number },
+  known: KnownWindow,
 ): Promise<WindowAnswer> {
   const place = `${stream.name} ${showRange(range)}`
   const ask = (filters: Filter[]) => (page: { limit: number; offset: number }) =>
@@ -42,7 +51,7 @@ export async function readWindow(
   const window = { name: known.name, range }
   // Fewer rows than there were, or than the service says there are: worth one more request before it is believed.
   const shrunk = rows < known.rows || (page.total !== undefined && page.total > rows)
-  const suspicious = limit.isSuspicious(window, rows)
+  const suspicious = whole && limit.isSuspicious(window, rows)
   if (whole && (shrunk || suspicious)) {
     whole = await hasNoMoreThan(read, rows)
     if (!whole) {
@@ -53,9 +62,27 @@ export async function readWindow(
   }
   if (whole) return { kind: 'rows', sifted: sift(stream, page.items, { range, suspectText: page.suspectText }), again }
   if (countDays(range) > 1) return { kind: 'split', again, notes }
-  const sifted = await readLargeDay({ stream, range, limit, ask, place, first: page.items })
+  const sifted = await readLargeDay({ stream, range, limit, ask, place, first: page.items, valuesOf: known.valuesOf })
   sifted.drift.push(...notes)
   return { kind: 'rows', sifted, again }
+}
+
+/** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */
+export async function countRows(
+  { client, limit }: Reader,
+  { caller }: { caller: Caller },
+  stream: DayStream,
+  range: Range,
+  context: CallContext,
+): Promise<number> {
+  const read = (part: Range) => (page: { limit: number; offset: number }) =>
+    stream.read(client, caller, { range: part, page, filters: [] }, context)
+  if (countDays(range) === 1) {
+    const { items } = await readPage(read(range), limit)
+    return items.length + ((await hasNoMoreThan(read(range), items.length)) ? 0 : 1)
+  }
+  const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).items.length))
+  return counts.reduce((sum, count) => sum + count, 0)
 }
 
 interface LargeDay {
@@ -70,19 +97,20 @@ interface LargeDay {
   }) => Promise<{ items: unknown[]; total: number | undefined; suspectText: boolean }>
   place: string
   first: unknown[]
+  valuesOf: KnownWindow['valuesOf']
 }
 
 /**
  * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
  * counting. Where the service refuses filters or ignores them, by overlapping offset pages.
  */
-async function readLargeDay({ stream, range, limit, ask, place, first }: LargeDay): Promise<Sifted> {
+async function readLargeDay({ stream, range, limit, ask, place, first, valuesOf }: LargeDay): Promise<Sifted> {
   const siftDay = (items: unknown[], suspectText: boolean) => sift(stream, items, { range, suspectText })
   const problems: string[] = []
   if (stream.splits.length > 0) {
     try {
       const parts = await readBySplitting(
-        { stream, limit, siftDay, place },
+        { stream, limit, siftDay, place, valuesOf },
         (filters) => readPage(ask(filters), limit),
         first,
       )

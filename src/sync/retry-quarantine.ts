@@ -1,3 +1,4 @@
+import { UsageError } from '../core/errors.ts'
 import { lockLoads } from '../ledger/coverage.ts'
 import {
   listQuarantine,
@@ -30,6 +31,9 @@ export async function retryQuarantine(
   filter: QuarantineFilter,
 ): Promise<RetryResult> {
   const open = await listQuarantine(services.warehouse, { ...filter, all: false })
+  const missing = (filter.ids ?? []).filter((id) => !open.some(({ quarantine_id }) => quarantine_id === id))
+  if (missing.length > 0)
+    throw new UsageError(`quarantine retry: got ${missing.join(', ')}; there is no such open entry`)
   const result: RetryResult = { tried: open.length, loaded: 0, still_bad: [] }
   const groups = new Map<string, QuarantineEntry[]>()
   for (const entry of open) {
@@ -80,7 +84,7 @@ async function retryGroup(
     const passed = sound.filter(({ raw }) => !clashing.has(raw))
     for (const { quarantine_id, raw } of sound) if (clashing.has(raw)) bad.set(quarantine_id, CONTRADICTION)
     await load(tx, services, stream, projectId, sifted)
-    await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map())
+    await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map(), false)
     await resolveEntries(
       tx,
       passed.map(({ quarantine_id }) => quarantine_id),

@@ -1,6 +1,14 @@
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, countDays, type Day, dayOf, daysIn, type Range, showRange } from '../core/day.ts'
-import { InterruptedError, KeyError, messageOf, ProjectError, StaleReadError } from '../core/errors.ts'
+import {
+  InterruptedError,
+  KeyError,
+  messageOf,
+  ProjectError,
+  RefusedError,
+  StaleReadError,
+  TransientError,
+} from '../core/errors.ts'
 import { readCoverage, unsettledDays } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/locks.ts'
 import { closeRun } from '../ledger/runs.ts'
@@ -13,6 +21,7 @@ import type { Outcome, Run, Services, SyncedProject } from './context.ts'
 import { drain, type JobSource } from './drain.ts'
 import { PageLimit, type SizedWindow } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
+import { countRows } from './read-window.ts'
 import { addFailure, addOutcome, emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow, windowName } from './sync-window.ts'
@@ -37,11 +46,15 @@ export interface Observer {
   advanced?(step: { projectId: string; stream: string; days: number; rows: number }): void
 }
 
+// Rows that arrive while they are counted look like a cut; that must not go on for ever.
+const CUT_ROUNDS = 6
+
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
 export async function runSync(services: Services, request: RunRequest, observer: Observer = {}): Promise<RunReport> {
   const { warehouse, config, log } = services
   const startedAt = Date.now()
   const today = dayOf(services.clock())
+  const lastDay = readableRange(daysOfInterest(config, today), today).to
   await migrate(warehouse, config)
   const pairs = request.projects.flatMap((project) =>
     request.streams.map((stream) => ({ projectId: project.id, stream: stream.name })),
@@ -62,7 +75,8 @@ export async function runSync(services: Services, request: RunRequest, observer:
     mentions: new Map(),
     acceptDeletes: request.acceptDeletes ?? false,
     dayStreams: streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : [])),
-    lookbackFrom: addDays(readableRange(daysOfInterest(config, today), today).to, 1 - config.lookback_days),
+    lookbackFrom: addDays(lastDay, 1 - config.lookback_days),
+    recentFrom: addDays(lastDay, -Math.max(1, config.lookback_days)),
   }
   let error: string | null = null
   const reports: StreamReport[] = []
@@ -72,12 +86,16 @@ export async function runSync(services: Services, request: RunRequest, observer:
       request.projects.map(({ id }) => id),
       config.labels,
     )
-    const sources = await makeSources(run, request, reports, observer, (reason) => {
+    const { sources, tasks } = await makeSources(run, request, reports, observer, (reason) => {
       error ??= reason
       stopped.abort()
     })
     run.log.info({ command: request.command, source: services.source, streams: pairs.length }, 'run started')
     await drain(sources, config.source.concurrency)
+    // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
+    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) {
+      await drain(sources, config.source.concurrency)
+    }
     for (const source of sources) source.finish()
   } catch (cause) {
     if (!run.signal.aborted) error ??= messageOf(cause)
@@ -126,8 +144,9 @@ async function makeSources(
   reports: StreamReport[],
   observer: Observer,
   stopRun: (reason: string) => void,
-): Promise<Source[]> {
+): Promise<{ sources: Source[]; tasks: Task[] }> {
   const sources: Source[] = []
+  const tasks: Task[] = []
   const failedProjects = new Map<string, string>()
   const feeds = new Map<string, WindowFeed>()
   const totals = { days: 0, lists: 0 }
@@ -136,6 +155,7 @@ async function makeSources(
       const report = emptyReport(project.id, stream.name)
       reports.push(report)
       const task: Task = { feeds, run, project, stream, report, observer, failedProjects, stopRun }
+      tasks.push(task)
       if (stream.by === 'list') {
         totals.lists++
         sources.push(listSource(task, stream))
@@ -148,7 +168,7 @@ async function makeSources(
     }
   }
   observer.planned?.(totals)
-  return sources
+  return { sources, tasks }
 }
 
 async function feedOf(run: Run, request: RunRequest, project: SyncedProject, stream: DayStream): Promise<WindowFeed> {
@@ -165,7 +185,12 @@ async function feedOf(run: Run, request: RunRequest, project: SyncedProject, str
     const unsettled = await unsettledDays(run.warehouse, pair)
     return dueDays(coverage, { interest, today, lookbackDays: run.config.lookback_days, unsettled })
   }
-  return new WindowFeed(await due(), new Density(coverage, today), () => run.limit.current)
+  return new WindowFeed(
+    await due(),
+    new Density(coverage, today),
+    () => run.limit.current,
+    run.config.source.max_window_days,
+  )
 }
 
 interface Task {
@@ -204,26 +229,71 @@ function windowSource(task: Task, stream: DayStream, feed: WindowFeed): Source {
       const range = feed.next()
       if (range === undefined) return undefined
       return async () => {
-        let outcome: 'done' | 'split' = 'done'
-        await attempt(task, range, async (context) => {
-          const result = await syncWindow(task.run, task.project, stream, range, context)
-          if (result.kind === 'split') {
-            outcome = 'split'
-            feed.density.learnFull(countDays(range), task.run.limit.current)
-            requeue(task, result.again)
-            return
-          }
-          requeue(task, result.again)
-          feed.density.learn(range, result.rowsByDay)
-          finishStep(task, result.outcome, countDays(range))
-        })
-        feed.settle(range, outcome)
+        const step = await attempt(task, range, (context) => windowStep(task, stream, feed, range, context))
+        if (!step.ok) feed.fail(range, step.error instanceof RefusedError)
+        else if (step.value === 'shorten') feed.shorten(range)
+        else feed.settle(range, step.value)
       }
     },
     finish() {
       for (const range of feed.abandon()) addFailure(task.report, range, notRead(task))
     },
   }
+}
+
+/** Syncs one window and tells its feed's next move. */
+async function windowStep(
+  task: Task,
+  stream: DayStream,
+  feed: WindowFeed,
+  range: Range,
+  context: CallContext,
+): Promise<'done' | 'split' | 'shorten'> {
+  const result = await syncWindow(task.run, task.project, stream, range, context).catch((error: unknown) => {
+    if (countDays(range) > 1 && isTooMuch(error) && !task.run.signal.aborted) return undefined
+    throw error
+  })
+  if (result === undefined) return 'shorten'
+  requeue(task, result.again)
+  if (result.kind === 'split') {
+    feed.density.learnFull(countDays(range), task.run.limit.current)
+    return 'split'
+  }
+  feed.density.learn(range, result.rowsByDay)
+  finishStep(task, result.outcome, countDays(range))
+  return 'done'
+}
+
+/**
+ * A service that cuts all answers to a number that nobody would guess shows it in the largest one: if that is whole, so
+ * are the smaller ones. It is read once more in two halves; true where they have more rows, and the windows that were
+ * cut are to be read again.
+ */
+async function findCut(run: Run, tasks: readonly Task[]): Promise<boolean> {
+  const largest = run.limit.largest()
+  if (largest === undefined || run.signal.aborted) return false
+  const { rows, windows } = largest
+  const [window] = windows
+  const task = tasks.find(
+    ({ project, stream }) => windowName({ projectId: project.id, stream: stream.name }) === window!.name,
+  )
+  const stream = task?.stream
+  if (task === undefined || stream?.by !== 'day') return false
+  const counted = await attempt(task, window!.range, (context) =>
+    countRows(run, task.project, stream, window!.range, context),
+  )
+  if (!counted.ok) return false
+  const cut = counted.value > rows
+  if (cut) requeue(task, [window!, ...run.limit.learnCut(window!, rows)])
+  else run.limit.learnWhole(rows)
+  return cut
+}
+
+/** Errors by which a service says, or shows, that a window is too long for it. */
+function isTooMuch(error: unknown): boolean {
+  if (error instanceof KeyError || error instanceof ProjectError) return false
+  if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
+  return error instanceof TransientError && /HTTP (?:408|504)|ETIMEDOUT/.test(error.message)
 }
 
 /** Windows that passed for complete until the service was found to cut its answers are read again. */
@@ -257,12 +327,14 @@ function finishStep({ run, project, report, observer }: Task, outcome: Outcome, 
     run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so none was deleted')
 }
 
-/** Runs a step; a failure is written down and ends no more than it must. */
-async function attempt(
+type Attempt<T> = { ok: true; value: T } | { ok: false; error: unknown }
+
+/** Runs a step; a failure is written down, and ends no more than it must. */
+async function attempt<T>(
   task: Task,
   range: Range | undefined,
-  work: (context: CallContext) => Promise<void>,
-): Promise<void> {
+  work: (context: CallContext) => Promise<T>,
+): Promise<Attempt<T>> {
   const { run, project, report } = task
   const startedAt = Date.now()
   const context: CallContext = {
@@ -272,12 +344,12 @@ async function attempt(
     },
   }
   try {
-    await work(context)
+    return { ok: true, value: await work(context) }
   } catch (error) {
     const reason = messageOf(error)
     const stopped = run.signal.aborted || error instanceof InterruptedError
     addFailure(report, range, stopped ? 'not read: the run was stopped' : reason)
-    if (stopped) return
+    if (stopped) return { ok: false, error }
     if (error instanceof KeyError && !project.ownKey) task.stopRun(reason)
     else if (error instanceof KeyError || error instanceof ProjectError) task.failedProjects.set(project.id, reason)
     const level = error instanceof StaleReadError ? 'warn' : 'error'
@@ -290,6 +362,7 @@ async function attempt(
       },
       'failed',
     )
+    return { ok: false, error }
   } finally {
     report.seconds += (Date.now() - startedAt) / 1000
   }

@@ -1,4 +1,4 @@
-import { IncompleteError } from '../core/errors.ts'
+import { IncompleteError, RefusedError } from '../core/errors.ts'
 import { type Dimension, type Filter, MODELS } from '../core/vocabulary.ts'
 import type { Page } from '../source/client.ts'
 import type { Sifted } from '../streams/sift.ts'
@@ -16,6 +16,8 @@ interface Context {
   limit: PageLimit
   siftDay: (items: unknown[], suspectText: boolean) => Sifted
   place: string
+  /** Values of a dimension that are known from elsewhere. */
+  valuesOf: (dimension: Dimension) => Promise<string[]>
 }
 
 type Ask = (filters: Filter[]) => Promise<Page & { asked: number }>
@@ -45,7 +47,10 @@ async function split(
   const parts: Part[] = []
   const done = new Set<string>()
   let todo = valuesIn(context, sample, dimension)
+  // Without "all but these", what the sample does not show must be known from elsewhere.
+  if (stream.filterPower === 'single') todo = [...new Set([...todo, ...(await context.valuesOf(dimension))])]
   let chunk = stream.filterPower === 'single' ? 1 : Math.max(1, Math.floor(todo.length / 4))
+  let longest = Number.MAX_SAFE_INTEGER
   const within = (operator: Filter['operator'], values: string[]): Filter[] => [
     ...filters,
     { field: dimension, operator, values },
@@ -55,7 +60,15 @@ async function split(
   for (;;) {
     while (todo.length > 0) {
       const values = todo.slice(0, chunk)
-      const page = await ask(within('in', values))
+      const page = await ask(within('in', values)).catch((error: unknown) => {
+        if (values.length > 1 && isRefusal(error)) return undefined
+        throw error
+      })
+      if (page === undefined) {
+        // The service takes shorter lists only, or none at all, which a list of one will tell.
+        chunk = longest = Math.max(1, Math.floor(values.length / 4))
+        continue
+      }
       checkObeyed(context, page, dimension, (value) => value !== null && values.includes(value))
       if (isFull(page)) {
         if (values.length > 1) {
@@ -66,7 +79,8 @@ async function split(
       } else {
         parts.push({ items: page.items, suspectText: page.suspectText })
         const each = Math.max(1, page.items.length) / values.length
-        if (stream.filterPower === 'lists') chunk = Math.max(1, Math.floor((limit.current * FILL) / each))
+        if (stream.filterPower === 'lists')
+          chunk = Math.min(longest, Math.max(1, Math.floor((limit.current * FILL) / each)))
       }
       for (const value of values) done.add(value)
       todo = todo.slice(values.length)
@@ -77,7 +91,12 @@ async function split(
       if (todo.length === 0) return parts
       continue
     }
-    const rest = await ask(done.size === 0 ? filters : within('not_in', [...done]))
+    const rest = await ask(done.size === 0 ? filters : within('not_in', [...done])).catch((error: unknown) => {
+      if (isRefusal(error)) return undefined
+      throw error
+    })
+    // The list of what to leave out may be too long; whether anything is left, the caller's counting shows.
+    if (rest === undefined) return parts
     checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
     if (!isFull(rest)) return [...parts, { items: rest.items, suspectText: rest.suspectText }]
     todo = valuesIn(context, rest.items, dimension)
@@ -86,6 +105,10 @@ async function split(
       return [...parts, ...(await split(context, ask, within('not_in', [...done]), finer, rest.items))]
     }
   }
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof RefusedError && (error.status === 400 || error.status === 422)
 }
 
 function valuesIn(context: Context, items: unknown[], dimension: Dimension): string[] {

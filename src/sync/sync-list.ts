@@ -35,7 +35,7 @@ export async function syncList(
         const acceptDeletes = run.acceptDeletes
         const load = { projectId: project.id, stream, rows, children, mayDelete: rejects.length === 0, acceptDeletes }
         const effect = await replaceList(tx, warehouse, load)
-        const fresh = await saveMentions(tx, project.id, mentions, run.config.labels, run.mentions)
+        const fresh = await saveMentions(tx, project.id, mentions, run.config.labels, run.mentions, false)
         if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
         await saveRejects(tx, pair, undefined, rejects, runId)
         await saveDrift(tx, pair, drift, runId)

@@ -1,6 +1,7 @@
 import { type Day, type Range, showRange } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
+import type { Dimension } from '../core/vocabulary.ts'
 import {
   type BegunRead,
   beginRead,
@@ -16,7 +17,7 @@ import { saveRestatements } from '../ledger/restatements.ts'
 import type { CallContext } from '../source/client.ts'
 import { refuseBadPage, type Sifted } from '../streams/sift.ts'
 import type { DayStream, Row } from '../streams/stream.ts'
-import { inTransaction } from '../warehouse/connect.ts'
+import { inTransaction, tableName } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
 import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
 import type { Outcome, Run, SyncedProject } from './context.ts'
@@ -40,7 +41,7 @@ export async function syncWindow(
   const pair = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: whoever asked later knows better.
   const read = await beginRead(run.warehouse, pair, range)
-  const known = { name: windowName(pair), rows: read.rowsBefore }
+  const known = { name: windowName(pair), rows: read.rowsBefore, valuesOf: valuesKnownOf(run, project) }
   const answer = await readWindow(run, project.caller, stream, range, context, known)
   if (answer.kind === 'split') {
     if (answer.notes.length > 0)
@@ -85,7 +86,14 @@ async function loadWindow(
         heldBefore: new Set([...readBefore].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
         readOrder: read.readOrder,
       })
-      const fresh = await saveMentions(tx, pair.projectId, mentions, run.config.labels, run.mentions)
+      const fresh = await saveMentions(
+        tx,
+        pair.projectId,
+        mentions,
+        run.config.labels,
+        run.mentions,
+        range.to >= run.recentFrom,
+      )
       await saveRejects(tx, pair, range, rejects, runId)
       await saveDrift(tx, pair, drift, runId)
       const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : rejects.length > 0 ? 'quarantined' : 'read')
@@ -108,6 +116,18 @@ async function loadWindow(
   )
   for (const [name, value] of done.fresh) run.mentions.set(name, value)
   return done.effect
+}
+
+/** The prompts of a project: what a day too large for a page may have to be split by. */
+function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension) => Promise<string[]> {
+  return async (dimension) => {
+    if (dimension !== 'prompt_id') return []
+    const { rows } = await run.warehouse.pool.query<{ prompt_id: string }>(
+      `select prompt_id from ${tableName(run.warehouse, 'prompts')} where project_id = $1`,
+      [project.id],
+    )
+    return rows.map(({ prompt_id }) => prompt_id)
+  }
 }
 
 /** How a window's project and stream are called where windows of all of them meet. */

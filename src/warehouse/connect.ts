@@ -1,6 +1,15 @@
 import type { Socket } from 'node:net'
 import { Kysely, PostgresDialect } from 'kysely'
-import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient, types } from 'pg'
+import {
+  Client,
+  type ClientBase,
+  type ClientConfig,
+  type CustomTypesConfig,
+  Pool,
+  type PoolClient,
+  type PoolConfig,
+  types,
+} from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { clip, redact } from '../core/text.ts'
@@ -56,12 +65,16 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
   }
-  const pool = new Pool({ ...config, max: options.connections, application_name: 'visibility-sync' })
+  const pool = new Pool({
+    ...config,
+    max: options.connections,
+    application_name: 'visibility-sync',
+    onConnect: async (client: ClientBase) => {
+      await client.query(SESSION)
+    },
+  } as PoolConfig)
   // An idle connection that dies is replaced by the pool; without a listener it would end the process.
   pool.on('error', () => {})
-  pool.on('connect', (client) => {
-    client.query(SESSION).catch(() => {})
-  })
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`

@@ -6,13 +6,17 @@ import { type Transaction, tableName, type Warehouse } from './connect.ts'
 /** What this run has written already, so that a window costs no query where it mentions nothing new. */
 export type MentionMemory = Map<string, string | null>
 
-/** Fills brands, topics, tags and models with what rows mention. Returns what to remember once the transaction commits. */
+/**
+ * Fills brands, topics, tags and models with what rows mention. Only recent days may rename a brand: old ones may carry
+ * an old name. Returns what to remember once the transaction commits.
+ */
 export async function saveMentions(
   { tables }: Transaction,
   projectId: string,
   mentions: Mentions,
   labels: Config['labels'],
   memory: MentionMemory,
+  mayRename: boolean,
 ): Promise<MentionMemory> {
   const fresh: MentionMemory = new Map()
   const unknown = (kind: string, ids: Iterable<string>, valueOf: (id: string) => string | null) => {
@@ -20,14 +24,14 @@ export async function saveMentions(
     for (const id of ids) {
       const name = `${projectId}\0${kind}\0${id}`
       const value = valueOf(id)
-      if (memory.has(name) && memory.get(name) === value) continue
+      if (memory.has(name) && (memory.get(name) === value || !mayRename)) continue
       fresh.set(name, value)
       found.push(id)
     }
     // One order for all transactions: two of them can then wait for each other, but never both at once.
     return found.sort()
   }
-  const brandName = (id: string) => labels.brands[id]?.name ?? mentions.brands.get(id) ?? null
+  const brandName = (id: string) => labels.brands[id]?.name ?? mentions.brands.get(id)?.name ?? null
 
   const brands = unknown('brand', mentions.brands.keys(), brandName)
   if (brands.length > 0) {
@@ -42,11 +46,15 @@ export async function saveMentions(
         })),
       )
       .onConflict((conflict) =>
-        conflict
-          .columns(['project_id', 'brand_id'])
-          // An answer without the name does not erase a name that is known.
-          .doUpdateSet((eb) => ({ name: eb.fn.coalesce('excluded.name', 'brands.name') }))
-          .where((eb) => eb(eb.fn.coalesce('excluded.name', 'brands.name'), 'is distinct from', eb.ref('brands.name'))),
+        !mayRename
+          ? conflict.doNothing()
+          : conflict
+              .columns(['project_id', 'brand_id'])
+              // An answer without the name does not erase a name that is known.
+              .doUpdateSet((eb) => ({ name: eb.fn.coalesce('excluded.name', 'brands.name') }))
+              .where((eb) =>
+                eb(eb.fn.coalesce('excluded.name', 'brands.name'), 'is distinct from', eb.ref('brands.name')),
+              ),
       )
       .execute()
   }

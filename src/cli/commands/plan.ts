@@ -2,12 +2,10 @@ import { existsSync } from 'node:fs'
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, daysIn, showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { quote } from '../../core/identifier.ts'
 import { count } from '../../core/text.ts'
-import { type CoveredDay, readCoverage, unsettledDays } from '../../ledger/coverage.ts'
+import { type CoveredDay, hasLedger, readCoverage, unsettledDays } from '../../ledger/coverage.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
-import type { Warehouse } from '../../warehouse/connect.ts'
 import { DATA_FOLDER, openSource, openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
@@ -85,13 +83,6 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
   } finally {
     await database?.close()
   }
-}
-
-async function hasLedger(warehouse: Warehouse): Promise<boolean> {
-  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
-    quote(warehouse.opsSchema, 'coverage'),
-  ])
-  return rows[0]?.there ?? false
 }
 
 function render(rows: PlanRow[], source: string, requests: number): string {

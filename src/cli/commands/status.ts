@@ -1,6 +1,7 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
+import { hasLedger } from '../../ledger/coverage.ts'
 import { closeAbandonedRuns } from '../../ledger/locks.ts'
 import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { streamsOf } from '../../streams/registry.ts'
@@ -18,6 +19,7 @@ export async function status(session: Session, options: { runs: number }): Promi
   const database = await openWarehouse(config, log)
   try {
     const today = dayOf(now)
+    if (await hasLedger(database.warehouse)) await closeAbandonedRuns(database.warehouse)
     const found = await readStatus(database.warehouse, {
       interest: daysOfInterest(config, today),
       today,
@@ -33,7 +35,6 @@ export async function status(session: Session, options: { runs: number }): Promi
       )
       return 0
     }
-    await closeAbandonedRuns(database.warehouse)
     session.print({ warehouse: database.shown, synced: true, ...found }, render(found, now, database.shown))
     return 0
   } finally {

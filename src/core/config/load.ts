@@ -36,7 +36,7 @@ export function loadConfig(options: { file?: string | undefined; env?: NodeJS.Pr
   const named = options.file ?? nonEmpty(env.VISIBILITY_CONFIG)
   const file = named ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
   const document = file === undefined ? { values: {}, warnings: [] } : readDocument(file, env)
-  const config = parse(withEnvironment(document.values, env), file ?? 'the configuration')
+  const config = parse(withEnvironment(document.values, env), file ?? 'the configuration', env)
   const level = nonEmpty(env.LOG_LEVEL)
   if (level !== undefined && !LOG_LEVELS.includes(level))
     throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
@@ -57,7 +57,7 @@ export function secretsOf(config: FileConfig): string[] {
   return [
     config.source.api_key,
     ...config.projects.map((project) => project.api_key),
-    config.warehouse.url,
+    password === '' ? undefined : config.warehouse.url,
     password,
     password === '' ? undefined : decoded(password),
     config.alerts.webhook_url,
@@ -124,7 +124,8 @@ function withEnvironment(values: Record<string, unknown>, env: NodeJS.ProcessEnv
   set('source', 'api_key', fromEnvironment(env, 'VISIBILITY_API_KEY'))
   set('warehouse', 'url', fromEnvironment(env, 'DATABASE_URL'))
   const projects = nonEmpty(env.VISIBILITY_PROJECTS)
-  if (projects !== undefined) {
+  // A wrong kind of list in the file is refused, not covered up.
+  if (projects !== undefined && (merged.projects === undefined || Array.isArray(merged.projects))) {
     const ids = projects.split(',').map((id) => id.trim())
     const known = Array.isArray(merged.projects) ? (merged.projects as { id?: string }[]) : []
     merged.projects = ids.filter((id) => id !== '').map((id) => known.find((project) => project?.id === id) ?? { id })
@@ -146,10 +147,21 @@ function fromEnvironment(env: NodeJS.ProcessEnv, name: string): string | undefin
   }
 }
 
-function parse(values: unknown, place: string): FileConfig {
+const VARIABLES: Record<string, string> = {
+  'source.base_url': 'VISIBILITY_API_URL',
+  'source.api_key': 'VISIBILITY_API_KEY',
+  'warehouse.url': 'DATABASE_URL',
+}
+
+function parse(values: unknown, place: string, env: NodeJS.ProcessEnv): FileConfig {
   const result = configSchema.safeParse(values, { reportInput: true })
   if (result.success) return result.data
-  throw new UsageError(result.error.issues.map((issue) => `${place}: ${describe(issue)}`).join('\n'))
+  // The environment wins over the file, so it is to blame where it was set.
+  const origin = (issue: z.core.$ZodIssue) => {
+    const variable = VARIABLES[issue.path.join('.')]
+    return variable !== undefined && (env[variable] || env[`${variable}_FILE`]) ? variable : place
+  }
+  throw new UsageError(result.error.issues.map((issue) => `${origin(issue)}: ${describe(issue)}`).join('\n'))
 }
 
 function describe(issue: z.core.$ZodIssue): string {

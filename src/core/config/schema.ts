@@ -95,6 +95,7 @@ export const configSchema = z.strictObject({
       page_limit: wholeNumber(2, PAGE_LIMIT_MAX).default(PAGE_LIMIT_MAX),
       concurrency: wholeNumber(1, 64).default(4),
       timeout_seconds: wholeNumber(1, 3600).default(60),
+      max_window_days: wholeNumber(1, 100_000).default(100_000),
       max_attempts: wholeNumber(1, 100).default(6),
       max_response_mb: wholeNumber(1, 1024).default(64),
       compress: z.boolean({ error: 'true or false' }).default(true),
