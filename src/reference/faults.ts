@@ -45,6 +45,10 @@ export const faultsSchema = z.strictObject({
   refuse_filters: z.boolean().default(false),
   /** Filters are accepted and have no effect. */
   ignore_filters: z.boolean().default(false),
+  /** A 400 for a report filter with more values. */
+  max_values: z.int().min(1).nullable().default(null),
+  /** A 400 for a longer range of days. */
+  max_days: z.int().min(1).nullable().default(null),
   /** Redirects every request to this address. */
   redirect_to: z.string().nullable().default(null),
   /** `total_count` instead of `totalCount`, neither, or a wrong number. */

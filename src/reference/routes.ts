@@ -1,4 +1,5 @@
 import type { z } from 'zod'
+import { countDays, type Range } from '../core/day.ts'
 import { hashText } from '../core/random.ts'
 import { clip } from '../core/text.ts'
 import * as requests from '../source/requests.ts'
@@ -106,6 +107,10 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     const query = valid(requests.reportRequest, call.body)
     const filters = query.filters ?? []
     if (mood.faults().refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
+    const { max_values } = mood.faults()
+    if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {
+      throw new Refusal(400, `filters: the limit of ${max_values} values is exceeded`)
+    }
     const rows = brandReport(world, project, {
       range: rangeOf(query),
       dimensions: query.dimensions ?? [],
@@ -130,6 +135,14 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
       volume: undefined,
     })
     return request.text.length < 15 ? { id, warning: 'short prompts seldom name brands' } : { id }
+  }
+
+  function rangeOf(query: { start_date?: string | undefined; end_date?: string | undefined }): Range {
+    const range = { from: query.start_date ?? DEFAULT_DAY, to: query.end_date ?? DEFAULT_DAY }
+    if (countDays(range) > (mood.faults().max_days ?? Number.MAX_SAFE_INTEGER)) {
+      throw new Refusal(400, `the date range exceeds the limit of ${mood.faults().max_days} days`)
+    }
+    return range
   }
 
   /** A page of a list: order, cap and emptiness as the faults say. */
@@ -177,10 +190,6 @@ function numbers(query: Record<string, string>): Record<string, unknown> {
   const parsed: Record<string, unknown> = { ...query }
   for (const name of ['limit', 'offset']) if (query[name] !== undefined) parsed[name] = Number(query[name])
   return parsed
-}
-
-function rangeOf(query: { start_date?: string | undefined; end_date?: string | undefined }) {
-  return { from: query.start_date ?? DEFAULT_DAY, to: query.end_date ?? DEFAULT_DAY }
 }
 
 function sortRows(rows: Record<string, unknown>[], order: { field: string; direction: string }[]): void {

@@ -95,8 +95,13 @@ async function split(
       if (isRefusal(error)) return undefined
       throw error
     })
-    // The list of what to leave out may be too long; whether anything is left, the caller's counting shows.
-    if (rest === undefined) return parts
+    if (rest === undefined) {
+      // The list of what to leave out is too long for the service. What is known from elsewhere is asked for instead;
+      // whether anything is left then, the caller's counting shows.
+      todo = (await context.valuesOf(dimension)).filter((value) => !done.has(value))
+      if (todo.length === 0) return parts
+      continue
+    }
     checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
     if (!isFull(rest)) return [...parts, { items: rest.items, suspectText: rest.suspectText }]
     todo = valuesIn(context, rest.items, dimension)

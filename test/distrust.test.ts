@@ -1,0 +1,296 @@
+import { afterEach, describe, expect, test } from '@jest/globals'
+import { daysIn } from '../src/core/day.ts'
+import { streamsOf } from '../src/streams/registry.ts'
+import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
+import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { expectChats, expectExact, expectReport } from './support/truth.ts'
+
+/* Answers that look right and are not, and holds that must hold. */
+
+let setup: Setup
+afterEach(() => setup.close())
+
+const range = { from: '2026-03-01', to: '2026-03-31' }
+const week = { from: '2026-03-25', to: '2026-03-31' }
+const start = async (options: SetupOptions = {}) => {
+  setup = await setUp({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, ...options })
+}
+const project = () => setup.service.world.projects[0]!
+const exact = (over = range) =>
+  expectExact(setup.database, { world: setup.service.world, range: over, reports: FOUR_GRAINS })
+const count = async (table: string, where = 'true') =>
+  (await setup.database.rows<{ n: number }>(`select count(*)::int as n from visibility.${table} where ${where}`))[0]!.n
+const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.flatMap(({ failed }) => failed)
+
+describe('page limits', () => {
+  test.each([300, 137, 61])('a silent cut to %d rows is found out in a range of one window', async (silent_cap) => {
+    await start({
+      world: { projects: 1, prompts: 30, models: 2, brands: 3 },
+      faults: { ...NO_LIMIT, silent_cap },
+      config: { start_date: week.from },
+    })
+    expect((await setup.sync()).outcome).toBe('complete')
+    await exact(week)
+  })
+
+  test('a cut that one stream shows is believed for all', async () => {
+    await start({ world: { projects: 2, prompts: 30, models: 3, brands: 3 }, faults: { ...NO_LIMIT, silent_cap: 300 } })
+    expect((await setup.sync()).outcome).toBe('complete')
+    await exact()
+  })
+
+  test.each([
+    ['a limit on the values of a filter', { max_values: 5 }],
+    ['a limit on the days of a range', { max_days: 3 }],
+    ['a page limit too small to prove anything', { limit_max: 5 }],
+  ])('%s is not taken for something else: no row is lost without a word', async (_, fault) => {
+    await start({ faults: { ...NO_LIMIT, ...fault, unstable_order: true }, config: { source: { page_limit: 40 } } })
+    const report = await setup.sync()
+    if (report.outcome === 'complete') await exact()
+    else expect(failures(report).length).toBeGreaterThan(0)
+    for (const grain of FOUR_GRAINS) {
+      const found = await setup.database.rows<{ date: string; rows: number }>(
+        `select date, count(*)::int as rows from visibility.${grain.name} group by 1`,
+      )
+      const covered = await setup.database.rows<{ date: string; rows: number }>(
+        "select date, rows from visibility_ops.coverage where stream = $1 and state = 'read'",
+        [grain.name],
+      )
+      const sizes = new Set(found.map(({ rows }) => rows))
+      // Every day has as many rows as any other here, so a day that was cut would stand out.
+      expect([found.length, sizes.size]).toEqual([covered.length, covered.length === 0 ? 0 : 1])
+    }
+  })
+
+  test('windows that are too long for the service get shorter until it serves them', async () => {
+    await start({ faults: { ...NO_LIMIT, max_days: 3 } })
+    const report = await setup.sync()
+    expect(failures(report)).toEqual([])
+    await exact()
+    await setup.sync()
+    await exact()
+  })
+
+  test('where every window is refused, it is said after a few requests', async () => {
+    await start({
+      config: { streams: ['chats'], reports: [], start_date: '2025-01-01' },
+      faults: { ...NO_LIMIT, max_days: 1, limit_max: 1 },
+    })
+    const report = await setup.sync()
+    expect(report.outcome).toBe('failed')
+    expect(setup.service.requests.length).toBeLessThan(40)
+  })
+
+  test('a refused list of values is tried shorter before filters are given up', async () => {
+    await start({
+      world: { projects: 1, prompts: 40, models: 1, brands: 3 },
+      faults: { ...NO_LIMIT, max_values: 3, unstable_order: true },
+      config: { start_date: '2026-03-31', reports: [FOUR_GRAINS[3]], streams: ['prompts'], source: { page_limit: 50 } },
+    })
+    expect(failures(await setup.sync())).toEqual([])
+    await expectReport(
+      setup.database,
+      { world: setup.service.world, range: { from: '2026-03-31', to: '2026-03-31' }, reports: [] },
+      project(),
+      FOUR_GRAINS[3]!,
+    )
+  })
+
+  test('a day of chats larger than a page for each model is split by the prompts that are known', async () => {
+    await start({
+      world: { projects: 1, prompts: 120, models: 2, brands: 3 },
+      faults: { ...NO_LIMIT, unstable_order: true },
+      config: {
+        start_date: '2026-03-31',
+        reports: [],
+        streams: ['prompts', 'chats'],
+        source: { page_limit: 90, concurrency: 1 },
+      },
+    })
+    setup.service.setFaults(NO_LIMIT)
+    await setup.sync({ streams: streamsOf(setup.config, ['prompts']) })
+    setup.service.setFaults({ ...NO_LIMIT, unstable_order: true })
+    expect(failures(await setup.sync({ streams: streamsOf(setup.config, ['chats']) }))).toEqual([])
+    await expectChats(
+      setup.database,
+      { world: setup.service.world, range: { from: '2026-03-31', to: '2026-03-31' }, reports: [] },
+      project(),
+    )
+  })
+
+  test('an answer that lost rows is checked before anything is deleted', async () => {
+    await start()
+    await setup.sync()
+    setup.service.setFaults({ ...NO_LIMIT, silent_cap: 260 })
+    await setup.sync({ command: 'backfill', range: week, streams: streamsOf(setup.config, ['by_prompt']) })
+    await exact()
+  })
+})
+
+describe('holds', () => {
+  const dropWeek = () => {
+    for (const day of daysIn(week))
+      for (const chat of setup.service.world.chatsOf(project(), day)) setup.service.world.dropChat(chat.id)
+  }
+
+  test('a held day stays held in a longer window, until it is accepted', async () => {
+    await start({ config: { streams: ['chats'], reports: FOUR_GRAINS.slice(0, 1) } })
+    await setup.sync()
+    dropWeek()
+    expect((await setup.sync()).outcome).toBe('partial')
+    const wider = await setup.sync({ command: 'backfill', range })
+    expect(wider.outcome).toBe('partial')
+    expect(await count('chats', "date >= '2026-03-25'")).toBe(7 * 14)
+    expect((await setup.sync({ command: 'backfill', range: week, acceptDeletes: true })).outcome).toBe('complete')
+    expect(await count('chats', "date >= '2026-03-25'")).toBe(0)
+    expect((await setup.sync()).outcome).toBe('complete')
+  })
+
+  test('rows under new keys are not put beside the old ones while those are held', async () => {
+    await start()
+    await setup.sync()
+    const { world } = setup.service
+    const old = [...project().prompts]
+    for (const [index, prompt] of old.entries()) {
+      world.addPrompt(project(), { ...prompt, id: world.newId('pr', 'replaced', index) })
+      world.deletePrompt(project(), prompt.id)
+    }
+    for (let run = 0; run < 3; run++) {
+      expect((await setup.sync()).outcome).toBe('partial')
+      expect(await count('chats')).toBe(31 * 14)
+      expect(await count('prompts', 'removed_at is null')).toBe(7)
+      expect(await count('by_prompt')).toBe(31 * 14 * 3)
+    }
+    await setup.sync({ command: 'backfill', range, acceptDeletes: true })
+    await exact()
+  })
+
+  test('new days are loaded though older days of the same window are held', async () => {
+    await start({ config: { streams: ['chats'], reports: [] } })
+    await setup.sync({ command: 'backfill', range: { from: '2026-03-25', to: '2026-03-30' } })
+    for (const day of daysIn({ from: '2026-03-25', to: '2026-03-30' }))
+      for (const chat of setup.service.world.chatsOf(project(), day)) setup.service.world.dropChat(chat.id)
+    const report = await setup.sync({ command: 'backfill', range: week })
+    expect(report.streams[0]!.held).toEqual([{ range: '2026-03-25..2026-03-31', rows_present: 84, rows_vanishing: 84 }])
+    expect(await count('chats', "date = '2026-03-31'")).toBe(14)
+    expect(await count('chats')).toBe(7 * 14)
+  })
+})
+
+describe('history', () => {
+  test('days that need another look are read wherever they lie', async () => {
+    await start({ config: { start_date: '2026-03-20', lookback_days: 1 } })
+    await setup.sync({ command: 'backfill', range: { from: '2026-01-10', to: '2026-01-12' } })
+    await setup.sync()
+    setup.service.world.rewriteDays(project(), ['2026-01-11'])
+    await setup.database.rows("update visibility_ops.coverage set state = 'stale' where date = '2026-01-11'")
+    expect((await setup.sync()).outcome).toBe('complete')
+    const truth = { world: setup.service.world, range: { from: '2026-01-10', to: '2026-01-12' }, reports: [] }
+    const old = await setup.database.rows("select 1 from visibility_ops.coverage where state <> 'read'")
+    expect(old).toEqual([])
+    await setup.database.rows("delete from visibility.by_prompt where date >= '2026-03-01'")
+    await expectReport(setup.database, truth, project(), FOUR_GRAINS[3]!)
+  })
+
+  test('what changed in one stream is read again in the others', async () => {
+    await start({ config: { lookback_days: 1 } })
+    await setup.sync()
+    const { world } = setup.service
+    const [gone] = project().prompts
+    // As many chats come as go, so no total tells.
+    world.addPrompt(project(), { ...gone!, id: world.newId('pr', 'instead') })
+    world.deletePrompt(project(), gone!.id)
+    await setup.sync({
+      command: 'backfill',
+      range: { from: '2026-03-05', to: '2026-03-05' },
+      streams: streamsOf(setup.config, ['by_prompt']),
+    })
+    const marked = await setup.database.rows<{ stream: string }>(
+      "select stream from visibility_ops.coverage where state = 'stale' and date = '2026-03-05' order by 1",
+    )
+    expect(marked.map(({ stream }) => stream)).toEqual(['brand_daily', 'by_model', 'by_topic', 'chats'])
+    await setup.sync()
+    const day = { from: '2026-03-05', to: '2026-03-05' }
+    const ids = await setup.database.rows<{ chat_id: string }>(
+      "select chat_id from visibility.chats where date = '2026-03-05'",
+    )
+    expect(new Set(ids.map(({ chat_id }) => chat_id))).toEqual(
+      new Set(daysIn(day).flatMap((date) => world.chatsOf(project(), date).map(({ id }) => id))),
+    )
+  })
+
+  test('a brand keeps its newest name, in whatever order days are read', async () => {
+    await start()
+    const brand = project().brands[0]!
+    await setup.sync()
+    setup.service.world.renameBrand(project(), brand.id, 'Newest')
+    await setup.sync()
+    setup.service.world.renameBrand(project(), brand.id, 'A name of old days')
+    await setup.sync({ command: 'backfill', range: { from: '2026-03-01', to: '2026-03-05' } })
+    expect(await setup.database.rows('select name from visibility.brands where brand_id = $1', [brand.id])).toEqual([
+      { name: 'Newest' },
+    ])
+  })
+})
+
+describe('retrying quarantined rows', () => {
+  const entry = (raw: object, from: string, to: string, reason = 'odd') =>
+    setup.database.rows(
+      `insert into visibility_ops.quarantine (project_id, stream, reason, raw, fingerprint, from_date, to_date, run_id)
+       values ($1, 'brand_daily', $2, $3::text::json, md5($3::text), $4, $5, 1)`,
+      [project().id, reason, JSON.stringify(raw), from, to],
+    )
+  const row = (date: string, mentions: number) => ({
+    brand: { id: project().brands[0]!.id },
+    mention_count: mentions,
+    visibility: 0,
+    visibility_count: 0,
+    visibility_total: 1,
+    date,
+  })
+
+  test('loads no row from outside the window in which it came, nor one of two that contradict each other', async () => {
+    await start()
+    await setup.sync()
+    await entry(row('2026-03-07', 999), '2026-03-05', '2026-03-05')
+    await entry(
+      row('2026-03-09', 5),
+      '2026-03-09',
+      '2026-03-09',
+      'the same key stands twice in one answer with different values',
+    )
+    const result = await retryQuarantine(setup.services, streamsOf(setup.config), {})
+    expect(result).toMatchObject({ tried: 2, loaded: 0 })
+    await exact()
+  })
+
+  test('leaves its days to be read again, so that rows which were kept for their sake can go', async () => {
+    await start()
+    await setup.sync()
+    await entry(row('2026-03-09', 5), '2026-03-09', '2026-03-09')
+    await setup.database.rows(
+      "update visibility_ops.coverage set state = 'quarantined' where stream = 'brand_daily' and date = '2026-03-09'",
+    )
+    expect(await retryQuarantine(setup.services, streamsOf(setup.config), {})).toMatchObject({ loaded: 1 })
+    expect(
+      await setup.database.rows(
+        "select state from visibility_ops.coverage where stream = 'brand_daily' and date = '2026-03-09'",
+      ),
+    ).toEqual([{ state: 'stale' }])
+    await setup.sync()
+    await exact()
+  })
+})
+
+test('a stop is obeyed though someone else locks the table', async () => {
+  await start({ config: { streams: [], reports: FOUR_GRAINS.slice(0, 1) } })
+  await setup.sync()
+  const blocker = await setup.database.warehouse.dedicated('blocker')
+  await blocker.query('begin')
+  await blocker.query('lock table visibility.brand_daily in access exclusive mode')
+  const stop = new AbortController()
+  const running = setup.sync({ signal: stop.signal })
+  setTimeout(() => stop.abort(), 500)
+  expect((await running).outcome).toBe('interrupted')
+  await blocker.end()
+})
