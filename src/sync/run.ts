@@ -1,30 +1,22 @@
 import { daysOfInterest } from '../core/config/load.ts'
-import { addDays, countDays, type Day, dayOf, daysIn, type Range, showRange } from '../core/day.ts'
-import {
-  InterruptedError,
-  KeyError,
-  messageOf,
-  ProjectError,
-  RefusedError,
-  StaleReadError,
-  TransientError,
-} from '../core/errors.ts'
+import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
+import { messageOf } from '../core/errors.ts'
 import { readCoverage, unsettledDays } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/locks.ts'
 import { closeRun } from '../ledger/runs.ts'
-import type { CallContext } from '../source/client.ts'
 import { streamsOf } from '../streams/registry.ts'
-import type { DayStream, ListStream, Stream } from '../streams/stream.ts'
+import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
-import type { Outcome, Run, Services, SyncedProject } from './context.ts'
-import { drain, type JobSource } from './drain.ts'
-import { PageLimit, type SizedWindow } from './page-limit.ts'
+import type { Run, Services, SyncedProject } from './context.ts'
+import { drain } from './drain.ts'
+import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
-import { countRows } from './read-window.ts'
-import { addFailure, addOutcome, emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
-import { syncList } from './sync-list.ts'
-import { syncWindow, windowName } from './sync-window.ts'
+import { emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { windowName } from './sync-window.ts'
+import { findCut, listSource, type Observer, type Source, type Task, windowSource } from './tasks.ts'
+
+export type { Observer } from './tasks.ts'
 
 export interface RunRequest {
   command: string
@@ -38,12 +30,6 @@ export interface RunRequest {
   only?: (projectId: string, stream: string) => Day[]
   acceptDeletes?: boolean
   signal?: AbortSignal
-}
-
-/** Told of a run's progress, in days of streams. */
-export interface Observer {
-  planned?(totals: { days: number; lists: number }): void
-  advanced?(step: { projectId: string; stream: string; days: number; rows: number }): void
 }
 
 // Rows that arrive while they are counted look like a cut; that must not go on for ever.
@@ -133,10 +119,6 @@ function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'):
   return reports.reduce((total, report) => total + report[field], 0)
 }
 
-interface Source extends JobSource {
-  finish(): void
-}
-
 /** One source of jobs for each project and stream, lists first. */
 async function makeSources(
   run: Run,
@@ -191,179 +173,4 @@ async function feedOf(run: Run, request: RunRequest, project: SyncedProject, str
     () => run.limit.current,
     run.config.source.max_window_days,
   )
-}
-
-interface Task {
-  /** The feeds of all projects and streams, by name. */
-  feeds: Map<string, WindowFeed>
-  run: Run
-  project: SyncedProject
-  stream: Stream
-  report: StreamReport
-  observer: Observer
-  failedProjects: Map<string, string>
-  stopRun: (reason: string) => void
-}
-
-function listSource(task: Task, stream: ListStream): Source {
-  let left = true
-  return {
-    next() {
-      if (!left || task.run.signal.aborted || task.failedProjects.has(task.project.id)) return undefined
-      left = false
-      return () =>
-        attempt(task, undefined, async (context) => {
-          finishStep(task, await syncList(task.run, task.project, stream, context), 0)
-        })
-    },
-    finish() {
-      if (left) addFailure(task.report, undefined, notRead(task))
-    },
-  }
-}
-
-function windowSource(task: Task, stream: DayStream, feed: WindowFeed): Source {
-  return {
-    next() {
-      if (task.run.signal.aborted || task.failedProjects.has(task.project.id)) return undefined
-      const range = feed.next()
-      if (range === undefined) return undefined
-      return async () => {
-        const step = await attempt(task, range, (context) => windowStep(task, stream, feed, range, context))
-        if (!step.ok) feed.fail(range, step.error instanceof RefusedError)
-        else if (step.value === 'shorten') feed.shorten(range)
-        else feed.settle(range, step.value)
-      }
-    },
-    finish() {
-      for (const range of feed.abandon()) addFailure(task.report, range, notRead(task))
-    },
-  }
-}
-
-/** Syncs one window and tells its feed's next move. */
-async function windowStep(
-  task: Task,
-  stream: DayStream,
-  feed: WindowFeed,
-  range: Range,
-  context: CallContext,
-): Promise<'done' | 'split' | 'shorten'> {
-  const result = await syncWindow(task.run, task.project, stream, range, context).catch((error: unknown) => {
-    if (countDays(range) > 1 && isTooMuch(error) && !task.run.signal.aborted) return undefined
-    throw error
-  })
-  if (result === undefined) return 'shorten'
-  requeue(task, result.again)
-  if (result.kind === 'split') {
-    feed.density.learnFull(countDays(range), task.run.limit.current)
-    return 'split'
-  }
-  feed.density.learn(range, result.rowsByDay)
-  finishStep(task, result.outcome, countDays(range))
-  return 'done'
-}
-
-/**
- * A service that cuts all answers to a number that nobody would guess shows it in the largest one: if that is whole, so
- * are the smaller ones. It is read once more in two halves; true where they have more rows, and the windows that were
- * cut are to be read again.
- */
-async function findCut(run: Run, tasks: readonly Task[]): Promise<boolean> {
-  const largest = run.limit.largest()
-  if (largest === undefined || run.signal.aborted) return false
-  const { rows, windows } = largest
-  const [window] = windows
-  const task = tasks.find(
-    ({ project, stream }) => windowName({ projectId: project.id, stream: stream.name }) === window!.name,
-  )
-  const stream = task?.stream
-  if (task === undefined || stream?.by !== 'day') return false
-  const counted = await attempt(task, window!.range, (context) =>
-    countRows(run, task.project, stream, window!.range, context),
-  )
-  if (!counted.ok) return false
-  const cut = counted.value > rows
-  if (cut) requeue(task, [window!, ...run.limit.learnCut(window!, rows)])
-  else run.limit.learnWhole(rows)
-  return cut
-}
-
-/** Errors by which a service says, or shows, that a window is too long for it. */
-function isTooMuch(error: unknown): boolean {
-  if (error instanceof KeyError || error instanceof ProjectError) return false
-  if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
-  return error instanceof TransientError && /HTTP (?:408|504)|ETIMEDOUT/.test(error.message)
-}
-
-/** Windows that passed for complete until the service was found to cut its answers are read again. */
-function requeue({ feeds }: Task, windows: readonly SizedWindow[]): void {
-  for (const { name, range } of windows) feeds.get(name)?.again(range)
-}
-
-function notRead({ run, failedProjects, project }: Task): string {
-  const reason = failedProjects.get(project.id)
-  if (reason !== undefined) return `not read: ${reason}`
-  return run.signal.aborted ? 'not read: the run was stopped' : 'not read'
-}
-
-function finishStep({ run, project, report, observer }: Task, outcome: Outcome, days: number): void {
-  addOutcome(report, outcome, days)
-  observer.advanced?.({ projectId: project.id, stream: report.stream, days, rows: outcome.rowsRead })
-  const { inserted, updated, deleted, unchanged, held } = outcome.effect
-  const fields = {
-    project: project.id,
-    stream: report.stream,
-    ...(outcome.range === undefined ? {} : { window: showRange(outcome.range) }),
-    rows: outcome.rowsRead,
-    inserted,
-    updated,
-    deleted,
-    unchanged,
-  }
-  run.log.info(fields, outcome.range === undefined ? 'list loaded' : 'window loaded')
-  if (outcome.rejects > 0) run.log.warn({ ...fields, quarantined: outcome.rejects }, 'rows quarantined')
-  if (held !== undefined)
-    run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so none was deleted')
-}
-
-type Attempt<T> = { ok: true; value: T } | { ok: false; error: unknown }
-
-/** Runs a step; a failure is written down, and ends no more than it must. */
-async function attempt<T>(
-  task: Task,
-  range: Range | undefined,
-  work: (context: CallContext) => Promise<T>,
-): Promise<Attempt<T>> {
-  const { run, project, report } = task
-  const startedAt = Date.now()
-  const context: CallContext = {
-    signal: run.signal,
-    onAttempt: () => {
-      report.requests++
-    },
-  }
-  try {
-    return { ok: true, value: await work(context) }
-  } catch (error) {
-    const reason = messageOf(error)
-    const stopped = run.signal.aborted || error instanceof InterruptedError
-    addFailure(report, range, stopped ? 'not read: the run was stopped' : reason)
-    if (stopped) return { ok: false, error }
-    if (error instanceof KeyError && !project.ownKey) task.stopRun(reason)
-    else if (error instanceof KeyError || error instanceof ProjectError) task.failedProjects.set(project.id, reason)
-    const level = error instanceof StaleReadError ? 'warn' : 'error'
-    run.log[level](
-      {
-        project: project.id,
-        stream: report.stream,
-        ...(range === undefined ? {} : { window: showRange(range) }),
-        reason,
-      },
-      'failed',
-    )
-    return { ok: false, error }
-  } finally {
-    report.seconds += (Date.now() - startedAt) / 1000
-  }
 }
