@@ -280,6 +280,26 @@ describe('faults', () => {
     expect(JSON.stringify({ ...refused, stack: refused.stack, cause: refused.cause })).not.toContain('the-secret-key')
   })
 
+  test('a wrong key is recognised whatever its answer is made of, and never printed in part', async () => {
+    const latin = await serve((_request, response) =>
+      response.writeHead(401, { 'content-type': 'text/plain' }).end(Buffer.from([0xe9, 0x20, 0xff])),
+    )
+    await expect(clientOf(latin.url).prompts(caller, {})).rejects.toBeInstanceOf(KeyError)
+    expect(latin.seen.length).toBe(1)
+    const plain = await serve((_request, response) => json(response, 400, { message: 'Invalid key' }))
+    await expect(clientOf(plain.url).prompts(caller, {})).rejects.toBeInstanceOf(KeyError)
+    const long = await serve((_request, response) =>
+      json(response, 401, { message: `${'x'.repeat(292)} the-secret-key` }),
+    )
+    await expect(clientOf(long.url).prompts(caller, {})).rejects.toThrow(/^(?!.*the-sec)/s)
+  })
+
+  test('a wait of hours is not waited for', async () => {
+    const { url, seen } = await serve((_request, response) => json(response, 503, {}, { 'retry-after': '86400' }))
+    await expect(clientOf(url).prompts(caller, {})).rejects.toThrow('asks to wait for 86400 s, which is too long')
+    expect(seen.length).toBe(1)
+  })
+
   test('a deeply nested answer neither crashes the reader nor is lost on the way', async () => {
     const deep = `{"data":[${'['.repeat(20_000)}${']'.repeat(20_000)}]}`
     const { url } = await serve((_request, response) =>
@@ -290,7 +310,10 @@ describe('faults', () => {
 
   test('totals are read under either name or none', async () => {
     const { url } = await serve((_request, response, count) =>
-      json(response, 200, { data: [], ...[{ totalCount: 4 }, { total_count: 5 }, {}][count - 1] }),
+      json(response, 200, {
+        data: [],
+        ...[{ totalCount: 4 }, { total_count: '5' }, { totalCount: 'many' }][count - 1],
+      }),
     )
     const client = clientOf(url)
     expect([
@@ -371,6 +394,7 @@ describe('the request budget', () => {
       remaining: 0,
       resetMs: 9000,
     })
+    expect(readRateHeaders({ 'x-ratelimit-reset': '2026-01-01T00:00:30Z' }, at)).toEqual({ resetMs: 30_000 })
     expect(readRateHeaders({ 'retry-after': '7' }, at)).toEqual({ retryAfterMs: 7000 })
     expect(readRateHeaders({ 'retry-after': 'Thu, 01 Jan 2026 00:00:20 GMT' }, at)).toEqual({ retryAfterMs: 20_000 })
     expect(readRateHeaders({ 'x-ratelimit-limit': 'plenty' }, at)).toEqual({})

@@ -163,6 +163,7 @@ describe('bad input is refused with the field, the value and what is allowed', (
     ['a nameless project among others', 'projects: [{ id: or_1 }, {}]', ['without id']],
     ['a bad project id', 'projects: [{ id: "a b" }]', ['projects.0.id', 'a b']],
     ['an unsafe schema', 'warehouse: { schema: "pub lic" }', ['warehouse.schema', 'pub lic']],
+    ['a stream twice', 'streams: [chats, chats]', ['streams', 'each stream once']],
     ['something that is no YAML', 'a: [', ['not valid YAML']],
     ['a list instead of settings', '- a', ['must hold settings']],
     [
@@ -174,6 +175,27 @@ describe('bad input is refused with the field, the value and what is allowed', (
   test.each(cases)('%s', (_, yaml, parts) => {
     const message = failure(yaml)
     for (const part of parts) expect(message).toContain(part)
+  })
+
+  test('a key that stands in the wrong place is not shown', () => {
+    for (const yaml of [
+      'projects: { id: or_1, api_key: "${K}" }',
+      'source: "${K}"',
+      'alerts: "${K}"',
+      'projects: ["${K}"]',
+      'warehouse: ["${K}"]',
+    ]) {
+      expect(failure(yaml, { K: 'sk-live-12345' })).not.toContain('sk-live-12345')
+    }
+  })
+
+  test('a wrong variable is blamed, not the file', () => {
+    expect(failure('lookback_days: 3', { DATABASE_URL: 'mysql://h/d' })).toMatch(/^DATABASE_URL: warehouse\.url: got/)
+    expect(failure('projects: or_1', { VISIBILITY_PROJECTS: 'or_2' })).toContain('projects: got')
+  })
+
+  test('a percent sign in a password is no reason to stumble', () => {
+    expect(secretsOf(load('', { DATABASE_URL: 'postgres://u:100%sure@h/d' }))).toContain('100%sure')
   })
 
   test('a bad secret is named but not shown', () => {

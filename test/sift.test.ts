@@ -160,6 +160,19 @@ test('a prompt is read whatever its location, volume, topic and tags look like',
   ])
 })
 
+test('a row that is nested without end is rejected alone', () => {
+  const deep = JSON.parse(`${'{"a":'.repeat(5000)}1${'}'.repeat(5000)}`)
+  const { rows, rejects } = sift(
+    prompts,
+    [
+      { id: 'pr_1', messages: [], user_location: deep },
+      { id: 'pr_2', messages: [] },
+    ],
+    { suspectText: true },
+  )
+  expect([rows.length, rejects.length]).toEqual([1, 1])
+})
+
 test('a profile may write its markets either way, and chats may lack a channel', () => {
   const markets = [{ location: 'Berlin', osmId: '1' }]
   const profile = (over: object) => sift(projectProfile, [over], { suspectText: false }).rows[0]![5]

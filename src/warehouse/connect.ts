@@ -69,9 +69,8 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     ...config,
     max: options.connections,
     application_name: 'visibility-sync',
-    onConnect: async (client: ClientBase) => {
-      await client.query(SESSION)
-    },
+    // The pool waits for what this returns, though its types do not say so.
+    onConnect: (client: ClientBase) => client.query(SESSION) as unknown as undefined,
   } as PoolConfig)
   // An idle connection that dies is replaced by the pool; without a listener it would end the process.
   pool.on('error', () => {})
