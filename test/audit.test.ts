@@ -104,17 +104,3 @@ test('where a breakdown does not add up at the service itself, it is left out in
   const leftOut = result.json().audited.filter((entry: any) => entry.left_out?.includes('do not add up'))
   expect(leftOut.map((entry: any) => entry.stream)).toContain('by_prompt')
 })
-
-test('a cut to an unusual number that only one window could show is found by the audit', async () => {
-  setup = await setUp({
-    world: { projects: 1, prompts: 7, models: 2, brands: 3 },
-    faults: { ...NO_LIMIT, silent_cap: 137 },
-    config: { reports: FOUR_GRAINS.slice(0, 2), streams: [] },
-  })
-  await setup.sync()
-  const found = await cli('audit', '--repair', '--json')
-  expect(differing(found.json()).by_model.length).toBeGreaterThan(0)
-  expect(found.code).toBe(0)
-  const [rows] = await setup.database.rows<{ n: number }>('select count(*)::int as n from visibility.by_model')
-  expect(rows!.n).toBe(31 * 2 * 3)
-})
