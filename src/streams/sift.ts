@@ -1,7 +1,7 @@
 import { type Day, isDay, type Range } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
-import { keyOf, keyPositions, type Mentions, noMentions, type Row, type Stream } from './stream.ts'
+import { KeyIndex, keyPositions, type Mentions, noMentions, type Row, type Stream } from './stream.ts'
 
 /** A raw item that failed, and why. */
 export interface Reject {
@@ -46,12 +46,11 @@ export function sift(stream: Stream, raws: readonly unknown[], options: SiftOpti
   const { drift, note } = driftNotes()
   const knownFields = new Set(Object.keys(stream.item.shape))
   const validate = validator(stream, options)
-  const positions = keyPositions(stream)
-  /** The sound items, by their place in the three lists; `places` finds a place by key. */
+  const vocabulary = stream.vocabulary ?? []
+  /** The sound rows and where they came from, by place; `places` finds one by its key. */
   const rows: Row[] = []
-  const items: never[] = []
   const origins: unknown[] = []
-  const places = new Map<string, number>()
+  const places = new KeyIndex(keyPositions(stream))
   const contradicted = new Set<number>()
 
   for (const raw of raws) {
@@ -60,17 +59,20 @@ export function sift(stream: Stream, raws: readonly unknown[], options: SiftOpti
       rejects.push({ raw, reason: clip(verdict.reason, 200) })
       continue
     }
+    // The validated item is used up here: keeping ten thousand of them alive doubles the cost of a page.
     const { row, item } = verdict
     for (const field in raw as object) {
       if (!knownFields.has(field)) note('field', field, (raw as Record<string, unknown>)[field])
     }
-    const key = keyOf(row, positions)
-    const place = places.get(key)
+    const place = places.place(row, rows.length)
     if (place === undefined) {
-      places.set(key, rows.length)
       rows.push(row)
-      items.push(item)
       origins.push(raw)
+      stream.mention?.(item, mentions)
+      for (const { kind, known, valueOf } of vocabulary) {
+        const value = valueOf(item)
+        if (value != null && !known.has(value)) note(kind, value, value)
+      }
     } else if (sameRow(rows[place]!, row)) {
       note('duplicate', 'row', raw)
     } else {
@@ -79,18 +81,12 @@ export function sift(stream: Stream, raws: readonly unknown[], options: SiftOpti
     }
   }
 
-  for (const item of items) {
-    stream.mention?.(item, mentions)
-    for (const { kind, known, valueOf } of stream.vocabulary ?? []) {
-      const value = valueOf(item)
-      if (value != null && !known.has(value)) note(kind, value, value)
-    }
-  }
   for (const place of contradicted) rejects.push({ raw: origins[place], reason: CONTRADICTION })
   if (options.range !== undefined) for (const reject of rejects) dateReject(reject, options.range)
   const stays = (_: unknown, place: number) => !contradicted.has(place)
-  const sound = contradicted.size === 0 ? { rows, items } : { rows: rows.filter(stays), items: items.filter(stays) }
-  return { rows: sound.rows, children: childRows(stream, sound.items), rejects, mentions, drift }
+  const whole = contradicted.size === 0
+  const children = childRows(stream, whole ? origins : origins.filter(stays))
+  return { rows: whole ? rows : rows.filter(stays), children, rejects, mentions, drift }
 }
 
 /** Collects notes, each kind and name once. */
@@ -149,8 +145,10 @@ function depth(value: unknown): number {
   }
 }
 
-function childRows(stream: Stream, items: readonly never[]): Map<string, Row[]> {
+/** Only lists have children, and they are short: their items are validated once more. */
+function childRows(stream: Stream, origins: readonly unknown[]): Map<string, Row[]> {
   const children = (stream.by === 'list' && stream.children) || []
+  const items = children.length === 0 ? [] : origins.map((raw) => stream.item.parse(raw) as never)
   return new Map(children.map((child) => [child.table, items.flatMap((item) => child.rows(item))]))
 }
 

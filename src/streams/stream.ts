@@ -106,6 +106,38 @@ export function keyPositions(stream: { columns: Column[]; key: string[] }): numb
   return stream.key.map((name) => stream.columns.findIndex((column) => column.name === name))
 }
 
+type Branch = Map<Value, Branch | number>
+
+/**
+ * Finds rows by their key. Nested by column, since building one text for each of ten thousand keys costs three times as
+ * much as looking at their parts.
+ */
+export class KeyIndex {
+  private readonly root: Branch = new Map()
+
+  constructor(private readonly positions: readonly number[]) {}
+
+  /** The place of the row with the same key; where there is none, keeps this one and gives undefined. */
+  place(row: Row, place: number): number | undefined {
+    const { positions } = this
+    const last = positions.length - 1
+    let branch = this.root
+    for (let index = 0; index < last; index++) {
+      const value = row[positions[index]!]!
+      let next = branch.get(value) as Branch | undefined
+      if (next === undefined) {
+        next = new Map()
+        branch.set(value, next)
+      }
+      branch = next
+    }
+    const value = last < 0 ? null : row[positions[last]!]!
+    const known = branch.get(value) as number | undefined
+    if (known === undefined) branch.set(value, place)
+    return known
+  }
+}
+
 /** One text for a row's key. Ids hold no NUL, so keys of different rows differ. */
 export function keyOf(row: Row, positions: readonly number[]): string {
   let key = ''

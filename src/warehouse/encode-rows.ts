@@ -1,5 +1,5 @@
 import { dayNumber } from '../core/day.ts'
-import type { Column, Row, Value } from '../streams/stream.ts'
+import type { Column, ColumnType, Row, Value } from '../streams/stream.ts'
 
 /*
  * Rows in Postgres's binary COPY format, which loads about twice as fast as text: a header, then for each row the
@@ -13,115 +13,91 @@ const JSONB_VERSION = 1
 /** Encodes rows with `leading` texts in front of each (the project's id). */
 export function encodeRows(columns: readonly Column[], rows: readonly Row[], leading: readonly string[]): Buffer {
   const prefix = encodeLeading(columns.length + leading.length, leading)
-  const writer = new Writer(HEADER.length + 2 + rows.length * (prefix.length + columns.length * 16))
-  writer.bytes(HEADER)
+  const types = columns.map(({ type }) => type)
+  let buffer = Buffer.allocUnsafe(HEADER.length + 2 + rows.length * (prefix.length + columns.length * 20) + 1024)
+  let used = HEADER.copy(buffer)
   for (const row of rows) {
-    writer.bytes(prefix)
-    for (let index = 0; index < columns.length; index++) writeField(writer, columns[index]!, row[index] ?? null)
+    // Room for the whole row at once: texts of UTF-8 need three bytes at most for each UTF-16 unit.
+    let most = prefix.length + types.length * 13
+    for (let index = 0; index < types.length; index++) {
+      const value = row[index]
+      if (typeof value === 'string') most += value.length * 3
+    }
+    if (used + most + 2 > buffer.length) {
+      const larger = Buffer.allocUnsafe(Math.max(buffer.length * 2, used + most + 1024))
+      buffer.copy(larger, 0, 0, used)
+      buffer = larger
+    }
+    buffer.set(prefix, used)
+    used += prefix.length
+    for (let index = 0; index < types.length; index++)
+      used = writeField(buffer, used, types[index]!, row[index] ?? null)
   }
-  writer.int16(-1)
-  return writer.finished()
+  used = buffer.writeInt16BE(-1, used)
+  return buffer.subarray(0, used)
 }
 
 /** The number of fields and the leading texts are the same for every row. */
 function encodeLeading(fields: number, leading: readonly string[]): Buffer {
-  const writer = new Writer(64)
-  writer.int16(fields)
-  for (const text of leading) writer.text(text)
-  return writer.finished()
+  const buffer = Buffer.allocUnsafe(2 + leading.reduce((sum, text) => sum + 4 + text.length * 3, 0))
+  let used = buffer.writeInt16BE(fields, 0)
+  for (const text of leading) used = writeField(buffer, used, 'text', text)
+  return buffer.subarray(0, used)
 }
 
-function writeField(writer: Writer, column: Column, value: Value): void {
-  if (value === null) return writer.int32(-1)
-  switch (column.type) {
-    case 'text':
-      return writer.text(value as string)
+/** Writes one field and returns where the next one starts. */
+function writeField(buffer: Buffer, at: number, type: ColumnType, value: Value): number {
+  if (value === null) return buffer.writeInt32BE(-1, at)
+  switch (type) {
+    case 'text': {
+      const bytes = encodedText(value as string)
+      buffer.set(bytes, at)
+      return at + bytes.length
+    }
     case 'double':
-      return writer.double(value as number)
+      buffer.writeInt32BE(8, at)
+      return buffer.writeDoubleBE(value as number, at + 4)
     case 'date':
-      return writer.date(value as string)
+      buffer.writeInt32BE(4, at)
+      return buffer.writeInt32BE(daysSince2000(value as string), at + 4)
     case 'boolean':
-      return writer.boolean(value as boolean)
-    case 'jsonb':
-      return writer.jsonb(value as string)
+      buffer.writeInt32BE(1, at)
+      return buffer.writeUInt8(value ? 1 : 0, at + 4)
+    case 'jsonb': {
+      const length = buffer.write(value as string, at + 5, 'utf8')
+      buffer.writeInt32BE(length + 1, at)
+      buffer.writeUInt8(JSONB_VERSION, at + 4)
+      return at + 5 + length
+    }
   }
+}
+
+// Ids repeat from row to row and from page to page: copying bytes is cheaper than encoding again.
+const texts = new Map<string, Buffer>()
+const TEXTS_KEPT = 50_000
+const LONGEST_KEPT = 64
+
+function encodedText(text: string): Buffer {
+  const known = texts.get(text)
+  if (known !== undefined) return known
+  const bytes = Buffer.from(`\0\0\0\0${text}`, 'utf8')
+  bytes.writeInt32BE(bytes.length - 4, 0)
+  if (text.length <= LONGEST_KEPT) {
+    if (texts.size >= TEXTS_KEPT) texts.clear()
+    texts.set(text, bytes)
+  }
+  return bytes
 }
 
 // Report rows repeat a few days; turning each text into a number once saves most of the work.
 const dayNumbers = new Map<string, number>()
 
-class Writer {
-  private buffer: Buffer
-  private used = 0
-
-  constructor(size: number) {
-    this.buffer = Buffer.allocUnsafe(size)
+function daysSince2000(day: string): number {
+  let number = dayNumbers.get(day)
+  if (number === undefined) {
+    number = dayNumber(day) - DAYS_TO_2000
+    if (dayNumbers.size > 20_000) dayNumbers.clear()
+    dayNumbers.set(day, number)
   }
-
-  private room(bytes: number): void {
-    if (this.used + bytes <= this.buffer.length) return
-    const larger = Buffer.allocUnsafe(Math.max(this.buffer.length * 2, this.used + bytes))
-    this.buffer.copy(larger, 0, 0, this.used)
-    this.buffer = larger
-  }
-
-  bytes(source: Buffer): void {
-    this.room(source.length)
-    source.copy(this.buffer, this.used)
-    this.used += source.length
-  }
-
-  int16(value: number): void {
-    this.room(2)
-    this.used = this.buffer.writeInt16BE(value, this.used)
-  }
-
-  int32(value: number): void {
-    this.room(4)
-    this.used = this.buffer.writeInt32BE(value, this.used)
-  }
-
-  text(value: string): void {
-    // UTF-8 needs three bytes at most for each UTF-16 unit.
-    this.room(4 + value.length * 3)
-    const length = this.buffer.write(value, this.used + 4, 'utf8')
-    this.buffer.writeInt32BE(length, this.used)
-    this.used += 4 + length
-  }
-
-  jsonb(value: string): void {
-    this.room(5 + value.length * 3)
-    const length = this.buffer.write(value, this.used + 5, 'utf8')
-    this.buffer.writeInt32BE(length + 1, this.used)
-    this.buffer.writeUInt8(JSONB_VERSION, this.used + 4)
-    this.used += 5 + length
-  }
-
-  double(value: number): void {
-    this.room(12)
-    this.buffer.writeInt32BE(8, this.used)
-    this.used = this.buffer.writeDoubleBE(value, this.used + 4)
-  }
-
-  date(value: string): void {
-    let number = dayNumbers.get(value)
-    if (number === undefined) {
-      number = dayNumber(value) - DAYS_TO_2000
-      if (dayNumbers.size > 20_000) dayNumbers.clear()
-      dayNumbers.set(value, number)
-    }
-    this.room(8)
-    this.buffer.writeInt32BE(4, this.used)
-    this.used = this.buffer.writeInt32BE(number, this.used + 4)
-  }
-
-  boolean(value: boolean): void {
-    this.room(5)
-    this.buffer.writeInt32BE(1, this.used)
-    this.used = this.buffer.writeUInt8(value ? 1 : 0, this.used + 4)
-  }
-
-  finished(): Buffer {
-    return this.buffer.subarray(0, this.used)
-  }
+  return number
 }
