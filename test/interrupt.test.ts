@@ -1,8 +1,11 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { streamsOf } from '../src/streams/registry.ts'
-import { inTransaction } from '../src/warehouse/connect.ts'
+import { connectWarehouse, inTransaction } from '../src/warehouse/connect.ts'
 import { copyRows } from '../src/warehouse/copy-rows.ts'
-import { runCli, startCli } from './support/cli.ts'
+import { startEmbedded } from '../src/warehouse/embedded/server.ts'
+import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -124,6 +127,29 @@ test('a connection killed in the middle of a COPY fails that load and nothing el
     await expect(load).rejects.toMatchObject({ code: 'transient' })
   }
   expect(await setup.database.rows('select count(*)::int as n from target')).toEqual([{ n: 0 }])
+})
+
+test('a database that restarts in the middle of a run fails it, and the next run completes it', async () => {
+  await start()
+  const folder = temporaryFolder()
+  const data = join(folder.path, '.data')
+  const first = await startEmbedded({ folder: data })
+  const env = { ...setup.env, DATABASE_URL: first.url }
+  const running = startCli(['sync', '--json'], { env, config: setup.fileConfig })
+  await running.saw('window loaded')
+  process.kill(Number(readFileSync(join(data, 'postgres/postmaster.pid'), 'utf8').split('\n')[0]), 'SIGINT')
+  const result = await running.done
+  expect(result.code).toBe(1)
+  await first.release()
+  const second = await startEmbedded({ folder: data })
+  setup.service.setFaults(NO_LIMIT)
+  expect((await runCli(['sync'], { env: { ...env, DATABASE_URL: second.url }, config: setup.fileConfig })).code).toBe(0)
+  const warehouse = await connectWarehouse({ url: second.url, schema: 'visibility', connections: 2 })
+  const rows = async (sql: string, values?: unknown[]) => (await warehouse.pool.query(sql, values)).rows as never
+  await expectExact({ ...setup.database, rows }, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  await warehouse.close()
+  await second.release()
+  folder.remove()
 })
 
 test('a full disk fails the windows it hits, keeps what was there, and the next run completes', async () => {

@@ -176,6 +176,28 @@ test('the same seed makes the same world, another seed another', () => {
   expect(chats(1)).not.toBe(chats(2))
 })
 
+test('history is rewritten, prompts deleted and brands renamed when it is told so', async () => {
+  const project = service.world.projects[1]!
+  const change = async (body: object) => {
+    const response = await fetch(service.url.replace('/v1', '/control/world'), {
+      method: 'POST',
+      body: JSON.stringify({ project_id: project.id, ...body }),
+    })
+    return response.status
+  }
+  const read = async () =>
+    (await report({ project_id: project.id, start_date: '2026-02-01', end_date: '2026-02-01' })).body.data
+  const before = JSON.stringify(await read())
+  expect(await change({ action: 'rewrite_days', days: ['2026-02-01'] })).toBe(200)
+  expect(JSON.stringify(await read())).not.toBe(before)
+  expect(await change({ action: 'rename_brand', brand_id: project.brands[0]!.id, name: 'Other' })).toBe(200)
+  expect((await read()).map((row: any) => row.brand.name)).toContain('Other')
+  const [prompt] = project.prompts
+  expect(await change({ action: 'delete_prompt', prompt_id: prompt!.id })).toBe(200)
+  expect((await read())[0].visibility_total).toBe(23 * 4)
+  expect(await change({ action: 'explode' })).toBe(400)
+})
+
 test('it misbehaves as told: limits, refusals, caps, odd rows', async () => {
   const url = service.url.replace('/v1', '/control/faults')
   const told = await fetch(url, {

@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { gzipSync } from 'node:zlib'
 import { seededRandom } from '../core/random.ts'
 import { clip } from '../core/text.ts'
+import { changeSchema, changeWorld } from './change.ts'
 import { type FaultSettings, faultsSchema } from './faults.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
@@ -61,6 +62,12 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     if (call.path === '/control/faults' && call.method === 'POST') {
       setFaults(call.body as FaultSettings)
       return reply(response, 200, { faults })
+    }
+    if (call.path === '/control/world' && call.method === 'POST') {
+      const change = changeSchema.safeParse(call.body)
+      if (!change.success) return reply(response, 400, { message: change.error.issues[0]?.message ?? 'not a change' })
+      changeWorld(world, change.data)
+      return reply(response, 200, { changed: change.data })
     }
     let status = 200
     let created = false
