@@ -46,10 +46,10 @@ async function split(
   const { stream, limit } = context
   const parts: Part[] = []
   const done = new Set<string>()
-  let todo = valuesIn(context, sample, dimension)
+  let pending = valuesIn(context, sample, dimension)
   // Without "all but these", what the sample does not show must be known from elsewhere.
-  if (stream.filterPower === 'single') todo = [...new Set([...todo, ...(await context.valuesOf(dimension))])]
-  let chunk = stream.filterPower === 'single' ? 1 : Math.max(1, Math.floor(todo.length / 4))
+  if (stream.filterPower === 'single') pending = [...new Set([...pending, ...(await context.valuesOf(dimension))])]
+  let chunk = stream.filterPower === 'single' ? 1 : Math.max(1, Math.floor(pending.length / 4))
   let longest = Number.MAX_SAFE_INTEGER
   const within = (operator: Filter['operator'], values: string[]): Filter[] => [
     ...filters,
@@ -58,8 +58,8 @@ async function split(
   const isFull = (page: Page & { asked: number }) => page.items.length >= Math.min(page.asked, limit.current)
 
   for (;;) {
-    while (todo.length > 0) {
-      const values = todo.slice(0, chunk)
+    while (pending.length > 0) {
+      const values = pending.slice(0, chunk)
       const page = await ask(within('in', values)).catch((error: unknown) => {
         if (values.length > 1 && isRefusal(error)) return undefined
         throw error
@@ -83,12 +83,12 @@ async function split(
           chunk = Math.min(longest, Math.max(1, Math.floor((limit.current * FILL) / each)))
       }
       for (const value of values) done.add(value)
-      todo = todo.slice(values.length)
+      pending = pending.slice(values.length)
     }
     if (stream.filterPower === 'single') {
       // There is no "all but these": models that the sample did not show are asked for by their names.
-      todo = dimension === 'model_id' ? MODELS.filter((model) => !done.has(model)) : []
-      if (todo.length === 0) return parts
+      pending = dimension === 'model_id' ? MODELS.filter((model) => !done.has(model)) : []
+      if (pending.length === 0) return parts
       continue
     }
     const rest = await ask(done.size === 0 ? filters : within('not_in', [...done])).catch((error: unknown) => {
@@ -98,15 +98,15 @@ async function split(
     if (rest === undefined) {
       // The list of what to leave out is too long for the service. What is known from elsewhere is asked for instead;
       // whether anything is left then, the caller's counting shows.
-      todo = (await context.valuesOf(dimension)).filter((value) => !done.has(value))
-      if (todo.length === 0) return parts
+      pending = (await context.valuesOf(dimension)).filter((value) => !done.has(value))
+      if (pending.length === 0) return parts
       continue
     }
     checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
     if (!isFull(rest)) return [...parts, { items: rest.items, suspectText: rest.suspectText }]
-    todo = valuesIn(context, rest.items, dimension)
+    pending = valuesIn(context, rest.items, dimension)
     // Only rows without a value are left, and still too many: the next dimension has to tell them apart.
-    if (todo.length === 0) {
+    if (pending.length === 0) {
       return [...parts, ...(await split(context, ask, within('not_in', [...done]), finer, rest.items))]
     }
   }
