@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { createDatabase } from './support/postgres.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* The commands as people type them. */
@@ -229,16 +230,26 @@ test('quarantined rows are listed, shown with their raw JSON, and retried', asyn
 })
 
 test('reference runs on its own until it is stopped, and a sync against it succeeds', async () => {
-  const reference = startCli(['reference', '--port', '0', '--projects', '1', '--prompts', '3', '--json'])
-  await reference.saw('company_key')
-  await new Promise((done) => setTimeout(done, 100))
-  let text = ''
-  reference.child.stdout!.on('data', (data) => (text += data))
-  await new Promise((done) => setTimeout(done, 50))
+  const reference = startCli(['reference', '--port', '0', '--projects', '1', '--prompts', '3'])
+  await reference.saw('Ctrl-C stops it.')
+  // The lines that it prints are what a user would paste into a shell.
+  const settings = Object.fromEntries(
+    [...reference.output().matchAll(/export (\w+)=(\S+)/g)].map(([, name, value]) => [name!, value!]),
+  )
+  expect(settings).toMatchObject({
+    VISIBILITY_API_KEY: COMPANY_KEY,
+    VISIBILITY_PROJECTS: expect.stringMatching(/^or_/),
+  })
+  const database = await createDatabase()
+  const synced = await runCli(['sync', '--json'], {
+    env: { ...settings, DATABASE_URL: database.url },
+    config: setup.fileConfig,
+  })
+  expect([synced.code, synced.json().source]).toEqual([0, settings.VISIBILITY_API_URL])
+  expect(await database.rows('select count(*)::int as n from visibility.prompts')).toEqual([{ n: 3 }])
+  await database.drop()
   reference.child.kill('SIGTERM')
-  const result = await reference.done
-  expect(result.code).toBe(0)
-  expect(result.json()).toMatchObject({ company_key: COMPANY_KEY, projects: [{ id: expect.stringMatching(/^or_/) }] })
+  expect((await reference.done).code).toBe(0)
 })
 
 test('no key, password or connection string appears in any output, log level or table', async () => {

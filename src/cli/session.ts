@@ -61,3 +61,11 @@ export function openSession(options: GlobalOptions, surroundings: Surroundings, 
     end: () => progress?.stop(),
   }
 }
+
+/** Waits until the command is told to stop. */
+export function untilStopped({ signal }: Session): Promise<void> {
+  return new Promise((done) => {
+    if (signal.aborted) done()
+    signal.addEventListener('abort', () => done())
+  })
+}

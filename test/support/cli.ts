@@ -24,6 +24,8 @@ export interface CliOptions {
 export interface RunningCli {
   child: ChildProcess
   done: Promise<CliResult>
+  /** What was printed so far. */
+  output(): string
   /** Waits for a text in the output. */
   saw(text: string): Promise<void>
 }
@@ -75,7 +77,7 @@ export function startCli(args: string[], options: CliOptions = {}): RunningCli {
           throw new Error(`ended without "${text}":\n${result.stdout}\n${result.stderr}`)
       }),
     ])
-  return { child, done, saw }
+  return { child, done, output: () => stdout, saw }
 }
 
 export function runCli(args: string[], options: CliOptions = {}): Promise<CliResult> {

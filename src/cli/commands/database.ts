@@ -1,6 +1,6 @@
 import { UsageError } from '../../core/errors.ts'
 import { openWarehouse } from '../open.ts'
-import type { Session } from '../session.ts'
+import { type Session, untilStopped } from '../session.ts'
 
 /** `database`: keeps the embedded Postgres running until it is told to stop, for psql or a BI tool. */
 export async function database(session: Session): Promise<number> {
@@ -18,10 +18,7 @@ export async function database(session: Session): Promise<number> {
       'Ctrl-C stops it.',
     ].join('\n'),
   )
-  await new Promise<void>((done) => {
-    if (session.signal.aborted) done()
-    session.signal.addEventListener('abort', () => done())
-  })
+  await untilStopped(session)
   await open.close()
   return 0
 }

@@ -2,7 +2,7 @@ import { UsageError } from '../../core/errors.ts'
 import { faultsSchema } from '../../reference/faults.ts'
 import { startReference } from '../../reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../../reference/world.ts'
-import type { Session } from '../session.ts'
+import { type Session, untilStopped } from '../session.ts'
 
 export interface ReferenceOptions {
   host: string
@@ -54,10 +54,7 @@ export async function reference(session: Session, options: ReferenceOptions): Pr
       'Ctrl-C stops it.',
     ].join('\n'),
   )
-  await new Promise<void>((done) => {
-    if (session.signal.aborted) done()
-    session.signal.addEventListener('abort', () => done())
-  })
+  await untilStopped(session)
   await service.close()
   return 0
 }
