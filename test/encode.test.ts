@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { dayFromNumber, dayNumber } from '../src/core/day.ts'
+import { PackedRows } from '../src/streams/packed-rows.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { inTransaction } from '../src/warehouse/connect.ts'
 import { copyRows } from '../src/warehouse/copy-rows.ts'
@@ -49,7 +50,7 @@ test('any string, number, day, truth value, JSON and null comes back from Postgr
       const rows: Row[] = values.map((value, index) => [index, ...value])
       await inTransaction(database.warehouse, async ({ client }) => {
         await client.query('truncate encoded')
-        await copyRows(client, 'encoded', project, columns, rows)
+        await copyRows(client, 'encoded', PackedRows.of(columns, project, rows))
       })
       const found = await database.rows<Record<string, unknown>>(
         'select *, document::text as document from encoded order by n',
@@ -78,8 +79,8 @@ test('a page larger than the buffer and one without rows are copied whole', asyn
   const rows: Row[] = Array.from({ length: 200 }, (_, index) => [index, long, 1, '2026-01-01', true, '{}'])
   await inTransaction(database.warehouse, async ({ client }) => {
     await client.query('truncate encoded')
-    await copyRows(client, 'encoded', 'p', columns, rows)
-    await copyRows(client, 'encoded', 'p', columns, [])
+    await copyRows(client, 'encoded', PackedRows.of(columns, 'p', rows))
+    await copyRows(client, 'encoded', PackedRows.of(columns, 'p', []))
   })
   const [sum] = await database.rows<{ rows: number; length: number }>(
     'select count(*)::int as rows, sum(length(words))::int as length from encoded',

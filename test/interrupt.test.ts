@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
+import { PackedRows } from '../src/streams/packed-rows.ts'
 import { streamsOf } from '../src/streams/registry.ts'
 import { connectWarehouse, inTransaction } from '../src/warehouse/connect.ts'
 import { copyRows } from '../src/warehouse/copy-rows.ts'
@@ -121,7 +122,7 @@ test('a connection killed in the middle of a COPY fails that load and nothing el
         () => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}),
         delay,
       )
-      await copyRows(client, 'target', 'p', [{ name: 'words', type: 'text' }], rows)
+      await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
       await client.query('select pg_sleep(1)')
     })
     await expect(load).rejects.toMatchObject({ code: 'transient' })

@@ -4,7 +4,8 @@ import { brandReport } from '../src/streams/brand-report.ts'
 import { chats } from '../src/streams/chats.ts'
 import { projectProfile } from '../src/streams/project-profile.ts'
 import { prompts } from '../src/streams/prompts.ts'
-import { CONTRADICTION, refuseBadPage, sift } from '../src/streams/sift.ts'
+import { CONTRADICTION, refuseBadPage, type SiftOptions, sift as siftInto } from '../src/streams/sift.ts'
+import { RowList, type Stream } from '../src/streams/stream.ts'
 
 const report = brandReport({ name: 'r', dimensions: ['date', 'topic_id'], filters: [] })
 const range = { from: '2026-01-01', to: '2026-01-31' }
@@ -18,6 +19,10 @@ const good = (over: Record<string, unknown> = {}) => ({
   topic: { id: 'to_1' },
   ...over,
 })
+const sift = (stream: Stream, items: unknown[], options: SiftOptions) => {
+  const sifted = siftInto(stream, items, options, new RowList())
+  return { ...sifted, rows: sifted.rows.values }
+}
 const siftReport = (items: unknown[], suspectText = false) => sift(report, items, { range, suspectText })
 
 test('a good row becomes the columns of its table, with nulls for what the service left out', () => {
@@ -93,7 +98,8 @@ test('unknown fields, models and countries are noted once with an example and ar
     good({ novelty: { deep: 1 } }),
     good({ brand: { id: 'kw_2' }, novelty: 2, model: { id: 'famQ-9' }, country_code: 'XK' }),
   ]
-  const { rows, drift } = siftReport(items)
+  const fine = brandReport({ name: 'f', dimensions: ['date', 'model_id', 'country_code'], filters: [] })
+  const { rows, drift } = sift(fine, items, { range, suspectText: false })
   expect(rows.length).toBe(2)
   expect(drift.map(({ kind, name }) => [kind, name])).toEqual([
     ['field', 'novelty'],

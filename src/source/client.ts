@@ -10,7 +10,10 @@ export type { CallContext } from './http.ts'
 
 /** One response of a list or report: items not validated yet. */
 export interface Page {
+  /** Empty where an intake took them. */
   items: unknown[]
+  /** How many items there were. */
+  count: number
   /** How many there are in all, where the service says so. */
   total: number | undefined
   /** True where a text may hold what Postgres cannot store. */
@@ -76,6 +79,7 @@ export function createClient(options: ClientOptions) {
       const list = shaped(listEnvelope, answer, place)
       return {
         items: list.data,
+        count: list.data.length + answer.count,
         total: wholeNumber(list.totalCount ?? list.total_count),
         suspectText: answer.suspectText,
       }

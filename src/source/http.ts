@@ -16,6 +16,7 @@ import {
 import { sleep } from '../core/sleep.ts'
 import { clip, redact } from '../core/text.ts'
 import type { RequestBudget } from './budget.ts'
+import { type Intake, parseItems } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
 import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
 
@@ -43,11 +44,15 @@ export interface CallContext {
   signal?: AbortSignal | undefined
   /** Told of each attempt: the HTTP status, or undefined where there was no response. */
   onAttempt?: ((status: number | undefined) => void) | undefined
+  /** Takes the items of a page; the page then comes without them. */
+  intake?: Intake | undefined
 }
 
 export interface HttpAnswer {
   status: number
   body: unknown
+  /** How many items the intake took. */
+  count: number
   /** True where a text of the body may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
   suspectText: boolean
 }
@@ -115,7 +120,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     budget.learn(rate, status === 429)
     context.onAttempt?.(status)
     if (status >= 200 && status < 300) {
-      return { status, ...parseBody(response, await bodyText(response, place), place) }
+      return { status, ...(await parseBody(response, await bodyBytes(response, place), place, context.intake)) }
     }
     const told = clip(redact(errorMessage(await errorText(response)), [key]))
     throw failureOf(status, told, place, rate.retryAfterMs)
@@ -158,7 +163,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     )
   }
 
-  async function bodyText(response: Response<Buffer>, place: string): Promise<string> {
+  async function bodyBytes(response: Response<Buffer>, place: string): Promise<Buffer> {
     let bytes = response.body
     const encoding = response.headers['content-encoding']
     if (encoding === 'gzip' && bytes.length > 0) {
@@ -172,7 +177,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       throw new RefusedError(`${place}: the body is encoded as ${clip(encoding, 40)}, which was not asked for`)
     }
     if (!isUtf8(bytes)) throw new TransientError(`${place}: the body is not UTF-8`)
-    return bytes.toString('utf8')
+    return bytes
   }
 
   return {
@@ -210,15 +215,24 @@ async function errorText(response: Response<Buffer>): Promise<string> {
 /** A 429: the budget is spent for now. */
 class BusyError extends TransientError {}
 
-function parseBody(response: Response<Buffer>, text: string, place: string): { body: unknown; suspectText: boolean } {
+async function parseBody(
+  response: Response<Buffer>,
+  bytes: Buffer,
+  place: string,
+  intake: Intake | undefined,
+): Promise<Omit<HttpAnswer, 'status'>> {
   const type = response.headers['content-type']
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
     throw new TransientError(`${place}: the answer is ${clip(type, 60)}, not JSON`)
   }
+  // Most answers hold no escaped character at all, which bytes tell faster than a pattern.
+  const suspectText = bytes.includes('\\u') && NUL_OR_SURROGATE.test(bytes.toString('utf8'))
   try {
-    return { body: JSON.parse(text), suspectText: NUL_OR_SURROGATE.test(text) }
-  } catch {
-    throw new TransientError(`${place}: the answer is not whole JSON (${text.length} characters)`)
+    if (intake !== undefined) return { suspectText, ...(await parseItems(bytes, suspectText, intake)) }
+    return { suspectText, body: JSON.parse(bytes.toString('utf8')), count: 0 }
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error
+    throw new TransientError(`${place}: the answer is not whole JSON (${bytes.length} bytes)`)
   }
 }
 

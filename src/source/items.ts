@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { isDay } from '../core/day.ts'
+import type { Dimension } from '../core/vocabulary.ts'
 
 /*
  * What is received, read tolerantly: fields that the live service is known to leave out may be absent or null, unknown
@@ -14,21 +15,25 @@ const looseReference = z.object({ id: id.nullish() }).nullish()
 const day = z.string().refine(isDay, { error: 'not a calendar date YYYY-MM-DD' })
 const metric = z.number().nullish()
 
-export const reportItem = z.object({
-  brand: z.object({ id, name: z.string().nullish() }),
+// Report rows come by the million, and checks take zod off its fast path: the length of their ids is checked where they
+// are sifted, and only the dimensions that were asked for are looked at.
+const plainReference = z.object({ id: z.string().nullish() }).nullish()
+
+const reportShape = {
+  brand: z.object({ id: z.string(), name: z.string().nullish() }),
   mention_count: z.number(),
   visibility: z.number(),
   visibility_count: z.number(),
   visibility_total: z.number(),
   // Checked against the window that was asked for, which is stricter and cheaper than being a calendar date.
   date: z.string(),
-  prompt: looseReference,
-  model: looseReference,
-  model_channel: looseReference,
-  tag: looseReference,
-  topic: looseReference,
-  country_code: id.nullish(),
-  chat: looseReference,
+  prompt: plainReference,
+  model: plainReference,
+  model_channel: plainReference,
+  tag: plainReference,
+  topic: plainReference,
+  country_code: z.string().nullish(),
+  chat: plainReference,
   share_of_voice: metric,
   sentiment: metric,
   sentiment_sum: metric,
@@ -36,8 +41,27 @@ export const reportItem = z.object({
   position: metric,
   position_sum: metric,
   position_count: metric,
-})
-export type ReportItem = z.infer<typeof reportItem>
+}
+
+const DIMENSION_FIELDS = {
+  prompt_id: 'prompt',
+  model_id: 'model',
+  model_channel_id: 'model_channel',
+  tag_id: 'tag',
+  topic_id: 'topic',
+  country_code: 'country_code',
+  chat_id: 'chat',
+} as const
+
+/** A row of a report with these dimensions. What it says of others is known, but not looked at. */
+export function reportItem(dimensions: readonly Dimension[]) {
+  const fields = { ...reportShape }
+  for (const [dimension, field] of Object.entries(DIMENSION_FIELDS)) {
+    if (!dimensions.includes(dimension as Dimension)) Object.assign(fields, { [field]: z.unknown().optional() })
+  }
+  return z.object(fields)
+}
+export type ReportItem = z.infer<ReturnType<typeof reportItem>>
 
 export const chatItem = z.object({
   id,

@@ -45,7 +45,7 @@ export function brandReport(report: ReportConfig): DayStream {
     table: report.name,
     columns,
     key: ['date', 'brand_id', ...others],
-    item: reportItem,
+    item: reportItem(report.dimensions),
     splits: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
     filterPower: 'lists',
     stamped: true,
@@ -98,8 +98,12 @@ export function brandReport(report: ReportConfig): DayStream {
     },
 
     vocabulary: [
-      { kind: 'model', known: new Set(MODELS), valueOf: (item: ReportItem) => item.model?.id },
-      { kind: 'country', known: new Set(COUNTRIES), valueOf: (item: ReportItem) => item.country_code },
+      ...(mentionsModels
+        ? [{ kind: 'model' as const, known: new Set(MODELS), valueOf: (item: ReportItem) => item.model?.id }]
+        : []),
+      ...(others.includes('country_code')
+        ? [{ kind: 'country' as const, known: new Set(COUNTRIES), valueOf: (item: ReportItem) => item.country_code }]
+        : []),
     ],
   })
 }

@@ -22,7 +22,8 @@ export const projectProfile = defineListStream<ProfileItem>({
   item: profileItem,
   async read(client, caller, _page, context) {
     const { profile, suspectText } = await client.projectProfile(caller, context)
-    return { items: profile === null ? [] : [profile], total: undefined, suspectText }
+    const items = profile === null ? [] : [profile]
+    return { items, count: items.length, total: undefined, suspectText }
   },
   flatten: (item) => [
     item.name ?? null,

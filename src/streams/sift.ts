@@ -1,7 +1,16 @@
 import { type Day, isDay, type Range } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
-import { KeyIndex, keyPositions, type Mentions, noMentions, type Row, type Stream } from './stream.ts'
+import {
+  datePosition,
+  KeyIndex,
+  keyPositions,
+  type Mentions,
+  noMentions,
+  type Row,
+  type Rows,
+  type Stream,
+} from './stream.ts'
 
 /** A raw item that failed, and why. */
 export interface Reject {
@@ -20,8 +29,11 @@ export interface DriftNote {
 
 export const CONTRADICTION = 'the same key stands twice in one answer with different values'
 
-export interface Sifted {
-  rows: Row[]
+/** What an answer comes to. */
+export interface Sifted<R extends Rows = Rows> {
+  rows: R
+  /** How many rows each day has, for streams that are read by days. */
+  rowsByDay: Map<Day, number>
   /** The rows of child tables, by table. */
   children: Map<string, Row[]>
   rejects: Reject[]
@@ -34,68 +46,118 @@ export interface SiftOptions {
   range?: Range
   /** True where texts may hold what Postgres cannot store. */
   suspectText: boolean
+  /** True where all items come at once, so that they may be kept until the end. */
+  whole?: boolean
+  /** Told of each sound row. */
+  each?: ((row: Row) => void) | undefined
+}
+
+/** Sifts an answer that is at hand as a whole. */
+export function sift<R extends Rows>(
+  stream: Stream,
+  raws: readonly unknown[],
+  options: SiftOptions,
+  rows: R,
+): Sifted<R> {
+  const sifter = new Sifter(stream, { ...options, whole: true }, rows)
+  sifter.take(raws)
+  return sifter.finish()
 }
 
 /**
- * Validates the items of an answer and flattens them into rows. A bad item becomes a reject; an item that stands twice
- * counts once; two items with one key and different values are both rejected, since nothing tells which is true.
+ * Validates the items of an answer, batch by batch, and flattens them into rows. A bad item becomes a reject; an item that
+ * stands twice counts once; two items with one key and different values are both rejected, since nothing tells which is
+ * true. A validated item is used up at once: keeping ten thousand of them alive doubles the cost of a page.
  */
-export function sift(stream: Stream, raws: readonly unknown[], options: SiftOptions): Sifted {
-  const rejects: Reject[] = []
-  const mentions = noMentions()
-  const { drift, note } = driftNotes()
-  const knownFields = new Set(Object.keys(stream.item.shape))
-  const validate = validator(stream, options)
-  const vocabulary = stream.vocabulary ?? []
-  /** The sound rows and where they came from, by place; `places` finds one by its key. */
-  const rows: Row[] = []
-  const origins: unknown[] = []
-  const places = new KeyIndex(keyPositions(stream))
-  const contradicted = new Set<number>()
+export class Sifter<R extends Rows> {
+  private readonly rejects: Reject[] = []
+  private readonly mentions = noMentions()
+  private readonly notes = driftNotes()
+  private readonly knownFields: ReadonlySet<string>
+  private readonly validate: (raw: unknown) => Verdict
+  /** Finds the place of a row by its key. */
+  private readonly places: KeyIndex
+  private readonly dateAt: number
+  private readonly rowsByDay = new Map<Day, number>()
+  /** Where the rows came from, by place, if that can be kept. */
+  private readonly origins: unknown[] = []
+  private readonly contradicted = new Set<number>()
 
-  for (const raw of raws) {
-    const verdict = validate(raw)
-    if ('reason' in verdict) {
-      rejects.push({ raw, reason: clip(verdict.reason, 200) })
-      continue
+  constructor(
+    private readonly stream: Stream,
+    private readonly options: SiftOptions,
+    private readonly rows: R,
+  ) {
+    this.knownFields = new Set(Object.keys(stream.item.shape))
+    this.validate = validator(stream, options)
+    this.places = new KeyIndex(keyPositions(stream))
+    this.dateAt = datePosition(stream)
+  }
+
+  /** False where a row contradicts one of an earlier batch: both must be shown, so all items are needed at once. */
+  take(raws: readonly unknown[]): boolean {
+    for (const raw of raws) {
+      const verdict = this.validate(raw)
+      if ('reason' in verdict) this.rejects.push({ raw, reason: clip(verdict.reason, 200) })
+      else this.keep(raw, verdict.item, verdict.row)
     }
-    // The validated item is used up here: keeping ten thousand of them alive doubles the cost of a page.
-    const { row, item } = verdict
+    return this.contradicted.size === 0 || this.options.whole === true
+  }
+
+  finish(): Sifted<R> {
+    const { rejects, rowsByDay, mentions, contradicted, origins, options } = this
+    for (const place of contradicted) {
+      rejects.push({ raw: origins[place], reason: CONTRADICTION })
+      this.count(this.stream.flatten(this.stream.item.parse(origins[place]) as never), -1)
+    }
+    if (options.range !== undefined) for (const reject of rejects) dateReject(reject, options.range)
+    const rows = contradicted.size === 0 ? this.rows : (this.rows.without(contradicted) as R)
+    const sound = contradicted.size === 0 ? origins : origins.filter((_, place) => !contradicted.has(place))
+    return { rows, rowsByDay, children: childRows(this.stream, sound), rejects, mentions, drift: this.notes.drift }
+  }
+
+  private keep(raw: unknown, item: never, row: Row): void {
+    const { stream, rows, notes, mentions } = this
     for (const field in raw as object) {
-      if (!knownFields.has(field)) note('field', field, (raw as Record<string, unknown>)[field])
+      if (!this.knownFields.has(field)) notes.add('field', field, (raw as Record<string, unknown>)[field])
     }
-    const place = places.place(row, rows.length)
-    if (place === undefined) {
-      rows.push(row)
-      origins.push(raw)
-      stream.mention?.(item, mentions)
-      for (const { kind, known, valueOf } of vocabulary) {
-        const value = valueOf(item)
-        if (value != null && !known.has(value)) note(kind, value, value)
-      }
-    } else if (sameRow(rows[place]!, row)) {
-      note('duplicate', 'row', raw)
-    } else {
-      contradicted.add(place)
-      rejects.push({ raw, reason: CONTRADICTION })
+    const place = this.places.place(row, rows.length)
+    if (place !== undefined) {
+      if (rows.holds(place, row)) notes.add('duplicate', 'row', raw)
+      else this.contradict(place, raw)
+      return
+    }
+    rows.add(row)
+    this.count(row, 1)
+    this.options.each?.(row)
+    if (this.options.whole) this.origins.push(raw)
+    stream.mention?.(item, mentions)
+    if (stream.vocabulary === undefined) return
+    for (const { kind, known, valueOf } of stream.vocabulary) {
+      const value = valueOf(item)
+      if (value != null && !known.has(value)) notes.add(kind, value, value)
     }
   }
 
-  for (const place of contradicted) rejects.push({ raw: origins[place], reason: CONTRADICTION })
-  if (options.range !== undefined) for (const reject of rejects) dateReject(reject, options.range)
-  const stays = (_: unknown, place: number) => !contradicted.has(place)
-  const whole = contradicted.size === 0
-  const children = childRows(stream, whole ? origins : origins.filter(stays))
-  return { rows: whole ? rows : rows.filter(stays), children, rejects, mentions, drift }
+  private contradict(place: number, raw: unknown): void {
+    this.rejects.push({ raw, reason: CONTRADICTION })
+    this.contradicted.add(place)
+  }
+
+  private count(row: Row, change: number): void {
+    if (this.dateAt < 0) return
+    const date = row[this.dateAt] as Day
+    this.rowsByDay.set(date, (this.rowsByDay.get(date) ?? 0) + change)
+  }
 }
 
 /** Collects notes, each kind and name once. */
-function driftNotes(): { drift: DriftNote[]; note(kind: DriftNote['kind'], name: string, example: unknown): void } {
+function driftNotes(): { drift: DriftNote[]; add(kind: DriftNote['kind'], name: string, example: unknown): void } {
   const drift: DriftNote[] = []
   const noted = new Set<string>()
   return {
     drift,
-    note(kind, name, example) {
+    add(kind, name, example) {
       if (noted.has(`${kind} ${name}`)) return
       noted.add(`${kind} ${name}`)
       drift.push({ kind, name: clip(name, 100), example: clip(safeJson(example), 300) })
@@ -108,8 +170,11 @@ type Verdict = { row: Row; item: never } | { reason: string }
 /** Judges single items: their shape, whether Postgres can store them, and whether their day was asked for. */
 function validator(stream: Stream, { range, suspectText }: SiftOptions): (raw: unknown) => Verdict {
   const { item: schema } = stream
-  const dateAt = stream.by === 'day' ? stream.columns.findIndex(({ name }) => name === 'date') : -1
+  const dateAt = datePosition(stream)
   const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')
+  const ids = stream.columns.flatMap(({ name, type }, index) =>
+    type === 'text' && (name.endsWith('_id') || stream.key.includes(name)) ? [index] : [],
+  )
   const { from, to } = range ?? { from: '', to: '' }
   return (raw) => {
     const parsed = schema.safeParse(raw)
@@ -123,6 +188,12 @@ function validator(stream: Stream, { range, suspectText }: SiftOptions): (raw: u
       return { reason: 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store' }
     }
     const row = stream.flatten(item)
+    for (let index = 0; index < ids.length; index++) {
+      const id = row[ids[index]!] as string | null
+      if (id !== null && (id.length === 0 || id.length > ID_MAX)) {
+        return { reason: `${stream.columns[ids[index]!]!.name}: has ${id.length} characters; allowed: 1 to ${ID_MAX}` }
+      }
+    }
     if (dateAt >= 0) {
       const date = row[dateAt] as string
       if (date < from || date > to || !isRealDay(date)) {
@@ -132,6 +203,9 @@ function validator(stream: Stream, { range, suspectText }: SiftOptions): (raw: u
     return { row, item }
   }
 }
+
+// Ids are indexed, and an index entry has a size limit in Postgres.
+const ID_MAX = 255
 
 // Far more than any real answer, and far less than what would exhaust a stack here or in Postgres.
 const DEPTH_MAX = 100
@@ -178,10 +252,6 @@ function holdsUnstorable(item: unknown): boolean {
   return UNSTORABLE.test(JSON.stringify(item))
 }
 
-function sameRow(a: Row, b: Row): boolean {
-  return a.every((value, index) => value === b[index])
-}
-
 /** JSON of anything that was parsed from JSON, however deep. */
 export function safeJson(value: unknown): string {
   try {
@@ -191,8 +261,10 @@ export function safeJson(value: unknown): string {
   }
 }
 
+type Judged = Pick<Sifted, 'rejects'> & { rows: { length: number } }
+
 /** Few bad rows wait in quarantine; many mean that the answer itself is wrong, and nothing of it is loaded. */
-export function refuseBadPage(place: string, sifted: Sifted, maxBadShare: number): void {
+export function refuseBadPage(place: string, sifted: Judged, maxBadShare: number): void {
   const bad = sifted.rejects.length
   const all = bad + sifted.rows.length
   // One or two bad rows of a handful say nothing about the rest.

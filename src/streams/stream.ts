@@ -15,6 +15,37 @@ export type ColumnType = 'text' | 'double' | 'date' | 'jsonb' | 'boolean'
 export type Value = string | number | boolean | null
 export type Row = Value[]
 
+/** Where the sound rows of an answer are kept, each in its place. */
+export interface Rows {
+  readonly length: number
+  add(row: Row): void
+  /** True where the row in this place has the same values. */
+  holds(place: number, row: Row): boolean
+  /** The same rows but for those in these places. */
+  without(places: ReadonlySet<number>): Rows
+}
+
+/** Rows whose values are needed; what only goes to the database is packed instead. */
+export class RowList implements Rows {
+  constructor(readonly values: Row[] = []) {}
+
+  get length(): number {
+    return this.values.length
+  }
+
+  add(row: Row): void {
+    this.values.push(row)
+  }
+
+  holds(place: number, row: Row): boolean {
+    return this.values[place]!.every((value, index) => value === row[index])
+  }
+
+  without(places: ReadonlySet<number>): RowList {
+    return new RowList(this.values.filter((_, place) => !places.has(place)))
+  }
+}
+
 export interface Column {
   name: string
   type: ColumnType
@@ -104,6 +135,11 @@ export function defineListStream<Item>(stream: Omit<ListStream<Item>, 'by'>): Li
 /** The positions of a stream's key columns in its rows. */
 export function keyPositions(stream: { columns: Column[]; key: string[] }): number[] {
   return stream.key.map((name) => stream.columns.findIndex((column) => column.name === name))
+}
+
+/** Where the rows of a stream that is read by days have their date; -1 in others. */
+export function datePosition(stream: Stream): number {
+  return stream.by === 'day' ? stream.columns.findIndex(({ name }) => name === 'date') : -1
 }
 
 type Branch = Map<Value, Branch | number>

@@ -6,7 +6,7 @@ import { readCoverage } from '../ledger/coverage.ts'
 import type { CallContext } from '../source/client.ts'
 import { brandReport } from '../streams/brand-report.ts'
 import { chats } from '../streams/chats.ts'
-import type { DayStream, Row } from '../streams/stream.ts'
+import { type DayStream, type Row, RowList } from '../streams/stream.ts'
 import { tableName } from '../warehouse/connect.ts'
 import type { Services, SyncedProject } from './context.ts'
 import type { PageLimit } from './page-limit.ts'
@@ -134,10 +134,11 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
       window,
       context.call,
       UNKNOWN,
+      () => new RowList(),
     )
     if (answer.kind === 'rows') {
       if (answer.sifted.rejects.length > 0) throw new IncompleteError(`audit: ${answer.sifted.rejects[0]!.reason}`)
-      addUp(sums, fromRows(COARSE, answer.sifted.rows), METRICS)
+      addUp(sums, fromRows(COARSE, answer.sifted.rows.values), METRICS)
       feed.density.learn(window, new Map(daysIn(window).map((day) => [day, sums.get(day)?.size ?? 0])))
     }
     feed.settle(window, answer.kind === 'rows' ? 'done' : 'split')
@@ -168,8 +169,8 @@ async function readSample(
 ): Promise<{ rows: Row[]; range: Range }> {
   const { services, project } = context
   const reader = { client: services.client, limit: context.limit }
-  const answer = await readWindow(reader, project.caller, stream, range, context.call, UNKNOWN)
-  if (answer.kind === 'rows') return { rows: answer.sifted.rows, range }
+  const answer = await readWindow(reader, project.caller, stream, range, context.call, UNKNOWN, () => new RowList())
+  if (answer.kind === 'rows') return { rows: answer.sifted.rows.values, range }
   return readSample(context, stream, { from: range.to, to: range.to })
 }
 

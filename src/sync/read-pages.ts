@@ -36,8 +36,8 @@ export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Pr
  * order, so this holds though the order is unstable.
  */
 export async function hasNoMoreThan(read: ReadPage, rows: number): Promise<boolean> {
-  const { items } = await read({ limit: 1, offset: rows })
-  return items.length === 0
+  const { count } = await read({ limit: 1, offset: rows })
+  return count === 0
 }
 
 /**
@@ -70,7 +70,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
       }
     }
     if (problem === '' && new Set(items.map(keyOf)).size < items.length) problem = 'a row stood on two pages'
-    if (problem === '') return { items, total, suspectText }
+    if (problem === '') return { items, count: items.length, total, suspectText }
   }
   throw new IncompleteError(
     `${place}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,

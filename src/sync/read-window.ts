@@ -2,11 +2,12 @@ import { countDays, type Range, showRange } from '../core/day.ts'
 import { IncompleteError, RefusedError, UsageError } from '../core/errors.ts'
 import type { Dimension, Filter } from '../core/vocabulary.ts'
 import type { CallContext, Caller, Client } from '../source/client.ts'
-import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
-import { type DayStream, keyOf, keyPositions } from '../streams/stream.ts'
+import type { Intake } from '../source/parse-items.ts'
+import { type DriftNote, type Sifted, Sifter, sift } from '../streams/sift.ts'
+import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../streams/stream.ts'
 import type { PageLimit, SizedWindow } from './page-limit.ts'
 import { halves } from './plan.ts'
-import { hasNoMoreThan, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { hasNoMoreThan, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
 export interface Reader {
@@ -14,8 +15,8 @@ export interface Reader {
   limit: PageLimit
 }
 
-export type WindowAnswer =
-  | { kind: 'rows'; sifted: Sifted; again: SizedWindow[] }
+export type WindowAnswer<R extends Rows> =
+  | { kind: 'rows'; sifted: Sifted<R>; again: SizedWindow[] }
   /** More rows than a page: read the halves instead. `again` are windows that turn out to have been cut before. */
   | { kind: 'split'; again: SizedWindow[]; notes: DriftNote[] }
 
@@ -29,22 +30,43 @@ export interface KnownWindow {
 }
 
 /**
- * Reads one window as one page. A page that may be truncated is never loaded.
+ * Reads one window as one page, sifting it into `makeRows` while it is parsed. A page that may be truncated is never
+ * loaded.
  */
-export async function readWindow(
+export async function readWindow<R extends Rows>(
   { client, limit }: Reader,
   caller: Caller,
   stream: DayStream,
   range: Range,
   context: CallContext,
   known: KnownWindow,
-): Promise<WindowAnswer> {
+  makeRows: () => R,
+): Promise<WindowAnswer<R>> {
   const place = `${stream.name} ${showRange(range)}`
   const ask = (filters: Filter[]) => (page: { limit: number; offset: number }) =>
     stream.read(client, caller, { range, page, filters }, context)
+  // A day that turns out too large is split by the values that were seen of its first dimension.
+  const splitBy = countDays(range) === 1 ? stream.splits[0] : undefined
+  const seen = new Set<string>()
+  const each = (row: Row) => {
+    const value = stream.dimensionOf(row, splitBy!)
+    if (value !== null) seen.add(value)
+  }
+  const sifterOf = (suspectText: boolean, whole: boolean) =>
+    new Sifter(stream, { range, suspectText, whole, each: splitBy && each }, makeRows())
+  let sifter = sifterOf(true, false)
+  const intake: Intake = {
+    begin: (suspectText, whole) => {
+      sifter = sifterOf(suspectText, whole)
+    },
+    take: (items) => sifter.take(items),
+  }
+  const page = await readPage(
+    (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, intake }),
+    limit,
+  )
   const read = ask([])
-  const page = await readPage(read, limit)
-  const rows = page.items.length
+  const rows = page.count
   const notes: DriftNote[] = []
   let again: SizedWindow[] = []
   let whole = rows < Math.min(page.asked, limit.current)
@@ -60,9 +82,9 @@ export async function readWindow(
       notes.push({ kind: 'short_page', name: 'limit', example })
     }
   }
-  if (whole) return { kind: 'rows', sifted: sift(stream, page.items, { range, suspectText: page.suspectText }), again }
+  if (whole) return { kind: 'rows', sifted: sifter.finish(), again }
   if (countDays(range) > 1) return { kind: 'split', again, notes }
-  const sifted = await readLargeDay({ stream, range, limit, ask, place, first: page.items, valuesOf: known.valuesOf })
+  const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)
   return { kind: 'rows', sifted, again }
 }
@@ -78,10 +100,10 @@ export async function countRows(
   const read = (part: Range) => (page: { limit: number; offset: number }) =>
     stream.read(client, caller, { range: part, page, filters: [] }, context)
   if (countDays(range) === 1) {
-    const { items } = await readPage(read(range), limit)
-    return items.length + ((await hasNoMoreThan(read(range), items.length)) ? 0 : 1)
+    const { count } = await readPage(read(range), limit)
+    return count + ((await hasNoMoreThan(read(range), count)) ? 0 : 1)
   }
-  const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).items.length))
+  const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).count))
   return counts.reduce((sum, count) => sum + count, 0)
 }
 
@@ -89,14 +111,10 @@ interface LargeDay {
   stream: DayStream
   range: Range
   limit: PageLimit
-  ask: (
-    filters: Filter[],
-  ) => (page: {
-    limit: number
-    offset: number
-  }) => Promise<{ items: unknown[]; total: number | undefined; suspectText: boolean }>
+  ask: (filters: Filter[]) => ReadPage
   place: string
-  first: unknown[]
+  /** Values of the first dimension to split by, as far as the first page showed them. */
+  seen: ReadonlySet<string>
   valuesOf: KnownWindow['valuesOf']
 }
 
@@ -104,18 +122,24 @@ interface LargeDay {
  * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
  * counting. Where the service refuses filters or ignores them, by overlapping offset pages.
  */
-async function readLargeDay({ stream, range, limit, ask, place, first, valuesOf }: LargeDay): Promise<Sifted> {
-  const siftDay = (items: unknown[], suspectText: boolean) => sift(stream, items, { range, suspectText })
+async function readLargeDay<R extends Rows>(
+  { stream, range, limit, ask, place, seen, valuesOf }: LargeDay,
+  makeRows: () => R,
+): Promise<Sifted<R>> {
+  const siftInto = <T extends Rows>(rows: T, items: unknown[], suspectText: boolean) =>
+    sift(stream, items, { range, suspectText }, rows)
+  const siftDay = (items: unknown[], suspectText: boolean) => siftInto(new RowList(), items, suspectText)
   const problems: string[] = []
   if (stream.splits.length > 0) {
     try {
       const parts = await readBySplitting(
         { stream, limit, siftDay, place, valuesOf },
         (filters) => readPage(ask(filters), limit),
-        first,
+        [...seen].sort(),
       )
       if (await hasNoMoreThan(ask([]), sumRows(parts)))
-        return siftDay(
+        return siftInto(
+          makeRows(),
           parts.flatMap(({ items }) => items),
           parts.some(({ suspectText }) => suspectText),
         )
@@ -137,7 +161,7 @@ async function readLargeDay({ stream, range, limit, ask, place, first, valuesOf 
     const positions = keyPositions(stream)
     const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
     const page = await readByOffset(ask([]), limit, keys, place)
-    return siftDay(page.items, page.suspectText)
+    return siftInto(makeRows(), page.items, page.suspectText)
   } catch (error) {
     if (!(error instanceof IncompleteError) || problems.length === 0) throw error
     throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)

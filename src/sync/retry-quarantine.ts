@@ -7,8 +7,9 @@ import {
   resolveEntries,
   settleDays,
 } from '../ledger/quarantine.ts'
+import { PackedRows } from '../streams/packed-rows.ts'
 import { CONTRADICTION, type Sifted, sift } from '../streams/sift.ts'
-import type { Stream } from '../streams/stream.ts'
+import { RowList, type Stream } from '../streams/stream.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
@@ -70,7 +71,8 @@ async function retryGroup(
       // Which of two contradicting rows is true only a new answer can tell.
       if (entry.reason === CONTRADICTION) bad.set(entry.quarantine_id, entry.reason)
       else {
-        const [reject] = sift(stream, [entry.raw], { suspectText: true, ...rangeOf([entry]) }).rejects
+        const options = { suspectText: true, ...rangeOf([entry]) }
+        const [reject] = sift(stream, [entry.raw], options, new RowList()).rejects
         if (reject !== undefined) bad.set(entry.quarantine_id, reject.reason)
       }
     }
@@ -79,6 +81,7 @@ async function retryGroup(
       stream,
       sound.map(({ raw }) => raw),
       { suspectText: true, ...rangeOf(sound) },
+      new PackedRows(stream.columns, projectId),
     )
     const clashing = new Set(sifted.rejects.map(({ raw }) => raw))
     const passed = sound.filter(({ raw }) => !clashing.has(raw))
@@ -111,7 +114,7 @@ async function load(
   services: Services,
   stream: Stream,
   projectId: string,
-  { rows, children }: Sifted,
+  { rows, rowsByDay, children }: Sifted<PackedRows>,
 ): Promise<void> {
   if (rows.length === 0) return
   // Rows that are not among these stay: this is no answer, only what was missing from one.
@@ -120,14 +123,14 @@ async function load(
     await replaceList(tx, services.warehouse, { projectId, stream, rows, children, ...careful })
     return
   }
-  const dateAt = stream.columns.findIndex(({ name }) => name === 'date')
-  const days = rows.map((row) => row[dateAt] as string).sort()
+  const days = [...rowsByDay.keys()].sort()
   const range = { from: days[0]!, to: days.at(-1)! }
   await replaceWindow(tx, services.warehouse, {
     projectId,
     stream,
     range,
     rows,
+    rowsByDay,
     ...careful,
     readOrder: Number.MAX_SAFE_INTEGER,
   })

@@ -2,7 +2,7 @@ import { IncompleteError, RefusedError } from '../core/errors.ts'
 import { type Dimension, type Filter, MODELS } from '../core/vocabulary.ts'
 import type { Page } from '../source/client.ts'
 import type { Sifted } from '../streams/sift.ts'
-import type { DayStream } from '../streams/stream.ts'
+import type { DayStream, RowList } from '../streams/stream.ts'
 import type { PageLimit } from './page-limit.ts'
 
 /** The rows that one set of filters gave; parts do not overlap. */
@@ -14,7 +14,7 @@ export interface Part {
 interface Context {
   stream: DayStream
   limit: PageLimit
-  siftDay: (items: unknown[], suspectText: boolean) => Sifted
+  siftDay: (items: unknown[], suspectText: boolean) => Sifted<RowList>
   place: string
   /** Values of a dimension that are known from elsewhere. */
   valuesOf: (dimension: Dimension) => Promise<string[]>
@@ -29,7 +29,7 @@ const FILL = 0.8
  * Reads a day in parts that fit a page: lists of values of the first dimension, everything but those values for the
  * rest, and where a single value overflows, its parts by the next dimension. The caller proves that nothing is missing.
  */
-export async function readBySplitting(context: Context, ask: Ask, first: unknown[]): Promise<Part[]> {
+export async function readBySplitting(context: Context, ask: Ask, first: string[]): Promise<Part[]> {
   return split(context, ask, [], context.stream.splits, first)
 }
 
@@ -38,7 +38,7 @@ async function split(
   ask: Ask,
   filters: Filter[],
   dimensions: Dimension[],
-  sample: unknown[],
+  sample: string[],
 ): Promise<Part[]> {
   const [dimension, ...finer] = dimensions
   if (dimension === undefined)
@@ -46,7 +46,7 @@ async function split(
   const { stream, limit } = context
   const parts: Part[] = []
   const done = new Set<string>()
-  let pending = valuesIn(context, sample, dimension)
+  let pending = sample
   // Without "all but these", what the sample does not show must be known from elsewhere.
   if (stream.filterPower === 'single') pending = [...new Set([...pending, ...(await context.valuesOf(dimension))])]
   let chunk = stream.filterPower === 'single' ? 1 : Math.max(1, Math.floor(pending.length / 4))
@@ -75,7 +75,7 @@ async function split(
           chunk = Math.max(1, Math.floor(values.length / 2))
           continue
         }
-        parts.push(...(await split(context, ask, within('in', values), finer, page.items)))
+        parts.push(...(await split(context, ask, within('in', values), finer, valuesIn(context, page.items, finer[0]))))
       } else {
         parts.push({ items: page.items, suspectText: page.suspectText })
         const each = Math.max(1, page.items.length) / values.length
@@ -107,7 +107,10 @@ async function split(
     pending = valuesIn(context, rest.items, dimension)
     // Only rows without a value are left, and still too many: the next dimension has to tell them apart.
     if (pending.length === 0) {
-      return [...parts, ...(await split(context, ask, within('not_in', [...done]), finer, rest.items))]
+      return [
+        ...parts,
+        ...(await split(context, ask, within('not_in', [...done]), finer, valuesIn(context, rest.items, finer[0]))),
+      ]
     }
   }
 }
@@ -116,9 +119,11 @@ function isRefusal(error: unknown): boolean {
   return error instanceof RefusedError && (error.status === 400 || error.status === 422)
 }
 
-function valuesIn(context: Context, items: unknown[], dimension: Dimension): string[] {
+/** The values of a dimension that these items show. */
+function valuesIn(context: Context, items: unknown[], dimension: Dimension | undefined): string[] {
+  if (dimension === undefined) return []
   const values = new Set<string>()
-  for (const row of context.siftDay(items, true).rows) {
+  for (const row of context.siftDay(items, true).rows.values) {
     const value = context.stream.dimensionOf(row, dimension)
     if (value !== null) values.add(value)
   }
@@ -132,7 +137,7 @@ function checkObeyed(
   dimension: Dimension,
   belongs: (value: string | null) => boolean,
 ): void {
-  for (const row of context.siftDay(page.items, page.suspectText).rows) {
+  for (const row of context.siftDay(page.items, page.suspectText).rows.values) {
     if (!belongs(context.stream.dimensionOf(row, dimension))) {
       throw new IncompleteError(`${context.place}: the service ignores a filter on ${dimension}`)
     }

@@ -3,6 +3,7 @@ import { beginRead, daysReadBefore, heldSince, lockLoads, saveCoverage, settleLi
 import { saveDrift } from '../ledger/drift.ts'
 import { saveRejects } from '../ledger/quarantine.ts'
 import type { CallContext } from '../source/client.ts'
+import { PackedRows } from '../streams/packed-rows.ts'
 import { refuseBadPage } from '../streams/sift.ts'
 import type { ListStream } from '../streams/stream.ts'
 import { inTransaction } from '../warehouse/connect.ts'
@@ -22,7 +23,8 @@ export async function syncList(
   const { warehouse, runId } = run
   const pair = { projectId: project.id, stream: stream.name }
   const read = await beginRead(warehouse, pair)
-  const sifted = await readList(run, project.caller, stream, context)
+  const packed = new PackedRows(stream.columns, project.id)
+  const sifted = await readList(run, project.caller, stream, context, packed)
   const { rows, children, rejects, mentions, drift } = sifted
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const today: Day = dayOf(read.readAt)

@@ -15,8 +15,9 @@ import type { Pair } from '../ledger/locks.ts'
 import { saveRejects, settleWindowRejects } from '../ledger/quarantine.ts'
 import { saveRestatements } from '../ledger/restatements.ts'
 import type { CallContext } from '../source/client.ts'
+import { PackedRows } from '../streams/packed-rows.ts'
 import { refuseBadPage, type Sifted } from '../streams/sift.ts'
-import type { DayStream, Row } from '../streams/stream.ts'
+import type { DayStream } from '../streams/stream.ts'
 import { inTransaction, tableName } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
 import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
@@ -42,7 +43,8 @@ export async function syncWindow(
   // Taken before the request is sent: whoever asked later knows better.
   const read = await beginRead(run.warehouse, pair, range)
   const known = { name: windowName(pair), rows: read.rowsBefore, valuesOf: valuesKnownOf(run, project) }
-  const answer = await readWindow(run, project.caller, stream, range, context, known)
+  const pack = () => new PackedRows(stream.columns, project.id)
+  const answer = await readWindow(run, project.caller, stream, range, context, known, pack)
   if (answer.kind === 'split') {
     if (answer.notes.length > 0)
       await inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, answer.notes, run.runId))
@@ -50,11 +52,10 @@ export async function syncWindow(
   }
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
-  const rowsByDay = countByDay(stream, sifted.rows)
-  const effect = await withRetries(run.signal, () => loadWindow(run, pair, stream, range, sifted, rowsByDay, read))
+  const effect = await withRetries(run.signal, () => loadWindow(run, pair, stream, range, sifted, read))
   return {
     kind: 'loaded',
-    rowsByDay,
+    rowsByDay: sifted.rowsByDay,
     again: answer.again,
     outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
   }
@@ -65,12 +66,11 @@ async function loadWindow(
   pair: Pair,
   stream: DayStream,
   range: Range,
-  sifted: Sifted,
-  rowsByDay: Map<Day, number>,
+  sifted: Sifted<PackedRows>,
   read: BegunRead,
 ): Promise<Effect> {
   const { warehouse, runId } = run
-  const { rows, rejects, mentions, drift } = sifted
+  const { rows, rowsByDay, rejects, mentions, drift } = sifted
   const done = await inTransaction(
     warehouse,
     async (tx) => {
@@ -81,6 +81,7 @@ async function loadWindow(
         stream,
         range,
         rows,
+        rowsByDay,
         mayDelete: rejects.length === 0,
         acceptDeletes: run.acceptDeletes,
         heldBefore: new Set([...readBefore].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
@@ -133,16 +134,6 @@ function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension)
 /** How a window's project and stream are called where windows of all of them meet. */
 export function windowName({ projectId, stream }: Pair): string {
   return `${projectId}\0${stream}`
-}
-
-function countByDay(stream: DayStream, rows: readonly Row[]): Map<Day, number> {
-  const at = stream.columns.findIndex(({ name }) => name === 'date')
-  const counts = new Map<Day, number>()
-  for (const row of rows) {
-    const day = row[at] as Day
-    counts.set(day, (counts.get(day) ?? 0) + 1)
-  }
-  return counts
 }
 
 /** A lost connection rolled everything back, so the same rows may be loaded again over another one. */

@@ -2,29 +2,20 @@ import { finished } from 'node:stream/promises'
 import type { PoolClient } from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import { quote } from '../core/identifier.ts'
-import type { Column, Row } from '../streams/stream.ts'
-import { encodeRows } from './encode-rows.ts'
-
-const CHUNK = 262_144
+import type { PackedRows } from '../streams/packed-rows.ts'
 
 /** COPY of rows of one project into a table. `table` is quoted already. */
-export async function copyRows(
-  client: PoolClient,
-  table: string,
-  projectId: string,
-  columns: readonly Column[],
-  rows: readonly Row[],
-): Promise<void> {
-  const names = ['project_id', ...columns.map(({ name }) => name)].map((name) => quote(name)).join(', ')
-  const bytes = encodeRows(columns, rows, [projectId])
+export async function copyRows(client: PoolClient, table: string, rows: PackedRows): Promise<void> {
+  const names = ['project_id', ...rows.columns.map(({ name }) => name)].map((name) => quote(name)).join(', ')
   const stream = client.query(copyFrom(`copy ${table} (${names}) from stdin with (format binary)`))
   survive(stream)
   let over = false
   const done = finished(stream).finally(() => {
     over = true
   })
-  for (let start = 0; start < bytes.length && !over; start += CHUNK) {
-    if (!stream.write(bytes.subarray(start, start + CHUNK))) {
+  for (const chunk of rows.chunks()) {
+    if (over) break
+    if (!stream.write(chunk)) {
       await Promise.race([new Promise((drained) => stream.once('drain', drained)), done.catch(() => {})])
     }
   }

@@ -1,4 +1,5 @@
 import type { PoolClient } from 'pg'
+import { PackedRows } from '../streams/packed-rows.ts'
 import type { ListStream, Row } from '../streams/stream.ts'
 import type { Transaction, Warehouse } from './connect.ts'
 import type { Effect } from './replace-window.ts'
@@ -11,7 +12,7 @@ export interface ListEffect extends Omit<Effect, 'byDay' | 'held'> {
 export interface ListLoad {
   projectId: string
   stream: ListStream
-  rows: Row[]
+  rows: PackedRows
   /** The rows of child tables, by table. */
   children: Map<string, Row[]>
   mayDelete: boolean
@@ -21,7 +22,7 @@ export interface ListLoad {
 /** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
 export async function replaceList({ client }: Transaction, warehouse: Warehouse, load: ListLoad): Promise<ListEffect> {
   const { projectId, stream } = load
-  const sql = await stageRows(client, warehouse, stream, projectId, load.rows)
+  const sql = await stageRows(client, warehouse, stream, load.rows)
   const changed = `(t.removed_at is not null or ${sql.differs})`
   const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
     `select count(t.project_id) filter (where t.removed_at is null) as present,
@@ -79,7 +80,8 @@ async function replaceChildren(
   parents: string,
 ): Promise<void> {
   const target = { table: child.table, columns: child.columns, key: child.columns.map(({ name }) => name) }
-  const sql = await stageRows(client, warehouse, target, load.projectId, load.children.get(child.table) ?? [])
+  const rows = PackedRows.of(child.columns, load.projectId, load.children.get(child.table) ?? [])
+  const sql = await stageRows(client, warehouse, target, rows)
   await client.query(
     `delete from ${sql.table} t using ${parents} p
      where t.project_id = $1 and p.${child.parent} = t.${child.parent} and not exists (select from ${sql.stage} s where ${sql.matches})`,

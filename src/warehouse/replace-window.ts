@@ -2,7 +2,8 @@ import type { PoolClient } from 'pg'
 import type { Day, Range } from '../core/day.ts'
 import { codeOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
-import type { DayStream, Row } from '../streams/stream.ts'
+import type { PackedRows } from '../streams/packed-rows.ts'
+import type { DayStream } from '../streams/stream.ts'
 import { type Transaction, tableName, type Warehouse } from './connect.ts'
 import { copyRows } from './copy-rows.ts'
 import { type Stage, stageRows } from './stage.ts'
@@ -27,7 +28,8 @@ export interface WindowLoad {
   projectId: string
   stream: DayStream
   range: Range
-  rows: Row[]
+  rows: PackedRows
+  rowsByDay: ReadonlyMap<Day, number>
   /** False keeps rows that vanished: the answer had rejects, so one of them may be the missing row. */
   mayDelete: boolean
   /** True obeys the answer however much would vanish. */
@@ -62,7 +64,7 @@ async function copyStraight(client: PoolClient, table: string, load: WindowLoad)
   const keyHasDate = load.stream.key.includes('date')
   if (!keyHasDate) await client.query('savepoint straight')
   try {
-    await copyRows(client, table, load.projectId, load.stream.columns, load.rows)
+    await copyRows(client, table, load.rows)
     return true
   } catch (error) {
     if (keyHasDate || codeOf(error) !== '23505') throw error
@@ -71,21 +73,13 @@ async function copyStraight(client: PoolClient, table: string, load: WindowLoad)
   }
 }
 
-function insertedByDay({ stream, rows }: WindowLoad): Map<Day, Change> {
-  const at = stream.columns.findIndex(({ name }) => name === 'date')
-  const byDay = new Map<Day, Change>()
-  for (const row of rows) {
-    const day = row[at] as Day
-    const change = byDay.get(day)
-    if (change === undefined) byDay.set(day, { inserted: 1, updated: 0, deleted: 0 })
-    else change.inserted++
-  }
-  return byDay
+function insertedByDay({ rowsByDay }: WindowLoad): Map<Day, Change> {
+  return new Map([...rowsByDay].map(([day, rows]) => [day, { inserted: rows, updated: 0, deleted: 0 }]))
 }
 
 async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
   const { projectId, range, stream } = load
-  const sql = await stageRows(client, warehouse, stream, projectId, load.rows)
+  const sql = await stageRows(client, warehouse, stream, load.rows)
   const window = [projectId, range.from, range.to]
   const keyHasDate = stream.key.includes('date')
   if (!keyHasDate) await dropOutrunRows(client, warehouse, load, sql)

@@ -1,6 +1,7 @@
 import type { PoolClient } from 'pg'
 import { quote } from '../core/identifier.ts'
-import type { Column, Row } from '../streams/stream.ts'
+import type { PackedRows } from '../streams/packed-rows.ts'
+import type { Column } from '../streams/stream.ts'
 import { tableName, type Warehouse } from './connect.ts'
 import { copyRows } from './copy-rows.ts'
 
@@ -27,14 +28,13 @@ export async function stageRows(
   client: PoolClient,
   warehouse: Warehouse,
   target: Staged,
-  projectId: string,
-  rows: readonly Row[],
+  rows: PackedRows,
 ): Promise<Stage> {
   const sql = stageSql(warehouse, target)
   await client.query(
     `create temporary table if not exists ${sql.stage} on commit delete rows as select ${sql.names.join(', ')} from ${sql.table} with no data`,
   )
-  if (rows.length > 0) await copyRows(client, sql.stage, projectId, target.columns, rows)
+  if (rows.length > 0) await copyRows(client, sql.stage, rows)
   // The planner knows nothing of the temporary table and would join by nested loops: minutes instead of milliseconds.
   await client.query('set local enable_nestloop = off; set local enable_mergejoin = off')
   return sql
