@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, countDays, dayFromNumber, dayNumber, daysIn, isDay } from '../src/core/day.ts'
-import type { CoveredDay } from '../src/ledger/coverage.ts'
+import type { CoveredDay, Knowledge } from '../src/ledger/coverage.ts'
 import { Density, dueDays, halves, planWindows, readableRange, WindowFeed } from '../src/sync/plan.ts'
 
 const day = fc.integer({ min: dayNumber('2019-12-01'), max: dayNumber('2028-03-31') }).map(dayFromNumber)
@@ -11,6 +11,11 @@ const covered = (
   state: CoveredDay['state'] = 'read',
   readAt = '2030-01-01T00:00:00Z',
 ): CoveredDay => ({ date, rows, state, readAt: new Date(readAt) })
+
+const known = (coverage: CoveredDay[], settledMonths: string[] = []): Knowledge => ({
+  coverage,
+  settledMonths: new Set(settledMonths),
+})
 
 test('leap days and year ends are days, and impossible dates are not', () => {
   expect([isDay('2024-02-29'), isDay('2000-02-29'), isDay('2025-12-31')]).toEqual([true, true, true])
@@ -93,7 +98,7 @@ test('due are missing days, the lookback, and days that are held, quarantined or
         ({ '2026-01-05': 'held', '2026-01-06': 'quarantined', '2026-01-07': 'stale' } as const)[date] ?? 'read',
       ),
     )
-  expect(dueDays(coverage, { interest, today: '2026-02-01', lookbackDays: 2 })).toEqual([
+  expect(dueDays(known(coverage), { interest, today: '2026-02-01', lookbackDays: 2 })).toEqual([
     '2026-01-03',
     '2026-01-05',
     '2026-01-06',
@@ -101,7 +106,7 @@ test('due are missing days, the lookback, and days that are held, quarantined or
     '2026-01-19',
     '2026-01-20',
   ])
-  expect(dueDays(coverage, { interest, today: '2026-02-01', lookbackDays: 0 })).toEqual([
+  expect(dueDays(known(coverage), { interest, today: '2026-02-01', lookbackDays: 0 })).toEqual([
     '2026-01-03',
     '2026-01-05',
     '2026-01-06',
@@ -113,13 +118,24 @@ test('a day that was read before it was over, or while it was young, is read onc
   const interest = { from: '2026-01-01', to: '2026-01-20' }
   const at = (readAt: string) => [covered('2026-01-01', 5, 'read', readAt)]
   const due = (readAt: string, lookbackDays: number) =>
-    dueDays(at(readAt), { interest: { ...interest, to: '2026-01-01' }, today: '2026-03-01', lookbackDays }).length
+    dueDays(known(at(readAt)), { interest: { ...interest, to: '2026-01-01' }, today: '2026-03-01', lookbackDays })
+      .length
   expect(due('2026-01-01T23:00:00Z', 0)).toBe(1)
   expect(due('2026-01-02T00:00:01Z', 0)).toBe(0)
   const later = (readAt: string) =>
-    dueDays(at(readAt), { interest, today: '2026-01-20', lookbackDays: 7 }).includes('2026-01-01')
+    dueDays(known(at(readAt)), { interest, today: '2026-01-20', lookbackDays: 7 }).includes('2026-01-01')
   expect(later('2026-01-05T10:00:00Z')).toBe(true)
   expect(later('2026-01-08T00:00:01Z')).toBe(false)
+})
+
+test('a settled month is skipped but for its days within the lookback', () => {
+  const interest = { from: '2026-01-15', to: '2026-03-03' }
+  const due = dueDays(known([covered('2026-03-01')], ['2026-01', '2026-02']), {
+    interest,
+    today: '2026-03-03',
+    lookbackDays: 5,
+  })
+  expect(due).toEqual(['2026-02-27', '2026-02-28', '2026-03-01', '2026-03-02', '2026-03-03'])
 })
 
 test('days of the future are not read', () => {
@@ -128,7 +144,7 @@ test('days of the future are not read', () => {
     to: '2026-03-01',
   })
   expect(
-    dueDays([], { interest: { from: '2026-02-27', to: '2026-12-31' }, today: '2026-03-01', lookbackDays: 7 }),
+    dueDays(known([]), { interest: { from: '2026-02-27', to: '2026-12-31' }, today: '2026-03-01', lookbackDays: 7 }),
   ).toEqual(['2026-02-27', '2026-02-28', '2026-03-01'])
 })
 

@@ -4,12 +4,15 @@ export interface TableColumn<Row> {
   value(row: Row): string | number
 }
 
+// Made once: a formatter for each number costs more than the rest of a long table.
+const NUMBERS = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 })
+
 /** A plain text table: numbers with thousands separators, columns as wide as they need to be. */
 export function renderTable<Row>(columns: readonly TableColumn<Row>[], rows: readonly Row[], footer?: Row): string {
   const cells = [...rows, ...(footer === undefined ? [] : [footer])].map((row) =>
     columns.map(({ value }) => {
       const cell = value(row)
-      return typeof cell === 'number' ? cell.toLocaleString('en-US', { maximumFractionDigits: 1 }) : cell
+      return typeof cell === 'number' ? NUMBERS.format(cell) : cell
     }),
   )
   const widths = columns.map(({ title }, index) => Math.max(title.length, ...cells.map((line) => line[index]!.length)))

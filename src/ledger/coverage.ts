@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
-import { type Day, daysIn, type Range } from '../core/day.ts'
-import { StaleReadError } from '../core/errors.ts'
+import { addDays, type Day, daysIn, type Range } from '../core/day.ts'
+import { StaleReadError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
@@ -13,16 +13,68 @@ export interface CoveredDay {
   readAt: Date
 }
 
-/** Days that need another look, wherever they lie: held, quarantined or stale. */
-export async function unsettledDays({ ops }: Warehouse, pair: Pair): Promise<Day[]> {
-  const rows = await ops
-    .selectFrom('coverage')
-    .select('date')
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
-    .where('state', '<>', 'read')
-    .execute()
-  return rows.map(({ date }) => date)
+/** What planning needs to know of a project and stream. */
+export interface Knowledge {
+  /** Months of which every day was read, soundly and late enough: nothing of them is due. */
+  settledMonths: ReadonlySet<string>
+  /** The days of the other months, and the most recent ones. */
+  coverage: CoveredDay[]
+}
+
+type PackedDay = [date: Day, rows: number, state: CoverageState, readAtMs: number]
+
+// From these days the rows to come are predicted.
+const RECENT_DAYS = 31
+
+/** What is known of all streams of all projects, looking only at the days of months that are not settled. */
+export async function readKnowledge(
+  warehouse: Warehouse,
+  pairs: readonly Pair[],
+  { today, lookbackDays }: { today: Day; lookbackDays: number },
+): Promise<(pair: Pair) => Knowledge> {
+  const months = quote(warehouse.opsSchema, 'coverage_months')
+  const settled = `m.days = (m.month + interval '1 month')::date - m.month
+    and m.days_held + m.days_quarantined + m.days_stale = 0 and m.youngest >= $3`
+  const values = [
+    pairs.map(({ projectId }) => projectId),
+    pairs.map(({ stream }) => stream),
+    Math.max(1, lookbackDays),
+    addDays(today, -RECENT_DAYS),
+  ]
+  const mine = '(m.project_id, m.stream) in (select * from unnest($1::text[], $2::text[]))'
+  const name = (projectId: string, stream: string) => `${projectId}\0${stream}`
+  const known = new Map<string, { settledMonths: Set<string>; coverage: CoveredDay[] }>()
+  const entry = (key: string) => {
+    const found = known.get(key) ?? { settledMonths: new Set<string>(), coverage: [] }
+    known.set(key, found)
+    return found
+  }
+  const { rows: whole } = await warehouse.pool.query<{ project_id: string; stream: string; months: string[] }>(
+    `select m.project_id, m.stream, array_agg(to_char(m.month, 'YYYY-MM')) as months from ${months} m
+     where ${mine} and ${settled} group by 1, 2`,
+    values.slice(0, 3),
+  )
+  for (const row of whole) entry(name(row.project_id, row.stream)).settledMonths = new Set(row.months)
+  // One row for each stream: a hundred thousand small rows cost three times as much to receive.
+  const { rows: open } = await warehouse.pool.query<{ project_id: string; stream: string; days: PackedDay[] }>(
+    `select c.project_id, c.stream,
+       json_agg(json_build_array(c.date, c.rows, c.state, floor(extract(epoch from c.read_at) * 1000)) order by c.date) as days
+     from ${months} m join ${quote(warehouse.opsSchema, 'coverage')} c on c.project_id = m.project_id and c.stream = m.stream
+       and c.date >= m.month and c.date < m.month + interval '1 month'
+     where ${mine} and (not (${settled}) or m.last_day >= $4::date)
+     group by 1, 2`,
+    values,
+  )
+  for (const row of open) {
+    entry(name(row.project_id, row.stream)).coverage = row.days.map(([date, rows, state, readAtMs]) => ({
+      date,
+      rows,
+      state,
+      readAt: new Date(readAtMs),
+    }))
+  }
+  const nothing: Knowledge = { settledMonths: new Set(), coverage: [] }
+  return ({ projectId, stream }) => known.get(name(projectId, stream)) ?? nothing
 }
 
 /** What is known of each day of a stream within a range, oldest first. */
@@ -41,10 +93,14 @@ export async function readCoverage({ ops }: Warehouse, pair: Pair, range: Range)
 
 /** False where nothing was ever synced into this database. */
 export async function hasLedger(warehouse: Warehouse): Promise<boolean> {
-  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
-    quote(warehouse.opsSchema, 'coverage'),
-  ])
-  return rows[0]?.there ?? false
+  const { rows } = await warehouse.pool.query<{ old: boolean; there: boolean }>(
+    'select to_regclass($1) is not null as old, to_regclass($2) is not null as there',
+    [quote(warehouse.opsSchema, 'coverage'), quote(warehouse.opsSchema, 'coverage_months')],
+  )
+  const { old, there } = rows[0]!
+  if (old && !there)
+    throw new UsageError('the tables are of an earlier version: run visibility-sync migrate, or any sync, first')
+  return there
 }
 
 export interface BegunRead {

@@ -1,5 +1,6 @@
 import { sql } from 'kysely'
 import { addDays, countDays, type Day, type Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasLedger } from './coverage.ts'
 import { lastRuns, type RunRow } from './runs.ts'
@@ -68,32 +69,27 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
   return { streams, held, quarantine, drift, lookback, runs }
 }
 
-async function streamStatus({ ops }: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
+async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
   const to = options.interest.to < options.today ? options.interest.to : options.today
-  const inState = (state: string) => sql<number>`count(*) filter (where state = ${state})`
-  const found = await ops
-    .selectFrom('coverage')
-    .select(['project_id', 'stream'])
-    .select(({ fn }) => [
-      fn.max('read_at').as('last_read_at'),
-      fn.min('date').as('first_day'),
-      fn.max('date').as('last_day'),
-    ])
-    .select(({ fn }) => [fn.countAll<number>().as('days'), fn.sum<number>('rows').as('rows')])
-    .select([
-      inState('held').as('days_held'),
-      inState('quarantined').as('days_quarantined'),
-      inState('stale').as('days_stale'),
-      sql<number>`count(*) filter (where date between ${options.interest.from} and ${to})`.as('days_of_interest'),
-      sql<number>`(array_agg(rows order by date desc))[1]`.as('last_rows'),
-    ])
-    .groupBy(['project_id', 'stream'])
-    .execute()
-  const wanted = countDays({ from: options.interest.from, to })
+  const { from } = options.interest
+  const { rows: found } = await warehouse.pool.query<SummedStream>(
+    `select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
+       sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
+       sum(days_quarantined)::int as days_quarantined, sum(days_stale)::int as days_stale,
+       sum(days) filter (where first_day >= $1 and last_day <= $2)::int as days_inside
+     from ${quote(warehouse.opsSchema, 'coverage_months')} group by 1, 2`,
+    [from, to],
+  )
+  const byName = new Map(found.map((row) => [`${row.project_id}\0${row.stream}`, row]))
+  const lastRows = await lastListRows(warehouse, options)
+  const partly = await daysAcross(warehouse, { from, to })
+  const wanted = countDays({ from, to })
   return options.projects.flatMap((projectId) =>
     options.streams.map(({ name, by }) => {
-      const row = found.find((candidate) => candidate.project_id === projectId && candidate.stream === name)
+      const key = `${projectId}\0${name}`
+      const row = byName.get(key)
       const dated = by === 'day'
+      const inside = (row?.days_inside ?? 0) + (partly.get(key) ?? 0)
       return {
         project_id: projectId,
         stream: name,
@@ -101,14 +97,57 @@ async function streamStatus({ ops }: Warehouse, options: StatusOptions): Promise
         first_day: dated ? (row?.first_day ?? null) : null,
         last_day: dated ? (row?.last_day ?? null) : null,
         days_read: dated ? (row?.days ?? 0) : 0,
-        days_missing: dated ? wanted - (row?.days_of_interest ?? 0) : null,
+        days_missing: dated ? wanted - inside : null,
         days_held: row?.days_held ?? 0,
         days_quarantined: row?.days_quarantined ?? 0,
         days_stale: row?.days_stale ?? 0,
-        rows: Number((dated ? row?.rows : row?.last_rows) ?? 0),
+        rows: Number((dated ? row?.rows : lastRows.get(key)) ?? 0),
       }
     }),
   )
+}
+
+interface SummedStream {
+  project_id: string
+  stream: string
+  last_read_at: Date
+  first_day: Day
+  last_day: Day
+  days: number
+  rows: number
+  days_held: number
+  days_quarantined: number
+  days_stale: number
+  days_inside: number | null
+}
+
+/** Of months that lie across an end of the range, the days inside it. */
+async function daysAcross(warehouse: Warehouse, { from, to }: Range): Promise<Map<string, number>> {
+  const { rows } = await warehouse.pool.query<{ project_id: string; stream: string; days: number }>(
+    `select m.project_id, m.stream, count(*)::int as days
+     from ${quote(warehouse.opsSchema, 'coverage_months')} m
+     join ${quote(warehouse.opsSchema, 'coverage')} c on c.project_id = m.project_id and c.stream = m.stream
+       and c.date >= m.month and c.date < m.month + interval '1 month'
+     where not (m.first_day >= $1 and m.last_day <= $2) and c.date between $1 and $2
+       and m.month in (date_trunc('month', $1::date)::date, date_trunc('month', $2::date)::date)
+     group by 1, 2`,
+    [from, to],
+  )
+  return new Map(rows.map((row) => [`${row.project_id}\0${row.stream}`, row.days]))
+}
+
+/** The length of each list when it was last read. */
+async function lastListRows(warehouse: Warehouse, { projects, streams }: StatusOptions): Promise<Map<string, number>> {
+  const lists = streams.flatMap(({ by, name }) => (by === 'list' ? [name] : []))
+  const { rows } = await warehouse.pool.query<{ project_id: string; stream: string; rows: number }>(
+    `select p.project_id, s.stream, c.rows from unnest($1::text[]) p(project_id) cross join unnest($2::text[]) s(stream)
+     cross join lateral (
+       select rows from ${quote(warehouse.opsSchema, 'coverage')} c
+       where c.project_id = p.project_id collate "C" and c.stream = s.stream collate "C" order by date desc limit 1
+     ) c`,
+    [projects, lists],
+  )
+  return new Map(rows.map((row) => [`${row.project_id}\0${row.stream}`, row.rows]))
 }
 
 async function heldStatus({ ops }: Warehouse): Promise<HeldStatus[]> {

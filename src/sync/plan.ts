@@ -1,5 +1,5 @@
-import { addDays, countDays, type Day, dayNumber, daysIn, type Range } from '../core/day.ts'
-import type { CoveredDay } from '../ledger/coverage.ts'
+import { addDays, countDays, type Day, dayNumber, daysIn, type Range, showRange } from '../core/day.ts'
+import type { CoveredDay, Knowledge } from '../ledger/coverage.ts'
 
 /* Which days are due, and which windows read them in as few requests as their rows allow. */
 
@@ -7,8 +7,6 @@ export interface DueOptions {
   interest: Range
   today: Day
   lookbackDays: number
-  /** Days that need another look, inside the range of interest or not. */
-  unsettled?: readonly Day[]
 }
 
 /** The days of interest up to today: what a future end_date promises is not there yet. */
@@ -21,21 +19,42 @@ export function readableRange(interest: Range, today: Day): Range {
  * stale, and days whose last read came too early: before the day was over, or before it left the lookback. The last
  * rule gives a day its final read though the scheduler stood still while the day was young.
  */
-export function dueDays(
-  coverage: readonly CoveredDay[],
-  { interest, today, lookbackDays, unsettled = [] }: DueOptions,
-): Day[] {
+export function dueDays({ coverage, settledMonths }: Knowledge, { interest, today, lookbackDays }: DueOptions): Day[] {
   const range = readableRange(interest, today)
-  const known = new Map(coverage.map((day) => [day.date, day]))
   const lookbackFrom = addDays(range.to, 1 - lookbackDays)
-  const due = unsettled.filter((day) => day <= today && (day < range.from || day > range.to))
-  for (let day = range.from; day <= range.to; day = addDays(day, 1)) {
+  const known = new Map(coverage.map((day) => [day.date, day]))
+  const isDue = (day: Day) => {
     const seen = known.get(day)
-    const settledAt = (dayNumber(day) + Math.max(1, lookbackDays)) * 86_400_000
-    if (seen === undefined || seen.state !== 'read' || day >= lookbackFrom || seen.readAt.getTime() < settledAt)
-      due.push(day)
+    if (seen === undefined || seen.state !== 'read' || day >= lookbackFrom) return true
+    return seen.readAt.getTime() < (dayNumber(day) + Math.max(1, lookbackDays)) * 86_400_000
+  }
+  // Days that need another look are due wherever they lie.
+  const outside = coverage.filter(({ date }) => date <= today && (date < range.from || date > range.to))
+  const due = outside.flatMap(({ date, state }) => (state === 'read' ? [] : [date]))
+  for (const [month, days] of byMonth(range)) {
+    if (settledMonths.has(month) && month < lookbackFrom.slice(0, 7)) continue
+    for (const day of days) {
+      if (settledMonths.has(month) ? day >= lookbackFrom : isDue(day)) due.push(day)
+    }
   }
   return due
+}
+
+// The same range is asked about once for each project and stream.
+let lastMonths: { name: string; months: Map<string, Day[]> } | undefined
+
+function byMonth(range: Range): Map<string, Day[]> {
+  const name = showRange(range)
+  if (lastMonths?.name === name) return lastMonths.months
+  const months = new Map<string, Day[]>()
+  for (const day of daysIn(range)) {
+    const month = day.slice(0, 7)
+    const days = months.get(month)
+    if (days === undefined) months.set(month, [day])
+    else days.push(day)
+  }
+  lastMonths = { name, months }
+  return months
 }
 
 // Nothing is known yet: a week is enough to learn from and small enough to fit.
@@ -196,20 +215,25 @@ export function halves({ from, to }: Range): [Range, Range] {
   ]
 }
 
-/** The days, newest first, that follow each other without a gap. */
-function adjacent(days: readonly Day[]): Day[] {
-  let end = 1
+/** The days from a start on, newest first, that follow each other without a gap. */
+function adjacent(days: readonly Day[], start = 0): Day[] {
+  let end = start + 1
   while (end < days.length && dayNumber(days[end - 1]!) - dayNumber(days[end]!) === 1) end++
-  return days.slice(0, end)
+  return days.slice(start, end)
 }
 
 /** The windows that would be read now, by what is known now. */
 export function planWindows(due: readonly Day[], density: Density, pageLimit: number): Range[] {
-  const left = [...due].sort().reverse()
+  const days = [...due].sort().reverse()
   const windows: Range[] = []
-  while (left.length > 0) {
-    const days = left.splice(0, density.fit(adjacent(left), pageLimit))
-    windows.push({ from: days.at(-1)!, to: days[0]! })
+  for (let start = 0; start < days.length; ) {
+    let stretch = adjacent(days, start)
+    while (stretch.length > 0) {
+      const length = density.fit(stretch, pageLimit)
+      windows.push({ from: stretch[length - 1]!, to: stretch[0]! })
+      stretch = stretch.slice(length)
+      start += length
+    }
   }
   return windows
 }

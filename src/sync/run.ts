@@ -1,8 +1,8 @@
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
-import { readCoverage, unsettledDays } from '../ledger/coverage.ts'
-import { lockRun } from '../ledger/locks.ts'
+import { type Knowledge, readCoverage, readKnowledge } from '../ledger/coverage.ts'
+import { lockRun, type Pair } from '../ledger/locks.ts'
 import { closeRun } from '../ledger/runs.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { DayStream, Stream } from '../streams/stream.ts'
@@ -132,6 +132,10 @@ async function makeSources(
   const failedProjects = new Map<string, string>()
   const feeds = new Map<string, WindowFeed>()
   const totals = { days: 0, lists: 0 }
+  const knowledgeOf = await readKnowledge(run.warehouse, duePairs(request), {
+    today: dayOf(run.clock()),
+    lookbackDays: run.config.lookback_days,
+  })
   for (const project of request.projects) {
     for (const stream of request.streams) {
       const report = emptyReport(project.id, stream.name)
@@ -142,7 +146,7 @@ async function makeSources(
         totals.lists++
         sources.push(listSource(task, stream))
       } else {
-        const feed = await feedOf(run, request, project, stream)
+        const feed = await feedOf(run, request, project, stream, knowledgeOf)
         totals.days += feed.totalDays
         feeds.set(windowName({ projectId: project.id, stream: stream.name }), feed)
         sources.push(windowSource(task, stream, feed))
@@ -153,24 +157,34 @@ async function makeSources(
   return { sources, tasks }
 }
 
-async function feedOf(run: Run, request: RunRequest, project: SyncedProject, stream: DayStream): Promise<WindowFeed> {
+/** Where the ledger decides what is due: a given range is read whatever is known of it. */
+function duePairs({ projects, streams, range }: RunRequest): Pair[] {
+  if (range !== undefined) return []
+  return projects.flatMap(({ id }) =>
+    streams.flatMap(({ by, name }) => (by === 'day' ? [{ projectId: id, stream: name }] : [])),
+  )
+}
+
+async function feedOf(
+  run: Run,
+  request: RunRequest,
+  project: SyncedProject,
+  stream: DayStream,
+  knowledgeOf: (pair: Pair) => Knowledge,
+): Promise<WindowFeed> {
+  const { config, limit } = run
   const today = dayOf(run.clock())
   const pair = { projectId: project.id, stream: stream.name }
-  const interest = daysOfInterest(run.config, today)
-  const coverage = await readCoverage(run.warehouse, pair, request.range ?? interest)
-  const covered = new Set(coverage.map(({ date }) => date))
-  const due = async () => {
+  const { range } = request
+  const knowledge = knowledgeOf(pair)
+  const coverage = range === undefined ? knowledge.coverage : await readCoverage(run.warehouse, pair, range)
+  const due = () => {
     if (request.only !== undefined) return request.only(project.id, stream.name)
-    if (request.range !== undefined) {
-      return daysIn(readableRange(request.range, today)).filter((day) => !request.missingOnly || !covered.has(day))
+    if (range === undefined) {
+      return dueDays(knowledge, { interest: daysOfInterest(config, today), today, lookbackDays: config.lookback_days })
     }
-    const unsettled = await unsettledDays(run.warehouse, pair)
-    return dueDays(coverage, { interest, today, lookbackDays: run.config.lookback_days, unsettled })
+    const covered = new Set(coverage.map(({ date }) => date))
+    return daysIn(readableRange(range, today)).filter((day) => !request.missingOnly || !covered.has(day))
   }
-  return new WindowFeed(
-    await due(),
-    new Density(coverage, today),
-    () => run.limit.current,
-    run.config.source.max_window_days,
-  )
+  return new WindowFeed(due(), new Density(coverage, today), () => limit.current, config.source.max_window_days)
 }

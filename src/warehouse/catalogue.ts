@@ -180,6 +180,23 @@ export const OPS_TABLES: Record<string, TableNote> = {
       held_since: 'Since when it is held.',
     },
   },
+  coverage_months: {
+    about: 'The coverage summed by month, kept in step by triggers: planning and status read this first.',
+    columns: {
+      project_id: PROJECT,
+      stream: 'The stream.',
+      month: 'The first day of the month.',
+      days: 'How many of its days were read.',
+      first_day: 'The first of them.',
+      last_day: 'The last of them.',
+      rows: 'Their rows.',
+      last_read_at: 'When one of them was last read.',
+      days_held: 'How many are held.',
+      days_quarantined: 'How many have rows in quarantine.',
+      days_stale: 'How many are to be read again.',
+      youngest: 'The lowest age, in days, that one of them had when it was last read.',
+    },
+  },
   quarantine: {
     about: 'Rows that failed validation, with their raw JSON. Resolved ones stay.',
     columns: {

@@ -45,6 +45,20 @@ export interface OpsTables {
     read_order: number
     held_since: Date | null
   }
+  coverage_months: {
+    project_id: string
+    stream: string
+    month: string
+    days: number
+    first_day: string
+    last_day: string
+    rows: number
+    last_read_at: Date
+    days_held: number
+    days_quarantined: number
+    days_stale: number
+    youngest: number
+  }
   quarantine: {
     quarantine_id: Generated<number>
     project_id: string

@@ -3,7 +3,7 @@ import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, daysIn, showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
-import { type CoveredDay, hasLedger, readCoverage, unsettledDays } from '../../ledger/coverage.ts'
+import { hasLedger, type Knowledge, readCoverage, readKnowledge } from '../../ledger/coverage.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
 import { DATA_FOLDER, openSource, openWarehouse } from '../open.ts'
@@ -28,6 +28,10 @@ interface PlanRow {
   windows: string[]
 }
 
+type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
+
+const NOTHING: Knowledge = { settledMonths: new Set(), coverage: [] }
+
 /** `plan`: the windows that a run would read. Sends no request and changes nothing. */
 export async function plan(session: Session, options: PlanOptions): Promise<number> {
   const { config, log, clock } = session
@@ -44,34 +48,36 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
     const interest = daysOfInterest(config, today)
+    const days = streams.filter(({ by }) => by === 'day')
+    const pairs = source.projects.flatMap(({ id }) => days.map(({ name }) => ({ projectId: id, stream: name })))
+    const settings = { today, lookbackDays: config.lookback_days }
+    const knowledgeOf =
+      warehouse === undefined || range !== undefined ? () => NOTHING : await readKnowledge(warehouse, pairs, settings)
+    // Streams of which nothing is known are all planned alike.
+    let unknown: Planned | undefined
+    const planned = async (pair: { projectId: string; stream: string }): Promise<Planned> => {
+      const known = knowledgeOf(pair)
+      const coverage =
+        range === undefined || warehouse === undefined ? known.coverage : await readCoverage(warehouse, pair, range)
+      const nothing = coverage.length === 0 && known.settledMonths.size === 0
+      if (nothing && unknown !== undefined) return unknown
+      const due = range === undefined ? dueDays(known, { interest, ...settings }) : daysIn(readableRange(range, today))
+      const density = new Density(coverage, today)
+      const windows = planWindows(due, density, config.source.page_limit).map(showRange)
+      const plan = { due_days: due.length, guessed: !density.isKnown && due.length > 0, windows }
+      if (nothing) unknown = plan
+      return plan
+    }
     const rows: PlanRow[] = []
     for (const { id } of source.projects) {
       for (const stream of streams) {
         const base = { project_id: id, stream: stream.name }
-        if (stream.by === 'list') {
-          if (range === undefined)
-            rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: ['the whole list'] })
-          continue
+        if (stream.by === 'day') {
+          const { due_days, guessed, windows } = await planned({ projectId: id, stream: stream.name })
+          rows.push({ ...base, due_days, requests: windows.length, guessed, windows })
+        } else if (range === undefined) {
+          rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: ['the whole list'] })
         }
-        const coverage: CoveredDay[] =
-          warehouse === undefined
-            ? []
-            : await readCoverage(warehouse, { projectId: id, stream: stream.name }, range ?? interest)
-        const unsettled =
-          warehouse === undefined ? [] : await unsettledDays(warehouse, { projectId: id, stream: stream.name })
-        const due =
-          range === undefined
-            ? dueDays(coverage, { interest, today, lookbackDays: config.lookback_days, unsettled })
-            : daysIn(readableRange(range, today))
-        const density = new Density(coverage, today)
-        const windows = planWindows(due, density, config.source.page_limit)
-        rows.push({
-          ...base,
-          due_days: due.length,
-          requests: windows.length,
-          guessed: !density.isKnown && due.length > 0,
-          windows: windows.map(showRange),
-        })
       }
     }
     const requests = rows.reduce((sum, row) => sum + row.requests, 0)
