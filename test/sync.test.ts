@@ -450,3 +450,28 @@ test('status says how much lookback this service needs', async () => {
   )
   expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: 12, too_short: true })
 })
+
+test('the summary of coverage by month agrees with its days, whatever happened to them', async () => {
+  await start({ config: { start_date: '2026-02-10' } })
+  const agree = async () => {
+    const summed = await setup.database.rows(
+      `select project_id, stream, date_trunc('month', date)::date as month, count(*)::int as days, sum(rows)::int as rows,
+         count(*) filter (where state = 'stale')::int as days_stale, min((read_at at time zone 'UTC')::date - date)::int as youngest
+       from visibility_ops.coverage group by 1, 2, 3 order by 1, 2, 3`,
+    )
+    const kept = await setup.database.rows(
+      `select project_id, stream, month, days, rows::int as rows, days_stale, youngest
+       from visibility_ops.coverage_months order by 1, 2, 3`,
+    )
+    expect(kept).toEqual(summed)
+    return kept.length
+  }
+  await setup.sync()
+  expect(await agree()).toBeGreaterThan(5)
+  await setup.database.rows("update visibility_ops.coverage set state = 'stale' where date = '2026-03-03'")
+  await agree()
+  await setup.database.rows("delete from visibility_ops.coverage where date >= '2026-03-20'")
+  await agree()
+  await setup.sync()
+  await agree()
+})

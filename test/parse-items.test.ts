@@ -1,0 +1,119 @@
+import { expect, test } from '@jest/globals'
+import fc from 'fast-check'
+import { parseItems } from '../src/source/parse-items.ts'
+import { brandReport } from '../src/streams/brand-report.ts'
+import { PackedRows } from '../src/streams/packed-rows.ts'
+import { CONTRADICTION, Sifter } from '../src/streams/sift.ts'
+
+/** Parses a text and collects what the intake was given since it last began. */
+async function parse(text: string, accept: (items: unknown[], whole: boolean) => boolean = () => true) {
+  let items: unknown[] = []
+  let batches = 0
+  let wholeNow = false
+  const intake = {
+    begin(_: boolean, whole: boolean) {
+      items = []
+      batches = 0
+      wholeNow = whole
+    },
+    take(batch: unknown[]) {
+      items.push(...batch)
+      batches++
+      return accept(items, wholeNow)
+    },
+  }
+  const { body, count } = await parseItems(Buffer.from(text), false, intake)
+  return { body, count, items, batches }
+}
+
+const long = (item: (index: number) => unknown, count = 4000) =>
+  Array.from({ length: count }, (_, index) => item(index))
+
+test('a long answer comes in batches that together are its items', async () => {
+  const data = long((index) => ({
+    brand: { id: `kw_${index}`, name: 'Müller 🏃' },
+    n: index / 3,
+    pad: 'x'.repeat(100),
+  }))
+  for (const [text, rest] of [
+    [JSON.stringify({ data }), {}],
+    [JSON.stringify({ data, totalCount: 4000 }), { totalCount: 4000 }],
+    [`\n { "totalCount" : 7 , "data" : ${JSON.stringify(data)} }\n`, { totalCount: 7 }],
+  ] as const) {
+    const parsed = await parse(text)
+    expect(parsed.items).toEqual(data)
+    expect(parsed.count).toBe(4000)
+    expect(parsed.batches).toBeGreaterThan(2)
+    expect(parsed.body).toEqual({ ...rest, data: [] })
+  }
+})
+
+test('texts and nested lists that look like the end of an item are read all the same', async () => {
+  const texts = long((index) => ({ text: `${'},{'.repeat(60)}"\\ ${index}` }))
+  const nested = long((index) => ({ list: [{ a: 1 }, { b: [{ c: index }, { d: 'x'.repeat(90) }] }] }))
+  for (const data of [texts, nested]) {
+    const parsed = await parse(JSON.stringify({ data, more: [{ a: 1 }, { b: 2 }] }))
+    expect(parsed.items).toEqual(data)
+    expect(parsed.body).toEqual({ data: [], more: [{ a: 1 }, { b: 2 }] })
+  }
+})
+
+test('whatever the items are, they are what JSON.parse gives', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.jsonValue(), { maxLength: 30 }),
+      fc.integer({ min: 1, max: 400 }),
+      async (values, times) => {
+        const data = Array.from({ length: times }, () => values)
+          .flat()
+          .concat('x'.repeat(300_000), values)
+        const text = JSON.stringify({ data })
+        const parsed = await parse(text)
+        expect(JSON.stringify(parsed.items)).toBe(JSON.stringify((JSON.parse(text) as { data: unknown }).data))
+      },
+    ),
+    { numRuns: 40 },
+  )
+})
+
+test('an answer that was cut off anywhere is an error and never a shorter list', async () => {
+  const text = JSON.stringify({ data: long((index) => ({ id: index, pad: 'x'.repeat(100) })), totalCount: 4000 })
+  for (const share of [0.001, 0.3, 0.5, 0.9, 0.99999]) {
+    await expect(parse(text.slice(0, Math.floor(text.length * share)))).rejects.toThrow(SyntaxError)
+  }
+})
+
+test('an answer without a list is given as it is', async () => {
+  expect(await parse('{"data":null}')).toMatchObject({ body: { data: null }, count: 0 })
+  expect(await parse('[]')).toMatchObject({ body: [], count: 0 })
+  expect(await parse('null')).toMatchObject({ body: null, count: 0 })
+})
+
+test('rows of different batches that contradict each other are both rejected with their raw items', async () => {
+  const report = brandReport({ name: 'r', dimensions: ['date'], filters: [] })
+  const row = (id: number, mentions: number) => ({
+    brand: { id: `kw_${id}` },
+    mention_count: mentions,
+    visibility: 0.5,
+    visibility_count: 1,
+    visibility_total: 2,
+    date: '2026-01-02',
+    share_of_voice: null,
+  })
+  const range = { from: '2026-01-01', to: '2026-01-31' }
+  const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
+  let sifter: Sifter<PackedRows> | undefined
+  await parseItems(Buffer.from(JSON.stringify({ data })), false, {
+    begin: (suspectText, whole) => {
+      sifter = new Sifter(report, { range, suspectText, whole }, new PackedRows(report.columns, 'p'))
+    },
+    take: (items) => sifter!.take(items),
+  })
+  const { rows, rejects, rowsByDay, drift } = sifter!.finish()
+  expect([rows.length, rowsByDay.get('2026-01-02')]).toEqual([3999, 3999])
+  expect(rejects).toEqual([
+    { raw: row(0, 2), reason: CONTRADICTION, date: '2026-01-02' },
+    { raw: row(0, 1), reason: CONTRADICTION, date: '2026-01-02' },
+  ])
+  expect(drift.map(({ kind }) => kind)).toEqual(['duplicate'])
+})
