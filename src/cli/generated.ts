@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../core/config/schema.ts'
-import { OPS_TABLES, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from '../warehouse/catalogue.ts'
+import { HELPER_VIEWS, OPS_TABLES, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from '../warehouse/catalogue.ts'
+import { QUESTIONS, VIEWS, viewsOf } from '../warehouse/view-notes.ts'
 
 /* What is made from the code for editors and readers: the JSON Schema of the configuration, and docs/tables.md. */
 
@@ -19,21 +20,6 @@ function loosen(node: unknown): unknown {
       .map(([key, value]) => [key, loosen(value)]),
   )
 }
-
-const QUESTIONS = [
-  ['How visible are we, against the previous equal period?', 'brand_daily'],
-  ['Share of voice over time, against each competitor?', 'brand_daily'],
-  ['Which models are strongest and weakest for us?', 'brand_daily_by_model'],
-  ['Head to head with one competitor, by model?', 'brand_daily_by_model'],
-  ['Which topics do we own, and where are we invisible?', 'brand_daily_by_topic'],
-  ['On which prompts are we absent while rivals appear?', 'brand_daily_by_prompt_model, chats'],
-  ['Is our average position improving?', 'brand_daily_by_model'],
-  ['Where is sentiment falling?', 'brand_daily_by_topic, brand_daily_by_prompt_model'],
-  ['Who gained or lost most this week?', 'brand_daily_by_topic_model'],
-  ['Branded or not, or by funnel stage?', 'brand_daily_by_tag'],
-  ['Which countries lead or lag?', 'brand_daily_by_country'],
-  ['Can I trust it: did every prompt and model run?', 'chats, brand_daily_by_prompt_model'],
-]
 
 export function tablesPage(): string {
   const section = (name: string, { about, columns }: TableNote) =>
@@ -54,11 +40,16 @@ export function tablesPage(): string {
     'This page and the comments in the database are made from one source, `src/warehouse/catalogue.ts`, by',
     '`npm run generate`.',
     '',
-    '## Which table answers which question',
+    '## Which view answers which question',
     '',
-    '| question | tables |',
-    '|---|---|',
-    ...QUESTIONS.map(([question, tables]) => `| ${question} | ${tables} |`),
+    '[bi.md](bi.md) has the SQL of each.',
+    '',
+    '| question | views | need a report by |',
+    '|---|---|---|',
+    ...QUESTIONS.map((question, index) => {
+      const views = viewsOf(index + 1)
+      return `| ${index + 1}. ${question} | ${views.join(', ')} | ${[...new Set(views.map((name) => VIEWS[name].needs.join(', ')))].join('; ')} |`
+    }),
     '',
     'Ratios are always a ratio of sums, never an average of ratios:',
     '',
@@ -76,6 +67,13 @@ export function tablesPage(): string {
     '',
     ...all(TABLES),
     ...DEFAULT_REPORTS.map((report) => section(report.name, reportNote(report))),
+    '## Views',
+    '',
+    'Ratios in views are ratios of sums, with their samples beside them. Columns are only ever added at the end, so what',
+    'you build on a view survives upgrades.',
+    '',
+    ...all(VIEWS),
+    ...all(HELPER_VIEWS),
     '## Schema visibility_ops',
     '',
     SCHEMA_NOTES.ops,

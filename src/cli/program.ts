@@ -209,6 +209,13 @@ was read or written) · 3 another run holds the lock`,
     ['migrate'],
     async () => (await import('./commands/migrate.ts')).migrate,
   )
+  add<{ role: string }>(
+    'grant',
+    'lets a role of a BI tool read the tables and views, and nothing else',
+    ['grant --role metabase_reader'],
+    async () => (await import('./commands/grant.ts')).grant,
+    { options: [new Option('--role <name>', 'an existing role of the database').makeOptionMandatory()] },
+  )
   add(
     'database',
     'keeps the embedded Postgres running, for psql or a BI tool',

@@ -77,3 +77,25 @@ export const BASE_STREAMS = [
   'chats',
 ] as const
 export type BaseStream = (typeof BASE_STREAMS)[number]
+
+/** The views for BI tools, each in a file of its name in sql/views. A report may not take one of these names. */
+export const BI_VIEWS = [
+  'visibility_daily',
+  'visibility_weekly',
+  'visibility_monthly',
+  'share_of_voice_daily',
+  'share_of_voice_weekly',
+  'visibility_by_model_weekly',
+  'head_to_head_weekly',
+  'topics_weekly',
+  'absent_prompts',
+  'position_by_model_weekly',
+  'sentiment_by_topic_weekly',
+  'sentiment_by_prompt_weekly',
+  'movers_weekly',
+  'visibility_by_tag_weekly',
+  'visibility_by_country_weekly',
+  'sample_sizes',
+  'sample_sizes_daily',
+] as const
+export type BiView = (typeof BI_VIEWS)[number]

@@ -132,6 +132,18 @@ export const TABLES: Record<string, TableNote> = {
       removed_at: REMOVED,
     },
   },
+  calendar: {
+    about: 'The days from 2015 to 2050 with their weeks and months.',
+    columns: {
+      date: 'The day.',
+      week: 'The Monday of its week.',
+      month: 'The first day of its month.',
+      quarter: 'The first day of its quarter.',
+      year: 'Its year.',
+      weekday: 'Monday is 1, Sunday is 7.',
+      iso_week: 'Its week as 2026-W07.',
+    },
+  },
   chats: {
     about: 'Single answers of a model to a prompt on a day.',
     columns: {
@@ -141,6 +153,26 @@ export const TABLES: Record<string, TableNote> = {
       model_id: 'The model that answered.',
       model_channel_id: 'The channel through which it was asked, where the service says so.',
       date: 'The day, UTC.',
+    },
+  },
+}
+
+/** Views that do not depend on a report. */
+export const HELPER_VIEWS: Record<string, TableNote> = {
+  weeks_compared: {
+    about: 'Every day in its own week and, for comparison, in the week after it: join reports by date, group by week.',
+    columns: {
+      date: 'The day.',
+      week: 'The Monday of the week in which it counts.',
+      ago: '0 in its own week, 1 in the week after it.',
+    },
+  },
+  months_compared: {
+    about: 'Every day in its own month and, for comparison, in the month after it.',
+    columns: {
+      date: 'The day.',
+      month: 'The first day of the month in which it counts.',
+      ago: '0 in its own month, 1 in the month after it.',
     },
   },
 }
@@ -240,6 +272,10 @@ export const OPS_TABLES: Record<string, TableNote> = {
       seen_at: 'When it was noticed.',
       run_id: RUN,
     },
+  },
+  views: {
+    about: 'The views for BI that were made, so that one is replaced only when its text changed.',
+    columns: { name: 'The view.', fingerprint: 'A hash of its text.', made_at: 'When it was first made.' },
   },
   reports: {
     about: 'The breakdown of each report table, which cannot change under its name.',

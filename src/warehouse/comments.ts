@@ -1,8 +1,9 @@
 import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../core/config/load.ts'
 import { quote } from '../core/identifier.ts'
-import { OPS_TABLES, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
+import { HELPER_VIEWS, OPS_TABLES, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
 import type { Warehouse } from './connect.ts'
+import { VIEWS } from './view-notes.ts'
 
 interface Wanted {
   /** "schema name", "table name" or "column name", quoted for SQL. */
@@ -26,6 +27,11 @@ export async function applyComments(
       ...Object.fromEntries(reports.map((report) => [report.name, reportNote(report)])),
     }),
     ...inSchema(warehouse.opsSchema, SCHEMA_NOTES.ops, OPS_TABLES),
+    ...(await viewsMade(client, warehouse)).flatMap(({ name, columns }) =>
+      relation(warehouse.schema, 'view', name, VIEWS[name as keyof typeof VIEWS] ?? HELPER_VIEWS[name]!).filter(
+        ({ column }) => column === '' || columns.includes(column),
+      ),
+    ),
   ]
   const { rows } = await client.query<{ place: string; text: string }>(
     `select n.nspname || '/' || coalesce(c.relname, '') || '/' || coalesce(a.attname, '') as place, d.description as text
@@ -55,15 +61,32 @@ export async function applyComments(
 function inSchema(schema: string, about: string, tables: Record<string, TableNote>): Wanted[] {
   return [
     { object: `schema ${quote(schema)}`, schema, table: '', column: '', text: about },
-    ...Object.entries(tables).flatMap(([table, note]) => [
-      { object: `table ${quote(schema, table)}`, schema, table, column: '', text: note.about },
-      ...Object.entries(note.columns).map(([column, text]) => ({
-        object: `column ${quote(schema, table, column)}`,
-        schema,
-        table,
-        column,
-        text,
-      })),
-    ]),
+    ...Object.entries(tables).flatMap(([table, note]) => relation(schema, 'table', table, note)),
   ]
+}
+
+function relation(schema: string, kind: 'table' | 'view', table: string, note: TableNote): Wanted[] {
+  return [
+    { object: `${kind} ${quote(schema, table)}`, schema, table, column: '', text: note.about },
+    ...Object.entries(note.columns).map(([column, text]) => ({
+      object: `column ${quote(schema, table, column)}`,
+      schema,
+      table,
+      column,
+      text,
+    })),
+  ]
+}
+
+/** The views that exist and are ours, with the columns that they have. */
+async function viewsMade(client: PoolClient, warehouse: Warehouse): Promise<{ name: string; columns: string[] }[]> {
+  const { rows } = await client.query<{ name: string; columns: string[] }>(
+    `select c.relname as name, array_agg(a.attname::text) as columns from pg_class c
+     join pg_namespace n on n.oid = c.relnamespace join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+     where n.nspname = $1 and c.relkind = 'v'
+       and (c.relname = any($2) or c.relname in (select name from ${quote(warehouse.opsSchema, 'views')}))
+     group by c.relname`,
+    [warehouse.schema, Object.keys(HELPER_VIEWS)],
+  )
+  return rows
 }

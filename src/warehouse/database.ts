@@ -94,6 +94,7 @@ export interface OpsTables {
     seen_at: Generated<Date>
     run_id: number
   }
+  views: { name: string; fingerprint: string; made_at: Generated<Date> }
   reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date> }
 }
 

@@ -6,11 +6,14 @@ import { messageOf, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { applyComments } from './comments.ts'
 import { inTransaction, type Warehouse } from './connect.ts'
+import { applyRelations } from './relations.ts'
 import { ensureReportTable } from './report-table.ts'
+import { applyViews, type ViewResult } from './views.ts'
 
 export interface MigrationResult {
   applied: string[]
   reportsMade: string[]
+  views: ViewResult
 }
 
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
@@ -37,8 +40,10 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       for (const report of config.reports) {
         if (await ensureReportTable({ client, ops }, warehouse, report)) reportsMade.push(report.name)
       }
+      await applyRelations(client, warehouse, config.reports)
+      const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config.reports)
-      return { applied, reportsMade }
+      return { applied, reportsMade, views }
     })
   } catch (error) {
     if ((error as { code?: string }).code !== '42501') throw error

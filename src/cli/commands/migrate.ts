@@ -7,15 +7,26 @@ import type { Session } from '../session.ts'
 export async function migrate(session: Session): Promise<number> {
   const database = await openWarehouse(session.config, session.log)
   try {
-    const { applied, reportsMade } = await runMigrations(database.warehouse, session.config)
+    const { applied, reportsMade, views } = await runMigrations(database.warehouse, session.config)
     const text =
-      applied.length + reportsMade.length === 0
+      applied.length + reportsMade.length + views.made.length === 0
         ? `Nothing to do: ${database.shown} is up to date.`
         : [
             `${count(applied.length, 'migration')} applied to ${database.shown}${applied.length > 0 ? `: ${applied.join(', ')}` : ''}`,
             `${count(reportsMade.length, 'report table')} made${reportsMade.length > 0 ? `: ${reportsMade.join(', ')}` : ''}`,
+            `${count(views.made.length, 'view')} made or replaced${views.made.length > 0 ? `: ${views.made.join(', ')}` : ''}`,
           ].join('\n')
-    session.print({ warehouse: database.shown, applied, reports_made: reportsMade }, text)
+    const left = views.left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`)
+    session.print(
+      {
+        warehouse: database.shown,
+        applied,
+        reports_made: reportsMade,
+        views_made: views.made,
+        views_left_out: views.left,
+      },
+      [text, ...left].join('\n'),
+    )
     return 0
   } finally {
     await database.close()

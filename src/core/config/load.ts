@@ -4,7 +4,7 @@ import type { z } from 'zod'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { messageOf, UsageError } from '../errors.ts'
 import { clip } from '../text.ts'
-import { BASE_STREAMS } from '../vocabulary.ts'
+import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
 import { interpolate } from './interpolate.ts'
 import { configSchema, type FileConfig } from './schema.ts'
 
@@ -27,7 +27,7 @@ const START_DAYS_AGO = 90
 const RESERVED = new Set([
   ...BASE_STREAMS,
   ...['projects', 'project_profiles', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags'],
-  ...['url_classifications'],
+  ...['url_classifications', 'calendar', 'weeks_compared', 'months_compared', ...BI_VIEWS],
 ])
 
 /** Reads the configuration file and the environment; the environment wins. This is the only reader of `process.env`. */

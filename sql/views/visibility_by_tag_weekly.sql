@@ -1,0 +1,31 @@
+-- Question 10: Branded or not, or by funnel stage? A prompt carries several tags, so rows of different tags overlap: never add them up.
+-- Needs the report by: date, tag_id
+create or replace view {schema}.visibility_by_tag_weekly as
+select
+  s.project_id,
+  coalesce(p.name, s.project_id) as project,
+  s.week,
+  s.brand_id,
+  coalesce(b.name, s.brand_id) as brand,
+  coalesce(b.is_own, false) as is_own,
+  s.tag_id,
+  coalesce(t.name, s.tag_id, '(no tag)') as tag,
+  s.visibility_count / nullif(s.answers, 0) as visibility,
+  s.visibility_count,
+  s.answers,
+  s.previous_visibility_count / nullif(s.previous_answers, 0) as previous_visibility,
+  s.previous_answers,
+  s.visibility_count / nullif(s.answers, 0) - s.previous_visibility_count / nullif(s.previous_answers, 0) as change
+from (
+  select r.project_id, c.week, r.brand_id, r.tag_id,
+    sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
+    sum(r.visibility_total) filter (where c.ago = 0) as answers,
+    sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
+    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  from {schema}.weeks_compared c join {report date tag_id} r on r.date = c.date
+  group by r.project_id, c.week, r.brand_id, r.tag_id
+) s
+left join {schema}.projects p on p.project_id = s.project_id
+left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+left join {schema}.tags t on t.project_id = s.project_id and t.tag_id = s.tag_id
+where s.answers is not null;

@@ -1,0 +1,28 @@
+-- Question 1: How visible are we, against the previous equal period? Month by month.
+-- Needs the report by: date
+create or replace view {schema}.visibility_monthly as
+select
+  s.project_id,
+  coalesce(p.name, s.project_id) as project,
+  s.month,
+  s.brand_id,
+  coalesce(b.name, s.brand_id) as brand,
+  coalesce(b.is_own, false) as is_own,
+  s.visibility_count / nullif(s.answers, 0) as visibility,
+  s.visibility_count,
+  s.answers,
+  s.previous_visibility_count / nullif(s.previous_answers, 0) as previous_visibility,
+  s.previous_answers,
+  s.visibility_count / nullif(s.answers, 0) - s.previous_visibility_count / nullif(s.previous_answers, 0) as change
+from (
+  select r.project_id, c.month, r.brand_id,
+    sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
+    sum(r.visibility_total) filter (where c.ago = 0) as answers,
+    sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
+    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  from {schema}.months_compared c join {report date} r on r.date = c.date
+  group by r.project_id, c.month, r.brand_id
+) s
+left join {schema}.projects p on p.project_id = s.project_id
+left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+where s.answers is not null;

@@ -1,0 +1,611 @@
+import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { Client } from 'pg'
+import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { addDays, type Day, dayNumber, daysIn } from '../src/core/day.ts'
+import { BI_VIEWS, type BiView } from '../src/core/vocabulary.ts'
+import type { Chat, Project } from '../src/reference/world.ts'
+import { grantReader } from '../src/warehouse/grant-reader.ts'
+import { migrate } from '../src/warehouse/migrate.ts'
+import { VIEWS, viewsOf } from '../src/warehouse/view-notes.ts'
+import { runCli } from './support/cli.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
+
+/* The views against answers that are worked out here, one by one, from the raw chats of the reference service. */
+
+type Row = Record<string, unknown>
+
+const range = { from: '2026-02-16', to: '2026-03-22' }
+let setup: Setup
+let projects: Project[]
+let own: Set<string>
+let chats: Map<string, Chat[]>
+const topicNames = new Map<string, string>()
+const tagNames = new Map<string, string>()
+
+beforeAll(async () => {
+  const world = { projects: 2, prompts: 12, models: 3, brands: 4, awkward: true }
+  setup = await setUp({ world, config: { start_date: range.from, end_date: range.to, reports: DEFAULT_REPORTS } })
+  projects = setup.service.world.projects
+  own = new Set(projects.flatMap(({ brands }, index) => brands.slice(index === 0 ? -1 : -2).map(({ id }) => id)))
+  for (const { topics, prompts } of projects) {
+    topicNames.set(topics[0]!.id, 'Running shoes')
+    for (const tag of prompts[0]!.tagIds) tagNames.set(tag, 'Branded')
+  }
+  Object.assign(setup.config, {
+    labels: {
+      brands: Object.fromEntries([...own].map((id) => [id, { own: true }])),
+      topics: Object.fromEntries(topicNames),
+      tags: Object.fromEntries(tagNames),
+    },
+  })
+  expect((await setup.sync()).outcome).toBe('complete')
+  chats = new Map(
+    projects.map((project) => [project.id, daysIn(range).flatMap((day) => setup.service.world.chatsOf(project, day))]),
+  )
+}, 120_000)
+afterAll(() => setup.close())
+
+const weekOf = (day: Day) => addDays(day, -((dayNumber(day) + 3) % 7))
+const monthOf = (day: Day) => `${day.slice(0, 7)}-01`
+const monthBefore = (month: Day) => monthOf(addDays(month, -1))
+
+interface Sums {
+  seen: number
+  answers: number
+  mentions: number
+  position: number
+  positions: number
+  sentiment: number
+  sentiments: number
+}
+
+/** What some answers say of a brand; undefined where there are no answers. */
+function sumsOf(answers: Chat[] | undefined, brandId: string): Sums | undefined {
+  if (answers === undefined || answers.length === 0) return undefined
+  const sums = { seen: 0, answers: answers.length, mentions: 0, position: 0, positions: 0, sentiment: 0, sentiments: 0 }
+  for (const chat of answers) {
+    for (const mention of chat.mentions) {
+      if (mention.brand.id !== brandId) continue
+      sums.seen++
+      sums.mentions += mention.mentions
+      sums.position += mention.position
+      sums.positions++
+      sums.sentiment += mention.sentiment
+      sums.sentiments++
+    }
+  }
+  return sums
+}
+
+const ratio = (above: number | undefined, below: number | undefined) =>
+  above === undefined || below === undefined || below === 0 ? null : above / below
+const minus = (a: number | null, b: number | null) => (a === null || b === null ? null : a - b)
+const visibility = (sums: Sums | undefined) => ratio(sums?.seen, sums?.answers)
+const position = (sums: Sums | undefined) => ratio(sums?.position, sums?.positions)
+const sentiment = (sums: Sums | undefined) => {
+  const mean = ratio(sums?.sentiment, sums?.sentiments)
+  return mean === null ? null : (mean / 2 + 0.5) * 100
+}
+
+/** Groups the answers of a project by the texts that `keysOf` gives; an answer may stand in several groups. */
+function groupsOf(projectId: string, keysOf: (chat: Chat) => (string | null)[][]): Map<string, Chat[]> {
+  const groups = new Map<string, Chat[]>()
+  for (const chat of chats.get(projectId)!) {
+    for (const key of keysOf(chat)) {
+      const name = JSON.stringify(key)
+      groups.set(name, [...(groups.get(name) ?? []), chat])
+    }
+  }
+  return groups
+}
+
+interface Cell {
+  project: Project
+  brand: { id: string; name: string }
+  key: (string | null)[]
+  now: Sums
+  before: Sums | undefined
+  group: Chat[]
+  groupBefore: Chat[] | undefined
+}
+
+/** Every brand in every group; the first part of a key is its week. */
+function* cells(keysOf: (chat: Chat) => (string | null)[][]): Generator<Cell> {
+  for (const project of projects) {
+    const groups = groupsOf(project.id, keysOf)
+    for (const [name, group] of groups) {
+      const key = JSON.parse(name) as (string | null)[]
+      const groupBefore = groups.get(JSON.stringify([addDays(key[0]!, -7), ...key.slice(1)]))
+      for (const brand of project.brands) {
+        const now = sumsOf(group, brand.id)!
+        yield { project, brand, key, now, before: sumsOf(groupBefore, brand.id), group, groupBefore }
+      }
+    }
+  }
+}
+
+/** A project is called what its profile says. */
+const nameOf = ({ profile }: Project) => profile!.name as string
+
+const base = ({ project, brand, key }: Cell) => ({
+  project_id: project.id,
+  project: nameOf(project),
+  week: key[0],
+  brand_id: brand.id,
+  brand: brand.name,
+  is_own: own.has(brand.id),
+})
+const compared = ({ now, before }: Cell) => ({
+  visibility: visibility(now),
+  visibility_count: now.seen,
+  answers: now.answers,
+  previous_visibility: visibility(before),
+  previous_answers: before?.answers ?? null,
+  change: minus(visibility(now), visibility(before)),
+})
+const ranked = (all: Cell[], cell: Cell, group: (other: Cell) => boolean, value: (other: Cell) => number) =>
+  1 + all.filter((other) => group(other) && value(other) > value(cell)).length
+const sameBrandAndWeek = (a: Cell) => (b: Cell) =>
+  b.project === a.project && b.brand.id === a.brand.id && b.key[0] === a.key[0]
+const allMentions = (group: Chat[] | undefined) =>
+  group?.flatMap((chat) => chat.mentions).reduce((sum, { mentions }) => sum + mentions, 0)
+const topicName = (id: string | null) => (id === null ? '(no topic)' : (topicNames.get(id) ?? id))
+
+const byWeek = (chat: Chat) => [[weekOf(chat.date)]]
+const byModel = (chat: Chat) => [[weekOf(chat.date), chat.modelId]]
+const byTopic = (chat: Chat) => [[weekOf(chat.date), chat.prompt.topicId]]
+const byPrompt = (chat: Chat) => [[weekOf(chat.date), chat.prompt.id]]
+
+function sentimentRow(cell: Cell): Row {
+  const [now, before] = [sentiment(cell.now), sentiment(cell.before)]
+  return {
+    ...base(cell),
+    sentiment: now,
+    sentiment_count: cell.now.sentiments,
+    previous_sentiment: before,
+    previous_sentiment_count: cell.before?.sentiments ?? null,
+    change: minus(now, before),
+    is_falling: now === null || before === null ? null : now < before,
+    answers: cell.now.answers,
+  }
+}
+
+const expected: Record<BiView, () => Row[]> = {
+  visibility_daily: () =>
+    [...cells((chat) => [[chat.date]])].map((cell) => {
+      const { week, ...rest } = base(cell)
+      return {
+        ...rest,
+        date: week,
+        visibility: visibility(cell.now),
+        visibility_count: cell.now.seen,
+        answers: cell.now.answers,
+        mention_count: cell.now.mentions,
+        position: position(cell.now),
+        position_count: cell.now.positions,
+        sentiment: sentiment(cell.now),
+        sentiment_count: cell.now.sentiments,
+      }
+    }),
+  visibility_weekly: () => [...cells(byWeek)].map((cell) => ({ ...base(cell), ...compared(cell) })),
+  visibility_monthly: () => {
+    const all = [...cells((chat) => [[monthOf(chat.date)]])]
+    return all.map((cell) => {
+      const { week: month, ...rest } = base(cell)
+      const before = all.find(
+        (other) =>
+          other.project === cell.project && other.brand.id === cell.brand.id && other.key[0] === monthBefore(month!),
+      )
+      return { ...rest, month, ...compared({ ...cell, before: before?.now }) }
+    })
+  },
+  share_of_voice_daily: () =>
+    [...cells((chat) => [[chat.date]])].map((cell) => {
+      const { week, ...rest } = base(cell)
+      const all = allMentions(cell.group)!
+      return {
+        ...rest,
+        date: week,
+        share_of_voice: ratio(cell.now.mentions, all),
+        mention_count: cell.now.mentions,
+        all_mentions: all,
+        answers: cell.now.answers,
+      }
+    }),
+  share_of_voice_weekly: () =>
+    [...cells(byWeek)].map((cell) => {
+      const share = ratio(cell.now.mentions, allMentions(cell.group))
+      const before = ratio(cell.before?.mentions, allMentions(cell.groupBefore))
+      return {
+        ...base(cell),
+        share_of_voice: share,
+        mention_count: cell.now.mentions,
+        all_mentions: allMentions(cell.group),
+        answers: cell.now.answers,
+        previous_share_of_voice: before,
+        previous_all_mentions: allMentions(cell.groupBefore) ?? null,
+        change: minus(share, before),
+      }
+    }),
+  visibility_by_model_weekly: () => {
+    const all = [...cells(byModel)]
+    return all.map((cell) => ({
+      ...base(cell),
+      model_id: cell.key[1],
+      ...compared(cell),
+      rank: ranked(all, cell, sameBrandAndWeek(cell), ({ now }) => visibility(now)!),
+    }))
+  },
+  head_to_head_weekly: () => {
+    const all = [...cells(byModel)]
+    return all.flatMap((mine) =>
+      all.flatMap((rival) => {
+        const sameGroup = mine.project === rival.project && mine.group === rival.group
+        if (!sameGroup || !own.has(mine.brand.id) || own.has(rival.brand.id)) return []
+        return [
+          {
+            project_id: mine.project.id,
+            project: nameOf(mine.project),
+            week: mine.key[0],
+            model_id: mine.key[1],
+            own_brand_id: mine.brand.id,
+            own_brand: mine.brand.name,
+            rival_brand_id: rival.brand.id,
+            rival_brand: rival.brand.name,
+            own_visibility: visibility(mine.now),
+            rival_visibility: visibility(rival.now),
+            lead: (mine.now.seen - rival.now.seen) / mine.now.answers,
+            own_share_of_both: ratio(mine.now.mentions, mine.now.mentions + rival.now.mentions),
+            own_mention_count: mine.now.mentions,
+            rival_mention_count: rival.now.mentions,
+            answers: mine.now.answers,
+          },
+        ]
+      }),
+    )
+  },
+  topics_weekly: () => {
+    const all = [...cells(byTopic)]
+    return all.map((cell) => {
+      const peers = all.filter((other) => other.group === cell.group)
+      const best = Math.max(...peers.map(({ now }) => now.seen))
+      const rank = 1 + peers.filter(({ now }) => now.seen > cell.now.seen).length
+      return {
+        ...base(cell),
+        topic_id: cell.key[1],
+        topic: topicName(cell.key[1]!),
+        visibility: visibility(cell.now),
+        visibility_count: cell.now.seen,
+        answers: cell.now.answers,
+        rank,
+        leads: rank === 1 && cell.now.seen > 0,
+        is_invisible: cell.now.seen === 0,
+        gap_to_leader: (cell.now.seen - best) / cell.now.answers,
+      }
+    })
+  },
+  absent_prompts: () => {
+    const all = [...cells((chat) => [[weekOf(chat.date), chat.prompt.id, chat.modelId]])]
+    const peersOf = new Map<Chat[], Cell[]>()
+    for (const cell of all) peersOf.set(cell.group, [...(peersOf.get(cell.group) ?? []), cell])
+    return all.flatMap((cell) => {
+      const rivals = peersOf.get(cell.group)!.filter(({ brand, now }) => !own.has(brand.id) && now.seen > 0)
+      if (!own.has(cell.brand.id) || cell.now.seen > 0 || rivals.length === 0) return []
+      const prompt = cell.project.prompts.find(({ id }) => id === cell.key[1])!
+      return [
+        {
+          project_id: cell.project.id,
+          project: nameOf(cell.project),
+          week: cell.key[0],
+          prompt_id: prompt.id,
+          prompt: prompt.text,
+          topic_id: prompt.topicId,
+          topic: topicName(prompt.topicId),
+          model_id: cell.key[2],
+          own_brand_id: cell.brand.id,
+          own_brand: cell.brand.name,
+          answers: cell.now.answers,
+          rivals: rivals.length,
+          best_rival_visibility: Math.max(...rivals.map(({ now }) => now.seen)) / cell.now.answers,
+          rival_names: rivals.map(({ brand }) => brand.name).sort(),
+        },
+      ]
+    })
+  },
+  position_by_model_weekly: () =>
+    [...cells(byModel)].map((cell) => {
+      const [now, before] = [position(cell.now), position(cell.before)]
+      return {
+        ...base(cell),
+        model_id: cell.key[1],
+        position: now,
+        position_count: cell.now.positions,
+        previous_position: before,
+        previous_position_count: cell.before?.positions ?? null,
+        change: minus(now, before),
+        is_improving: now === null || before === null ? null : now < before,
+        answers: cell.now.answers,
+      }
+    }),
+  sentiment_by_topic_weekly: () =>
+    [...cells(byTopic)].map((cell) => ({
+      ...sentimentRow(cell),
+      topic_id: cell.key[1],
+      topic: topicName(cell.key[1]!),
+    })),
+  sentiment_by_prompt_weekly: () =>
+    [...cells(byPrompt)].map((cell) => ({
+      ...sentimentRow(cell),
+      prompt_id: cell.key[1],
+      prompt: cell.project.prompts.find(({ id }) => id === cell.key[1])!.text,
+    })),
+  movers_weekly: () => {
+    const all = [...cells((chat) => [[weekOf(chat.date), chat.prompt.topicId, chat.modelId]])].filter(
+      ({ before }) => before !== undefined,
+    )
+    const moved = ({ now, before }: Cell) => Math.abs(visibility(now)! - visibility(before)!)
+    return all.map((cell) => {
+      const { visibility_count, ...rest } = compared(cell)
+      const sameWeek = (other: Cell) => other.project === cell.project && other.key[0] === cell.key[0]
+      return {
+        ...base(cell),
+        topic_id: cell.key[1],
+        topic: topicName(cell.key[1]!),
+        model_id: cell.key[2],
+        ...rest,
+        rank: ranked(all, cell, sameWeek, moved),
+      }
+    })
+  },
+  visibility_by_tag_weekly: () =>
+    [
+      ...cells((chat) =>
+        (chat.prompt.tagIds.length === 0 ? [null] : chat.prompt.tagIds).map((tag) => [weekOf(chat.date), tag]),
+      ),
+    ].map((cell) => {
+      const tag = cell.key[1]!
+      return {
+        ...base(cell),
+        tag_id: tag,
+        tag: tag === null ? '(no tag)' : (tagNames.get(tag) ?? tag),
+        ...compared(cell),
+      }
+    }),
+  visibility_by_country_weekly: () => {
+    const all = [...cells((chat) => [[weekOf(chat.date), chat.prompt.country]])]
+    return all.map((cell) => ({
+      ...base(cell),
+      country_code: cell.key[1],
+      ...compared(cell),
+      rank: ranked(all, cell, sameBrandAndWeek(cell), ({ now }) => visibility(now)!),
+    }))
+  },
+  sample_sizes: () =>
+    projects.flatMap((project) =>
+      [...groupsOf(project.id, (chat) => [[chat.date, chat.prompt.id, chat.modelId]])].map(([name, group]) => {
+        const [date, promptId, model] = JSON.parse(name) as string[]
+        return {
+          project_id: project.id,
+          project: nameOf(project),
+          date,
+          prompt_id: promptId,
+          prompt: project.prompts.find(({ id }) => id === promptId)!.text,
+          model_id: model,
+          chats: group.length,
+          answers: group.length,
+          agrees: true,
+        }
+      }),
+    ),
+  sample_sizes_daily: () =>
+    projects.flatMap((project) => {
+      const days = groupsOf(project.id, (chat) => [[chat.date]])
+      return [...groupsOf(project.id, (chat) => [[chat.date, chat.modelId]])].map(([name, group]) => {
+        const [date, model] = JSON.parse(name) as string[]
+        const prompts = (some: Chat[]) => new Set(some.map(({ prompt }) => prompt.id)).size
+        const ofTheDay = prompts(days.get(JSON.stringify([date]))!)
+        return {
+          project_id: project.id,
+          project: nameOf(project),
+          date,
+          model_id: model,
+          chats: group.length,
+          answers: group.length,
+          agrees: true,
+          prompts_asked: prompts(group),
+          prompts_of_the_day: ofTheDay,
+          prompts_missing: ofTheDay - prompts(group),
+          margin_of_error: 0.98 / Math.sqrt(group.length),
+        }
+      })
+    }),
+}
+
+/** One row as one text, numbers to the last digits that two ways of adding up may differ in. */
+function shown(row: Row): string {
+  const value = (cell: unknown) => {
+    if (Array.isArray(cell)) return [...cell].sort()
+    return typeof cell === 'number' ? Number(cell.toPrecision(12)) + 0 : cell
+  }
+  return JSON.stringify(
+    Object.fromEntries(
+      Object.keys(row)
+        .sort()
+        .map((key) => [key, value(row[key])]),
+    ),
+  )
+}
+
+describe('every view agrees with the raw chats', () => {
+  test.each([...BI_VIEWS])('%s', async (name) => {
+    const found = await setup.database.rows<Row>(`select * from visibility.${name}`)
+    const wanted = expected[name]()
+    expect(wanted.length).toBeGreaterThan(10)
+    expect(Object.keys(found[0]!)).toEqual(Object.keys(VIEWS[name].columns))
+    const [have, want] = [new Set(found.map(shown)), new Set(wanted.map(shown))]
+    // A few of the differences say more than all of them.
+    expect([...want].filter((row) => !have.has(row)).slice(0, 3)).toEqual([])
+    expect([...have].filter((row) => !want.has(row)).slice(0, 3)).toEqual([])
+    expect(found.length).toBe(wanted.length)
+  })
+})
+
+test('each of the twelve questions has a view, and its file says which question it answers and what it needs', () => {
+  for (let question = 1; question <= 12; question++) expect(viewsOf(question).length).toBeGreaterThan(0)
+  for (const name of BI_VIEWS) {
+    const [first, second] = readFileSync(new URL(`../sql/views/${name}.sql`, import.meta.url), 'utf8').split('\n')
+    expect(first).toContain(`-- Question ${VIEWS[name].question}:`)
+    expect(second).toBe(`-- Needs the report by: ${VIEWS[name].needs.join(', ')}`)
+  }
+})
+
+test('a view whose report is not configured is left out and explained, and made once it is there', async () => {
+  const few = await setUp({ config: { reports: [{ name: 'total', dimensions: ['date'] }] } })
+  try {
+    const first = await migrate(few.database.warehouse, few.config)
+    expect(first.views.made).toEqual([...viewsOf(1), ...viewsOf(2)])
+    expect(first.views.left).toContainEqual({
+      name: 'topics_weekly',
+      reason: 'needs an unfiltered report by date, topic_id, and none is configured',
+    })
+    const reports = [
+      { name: 'total', dimensions: ['date'] },
+      { name: 'own_name', dimensions: ['topic_id', 'date'] },
+      {
+        name: 'filtered',
+        dimensions: ['date', 'model_id'],
+        filters: [{ field: 'country_code', operator: 'in', values: ['DE'] }],
+      },
+    ]
+    const second = await migrate(few.database.warehouse, configOf({ reports }))
+    expect(second.views.made).toEqual(['topics_weekly', 'sentiment_by_topic_weekly'])
+    expect(second.views.left.map(({ name }) => name)).toContain('visibility_by_model_weekly')
+    expect((await migrate(few.database.warehouse, configOf({ reports }))).views.made).toEqual([])
+  } finally {
+    await few.close()
+  }
+})
+
+test('an upgrade replaces views and leaves what people built on them, and takes no name that is taken', async () => {
+  const upgraded = await setUp({ config: { reports: [{ name: 'total', dimensions: ['date'] }] } })
+  const { database, config } = upgraded
+  try {
+    await database.rows('create schema if not exists visibility')
+    await database.rows('create table visibility.share_of_voice_daily (theirs text)')
+    const first = await migrate(database.warehouse, config)
+    expect(first.views.left).toContainEqual({
+      name: 'share_of_voice_daily',
+      reason: 'has a name that another table or view of this schema took first',
+    })
+    await database.rows('create view mine as select brand, visibility from visibility.visibility_weekly')
+    // As if an earlier version had made another text of it.
+    await database.rows("update visibility_ops.views set fingerprint = 'older'")
+    const again = await migrate(database.warehouse, config)
+    expect(again.views.made).toContain('visibility_weekly')
+    expect(await database.rows('select * from mine')).toEqual([])
+    // A column that would have to change its type cannot be replaced under a view of theirs: the old one stays.
+    await database.rows('create or replace view visibility.visibility_daily as select 1 as other').catch(() => {})
+    await database.rows('drop view visibility.visibility_monthly')
+    await database.rows('create view visibility.visibility_monthly as select 1::int as project_id')
+    await database.rows("update visibility_ops.views set fingerprint = 'older'")
+    const kept = await migrate(database.warehouse, config)
+    expect(kept.views.left.find(({ name }) => name === 'visibility_monthly')?.reason).toContain('stays as it is')
+    expect(kept.views.made).toContain('visibility_weekly')
+  } finally {
+    await upgraded.close()
+  }
+})
+
+describe('the reader role', () => {
+  const role = `reader_${randomBytes(4).toString('hex')}`
+  let reader: Client
+
+  beforeAll(async () => {
+    await setup.database.rows(`create role ${role} login password 'secret'`)
+    const statements = await grantReader(setup.database.warehouse, role)
+    expect(statements.length).toBe(3)
+    const url = new URL(setup.database.url)
+    url.username = role
+    url.password = 'secret'
+    reader = new Client({ connectionString: url.href })
+    await reader.connect()
+  })
+  afterAll(async () => {
+    await reader.end()
+    await setup.database.rows(`revoke all on all tables in schema visibility from ${role}`)
+    await setup.database.rows(`revoke all on schema visibility from ${role}`)
+    await setup.database.rows(`alter default privileges in schema visibility revoke select on tables from ${role}`)
+    await setup.database.rows(`drop role ${role}`)
+  })
+
+  test('it reads every table and view of the schema', async () => {
+    const { rows } = await reader.query<{ name: string }>(
+      "select c.relname as name from pg_class c where relnamespace = 'visibility'::regnamespace and relkind in ('r', 'v', 'p')",
+    )
+    expect(rows.length).toBeGreaterThan(35)
+    for (const { name } of rows) await reader.query(`select * from visibility.${name} limit 3`)
+  })
+
+  test('it reads tables that are made later', async () => {
+    await setup.database.rows('create table visibility.later (a int)')
+    await reader.query('select * from visibility.later')
+    await setup.database.rows('drop table visibility.later')
+  })
+
+  test('it reads no quarantine and nothing else of the machinery, and writes nothing', async () => {
+    for (const sql of [
+      'select * from visibility_ops.quarantine',
+      'select * from visibility_ops.runs',
+      'insert into visibility.projects values (1)',
+      'update visibility.brands set is_own = true',
+      'delete from visibility.chats',
+      'truncate visibility.brand_daily',
+      'create table visibility.mine (a int)',
+      'drop view visibility.visibility_daily',
+    ]) {
+      await expect(reader.query(sql)).rejects.toMatchObject({ code: '42501' })
+    }
+  })
+
+  test('every statement of the BI page runs as this role', async () => {
+    const page = readFileSync(new URL('../docs/bi.md', import.meta.url), 'utf8')
+    const statements = [...page.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, text]) => text!)
+    const questions = statements.filter((text) => text.startsWith('-- '))
+    expect(questions.filter((text) => /^-- \d+\. /.test(text)).length).toBeGreaterThanOrEqual(12)
+    for (const text of questions) {
+      const { rows } = await reader.query(text)
+      if (rows.length === 0) throw new Error(`no rows: ${text}`)
+    }
+  })
+})
+
+test('grant refuses a role that does not exist or could write anyway, and says what to do', async () => {
+  const settings = { env: setup.env, config: setup.fileConfig }
+  const missing = await runCli(['grant', '--role', 'nobody_of_that_name'], settings)
+  expect([missing.code, missing.stderr]).toEqual([2, expect.stringContaining('create role "nobody_of_that_name"')])
+  const self = await runCli(['grant', '--role', new URL(setup.database.url).username], settings)
+  expect([self.code, self.stderr]).toEqual([2, expect.stringContaining('owns the warehouse')])
+  const none = await runCli(['grant'], settings)
+  expect(none.code).toBe(2)
+})
+
+test('tables point to each other where the server knows keys that are not enforced', async () => {
+  const [version] = await setup.database.rows<{ n: number }>("select current_setting('server_version_num')::int as n")
+  const keys = await setup.database.rows<{ from: string; to: string; enforced: boolean }>(
+    `select f.relname as from, t.relname as to, coalesce((to_jsonb(c) ->> 'conenforced')::boolean, true) as enforced
+     from pg_constraint c join pg_class f on f.oid = c.conrelid join pg_class t on t.oid = c.confrelid
+     where contype = 'f'`,
+  )
+  if (version!.n < 180_000) expect(keys).toEqual([])
+  else {
+    expect(keys.every(({ enforced }) => !enforced)).toBe(true)
+    expect(keys).toContainEqual({
+      from: 'brand_daily_by_prompt_model',
+      to: 'prompts',
+      enforced: false,
+    })
+    expect(keys.length).toBeGreaterThan(30)
+  }
+})
