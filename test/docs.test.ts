@@ -5,7 +5,8 @@ import { configJsonSchema, tablesPage } from '../src/cli/generated.ts'
 import { loadConfig } from '../src/core/config/load.ts'
 import { configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { faultsSchema } from '../src/reference/faults.ts'
-import { OPS_TABLES, reportNote, TABLES } from '../src/warehouse/catalogue.ts'
+import { HELPER_VIEWS, OPS_TABLES, reportNote, TABLES } from '../src/warehouse/catalogue.ts'
+import { VIEWS } from '../src/warehouse/view-notes.ts'
 import { runCli } from './support/cli.ts'
 import { createDatabase, serverUrl } from './support/postgres.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -126,6 +127,8 @@ describe('against a database', () => {
       visibility: {
         ...TABLES,
         ...Object.fromEntries(DEFAULT_REPORTS.map((report) => [report.name, reportNote(report)])),
+        ...HELPER_VIEWS,
+        ...VIEWS,
       },
       visibility_ops: OPS_TABLES,
     }
@@ -137,7 +140,7 @@ describe('against a database', () => {
     const byPlace = (a: { place: string }, b: { place: string }) => (a.place < b.place ? -1 : 1)
     expect(found.sort(byPlace)).toEqual(expected.sort(byPlace))
     const tables = await setup.database.rows<{ comment: string | null }>(
-      "select obj_description(c.oid) as comment from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname in ('visibility', 'visibility_ops') and c.relkind = 'r'",
+      "select obj_description(c.oid) as comment from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname in ('visibility', 'visibility_ops') and c.relkind in ('r', 'v')",
     )
     expect(tables.filter(({ comment }) => comment === null)).toEqual([])
   })

@@ -216,6 +216,13 @@ was read or written) · 3 another run holds the lock`,
     async () => (await import('./commands/grant.ts')).grant,
     { options: [new Option('--role <name>', 'an existing role of the database').makeOptionMandatory()] },
   )
+  add<{ url: string }>(
+    'metabase',
+    'makes the connection, the questions and a dashboard in a Metabase, or brings them up to date',
+    ['metabase --url https://metabase.example.com'],
+    async () => (await import('./commands/metabase.ts')).metabase,
+    { options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()] },
+  )
   add(
     'database',
     'keeps the embedded Postgres running, for psql or a BI tool',

@@ -17,6 +17,15 @@ export interface Config extends FileConfig {
   file: string | undefined
   /** Things worth saying that are not errors. */
   warnings: string[]
+  /** What opens the parts of the HTTP server that start work. */
+  token: string | undefined
+  /** Where and how to reach a Metabase. */
+  metabase: {
+    api_key: string | undefined
+    user: string | undefined
+    password: string | undefined
+    database_url: string | undefined
+  }
 }
 
 const DEFAULT_FILE = 'config/sync.yaml'
@@ -41,7 +50,19 @@ export function loadConfig(options: { file?: string | undefined; env?: NodeJS.Pr
   if (level !== undefined && !LOG_LEVELS.includes(level))
     throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
   checkSense(config, file ?? 'the configuration')
-  return { ...config, log_level: level, file, warnings: document.warnings }
+  return {
+    ...config,
+    log_level: level,
+    file,
+    warnings: document.warnings,
+    token: fromEnvironment(env, 'VISIBILITY_TOKEN'),
+    metabase: {
+      api_key: fromEnvironment(env, 'METABASE_API_KEY'),
+      user: nonEmpty(env.METABASE_USER),
+      password: fromEnvironment(env, 'METABASE_PASSWORD'),
+      database_url: fromEnvironment(env, 'METABASE_DATABASE_URL'),
+    },
+  }
 }
 
 /** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
@@ -52,7 +73,7 @@ export function daysOfInterest(config: Config, today: Day): Range {
 }
 
 /** Every value that must not be printed, for the logger's last line of defence. */
-export function secretsOf(config: FileConfig): string[] {
+export function secretsOf(config: Config): string[] {
   const password = config.warehouse.url === undefined ? '' : new URL(config.warehouse.url).password
   return [
     config.source.api_key,
@@ -61,6 +82,10 @@ export function secretsOf(config: FileConfig): string[] {
     password,
     password === '' ? undefined : decoded(password),
     config.alerts.webhook_url,
+    config.token,
+    config.metabase.api_key,
+    config.metabase.password,
+    config.metabase.database_url,
   ].filter((secret) => secret !== undefined && secret !== '') as string[]
 }
 

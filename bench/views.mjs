@@ -1,0 +1,109 @@
+// node bench/views.mjs: every view for BI on a large warehouse, filtered to 90 days and one project, and what relations
+// and the calendar cost at load time. Writes bench/results/views.json and prints a table.
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import pg from 'pg'
+import { loadConfig } from '../dist/core/config/load.js'
+import { BI_VIEWS } from '../dist/core/vocabulary.js'
+import { connectWarehouse } from '../dist/warehouse/connect.js'
+import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { migrate } from '../dist/warehouse/migrate.js'
+import { median } from './measure.mjs'
+
+const { values: options } = parseArgs({
+  options: {
+    rows: { type: 'string', default: '5000000' },
+    projects: { type: 'string', default: '4' },
+    rounds: { type: 'string', default: '5' },
+  },
+})
+const say = (text) => process.stderr.write(`${text}\n`)
+const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-views-'))
+const server =
+  process.env.BENCH_DATABASE_URL === undefined ? await startEmbedded({ folder: join(folder, 'data') }) : undefined
+const url = process.env.BENCH_DATABASE_URL ?? server.url
+const warehouse = await connectWarehouse({ url, schema: 'visibility', connections: 2 })
+const client = new pg.Client({ connectionString: url })
+await client.connect()
+const [BRANDS, MODELS, PROMPTS, TOPICS, DAYS] = [5, 4, 60, 8, 1095]
+const projects = Number(options.projects)
+// As many prompts as it takes for the finest report to have so many rows in three years.
+const prompts = Math.max(1, Math.round(Number(options.rows) / (DAYS * projects * BRANDS * MODELS)) || PROMPTS)
+
+/** Fills a report with made-up rows of every group of its dimensions. */
+async function fill(table, groups) {
+  const columns = Object.keys(groups)
+  const counts = `floor(4 + random() * 8)`
+  await client.query(`
+    insert into visibility.${table} (project_id, date, brand_id${columns.map((name) => `, ${name}`).join('')},
+      mention_count, visibility, visibility_count, visibility_total, share_of_voice, sentiment, sentiment_sum, sentiment_count,
+      position, position_sum, position_count)
+    select 'or_' || p, current_date - d, 'kw_' || p || '_' || b${columns.map((name) => `, ${groups[name].value}`).join('')},
+      seen * 2, seen / total, seen, total, 0.2, 60, seen * 0.25, seen, 2, seen * 2, seen
+    from generate_series(0, ${DAYS - 1}) d cross join generate_series(1, ${projects}) p
+      ${columns.map((name) => `cross join generate_series(1, ${groups[name].count}) ${groups[name].alias}`).join(' ')}
+      cross join generate_series(1, ${BRANDS}) b
+      cross join lateral (select ${counts} as total, d as same) t cross join lateral (select floor(random() * t.total) as seen) s`)
+}
+
+const results = { rounds: Number(options.rounds) }
+try {
+  const config = loadConfig({ env: {} })
+  await migrate(warehouse, config)
+  const group = (count, alias, value) => ({ count, alias, value })
+  const model = group(MODELS, 'm', "'model-' || m")
+  const topic = group(TOPICS, 't1', "'to_' || t1")
+  say(`filling ${(DAYS * projects * BRANDS * MODELS * prompts).toLocaleString('en-US')} rows into the finest report`)
+  await fill('brand_daily', {})
+  await fill('brand_daily_by_model', { model_id: model })
+  await fill('brand_daily_by_topic', { topic_id: topic })
+  await fill('brand_daily_by_tag', { tag_id: group(6, 't2', "'tg_' || t2") })
+  await fill('brand_daily_by_country', { country_code: group(5, 'c', "'C' || c") })
+  await fill('brand_daily_by_topic_model', { topic_id: topic, model_id: model })
+  await fill('brand_daily_by_prompt_model', { prompt_id: group(prompts, 'q', "'pr_' || q"), model_id: model })
+  await client.query(`
+    insert into visibility.projects select 'or_' || p, 'Project ' || p from generate_series(1, ${projects}) p;
+    insert into visibility.brands select 'or_' || p, 'kw_' || p || '_' || b, 'Brand ' || b, b = 1 from generate_series(1, ${projects}) p, generate_series(1, ${BRANDS}) b;
+    insert into visibility.prompts (project_id, prompt_id, text, topic_id) select 'or_' || p, 'pr_' || q, 'Prompt ' || q, 'to_' || (q % ${TOPICS} + 1) from generate_series(1, ${projects}) p, generate_series(1, ${prompts}) q;
+    insert into visibility.topics select 'or_' || p, 'to_' || t, 'Topic ' || t from generate_series(1, ${projects}) p, generate_series(1, ${TOPICS}) t;
+    insert into visibility.chats select 'or_' || p, 'ch_' || p || '_' || d || '_' || q || '_' || m, 'pr_' || q, 'model-' || m, null, current_date - d
+      from generate_series(0, ${DAYS - 1}) d, generate_series(1, ${projects}) p, generate_series(1, ${prompts}) q, generate_series(1, ${MODELS}) m`)
+  say('vacuum and statistics')
+  await client.query('vacuum analyze')
+  const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
+  results.finest_rows = rows[0].n
+  results.views = {}
+  for (const name of BI_VIEWS) {
+    const { fields } = await client.query(`select * from visibility.${name} limit 0`)
+    const time = ['date', 'week', 'month'].find((column) => fields.some((field) => field.name === column))
+    const query = `select * from visibility.${name} where project_id = 'or_1' and ${time} >= current_date - 90`
+    const times = []
+    let count = 0
+    for (let round = 0; round < results.rounds; round++) {
+      const started = performance.now()
+      count = (await client.query(query)).rowCount
+      times.push(performance.now() - started)
+    }
+    results.views[name] = { ms: median(times), rows: count }
+    say(`${name}: ${median(times).toFixed(0)} ms, ${count} rows`)
+  }
+} finally {
+  await client.end()
+  await warehouse.close()
+  await server?.release()
+  rmSync(folder, { recursive: true, force: true })
+}
+const root = fileURLToPath(new URL('..', import.meta.url))
+mkdirSync(join(root, 'bench/results'), { recursive: true })
+writeFileSync(join(root, 'bench/results/views.json'), `${JSON.stringify(results, null, 2)}\n`)
+process.stdout.write(
+  [
+    `| view, 90 days of one project of ${projects}; ${results.finest_rows.toLocaleString('en-US')} rows in the finest report | ms | rows |`,
+    '|---|---|---|',
+    ...Object.entries(results.views).map(([name, { ms, rows }]) => `| ${name} | ${ms.toFixed(0)} | ${rows} |`),
+    '',
+  ].join('\n'),
+)

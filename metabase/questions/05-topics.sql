@@ -1,0 +1,6 @@
+-- 5. Which topics do we own, and where are we invisible?
+-- Shown as: table
+select week, topic, brand, visibility, rank, leads, is_invisible, gap_to_leader, answers
+from visibility.topics_weekly
+where is_own
+order by week desc, gap_to_leader;

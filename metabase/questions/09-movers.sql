@@ -1,0 +1,6 @@
+-- 9. Who gained or lost most this week?
+-- Shown as: table
+select week, brand, topic, model_id, visibility, previous_visibility, change, rank, answers
+from visibility.movers_weekly
+where rank <= 20
+order by week desc, rank;

@@ -1,0 +1,45 @@
+import { UsageError } from '../../core/errors.ts'
+import { count } from '../../core/text.ts'
+import { connectMetabase, type Login } from '../metabase/api.ts'
+import { provision } from '../metabase/provision.ts'
+import { readQuestions } from '../metabase/questions.ts'
+import type { Session } from '../session.ts'
+
+/** `metabase`: the connection, the twelve questions and a dashboard in a Metabase, made once and then kept up to date. */
+export async function metabase(session: Session, { url }: { url: string }): Promise<number> {
+  const { metabase: settings, warehouse } = session.config
+  if (!/^https?:\/\//.test(url))
+    throw new UsageError(`--url: got "${url}"; allowed: an address such as https://metabase.example.com`)
+  if (settings.database_url === undefined) {
+    throw new UsageError(
+      'METABASE_DATABASE_URL is not set: the warehouse as Metabase reaches it, with a reader role (visibility-sync grant)',
+    )
+  }
+  const server = await connectMetabase(url, loginOf(settings))
+  const result = await provision(server, {
+    databaseUrl: settings.database_url,
+    schema: warehouse.schema,
+    questions: readQuestions(warehouse.schema),
+  })
+  const made = result.questions.filter((question) => question.made).length
+  const base = url.replace(/\/+$/, '')
+  session.print(
+    { url: base, ...result },
+    [
+      `Connection ${result.database.made ? 'made' : 'updated'}, ${count(made, 'question')} made, ${result.questions.length - made} updated.`,
+      `Dashboard: ${base}/dashboard/${result.dashboard.id}`,
+    ].join('\n'),
+  )
+  return 0
+}
+
+function loginOf(settings: {
+  api_key?: string | undefined
+  user?: string | undefined
+  password?: string | undefined
+}): Login {
+  if (settings.api_key !== undefined) return { apiKey: settings.api_key }
+  if (settings.user !== undefined && settings.password !== undefined)
+    return { user: settings.user, password: settings.password }
+  throw new UsageError('set METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD')
+}
