@@ -12,13 +12,15 @@ test('the bar shows share, rows, rate and time left', () => {
   expect([duration(0.2), duration(600), duration(9000)]).toEqual(['1 s', '10 min', '2.5 h'])
 })
 
+const NOTHING = { effect: { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }, quarantined: 0, seconds: 1 }
+
 test('lines are written above the bar, and nothing is left of it in the end', () => {
   const stream = new PassThrough() as unknown as NodeJS.WriteStream & PassThrough
   let now = 0
   const progress = terminalProgress(stream, () => now)
   progress.observer.planned?.({ days: 10, lists: 0 })
   now = 1000
-  progress.observer.advanced?.({ projectId: 'p', stream: 'chats', days: 5, rows: 70 })
+  progress.observer.advanced?.({ projectId: 'p', stream: 'chats', days: 5, rows: 70, ...NOTHING })
   progress.above('something happened\n')
   progress.stop()
   const written = String(stream.read())

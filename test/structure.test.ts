@@ -6,7 +6,7 @@ import { expect, test } from '@jest/globals'
 /* The house: imports point one way only. */
 
 const src = fileURLToPath(new URL('../src', import.meta.url))
-const ORDER = ['core', 'source', 'streams', 'warehouse', 'ledger', 'sync', 'cli', 'main']
+const ORDER = ['core', 'source', 'streams', 'warehouse', 'ledger', 'sync', 'queue', 'schedule', 'web', 'cli', 'main']
 
 const files = readdirSync(src, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
@@ -38,7 +38,7 @@ function judge(from: string, to: string): string | null {
   return ORDER.indexOf(other) < ORDER.indexOf(room) ? null : `${from} imports ${to}: imports point the other way`
 }
 
-test('every import points in the direction core, source, streams, warehouse, ledger, sync, cli, main', () => {
+test('every import points in the direction core, source, streams, warehouse, ledger, sync, queue, schedule, web, cli, main', () => {
   const wrong = files
     .flatMap(({ name, text }) => importsOf(name, text).map((to) => judge(name, to)))
     .filter((verdict) => verdict !== null)

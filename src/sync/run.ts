@@ -16,7 +16,7 @@ import { emptyReport, outcomeOf, type RunReport, type StreamReport } from './rep
 import { windowName } from './sync-window.ts'
 import { findCut, listSource, type Observer, type Source, type Task, windowSource } from './tasks.ts'
 
-export type { Observer } from './tasks.ts'
+export type { Observer, Step } from './tasks.ts'
 
 export interface RunRequest {
   command: string
@@ -50,6 +50,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
     version: services.version,
     source: services.source,
   })
+  observer.started?.({ runId: held.runId, command: request.command })
   const stopped = new AbortController()
   const signals = [stopped.signal, held.lost, ...(request.signal === undefined ? [] : [request.signal])]
   const run: Run = {

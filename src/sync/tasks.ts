@@ -23,8 +23,22 @@ import { syncWindow, windowName } from './sync-window.ts'
 
 /** Told of a run's progress, in days of streams. */
 export interface Observer {
+  started?(run: { runId: number; command: string }): void
   planned?(totals: { days: number; lists: number }): void
-  advanced?(step: { projectId: string; stream: string; days: number; rows: number }): void
+  advanced?(step: Step): void
+  /** An attempt of a request: its status, or undefined where there was no answer. */
+  asked?(status: number | undefined): void
+}
+
+/** A window or list that was loaded. */
+export interface Step {
+  projectId: string
+  stream: string
+  days: number
+  rows: number
+  effect: { inserted: number; updated: number; deleted: number; unchanged: number }
+  quarantined: number
+  seconds: number
 }
 
 /** Where a run's jobs come from; `finish` writes down what was left. */
@@ -52,7 +66,8 @@ export function listSource(task: Task, stream: ListStream): Source {
       left = false
       return () =>
         attempt(task, undefined, async (context) => {
-          finishStep(task, await syncList(task.run, task.project, stream, context), 0)
+          const startedAt = Date.now()
+          finishStep(task, await syncList(task.run, task.project, stream, context), 0, startedAt)
         })
     },
     finish() {
@@ -88,6 +103,7 @@ async function windowStep(
   range: Range,
   context: CallContext,
 ): Promise<'done' | 'split' | 'shorten'> {
+  const startedAt = Date.now()
   const result = await syncWindow(task.run, task.project, stream, range, context).catch((error: unknown) => {
     if (countDays(range) > 1 && isTooMuch(error) && !task.run.signal.aborted) return undefined
     throw error
@@ -99,7 +115,7 @@ async function windowStep(
     return 'split'
   }
   feed.density.learn(range, result.rowsByDay)
-  finishStep(task, result.outcome, countDays(range))
+  finishStep(task, result.outcome, countDays(range), startedAt)
   return 'done'
 }
 
@@ -146,10 +162,19 @@ function notRead({ run, failedProjects, project }: Task): string {
   return run.signal.aborted ? 'not read: the run was stopped' : 'not read'
 }
 
-function finishStep({ run, project, report, observer }: Task, outcome: Outcome, days: number): void {
+function finishStep({ run, project, report, observer }: Task, outcome: Outcome, days: number, startedAt: number): void {
   addOutcome(report, outcome, days)
-  observer.advanced?.({ projectId: project.id, stream: report.stream, days, rows: outcome.rowsRead })
   const { inserted, updated, deleted, unchanged, held } = outcome.effect
+  const seconds = (Date.now() - startedAt) / 1000
+  observer.advanced?.({
+    projectId: project.id,
+    stream: report.stream,
+    days,
+    rows: outcome.rowsRead,
+    effect: { inserted, updated, deleted, unchanged },
+    quarantined: outcome.rejects,
+    seconds,
+  })
   const fields = {
     project: project.id,
     stream: report.stream,
@@ -159,6 +184,7 @@ function finishStep({ run, project, report, observer }: Task, outcome: Outcome, 
     updated,
     deleted,
     unchanged,
+    seconds,
   }
   run.log.info(fields, outcome.range === undefined ? 'list loaded' : 'window loaded')
   if (outcome.rejects > 0) run.log.warn({ ...fields, quarantined: outcome.rejects }, 'rows quarantined')
@@ -178,8 +204,9 @@ async function attempt<T>(
   const startedAt = Date.now()
   const context: CallContext = {
     signal: run.signal,
-    onAttempt: () => {
+    onAttempt: (status) => {
       report.requests++
+      task.observer.asked?.(status)
     },
   }
   try {

@@ -133,7 +133,7 @@ export const TABLES: Record<string, TableNote> = {
     },
   },
   calendar: {
-    about: 'The days from 2015 to 2050 with their weeks and months.',
+    about: 'The days from 2015 to next week with their weeks and months.',
     columns: {
       date: 'The day.',
       week: 'The Monday of its week.',
@@ -272,6 +272,10 @@ export const OPS_TABLES: Record<string, TableNote> = {
       seen_at: 'When it was noticed.',
       run_id: RUN,
     },
+  },
+  alerts: {
+    about: 'What people were told of through the webhook and is not over yet.',
+    columns: { condition: 'What kind of trouble.', text: 'What they were told.', raised_at: 'When.' },
   },
   views: {
     about: 'The views for BI that were made, so that one is replaced only when its text changed.',

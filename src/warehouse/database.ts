@@ -94,6 +94,7 @@ export interface OpsTables {
     seen_at: Generated<Date>
     run_id: number
   }
+  alerts: { condition: string; text: string; raised_at: Generated<Date> }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
   reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date> }
 }

@@ -40,6 +40,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       for (const report of config.reports) {
         if (await ensureReportTable({ client, ops }, warehouse, report)) reportsMade.push(report.name)
       }
+      await extendCalendar(client, warehouse, config)
       await applyRelations(client, warehouse, config.reports)
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config.reports)
@@ -57,6 +58,24 @@ async function ensureSchema(client: PoolClient, schema: string): Promise<void> {
   // "if not exists" would ask for the right to create schemas even where there is nothing to create.
   const { rowCount } = await client.query('select 1 from pg_namespace where nspname = $1', [schema])
   if (rowCount === 0) await client.query(`create schema ${quote(schema)}`)
+}
+
+/** The calendar reaches a week beyond today and the last day of interest, and back to the first. */
+async function extendCalendar(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
+  const calendar = quote(warehouse.schema, 'calendar')
+  await client.query(
+    `insert into ${calendar}
+     select day, day - (extract(isodow from day)::integer - 1), date_trunc('month', day::timestamp)::date,
+       date_trunc('quarter', day::timestamp)::date, extract(year from day)::integer, extract(isodow from day)::integer,
+       to_char(day, 'IYYY-"W"IW')
+     from (select min(date) as first, max(date) as last from ${calendar}) known
+     cross join lateral (
+       select known.last + number as day from generate_series(1, greatest(current_date, $2::date) + 7 - known.last) number
+       union all
+       select known.first - number from generate_series(1, known.first - coalesce($1::date, known.first)) number
+     ) missing`,
+    [config.start_date ?? null, config.end_date ?? null],
+  )
 }
 
 async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<string[]> {

@@ -84,6 +84,8 @@ export const DEFAULT_REPORTS: ReportConfig[] = [
   { name: 'brand_daily_by_prompt_model', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] },
 ]
 
+const STALENESS = 'a number of minutes, hours or days, as 90m, 26h or 2d'
+
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
 
 export const configSchema = z.strictObject({
@@ -130,6 +132,18 @@ export const configSchema = z.strictObject({
       cron: cronText.default('15 * * * *'),
       timezone: timeZone.default('UTC'),
       audit_cron: cronText.default('40 3 * * *'),
+      jitter_seconds: wholeNumber(0, 3600).default(0),
+    })
+    .prefault({}),
+  serve: z
+    .strictObject({
+      host: z.string({ error: 'an address to listen on' }).min(1).default('127.0.0.1'),
+      port: wholeNumber(0, 65_535).default(8080),
+      max_staleness: z
+        .string({ error: STALENESS })
+        .regex(/^\d{1,5}[mhd]$/, { error: STALENESS })
+        .default('26h'),
+      grace_seconds: wholeNumber(1, 3600).default(25),
     })
     .prefault({}),
   labels: z

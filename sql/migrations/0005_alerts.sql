@@ -1,0 +1,6 @@
+-- What people were told of and is not over yet: each condition is told once, and once more when it clears.
+create table {ops}.alerts (
+  condition text collate "C" primary key,
+  text text not null,
+  raised_at timestamptz not null default now()
+);

@@ -1,0 +1,123 @@
+import { createTask, parse } from 'node-cron'
+
+const SECOND = 1000
+const MINUTE = 60_000
+// A cron text names at least a time of each year.
+const FARTHEST_MS = 367 * 24 * 60 * MINUTE
+
+/** When a cron text comes true in a time zone. Pure: it is asked about moments, and has no clock of its own. */
+export interface Cron {
+  text: string
+  /** True where the text comes true in the second that begins at this moment. */
+  isTime(moment: Date): boolean
+  /** The first time after a moment. */
+  next(after: Date): Date | undefined
+  /** The last time before a moment, within a week. */
+  previous(before: Date): Date | undefined
+}
+
+/**
+ * Daylight saving: a text that names hours comes true once for each of them on every day. Where the clock skips the hour,
+ * it comes true as the clock jumps; where an hour comes twice, only the first counts. A text for every hour follows real
+ * time: as many runs as there are hours.
+ */
+export function createCron(text: string, timezone: string): Cron {
+  const task = createTask(text, () => {}, { timezone })
+  const fields = parse(text)
+  const stepMs = text.trim().split(/\s+/).length > 5 ? SECOND : MINUTE
+  const everyHour = fields.hour.length === 24
+  const wall = wallClock(timezone)
+
+  const matches = (moment: Date) => task.match(moment)
+  /** An hour that came before, an hour ago or less, was the same by the clock on the wall. */
+  const isRepeated = (moment: Date) => wall(moment).offset < wall(new Date(moment.getTime() - 60 * MINUTE)).offset
+  /** The clock jumped forward at this moment, over a time that the text names. */
+  const isSkipped = (moment: Date) => {
+    const now = wall(moment)
+    const before = wall(new Date(moment.getTime() - stepMs))
+    const skipped = now.offset - before.offset
+    if (skipped <= 0) return false
+    for (let minute = 0; minute < skipped; minute++) {
+      // The same time by the wall as if the clock had not jumped; the day is that of the moment itself.
+      const named = now.minuteOfDay - skipped + minute
+      if (named < 0) continue
+      const [hour, minuteOfHour] = [Math.floor(named / 60), named % 60]
+      if (fields.hour.includes(hour) && fields.minute.includes(minuteOfHour) && dayMatches(fields, now)) return true
+    }
+    return false
+  }
+
+  const isTime = (moment: Date) => {
+    if (everyHour) return matches(moment)
+    if (matches(moment)) return !isRepeated(moment)
+    return isSkipped(moment)
+  }
+  const search = (from: number, direction: 1 | -1, farthestMs: number) => {
+    let at = Math.floor(from / stepMs) * stepMs
+    if (direction === 1 || at === from) at += direction * stepMs
+    for (const end = from + direction * farthestMs; (end - at) * direction >= 0; at += direction * stepMs) {
+      const moment = new Date(at)
+      if (isTime(moment)) return moment
+      // Days that do not match are passed over by the hour; a time zone's offset is no more than a day.
+      if (direction === 1 && at % (60 * MINUTE) === 0 && !mayComeWithin(fields, at, 26 * 60 * MINUTE))
+        at += 23 * 60 * MINUTE
+    }
+    return undefined
+  }
+  return {
+    text,
+    isTime,
+    next: (after) => search(after.getTime(), 1, FARTHEST_MS),
+    previous: (before) => search(before.getTime(), -1, 7 * 24 * 60 * MINUTE),
+  }
+}
+
+type Fields = ReturnType<typeof parse>
+
+function dayMatches(fields: Fields, day: { day: number; month: number; weekday: number }): boolean {
+  const months = fields.month.includes(day.month)
+  const ofMonth = fields.dayOfMonth.length >= 31 || fields.dayOfMonth.includes(day.day)
+  const ofWeek = fields.dayOfWeek.length >= 7 || fields.dayOfWeek.includes(day.weekday)
+  return months && ofMonth && ofWeek
+}
+
+/** False where no day around a moment, in any time zone, is one that the text names. */
+function mayComeWithin(fields: Fields, from: number, ms: number): boolean {
+  // Days counted from the end of a month are left to the slow way.
+  if (
+    fields.dayOfMonth.some((day) => typeof day === 'string') ||
+    fields.dayOfWeek.some((day) => typeof day === 'string')
+  )
+    return true
+  for (let at = from - 26 * 60 * MINUTE; at <= from + ms + 26 * 60 * MINUTE; at += 12 * 60 * MINUTE) {
+    const date = new Date(at)
+    const day = { day: date.getUTCDate(), month: date.getUTCMonth() + 1, weekday: date.getUTCDay() }
+    if (dayMatches(fields, day)) return true
+  }
+  return false
+}
+
+/** What the clock on the wall shows in a time zone, and how many minutes it is ahead of UTC. */
+function wallClock(timezone: string) {
+  const format = new Intl.DateTimeFormat('en-US', {
+    timeZone: timezone,
+    hourCycle: 'h23',
+    year: 'numeric',
+    month: 'numeric',
+    day: 'numeric',
+    hour: 'numeric',
+    minute: 'numeric',
+  })
+  return (moment: Date) => {
+    const parts = Object.fromEntries(format.formatToParts(moment).map(({ type, value }) => [type, Number(value)]))
+    const { year = 0, month = 0, day = 0, hour = 0, minute = 0 } = parts
+    const shown = Date.UTC(year, month - 1, day, hour, minute)
+    return {
+      day,
+      month,
+      weekday: new Date(shown).getUTCDay(),
+      minuteOfDay: hour * 60 + minute,
+      offset: Math.round((shown - Math.floor(moment.getTime() / MINUTE) * MINUTE) / MINUTE),
+    }
+  }
+}

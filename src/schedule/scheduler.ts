@@ -1,0 +1,128 @@
+import type { Clock } from '../core/day.ts'
+import { messageOf } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
+import { sleep } from '../core/sleep.ts'
+import type { Cron } from './cron.ts'
+
+/** Work that comes round: its name, when, and what to do. */
+export interface Duty {
+  name: string
+  cron: Cron
+  work: () => Promise<void>
+}
+
+export interface SchedulerOptions {
+  clock: Clock
+  log: Log
+  jitterMs: number
+  random?: () => number
+}
+
+/** What is going on, for the page and for others who would start something. */
+export interface Activity {
+  name: string
+  startedAt: Date
+}
+
+const TICK_MS = 1000
+// A machine that slept does not owe what it slept through: the planner sees the gap.
+const LONGEST_MISS_MS = 120_000
+
+/**
+ * Runs duties when their time comes, one at a time. A duty that comes round while it is still at work is passed over; one
+ * that comes round while another works waits for its turn, once.
+ */
+export class Scheduler {
+  private lastTick: number
+  private readonly waiting: Duty[] = []
+  private timer: NodeJS.Timeout | undefined
+  private stopped = new AbortController()
+  private done: Promise<void> = Promise.resolve()
+  activity: Activity | undefined
+
+  constructor(
+    private readonly duties: readonly Duty[],
+    private readonly options: SchedulerOptions,
+  ) {
+    this.lastTick = options.clock().getTime()
+  }
+
+  start(): void {
+    const tick = () => {
+      this.tick()
+      this.timer = setTimeout(tick, TICK_MS - (Date.now() % TICK_MS) + 5)
+    }
+    tick()
+  }
+
+  /** Looks at the clock, and starts what came due since the last look. */
+  tick(): void {
+    const now = this.options.clock().getTime()
+    const from = Math.max(this.lastTick, now - LONGEST_MISS_MS)
+    this.lastTick = now
+    for (let at = Math.floor(from / TICK_MS) * TICK_MS + TICK_MS; at <= now; at += TICK_MS) {
+      const moment = new Date(at)
+      for (const duty of this.duties) if (duty.cron.isTime(moment)) this.request(duty)
+    }
+  }
+
+  /** The next time of a duty. */
+  next(name: string): Date | undefined {
+    return this.duties.find((duty) => duty.name === name)?.cron.next(this.options.clock())
+  }
+
+  /** Starts a duty now, or after what is at work. */
+  trigger(name: string): void {
+    const duty = this.duties.find((candidate) => candidate.name === name)
+    if (duty !== undefined) this.request(duty, 0)
+  }
+
+  /** Work of another kind, unless something is at work: then false. */
+  tryRun(name: string, work: () => Promise<void>): boolean {
+    if (this.activity !== undefined || this.stopped.signal.aborted) return false
+    this.done = this.run(name, work, 0)
+    return true
+  }
+
+  /** Takes no more work, and waits for what is in hand. */
+  async stop(): Promise<void> {
+    clearTimeout(this.timer)
+    this.stopped.abort()
+    this.waiting.length = 0
+    await this.done
+  }
+
+  private request(duty: Duty, delayMs = this.jitter()): void {
+    if (this.stopped.signal.aborted) return
+    if (this.activity?.name === duty.name) {
+      this.options.log.warn(
+        { duty: duty.name, since: this.activity.startedAt },
+        'still running, so this time is passed over',
+      )
+      return
+    }
+    if (this.activity !== undefined) {
+      if (!this.waiting.includes(duty)) this.waiting.push(duty)
+      return
+    }
+    this.done = this.run(duty.name, duty.work, delayMs)
+  }
+
+  private async run(name: string, work: () => Promise<void>, delayMs: number): Promise<void> {
+    this.activity = { name, startedAt: this.options.clock() }
+    try {
+      if (delayMs > 0) await sleep(delayMs, this.stopped.signal).catch(() => {})
+      if (!this.stopped.signal.aborted) await work()
+    } catch (error) {
+      this.options.log.error({ duty: name, reason: messageOf(error) }, 'failed')
+    } finally {
+      this.activity = undefined
+    }
+    const next = this.waiting.shift()
+    if (next !== undefined && !this.stopped.signal.aborted) await this.run(next.name, next.work, 0)
+  }
+
+  private jitter(): number {
+    return Math.floor((this.options.random ?? Math.random)() * this.options.jitterMs)
+  }
+}
