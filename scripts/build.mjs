@@ -1,6 +1,6 @@
 // Compiles src/ to dist/. Runs at the end of `npm ci`; an install without development tools keeps the dist/ it was shipped with.
 import { execFileSync } from 'node:child_process'
-import { existsSync, rmSync } from 'node:fs'
+import { cpSync, existsSync, rmSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
@@ -13,3 +13,4 @@ if (!existsSync(compiler)) {
 }
 rmSync(`${root}dist`, { recursive: true, force: true })
 execFileSync(process.execPath, [compiler, '-p', `${root}tsconfig.build.json`], { stdio: 'inherit' })
+cpSync(`${root}src/web/assets`, `${root}dist/web/assets`, { recursive: true })

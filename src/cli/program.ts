@@ -129,6 +129,20 @@ was read or written) · 3 another run holds the lock`,
       progress: true,
     },
   )
+  add<{ host?: string; port?: number }>(
+    'serve',
+    'the scheduler, with the status page, health and metrics over HTTP',
+    ['serve', 'serve --host 0.0.0.0 --port 8080'],
+    async () => (await import('./commands/serve.ts')).serve,
+    {
+      options: [
+        new Option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
+        new Option('--port <number>', 'port to listen on (default: serve.port, 8080)').argParser(
+          wholeNumber('--port', 0, 65_535),
+        ),
+      ],
+    },
+  )
   add(
     'plan',
     'the windows that a run would read, and how many requests; changes nothing',

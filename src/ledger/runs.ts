@@ -50,3 +50,11 @@ export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
     .limit(limit)
     .execute()
 }
+
+export function findRun({ ops }: Warehouse, runId: number): Promise<RunRow | undefined> {
+  return ops
+    .selectFrom('runs')
+    .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'summary', 'error'])
+    .where('run_id', '=', runId)
+    .executeTakeFirst()
+}

@@ -1,0 +1,78 @@
+import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { Status } from '../ledger/status.ts'
+import type { BudgetView } from '../source/budget.ts'
+import type { RunReport } from '../sync/report.ts'
+import type { Observer } from '../sync/run.ts'
+
+export interface Metrics {
+  observer: Observer
+  finished(report: Pick<RunReport, 'command' | 'outcome' | 'seconds'>): void
+  /** The text for Prometheus, with the state of the ledger as it is now. */
+  text(status: Status | undefined, budgets: Map<string, BudgetView>, now: Date): Promise<string>
+  contentType: string
+}
+
+/** What an operator watches. docs/operations.md says what to do about each. */
+export function createMetrics(): Metrics {
+  const registry = new Registry()
+  const named = <L extends string>(name: string, help: string, labelNames: L[]) => ({
+    name: `visibility_sync_${name}`,
+    help,
+    labelNames,
+    registers: [registry],
+  })
+  const runs = new Counter(named('runs_total', 'Runs by command and outcome', ['command', 'outcome']))
+  const windows = new Counter(named('windows_total', 'Windows and lists that were loaded', ['stream']))
+  const rows = new Counter(named('rows_total', 'Rows by what became of them', ['stream', 'effect']))
+  const requests = new Counter(named('requests_total', 'Attempts of requests by HTTP status', ['status']))
+  const retries = new Counter(named('retries_total', 'Attempts that failed in a way that is tried again', []))
+  const budget = new Gauge(named('budget_remaining', 'Requests left in this minute, as the service says', ['project']))
+  const quarantined = new Gauge(named('quarantined_rows', 'Rows that wait in quarantine', ['project', 'stream']))
+  const held = new Gauge(named('held_days', 'Days whose answer was not obeyed', ['project', 'stream']))
+  const missing = new Gauge(named('missing_days', 'Days of interest that were never read', ['project', 'stream']))
+  const staleness = new Gauge(named('staleness_seconds', 'Time since a stream was last read', ['project', 'stream']))
+  const runSeconds = new Histogram({
+    ...named('run_seconds', 'How long runs took', ['command']),
+    buckets: [1, 5, 15, 60, 300, 900, 3600, 14_400],
+  })
+  const windowSeconds = new Histogram({
+    ...named('window_seconds', 'How long windows and lists took, from asking to commit', ['stream']),
+    buckets: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300],
+  })
+
+  return {
+    observer: {
+      advanced({ stream, effect, quarantined: bad, seconds }) {
+        windows.inc({ stream })
+        for (const [name, number] of Object.entries({ ...effect, quarantined: bad })) {
+          if (number > 0) rows.inc({ stream, effect: name }, number)
+        }
+        windowSeconds.observe({ stream }, seconds)
+      },
+      asked(status) {
+        requests.inc({ status: String(status ?? 'none') })
+        if (status === undefined || [408, 425, 429].includes(status) || status >= 500) retries.inc()
+      },
+    },
+    finished({ command, outcome, seconds }) {
+      runs.inc({ command, outcome })
+      runSeconds.observe({ command }, seconds)
+    },
+    async text(status, budgets, now) {
+      for (const gauge of [budget, quarantined, held, missing, staleness]) gauge.reset()
+      for (const [project, view] of budgets) {
+        if (view.remaining !== undefined) budget.set({ project }, view.remaining)
+      }
+      for (const row of status?.streams ?? []) {
+        const labels = { project: row.project_id, stream: row.stream }
+        held.set(labels, row.days_held)
+        missing.set(labels, row.days_missing ?? 0)
+        if (row.last_read_at !== null) staleness.set(labels, (now.getTime() - row.last_read_at.getTime()) / 1000)
+      }
+      for (const row of status?.quarantine ?? [])
+        quarantined.set({ project: row.project_id, stream: row.stream }, row.open)
+      return registry.metrics()
+    },
+    contentType: registry.contentType,
+  }
+}

@@ -1,0 +1,62 @@
+import { daysOfInterest } from '../core/config/load.ts'
+import { dayOf } from '../core/day.ts'
+import { type OpenAlert, openAlerts } from '../ledger/alerts.ts'
+import { closeAbandonedRuns } from '../ledger/locks.ts'
+import { readStatus, type Status } from '../ledger/status.ts'
+import type { BudgetView } from '../source/budget.ts'
+import { streamsOf } from '../streams/registry.ts'
+import type { Services, SyncedProject } from '../sync/context.ts'
+
+/** What is looked at often is worked out once in so many milliseconds, however many look. */
+const FRESH_MS = 1000
+const LAST_RUNS = 20
+
+/** The state of the warehouse as the server shows it. */
+export interface View {
+  services: Services
+  projects: SyncedProject[]
+  status(): Promise<Status | undefined>
+  alerts(): Promise<OpenAlert[]>
+  budgets(): Map<string, BudgetView>
+  now(): Date
+}
+
+export function createView(services: Services, projects: SyncedProject[]): View {
+  const { warehouse, config, clock, client } = services
+  const status = remembered(clock, async () => {
+    const today = dayOf(clock())
+    await closeAbandonedRuns(warehouse)
+    return readStatus(warehouse, {
+      interest: daysOfInterest(config, today),
+      today,
+      lookbackDays: config.lookback_days,
+      projects: projects.map(({ id }) => id),
+      streams: streamsOf(config),
+      runs: LAST_RUNS,
+    })
+  })
+  return {
+    services,
+    projects,
+    status,
+    alerts: remembered(clock, () => openAlerts(warehouse)),
+    budgets: () => new Map(projects.map(({ id, caller }) => [id, client.budgetView(caller)])),
+    now: clock,
+  }
+}
+
+/** One question at a time to the database: those who ask meanwhile get the same answer. */
+function remembered<T>(clock: () => Date, read: () => Promise<T>): () => Promise<T> {
+  let known: { at: number; value: Promise<T> } | undefined
+  return () => {
+    const now = clock().getTime()
+    if (known === undefined || now - known.at >= FRESH_MS) {
+      const value = read()
+      value.catch(() => {
+        known = undefined
+      })
+      known = { at: now, value }
+    }
+    return known.value
+  }
+}
