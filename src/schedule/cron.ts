@@ -33,8 +33,9 @@ export function createCron(text: string, timezone: string): Cron {
   const isRepeated = (moment: Date) => wall(moment).offset < wall(new Date(moment.getTime() - 60 * MINUTE)).offset
   /** The clock jumped forward at this moment, over a time that the text names. */
   const isSkipped = (moment: Date) => {
+    if (moment.getTime() % MINUTE !== 0) return false
     const now = wall(moment)
-    const before = wall(new Date(moment.getTime() - stepMs))
+    const before = wall(new Date(moment.getTime() - MINUTE))
     const skipped = now.offset - before.offset
     if (skipped <= 0) return false
     for (let minute = 0; minute < skipped; minute++) {

@@ -35,6 +35,7 @@ const LONGEST_MISS_MS = 120_000
 export class Scheduler {
   private lastTick: number
   private readonly waiting: Duty[] = []
+  private readonly nexts = new Map<string, { from: Date; at: Date }>()
   private timer: NodeJS.Timeout | undefined
   private stopped = new AbortController()
   private done: Promise<void> = Promise.resolve()
@@ -66,9 +67,14 @@ export class Scheduler {
     }
   }
 
-  /** The next time of a duty. */
+  /** The next time of a duty. Worked out once for each time: looking a year ahead takes a while. */
   next(name: string): Date | undefined {
-    return this.duties.find((duty) => duty.name === name)?.cron.next(this.options.clock())
+    const now = this.options.clock()
+    const known = this.nexts.get(name)
+    if (known !== undefined && now >= known.from && now < known.at) return known.at
+    const at = this.duties.find((duty) => duty.name === name)?.cron.next(now)
+    if (at !== undefined) this.nexts.set(name, { from: now, at })
+    return at
   }
 
   /** Starts a duty now, or after what is at work. */

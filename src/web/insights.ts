@@ -161,7 +161,9 @@ order by 1, 2;`
     line.values[places.get(at)!] = measured
     line.sample += size ?? 0
   }
-  const series = [...byName.values()].sort((a, b) => b.sample - a.sample).slice(0, MOST_SERIES)
+  const largest = [...byName.values()].sort((a, b) => b.sample - a.sample).slice(0, MOST_SERIES)
+  // By name, so that a brand has the same colour in every chart.
+  const series = largest.sort((a, b) => (a.name < b.name ? -1 : 1))
   // Answers stand on every brand's row of a group, so the largest is the sample, not the sum.
   const samples = [...byName.values()].map((line) => line.sample)
   const total = sample === 'answers' && name === 'brand' ? Math.max(0, ...samples) : samples.reduce((a, b) => a + b, 0)

@@ -40,7 +40,7 @@ export interface ServerOptions {
   backfill: (request: BackfillRequest) => Promise<{ runId: number } | { busy: string }>
 }
 
-const CALENDAR_DAYS = 60
+const CALENDAR_DAYS = 56
 const BODY_BYTES = 16_384
 const SECURITY = {
   'content-security-policy':

@@ -1,0 +1,146 @@
+import { expect, test } from '@jest/globals'
+import { createLog } from '../src/core/logger.ts'
+import { createCron } from '../src/schedule/cron.ts'
+import { Scheduler } from '../src/schedule/scheduler.ts'
+
+const log = createLog({ level: 'silent', secrets: [], destination: { write: () => {} } })
+
+/** Every time at which a cron comes true between two moments, asked minute by minute. */
+function times(text: string, zone: string, from: string, to: string): string[] {
+  const cron = createCron(text, zone)
+  const found: string[] = []
+  for (let at = Date.parse(from); at < Date.parse(to); at += 60_000) {
+    if (cron.isTime(new Date(at))) found.push(new Date(at).toISOString().slice(0, 16))
+  }
+  return found
+}
+
+test('a time that the clock skips comes true as the clock jumps, and only once', () => {
+  // In Berlin, 2026-03-29 has no 02:30.
+  expect(times('30 2 * * *', 'Europe/Berlin', '2026-03-28T00:00Z', '2026-03-31T00:00Z')).toEqual([
+    '2026-03-28T01:30',
+    '2026-03-29T01:00',
+    '2026-03-30T00:30',
+  ])
+  expect(times('15 3 * * *', 'Europe/Berlin', '2026-03-28T00:00Z', '2026-03-30T12:00Z')).toEqual([
+    '2026-03-28T02:15',
+    '2026-03-29T01:15',
+    '2026-03-30T01:15',
+  ])
+})
+
+test('a time that comes twice comes true once', () => {
+  // In Berlin, 2026-10-25 has 02:30 twice.
+  expect(times('30 2 * * *', 'Europe/Berlin', '2026-10-24T00:00Z', '2026-10-27T00:00Z')).toEqual([
+    '2026-10-24T00:30',
+    '2026-10-25T00:30',
+    '2026-10-26T01:30',
+  ])
+})
+
+test('every hour means every hour, whatever the clock does', () => {
+  for (const day of ['2026-03-29', '2026-10-25']) {
+    const next = new Date(Date.parse(`${day}T00:00Z`) + 86_400_000).toISOString()
+    expect(times('15 * * * *', 'Europe/Berlin', `${day}T00:00Z`, next).length).toBe(24)
+  }
+})
+
+test('the next and the last time are told, far ahead too', () => {
+  const berlin = createCron('30 2 * * *', 'Europe/Berlin')
+  expect(berlin.next(new Date('2026-03-29T00:00:00Z'))).toEqual(new Date('2026-03-29T01:00:00Z'))
+  expect(berlin.next(new Date('2026-03-29T01:00:00Z'))).toEqual(new Date('2026-03-30T00:30:00Z'))
+  expect(berlin.previous(new Date('2026-03-29T01:00:00Z'))).toEqual(new Date('2026-03-28T01:30:00Z'))
+  const yearly = createCron('0 0 1 1 *', 'UTC')
+  expect(yearly.next(new Date('2026-03-29T00:00:00Z'))).toEqual(new Date('2027-01-01T00:00:00Z'))
+  expect(yearly.previous(new Date('2026-03-29T00:00:00Z'))).toBeUndefined()
+  const seconds = createCron('*/5 * * * * *', 'UTC')
+  expect(seconds.next(new Date('2026-03-29T00:00:01Z'))).toEqual(new Date('2026-03-29T00:00:05Z'))
+})
+
+/** A scheduler under a clock that is moved by hand, with duties that end when they are told to. */
+function byHand(start: string, crons: Record<string, string>, zone = 'UTC', jitterMs = 0) {
+  let now = Date.parse(start)
+  const started: string[] = []
+  let end: (() => void)[] = []
+  let most = 0
+  let working = 0
+  const duties = Object.entries(crons).map(([name, text]) => ({
+    name,
+    cron: createCron(text, zone),
+    work: async () => {
+      started.push(`${name} ${new Date(now).toISOString().slice(11, 16)}`)
+      working++
+      most = Math.max(most, working)
+      await new Promise<void>((done) => end.push(done))
+      working--
+    },
+  }))
+  const scheduler = new Scheduler(duties, { clock: () => new Date(now), log, jitterMs, random: () => 0.5 })
+  return {
+    scheduler,
+    started,
+    most: () => most,
+    /** Lets the clock run to a time, second by second as far as anyone can tell. */
+    async until(time: string, endAll = true) {
+      for (; now < Date.parse(time); now += 1000) {
+        scheduler.tick()
+        if (endAll) await finish()
+      }
+      scheduler.tick()
+      if (endAll) await finish()
+    },
+    finish,
+  }
+  async function finish() {
+    const ends = end
+    end = []
+    for (const done of ends) done()
+    for (let turn = 0; turn < 5; turn++) await Promise.resolve()
+  }
+}
+
+test('driven through a change of daylight saving, every run happens once', async () => {
+  const hand = byHand('2026-03-28T22:00:00Z', { sync: '15 * * * *', audit: '30 2 * * *' }, 'Europe/Berlin')
+  await hand.until('2026-03-29T04:00:00Z')
+  expect(hand.started.filter((text) => text.startsWith('audit'))).toEqual(['audit 01:00'])
+  expect(hand.started.filter((text) => text.startsWith('sync')).length).toBe(6)
+  expect(hand.most()).toBe(1)
+})
+
+test('a duty never overlaps itself, and another waits for its turn once', async () => {
+  const hand = byHand('2026-03-01T00:00:00Z', { sync: '* * * * *', audit: '2 * * * *' })
+  await hand.until('2026-03-01T00:05:30Z', false)
+  expect(hand.started).toEqual(['sync 00:01'])
+  await hand.finish()
+  expect(hand.started).toEqual(['sync 00:01', 'audit 00:05'])
+  await hand.finish()
+  await hand.until('2026-03-01T00:06:00Z')
+  expect(hand.started).toEqual(['sync 00:01', 'audit 00:05', 'sync 00:06'])
+  expect(hand.most()).toBe(1)
+})
+
+test('what was slept through is not caught up, since the planner sees the gap', async () => {
+  const hand = byHand('2026-03-01T00:00:30Z', { sync: '* * * * *' })
+  hand.scheduler.tick()
+  await hand.until('2026-03-01T00:00:31Z')
+  const scheduler = hand.scheduler as unknown as { lastTick: number }
+  scheduler.lastTick = Date.parse('2026-02-01T00:00:00Z')
+  hand.scheduler.tick()
+  await hand.finish()
+  expect(hand.started.length).toBe(1)
+})
+
+test('stopping waits for what is in hand and starts nothing more', async () => {
+  const hand = byHand('2026-03-01T00:00:00Z', { sync: '* * * * *', audit: '* * * * *' })
+  await hand.until('2026-03-01T00:01:00Z', false)
+  let stopped = false
+  const stopping = hand.scheduler.stop().then(() => {
+    stopped = true
+  })
+  await Promise.resolve()
+  expect(stopped).toBe(false)
+  await hand.finish()
+  await stopping
+  expect(hand.started).toEqual(['sync 00:01'])
+  expect(hand.scheduler.tryRun('backfill', async () => {})).toBe(false)
+})

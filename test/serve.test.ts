@@ -1,0 +1,278 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, expect, test } from '@jest/globals'
+import { findingsOfRun, tell } from '../src/schedule/alerts.ts'
+import type { RunReport } from '../src/sync/report.ts'
+import { migrate } from '../src/warehouse/migrate.ts'
+import { type RunningCli, startCli } from './support/cli.ts'
+import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { expectExact } from './support/truth.ts'
+
+let setup: Setup
+let running: RunningCli | undefined
+let webhook: Server | undefined
+afterEach(async () => {
+  running?.child.kill('SIGKILL')
+  await running?.done
+  running = undefined
+  await new Promise((done) => (webhook === undefined ? done(undefined) : webhook.close(done)))
+  webhook = undefined
+  await setup.close()
+})
+
+const SMALL = { projects: 1, prompts: 5, models: 2, brands: 3 }
+const NEVER = '0 0 1 1 *'
+const TOKEN = 'a-token-for-tests'
+
+/** Starts the real command and gives its address. */
+async function serve(settings: Record<string, unknown> = {}, env: Record<string, string> = {}): Promise<string> {
+  const config = { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER }, ...settings }
+  running = startCli(['serve', '--port', '0'], { env: { ...setup.env, ...env }, config })
+  await running.saw('Schedule:')
+  return /Serving: +(\S+)/.exec(running.output())![1]!
+}
+
+const start = async (options: SetupOptions = {}) => {
+  setup = await setUp({ world: SMALL, ...options })
+}
+const get = async (url: string, init?: RequestInit) => {
+  const response = await fetch(url, init)
+  const text = await response.text()
+  return { status: response.status, text, json: () => JSON.parse(text), headers: response.headers }
+}
+const bearer = { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' }
+
+async function until(what: () => Promise<boolean> | boolean): Promise<void> {
+  for (let attempt = 0; attempt < 600; attempt++) {
+    if (await what()) return
+    await new Promise((done) => setTimeout(done, 50))
+  }
+  throw new Error('waited in vain')
+}
+const ended =
+  (command = 'sync') =>
+  async () =>
+    (
+      await setup.database.rows('select 1 from visibility_ops.runs where command = $1 and outcome is not null', [
+        command,
+      ])
+    ).length > 0
+
+test('it syncs at the start when something is due, and shows it everywhere', async () => {
+  await start()
+  const url = await serve()
+  expect(new URL(url).hostname).toBe('127.0.0.1')
+  await until(ended())
+  expect((await get(`${url}/healthz`)).json()).toEqual({ alive: true })
+  expect((await get(`${url}/readyz`)).json()).toEqual({ ready: true })
+  await until(async () => (await get(`${url}/api/status`)).json().running === null)
+  const status = (await get(`${url}/api/status`)).json()
+  expect(status).toMatchObject({
+    synced: true,
+    running: null,
+    alerts: [],
+    next_sync: expect.stringContaining('-01-01T'),
+  })
+  expect(status.runs[0]).toMatchObject({ command: 'sync', outcome: 'complete' })
+  const metrics = (await get(`${url}/metrics`)).text
+  expect(metrics).toContain('visibility_sync_runs_total{command="sync",outcome="complete"} 1')
+  expect(metrics).toMatch(/visibility_sync_rows_total\{stream="chats",effect="inserted"\} \d+/)
+  expect(metrics).toMatch(/visibility_sync_requests_total\{status="200"\} \d+/)
+  expect(metrics).toMatch(/visibility_sync_staleness_seconds\{project="or_[^"]+",stream="brand_daily"\} \d/)
+  const page = await get(`${url}/`)
+  expect(page.text).toContain('Everything is fresh and complete.')
+  expect(page.headers.get('content-security-policy')).toContain("default-src 'none'")
+  expect((await get(`${url}/insights`)).status).toBe(200)
+  expect((await get(`${url}/insights?project=nobody&from=rubbish&to='`)).status).toBe(200)
+  expect((await get(`${url}/nowhere`)).status).toBe(404)
+  // Nothing secret is shown, whoever asks.
+  for (const path of ['/', '/insights', '/api/status', '/metrics'])
+    expect((await get(url + path)).text).not.toContain(setup.env.VISIBILITY_API_KEY)
+  running!.child.kill('SIGTERM')
+  expect((await running!.done).code).toBe(0)
+  await expectExact(setup.database, {
+    world: setup.service.world,
+    range: { from: '2026-03-01', to: '2026-03-31' },
+    reports: (setup.fileConfig as { reports: never }).reports,
+  })
+}, 60_000)
+
+test('without a token nothing can be started, and with one only by who has it', async () => {
+  await start()
+  const url = await serve()
+  const body = JSON.stringify({ from: '2026-03-01', to: '2026-03-02' })
+  expect((await get(`${url}/api/backfills`, { method: 'POST', headers: bearer, body })).status).toBe(404)
+  expect((await get(`${url}/api/runs/1`, { headers: bearer })).status).toBe(404)
+  running!.child.kill('SIGTERM')
+  await running!.done
+
+  const opened = await serve({}, { VISIBILITY_TOKEN: TOKEN })
+  await until(async () => (await get(`${opened}/api/status`)).json().running === null && (await ended()()))
+  const post = (text: string, headers: Record<string, string> = bearer) =>
+    get(`${opened}/api/backfills`, { method: 'POST', headers, body: text })
+  expect((await post(body, { ...bearer, authorization: 'Bearer wrong' })).status).toBe(401)
+  expect((await post(body, { 'content-type': 'application/json' })).status).toBe(401)
+  expect((await get(`${opened}/api/runs/1`)).status).toBe(401)
+  for (const bad of ['{', '{}', '{"from":"2026-02-30","to":"2026-03-01"}', '{"from":"2026-03-02","to":"2026-03-01"}'])
+    expect((await post(bad)).status).toBe(400)
+  expect(
+    (await post(JSON.stringify({ from: '2026-03-01', to: '2026-03-02', streams: ['nonsense'] }))).json().error,
+  ).toContain('nonsense')
+  expect((await post(JSON.stringify({ from: '2026-03-01', to: '2026-03-02', projects: ['or_x'] }))).status).toBe(400)
+  expect((await post(JSON.stringify({ from: 'x'.repeat(20_000), to: '' }))).status).toBe(413)
+  let made = await post(body)
+  // The sync of the start may still be telling people how it went.
+  await until(async () => made.status === 202 || (made = await post(body)).status === 202)
+  const { run_id } = made.json()
+  expect(made.headers.get('location')).toBe(`/api/runs/${run_id}`)
+  await until(ended('backfill'))
+  expect((await get(`${opened}/api/runs/${run_id}`, { headers: bearer })).json()).toMatchObject({
+    run_id,
+    command: 'backfill',
+    outcome: 'complete',
+  })
+  expect((await get(`${opened}/api/runs/999999`, { headers: bearer })).status).toBe(404)
+}, 60_000)
+
+test('told to stop during a run it exits 0, and the next start completes it', async () => {
+  await start({ faults: { rate_limit: null, latency_ms: 300 } })
+  const url = await serve()
+  await until(async () => ((await get(`${url}/api/status`)).json().running?.done ?? 0) > 0)
+  const busy = await get(`${url}/`)
+  expect(busy.text).toContain('Running now')
+  running!.child.kill('SIGTERM')
+  expect((await running!.done).code).toBe(0)
+  expect(await setup.database.rows('select outcome from visibility_ops.runs')).toEqual([{ outcome: 'interrupted' }])
+  setup.service.setFaults({ rate_limit: null })
+  await serve()
+  await until(
+    async () => (await setup.database.rows("select 1 from visibility_ops.runs where outcome = 'complete'")).length > 0,
+  )
+  running!.child.kill('SIGTERM')
+  expect((await running!.done).code).toBe(0)
+}, 60_000)
+
+test('under a cron of every second it neither overlaps nor leaks nor grows', async () => {
+  await start({ world: { ...SMALL, prompts: 2 } })
+  const url = await serve({ schedule: { cron: '* * * * * *', audit_cron: NEVER } })
+  const memory: number[] = []
+  const connections: number[] = []
+  const until60 = Date.now() + 60_000
+  while (Date.now() < until60) {
+    await new Promise((done) => setTimeout(done, 1000))
+    const [row] = await setup.database.rows<{ n: number }>(
+      "select count(*)::int as n from pg_stat_activity where datname = current_database() and application_name like 'visibility-sync%'",
+    )
+    connections.push(row!.n)
+    const status = await get(`${url}/api/status`)
+    expect(status.status).toBe(200)
+    const { readFileSync } = await import('node:fs')
+    memory.push(Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${running!.child.pid}/status`, 'utf8'))?.[1] ?? 0))
+  }
+  const runs = await setup.database.rows<{ started_at: Date; ended_at: Date | null; outcome: string | null }>(
+    'select started_at, ended_at, outcome from visibility_ops.runs order by run_id',
+  )
+  expect(runs.length).toBeGreaterThan(10)
+  for (let index = 1; index < runs.length; index++)
+    expect(runs[index - 1]!.ended_at!.getTime()).toBeLessThanOrEqual(runs[index]!.started_at.getTime())
+  expect(runs.slice(0, -1).every(({ outcome }) => outcome === 'complete')).toBe(true)
+  expect(Math.max(...connections)).toBeLessThanOrEqual(9)
+  const middle = (list: number[]) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]!
+  // The last third against the second: what grows without end would show.
+  expect(middle(memory.slice(40))).toBeLessThan(middle(memory.slice(20, 40)) * 1.25)
+}, 120_000)
+
+test('many who look at once all get an answer while a sync is running', async () => {
+  await start({ faults: { rate_limit: null, latency_ms: 100 } })
+  const url = await serve()
+  const answers = await Promise.all(Array.from({ length: 400 }, () => get(`${url}/api/status`)))
+  expect(answers.every(({ status }) => status === 200)).toBe(true)
+  await until(ended())
+  expect(await setup.database.rows('select outcome from visibility_ops.runs')).toEqual([{ outcome: 'complete' }])
+}, 60_000)
+
+test('an address that cannot be listened on, a wrong schedule and a wrong staleness are refused', async () => {
+  await start()
+  const refused = async (args: string[], settings: Record<string, unknown>) => {
+    const result = await startCli(['serve', ...args], { env: setup.env, config: { ...setup.fileConfig, ...settings } })
+      .done
+    return [result.code, result.stderr] as const
+  }
+  expect(await refused(['--host', '203.0.113.7', '--port', '0'], {})).toEqual([
+    2,
+    expect.stringContaining('cannot listen'),
+  ])
+  expect(await refused([], { schedule: { cron: 'often' } })).toEqual([2, expect.stringContaining('schedule.cron')])
+  expect(await refused([], { serve: { max_staleness: 'long' } })).toEqual([2, expect.stringContaining('26h')])
+  expect(await refused(['--port', '99999'], {})).toEqual([2, expect.stringContaining('--port')])
+}, 60_000)
+
+async function listen(answer: () => number): Promise<{ url: string; told: any[] }> {
+  const told: any[] = []
+  webhook = createServer((request, response) => {
+    let text = ''
+    request.on('data', (data) => {
+      text += data
+    })
+    request.on('end', () => {
+      const status = answer()
+      if (status === 200) told.push(JSON.parse(text))
+      response.writeHead(status).end('ok')
+    })
+  })
+  await new Promise<void>((done) => webhook!.listen(0, '127.0.0.1', done))
+  return { url: `http://127.0.0.1:${(webhook.address() as AddressInfo).port}/hook/secret-path`, told }
+}
+
+test('people are told once of trouble and once when it is over, by any process', async () => {
+  await start()
+  await migrate(setup.database.warehouse, setup.config)
+  const { url, told } = await listen(() => 200)
+  const alerting = { warehouse: setup.database.warehouse, webhookUrl: url, log: setup.services.log }
+  const report = (over: Partial<RunReport>): RunReport => ({
+    run_id: 7,
+    command: 'sync',
+    outcome: 'complete',
+    source: 's',
+    seconds: 1,
+    streams: [],
+    ...over,
+  })
+  const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'
+  await tell(alerting, findingsOfRun(report({ outcome: 'failed', error: wrongKey })))
+  await tell(alerting, findingsOfRun(report({ outcome: 'failed', error: wrongKey })))
+  expect(told.map(({ event, condition }) => [event, condition])).toEqual([
+    ['raised', 'run'],
+    ['raised', 'key'],
+  ])
+  expect(told[0].text).toContain('run 7 (sync) failed')
+  await tell(alerting, findingsOfRun(report({ outcome: 'interrupted' })))
+  expect(told.length).toBe(2)
+  await tell(alerting, findingsOfRun(report({})))
+  await tell(alerting, findingsOfRun(report({})))
+  expect(told.slice(2).map(({ event, condition }) => [event, condition])).toEqual([
+    ['cleared', 'run'],
+    ['cleared', 'key'],
+  ])
+})
+
+test('a webhook that fails harms no run, is not shown in the log, and is tried again at the next look', async () => {
+  await start()
+  let status = 500
+  const { url, told } = await listen(() => status)
+  const address = await serve({ alerts: { webhook_url: url } }, { VISIBILITY_API_KEY: 'wrong-key-of-the-test' })
+  await until(ended())
+  await until(() => running!.output().length > 0)
+  expect((await get(`${address}/healthz`)).status).toBe(200)
+  const alerting = { warehouse: setup.database.warehouse, webhookUrl: url, log: setup.services.log }
+  await tell(alerting, { held: 'something is held' })
+  expect(told).toEqual([])
+  status = 200
+  await tell(alerting, { held: 'something is held' })
+  expect(told.map(({ condition }) => condition)).toContain('held')
+  running!.child.kill('SIGTERM')
+  const result = await running!.done
+  expect(result.code).toBe(0)
+  expect(result.stderr).not.toContain('secret-path')
+  expect(result.stderr).not.toContain('wrong-key-of-the-test')
+}, 60_000)
