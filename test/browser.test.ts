@@ -155,7 +155,7 @@ inBrowser('the pages', () => {
   test('a shorter range shows fewer days', async () => {
     const page = await open('/insights?from=2026-03-01&to=2026-03-07')
     expect(await page.locator('section.chart').first().locator('details tbody tr').count()).toBe(7)
-    expect(await page.getByLabel('From').inputValue()).toBe('2026-03-01')
+    expect(await page.getByLabel('From', { exact: true }).inputValue()).toBe('2026-03-01')
     await page.close()
   })
 
