@@ -1,6 +1,8 @@
 import { Command, CommanderError, Option } from 'commander'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { redact } from '../core/text.ts'
+import type { CreationKind } from '../ledger/creations.ts'
+import type { CreateOptions } from './commands/create.ts'
 import type { GlobalOptions, Session, Surroundings } from './session.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
@@ -217,6 +219,7 @@ was read or written) · 3 another run holds the lock`,
     },
     { options: [streams(), projects()], parent: quarantine },
   )
+  addCreations(program, add)
   add(
     'migrate',
     'creates or upgrades the tables (every run does so first)',
@@ -260,6 +263,70 @@ was read or written) · 3 another run holds the lock`,
     },
   )
   return program
+}
+
+type Add = <O extends object, A extends unknown[] = []>(
+  name: string,
+  about: string,
+  examples: string[],
+  load: () => Promise<Action<O, A>>,
+  settings?: { options?: Option[]; progress?: boolean; parent?: Command },
+) => void
+
+/** The service's write operations. */
+function addCreations(program: Command, add: Add): void {
+  const parent = program
+    .command('create')
+    .description("the service's write operations, singly or from a file, never twice")
+    .helpOption('--help', 'show this help')
+    .helpCommand(false)
+  const shared = () => [
+    new Option('--project <id>', 'the project; may be left out where there is only one'),
+    new Option('--from <file>', 'create what the lines of a CSV or JSON lines file say'),
+    new Option('--yes', 'go ahead without asking'),
+    new Option('--results <file>', 'where to write what became of each line (default: FILE.results.csv)'),
+  ]
+  const name = () => new Option('--name <text>', 'its name')
+  const country = () => new Option('--country <code>', 'its country, two letters')
+  const color = () => new Option('--color <name>', 'its colour')
+  const kinds: [CreationKind, string, Option[], string][] = [
+    [
+      'prompt',
+      'creates a prompt, which costs credits',
+      [
+        new Option('--text <text>', 'what is asked, 1 to 700 characters'),
+        country(),
+        new Option('--tag <id>', 'a tag; may be repeated').argParser(collect),
+        new Option('--topic <id or name>', 'its topic; a name that is not known yet is created'),
+      ],
+      'create prompt --text "Which running shoe is best?" --country DE',
+    ],
+    ['topic', 'creates a topic', [name(), country()], 'create topic --name "Running shoes"'],
+    [
+      'domain-classification',
+      'creates a custom classification of domains',
+      [name(), color()],
+      'create domain-classification --name Press --color teal',
+    ],
+    [
+      'url-classification',
+      'creates a custom classification of URLs',
+      [name(), color()],
+      'create url-classification --name Reviews',
+    ],
+  ]
+  for (const [kind, about, options, example] of kinds) {
+    add<CreateOptions>(
+      kind,
+      about,
+      [example, `create ${kind} --from ${kind}s.csv --yes`],
+      async () => {
+        const { create } = await import('./commands/create.ts')
+        return (session, given) => create(session, kind, given)
+      },
+      { options: [...options, ...shared()], parent },
+    )
+  }
 }
 
 function addGlobals(command: Command): void {

@@ -132,6 +132,15 @@ export const TABLES: Record<string, TableNote> = {
       removed_at: REMOVED,
     },
   },
+  url_classifications: {
+    about: 'The custom classifications of URLs that were created from here; the interface cannot list them.',
+    columns: {
+      project_id: PROJECT,
+      name: 'Its name, which is its key.',
+      color: 'Its colour.',
+      first_seen_at: 'When it was created.',
+    },
+  },
   calendar: {
     about: 'The days from 2015 to next week with their weeks and months.',
     columns: {
@@ -271,6 +280,23 @@ export const OPS_TABLES: Record<string, TableNote> = {
       rows_deleted: 'Rows that vanished.',
       seen_at: 'When it was noticed.',
       run_id: RUN,
+    },
+  },
+  creations: {
+    about: 'What was created through the service, or tried: written before it is sent, settled after.',
+    columns: {
+      creation_id: 'The number of the entry.',
+      project_id: PROJECT,
+      kind: 'What kind of thing.',
+      identity: 'What makes it the same thing: text and country of a prompt, the name of the others.',
+      request: 'What was sent.',
+      state: 'sent (no answer yet, or it was lost), created, existing or failed.',
+      id: "The service's id, where it gives one.",
+      warning: "The service's warning.",
+      error: 'Why it failed.',
+      attempts: 'How often it was sent.',
+      sent_at: 'When it was last sent.',
+      settled_at: 'When its end was known.',
     },
   },
   alerts: {

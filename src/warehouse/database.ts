@@ -14,6 +14,7 @@ export interface WarehouseTables {
   topics: Named & { topic_id: string }
   tags: Named & { tag_id: string }
   models: { project_id: string; model_id: string }
+  url_classifications: { project_id: string; name: string; color: string | null; first_seen_at: Generated<Date> }
 }
 
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
@@ -93,6 +94,20 @@ export interface OpsTables {
     rows_deleted: number
     seen_at: Generated<Date>
     run_id: number
+  }
+  creations: {
+    creation_id: Generated<number>
+    project_id: string
+    kind: 'prompt' | 'topic' | 'domain-classification' | 'url-classification'
+    identity: string
+    request: unknown
+    state: 'sent' | 'created' | 'existing' | 'failed'
+    id: string | null
+    warning: string | null
+    error: string | null
+    attempts: Generated<number>
+    sent_at: Generated<Date>
+    settled_at: Date | null
   }
   alerts: { condition: string; text: string; raised_at: Generated<Date> }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }

@@ -1,0 +1,141 @@
+import { writeFileSync } from 'node:fs'
+import { createInterface } from 'node:readline/promises'
+import { UsageError } from '../../core/errors.ts'
+import { clip, count } from '../../core/text.ts'
+import type { CreationKind } from '../../ledger/creations.ts'
+import { type CreationPlan, createAll, type Wish, type WishResult } from '../../sync/create.ts'
+import { migrate } from '../../warehouse/migrate.ts'
+import { type Open, withServices } from '../open.ts'
+import type { Session } from '../session.ts'
+import { problemsOf, readWishes } from '../wishes-file.ts'
+
+export interface CreateOptions {
+  text?: string
+  name?: string
+  country?: string
+  tag?: string[]
+  topic?: string
+  color?: string
+  project?: string
+  from?: string
+  yes?: boolean
+  results?: string
+}
+
+/** `create …`: one thing, or those of a file, each exactly once. */
+export async function create(session: Session, kind: CreationKind, options: CreateOptions): Promise<number> {
+  const { config, log, clock, version } = session
+  const wishes = options.from === undefined ? [singleWish(kind, options)] : readWishes(options.from, kind)
+  const named = options.project === undefined ? [] : [options.project]
+  return withServices({ config, log, clock, version, projects: named }, async (open) => {
+    const project = onlyProject(open)
+    await migrate(open.warehouse, config)
+    let asked: CreationPlan | undefined
+    const results = await createAll(open, {
+      project,
+      wishes,
+      signal: session.signal,
+      confirm: async (plan) => {
+        asked = plan
+        if (options.from === undefined || options.yes === true || plan.toCreate + plan.topicsToCreate.length === 0)
+          return true
+        return confirmed(session, preview(kind, wishes.length, plan))
+      },
+      progress: (result, done, all) =>
+        log.info({ line: result.line, status: result.status, id: result.id, done, all }, 'line done'),
+    })
+    if (results === undefined) {
+      const text = `${preview(kind, wishes.length, asked!)}\nNothing was sent. Give --yes to go ahead.`
+      session.print({ sent: false, ...asked }, text)
+      return 2
+    }
+    const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
+    if (file !== undefined) writeFileSync(file, resultsText(results))
+    const count_ = (status: WishResult['status']) => results.filter((result) => result.status === status).length
+    const totals = {
+      created: count_('created'),
+      existing: count_('existing'),
+      failed: count_('failed'),
+      not_sent: count_('not_sent'),
+    }
+    session.print(
+      { ...totals, ...(file === undefined ? {} : { results_file: file }), results },
+      render(results, totals, file),
+    )
+    return totals.failed + totals.not_sent === 0 ? 0 : 1
+  })
+}
+
+function singleWish(kind: CreationKind, options: CreateOptions): Wish {
+  const { text, name, country, color, topic, tag } = options
+  const wish: Wish = {
+    line: 1,
+    kind,
+    ...(text === undefined ? {} : { text }),
+    ...(name === undefined ? {} : { name }),
+    country,
+    color,
+    topic,
+  }
+  if (tag !== undefined) wish.tags = tag
+  const problems = problemsOf(wish)
+  if (problems.length > 0)
+    throw new UsageError(problems.map((problem) => `--${problem.replace('country_code', 'country')}`).join('\n'))
+  return wish
+}
+
+function onlyProject(open: Open): Open['projects'][number] {
+  const [project, ...others] = open.projects
+  if (project === undefined || others.length > 0) {
+    throw new UsageError(`--project: name one of: ${open.projects.map(({ id }) => id).join(', ')}`)
+  }
+  return project
+}
+
+function preview(kind: CreationKind, lines: number, plan: CreationPlan): string {
+  const topics = plan.topicsToCreate
+  return [
+    `${count(lines, 'line')}: ${plan.toCreate} to create, ${plan.existing} there already or repeated.`,
+    ...(topics.length > 0 ? [`${count(topics.length, 'topic')} to create first: ${clip(topics.join(', '), 200)}`] : []),
+    ...(kind === 'prompt' && plan.toCreate > 0 ? ['Creating a prompt costs credits.'] : []),
+  ].join('\n')
+}
+
+async function confirmed(session: Session, text: string): Promise<boolean> {
+  if (session.json || process.stdin.isTTY !== true) return false
+  const terminal = createInterface({ input: process.stdin, output: process.stderr })
+  try {
+    const answer = await terminal.question(`${text}\nGo ahead? [y/N] `, { signal: session.signal })
+    return /^y(es)?$/i.test(answer.trim())
+  } finally {
+    terminal.close()
+  }
+}
+
+function resultsText(results: WishResult[]): string {
+  const cell = (value: unknown) => {
+    const text = value === null ? '' : String(value)
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+  }
+  const lines = results.map(({ line, status, id, message, name }) =>
+    [line, status, id, message, name].map(cell).join(','),
+  )
+  return `${['line,status,id,message,name', ...lines].join('\r\n')}\r\n`
+}
+
+function render(results: WishResult[], totals: Record<string, number>, file: string | undefined): string {
+  if (file === undefined) {
+    const [result] = results
+    const { status, id, message } = result!
+    const said = { created: 'Created', existing: 'Exists already', failed: 'Failed', not_sent: 'Not sent' }[status]
+    return `${said}${id === null ? '' : `: ${id}`}${message === null ? '' : `\n${status === 'created' ? 'Warning: ' : ''}${message}`}`
+  }
+  const bad = results.filter(({ status }) => status === 'failed' || status === 'not_sent')
+  return [
+    `${totals.created} created, ${totals.existing} there already, ${totals.failed} failed, ${totals.not_sent} not sent.`,
+    ...bad.slice(0, 10).map(({ line, message }) => `  line ${line}: ${message}`),
+    ...(bad.length > 10 ? [`  … ${bad.length - 10} more`] : []),
+    `Every line: ${file}`,
+    ...(bad.length > 0 ? ['The same command again goes on where this one stopped.'] : []),
+  ].join('\n')
+}

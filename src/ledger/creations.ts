@@ -1,0 +1,67 @@
+import type { Warehouse } from '../warehouse/connect.ts'
+
+export type CreationKind = 'prompt' | 'topic' | 'domain-classification' | 'url-classification'
+export type CreationState = 'sent' | 'created' | 'existing' | 'failed'
+
+export interface Creation {
+  identity: string
+  state: CreationState
+  id: string | null
+  warning: string | null
+  error: string | null
+}
+
+interface Place {
+  projectId: string
+  kind: CreationKind
+  identity: string
+}
+
+/** Every attempt of a kind in a project, by what makes it the same thing. */
+export async function readCreations(
+  { ops }: Warehouse,
+  projectId: string,
+  kind: CreationKind,
+): Promise<Map<string, Creation>> {
+  const rows = await ops
+    .selectFrom('creations')
+    .select(['identity', 'state', 'id', 'warning', 'error'])
+    .where('project_id', '=', projectId)
+    .where('kind', '=', kind)
+    .execute()
+  return new Map(rows.map((row) => [row.identity, row]))
+}
+
+/** Written, and committed, before the request is sent: from here on it may exist. */
+export async function beginCreation({ ops }: Warehouse, place: Place, request: unknown): Promise<void> {
+  const text = JSON.stringify(request)
+  await ops
+    .insertInto('creations')
+    .values({ project_id: place.projectId, kind: place.kind, identity: place.identity, request: text, state: 'sent' })
+    .onConflict((conflict) =>
+      conflict.columns(['project_id', 'kind', 'identity']).doUpdateSet((eb) => ({
+        state: 'sent',
+        request: text,
+        error: null,
+        settled_at: null,
+        sent_at: new Date(),
+        attempts: eb('creations.attempts', '+', 1),
+      })),
+    )
+    .execute()
+}
+
+export async function settleCreation(
+  { ops }: Warehouse,
+  place: Place,
+  end: { state: CreationState; id?: string | null; warning?: string | null; error?: string | null },
+): Promise<void> {
+  const { state, id = null, warning = null, error = null } = end
+  await ops
+    .updateTable('creations')
+    .set({ state, id, warning, error, settled_at: state === 'sent' ? null : new Date() })
+    .where('project_id', '=', place.projectId)
+    .where('kind', '=', place.kind)
+    .where('identity', '=', place.identity)
+    .execute()
+}

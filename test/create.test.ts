@@ -1,0 +1,252 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, expect, test } from '@jest/globals'
+import { readWishes } from '../src/cli/wishes-file.ts'
+import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
+
+let setup: Setup | undefined
+const folders: { remove(): void }[] = []
+afterEach(async () => {
+  for (const folder of folders.splice(0)) folder.remove()
+  await setup?.close()
+  setup = undefined
+})
+
+const start = async (options: SetupOptions = {}) => {
+  setup = await setUp({ world: { projects: 1, prompts: 3, models: 2, brands: 2 }, ...options })
+}
+const project = () => setup!.service.world.projects[0]!
+const fileOf = (name: string, text: string) => {
+  const folder = temporaryFolder()
+  folders.push(folder)
+  const file = join(folder.path, name)
+  writeFileSync(file, text)
+  return file
+}
+const create = (...args: string[]) => runCli(['create', ...args], { env: setup!.env, config: setup!.fileConfig })
+const fifty = () =>
+  fileOf(
+    'prompts.csv',
+    `text,country,topic\n${Array.from({ length: 50 }, (_, index) => `"Prompt, number ${index}",${index % 2 ? 'DE' : 'US'},Topic ${index % 3}`).join('\n')}\n`,
+  )
+
+/** The service has each thing once, and the tables say the same. */
+async function expectOnce(): Promise<void> {
+  const made = project().prompts.filter(({ text }) => text.startsWith('Prompt, number'))
+  expect(made.map(({ text, country }) => `${text} ${country}`).sort()).toEqual(
+    Array.from({ length: 50 }, (_, index) => `Prompt, number ${index} ${index % 2 ? 'DE' : 'US'}`).sort(),
+  )
+  const topics = project().topics.filter(({ name }) => name.startsWith('Topic '))
+  expect(topics.map(({ name }) => name).sort()).toEqual(['Topic 0', 'Topic 1', 'Topic 2'])
+  const rows = await setup!.database.rows<{ prompt_id: string; text: string; topic_id: string }>(
+    "select prompt_id, text, topic_id from visibility.prompts where removed_at is null and text like 'Prompt, number%'",
+  )
+  const key = (prompt: { id: string; text: string; topic: string | null }) =>
+    `${prompt.id} ${prompt.text} ${prompt.topic}`
+  expect(rows.map(({ prompt_id, text, topic_id }) => key({ id: prompt_id, text, topic: topic_id })).sort()).toEqual(
+    made.map(({ id, text, topicId }) => key({ id, text, topic: topicId })).sort(),
+  )
+  const [open] = await setup!.database.rows<{ n: number }>(
+    "select count(*)::int as n from visibility_ops.creations where state = 'sent'",
+  )
+  expect(open).toEqual({ n: 0 })
+}
+
+test('one prompt, topic and classification of each kind are created, printed, and in the tables', async () => {
+  await start()
+  const prompt = await create(
+    'prompt',
+    '--text',
+    'Which trail shoe lasts longest?',
+    '--country',
+    'DE',
+    '--topic',
+    'Trail',
+    '--json',
+  )
+  expect(prompt.code).toBe(0)
+  expect(prompt.json()).toMatchObject({
+    created: 1,
+    results: [{ status: 'created', id: expect.stringMatching(/^pr_/) }],
+  })
+  expect((await create('topic', '--name', 'Winter')).stdout).toMatch(/^Created: to_/)
+  expect((await create('domain-classification', '--name', 'Press', '--color', 'teal')).stdout).toContain(
+    'Created: Press',
+  )
+  expect((await create('url-classification', '--name', 'Reviews')).stdout).toContain('Created: Reviews')
+  const again = await create(
+    'prompt',
+    '--text',
+    'Which trail shoe lasts longest?',
+    '--country',
+    'DE',
+    '--topic',
+    'Trail',
+  )
+  expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('Exists already: pr_')])
+  for (const [table, name] of [
+    ['topics', 'Trail'],
+    ['topics', 'Winter'],
+    ['domain_classifications', 'Press'],
+    ['url_classifications', 'Reviews'],
+  ])
+    expect(await setup!.database.rows(`select 1 from visibility.${table} where name = $1`, [name])).toHaveLength(1)
+  expect(await setup!.database.rows("select 1 from visibility.prompts where text like 'Which trail%'")).toHaveLength(1)
+  // The next sync agrees.
+  const sync = await runCli(['sync', '--stream', 'prompts', '--stream', 'domain_classifications', '--json'], {
+    env: setup!.env,
+    config: setup!.fileConfig,
+  })
+  const changes = sync
+    .json()
+    .streams.map((row: { inserted: number; updated: number; deleted: number }) => [
+      row.inserted,
+      row.updated,
+      row.deleted,
+    ])
+  expect(changes).toEqual([
+    [0, 0, 0],
+    [0, 0, 0],
+  ])
+})
+
+test("limits are checked before anything is sent, and the service's warning is shown", async () => {
+  await start()
+  const before = project().prompts.length
+  for (const [args, told] of [
+    [['prompt', '--text', '', '--country', 'DE'], 'text'],
+    [['prompt', '--text', 'x'.repeat(701), '--country', 'DE'], '700'],
+    [['prompt', '--text', 'fine', '--country', 'XX'], 'country'],
+    [['prompt', '--text', 'fine'], 'country'],
+    [['topic', '--name', 'x'.repeat(65)], '64'],
+    [['topic'], 'name'],
+    [['domain-classification', '--name', 'x'.repeat(61)], '60'],
+    [['url-classification', '--name', 'x', '--color', 'beige'], 'colour'],
+    [['prompt', '--text', 'fine', '--country', 'DE', '--project', 'or_nobody'], 'or_nobody'],
+  ] as const) {
+    const result = await create(...args)
+    expect([result.code, result.stderr]).toEqual([2, expect.stringContaining(told)])
+  }
+  expect(project().prompts.length).toBe(before)
+  expect((await create('prompt', '--text', 'Short', '--country', 'DE')).stdout).toContain('Warning: ')
+}, 60_000)
+
+test('files are read as spreadsheets write them: quotes, newlines, a BOM, semicolons, JSON lines', () => {
+  const expected = [
+    {
+      line: 2,
+      kind: 'prompt',
+      text: 'He said "yes",\nthen; no',
+      country: 'DE',
+      tags: ['tg_1', 'tg_2'],
+      topic: 'Töpfe',
+    },
+    { line: 4, kind: 'prompt', text: 'Plain', country: 'US' },
+  ]
+  const csv = 'text,country,tags,topic\r\n"He said ""yes"",\nthen; no",DE,tg_1|tg_2,Töpfe\r\nPlain,US,,\r\n'
+  expect(readWishes(fileOf('a.csv', csv), 'prompt')).toEqual(expected)
+  const semicolons =
+    '\uFEFFText;Country_Code;Tags;Topic\r\n"He said ""yes"",\nthen; no";DE;tg_1 tg_2;Töpfe\r\nPlain;US;;\r\n'
+  expect(readWishes(fileOf('b.csv', semicolons), 'prompt')).toEqual(expected)
+  const lines = `${JSON.stringify({ text: 'He said "yes",\nthen; no', country_code: 'DE', tags: ['tg_1', 'tg_2'], topic: 'Töpfe' })}\n\n\n{"text":"Plain","country":"US"}\n`
+  expect(readWishes(fileOf('c.jsonl', lines), 'prompt')).toEqual([{ ...expected[0], line: 1 }, expected[1]])
+})
+
+test('every bad line of a file is named, and nothing is sent', async () => {
+  await start()
+  const before = project().prompts.length
+  const file = fileOf('bad.csv', `text,country\nGood,DE\n${'x'.repeat(701)},DE\nGood too,XX\n,US\n`)
+  const result = await create('prompt', '--from', file, '--yes')
+  expect(result.code).toBe(2)
+  for (const told of ['line 3', '700', 'line 4', 'XX', 'line 5', 'nothing was sent'])
+    expect(result.stderr).toContain(told)
+  for (const [name, text] of [
+    ['a.csv', 'text,country,price\nx,DE,7\n'],
+    ['b.csv', 'text,country\nx,DE,7\n'],
+    ['c.jsonl', '{"text":\n'],
+    ['d.csv', ''],
+    ['e.csv', Buffer.from([0xff, 0xfe, 0x41]).toString('latin1')],
+  ] as const)
+    expect((await create('prompt', '--from', fileOf(name, text), '--yes')).code).toBe(2)
+  expect((await create('prompt', '--from', '/nowhere.csv')).stderr).toContain('/nowhere.csv')
+  expect(project().prompts.length).toBe(before)
+}, 60_000)
+
+test('a file is previewed first, and without --yes nothing is sent where nobody can be asked', async () => {
+  await start()
+  const file = fifty()
+  const asked = await create('prompt', '--from', file)
+  expect([asked.code, project().prompts.length]).toEqual([2, 3])
+  expect(asked.stdout).toContain('50 lines: 50 to create, 0 there already')
+  expect(asked.stdout).toContain('3 topics to create first')
+  const done = await create('prompt', '--from', file, '--yes')
+  expect([done.code, done.stdout]).toEqual([0, expect.stringContaining('50 created')])
+  const results = readFileSync(`${file}.results.csv`, 'utf8').trim().split('\r\n')
+  expect(results.length).toBe(51)
+  expect(results[1]).toMatch(/^2,created,pr_/)
+  const again = await create('prompt', '--from', file, '--yes')
+  expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('0 created, 50 there already')])
+  await expectOnce()
+}, 90_000)
+
+test('killed again and again in the middle of fifty lines, each is created exactly once', async () => {
+  await start({ faults: { rate_limit: null, latency_ms: 25 } })
+  const file = fifty()
+  const settings = { env: setup!.env, config: setup!.fileConfig }
+  let kills = 0
+  for (let step = 1; project().prompts.length < 53 && kills < 60; step++) {
+    const before = project().prompts.length + project().topics.length
+    const running = startCli(['create', 'prompt', '--from', file, '--yes'], settings)
+    // At the moment the service has acted, before, or after the answer came back.
+    const enough = before + (step % 4) + 1
+    let over = false
+    void running.done.then(() => {
+      over = true
+    })
+    while (!over && project().prompts.length + project().topics.length < enough)
+      await new Promise((done) => setTimeout(done, 2))
+    await new Promise((done) => setTimeout(done, (step * 7) % 30))
+    if (!over) {
+      running.child.kill('SIGKILL')
+      kills++
+    }
+    await running.done
+  }
+  const last = await create('prompt', '--from', file, '--yes')
+  expect([last.code, last.stdout]).toEqual([0, expect.stringContaining('0 failed')])
+  expect(kills).toBeGreaterThan(10)
+  await expectOnce()
+}, 180_000)
+
+test('answers that are lost after the service has acted double nothing', async () => {
+  await start({ faults: { rate_limit: null, drop_after_create: 0.4, seed: 5 } })
+  const file = fifty()
+  let result = await create('prompt', '--from', file, '--yes')
+  for (let attempt = 0; attempt < 5 && result.code !== 0; attempt++)
+    result = await create('prompt', '--from', file, '--yes')
+  // A topic whose answer was lost has no id that anyone could tell; its lines say so, and nothing is doubled.
+  const topics = project().topics.filter(({ name }) => name.startsWith('Topic '))
+  expect(topics.length).toBe(3)
+  const made = project().prompts.filter(({ text }) => text.startsWith('Prompt, number'))
+  expect(new Set(made.map(({ text }) => text)).size).toBe(made.length)
+  if (result.code === 0) await expectOnce()
+  else expect(result.stdout).toContain('give its id')
+}, 120_000)
+
+test('what the service says exists counts as existing, and used-up credits stop at once', async () => {
+  await start()
+  project().credits = 4
+  const file = fifty()
+  const stopped = await create('prompt', '--from', file, '--yes')
+  expect(stopped.code).toBe(1)
+  expect(stopped.stdout).toContain('4 created, 0 there already, 1 failed, 45 not sent')
+  expect(stopped.stdout).toContain('the credits are used up')
+  project().credits = 100
+  expect((await create('prompt', '--from', file, '--yes')).stdout).toContain('46 created, 4 there already')
+  await expectOnce()
+  // A topic that exists in the service, and that nobody here knows of.
+  project().topics.push({ id: 'to_elsewhere', name: 'Made elsewhere' })
+  const known = await create('topic', '--name', 'Made elsewhere')
+  expect([known.code, known.stdout]).toEqual([0, expect.stringContaining('Exists already')])
+}, 90_000)
