@@ -1,5 +1,8 @@
+# syntax=docker/dockerfile:1
+ARG NODE=node:24-slim
+
 # The compiler's stage: everything is installed, and src/ becomes dist/.
-FROM node:24-slim AS build
+FROM ${NODE} AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 # The compiler is itself an optional package, so nothing is left out here.
@@ -10,12 +13,19 @@ COPY src src
 RUN npm run build
 
 # What ships: production packages only, and no embedded Postgres, which are the optional ones.
-FROM node:24-slim AS packages
+FROM ${NODE} AS packages
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --ignore-scripts --omit=dev --omit=optional
+# Maps, typings and sources of packages are for developers; charts need one file of theirs.
+RUN npm ci --ignore-scripts --omit=dev --omit=optional \
+  && find node_modules \( -name '*.map' -o -name '*.d.ts' -o -name '*.d.mts' -o -name '*.d.cts' -o -name '*.md' \) -type f -delete
 
-FROM node:24-slim
+FROM ${NODE}
+ARG VERSION=0.2.0
+LABEL org.opencontainers.image.title="visibility-sync" \
+  org.opencontainers.image.description="Keeps a Postgres warehouse in step with an AI answer visibility reporting service" \
+  org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.version="${VERSION}"
 ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=packages /app/node_modules node_modules
@@ -23,6 +33,15 @@ COPY --from=build /app/dist dist
 COPY package.json LICENSE ./
 COPY bin bin
 COPY sql sql
-USER node
+COPY config config
+COPY metabase metabase
+# A number, so that Kubernetes can tell that it is not root.
+USER 1000:1000
+EXPOSE 8080
+# Only `serve` answers; for `sync` and the others, the end of the process is what counts.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+  CMD ["node", "/app/bin/healthcheck.js"]
+# The program handles signals and starts no other processes in here, so it may be process 1.
+STOPSIGNAL SIGTERM
 ENTRYPOINT ["node", "/app/bin/visibility-sync.js"]
 CMD ["sync"]

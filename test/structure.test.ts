@@ -13,7 +13,7 @@ const files = readdirSync(src, { recursive: true, encoding: 'utf8' })
   .map((name) => ({ name, text: readFileSync(join(src, name), 'utf8') }))
 
 function roomOf(name: string): string {
-  return name === 'main.ts' ? 'main' : name.split('/')[0]!
+  return name === 'main.ts' || name === 'index.ts' ? 'main' : name.split('/')[0]!
 }
 
 function importsOf(name: string, text: string): string[] {

@@ -159,6 +159,13 @@ was read or written) · 3 another run holds the lock`,
       ],
     },
   )
+  add<{ force?: boolean }>(
+    'init',
+    'writes a commented config/sync.yaml, and tells what to set',
+    ['init'],
+    async () => (await import('./commands/init.ts')).init,
+    { options: [new Option('--force', 'overwrite a file that exists')] },
+  )
   add(
     'check',
     'configuration, key, each project, database and its privileges: one verdict for each',

@@ -1,4 +1,5 @@
 import { UsageError } from '../../core/errors.ts'
+import { findingsOfRun, tell } from '../../schedule/alerts.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { type RunRequest, runSync } from '../../sync/run.ts'
@@ -41,6 +42,7 @@ export async function runAndPrint(
       log.warn('an API key is set but no VISIBILITY_API_URL: synthetic data of the reference service is being read')
     }
     const report = await runSync(open, requestOf(open), session.observer)
+    await tell({ warehouse: open.warehouse, webhookUrl: config.alerts.webhook_url, log }, findingsOfRun(report))
     const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }
     session.print({ ...report, warehouse }, renderRun(report, warehouse))
     return report.outcome === 'complete' ? 0 : 1

@@ -1,0 +1,61 @@
+import { readFileSync } from 'node:fs'
+import { withServices } from './cli/open.ts'
+import { type Config, loadConfig, secretsOf } from './core/config/load.ts'
+import { createLog } from './core/logger.ts'
+import { streamsOf } from './streams/registry.ts'
+import type { RunReport } from './sync/report.ts'
+import { type Observer, runSync } from './sync/run.ts'
+
+/* What the package offers to programs: the client of the service, and a sync as the command does it. */
+
+export type { Config } from './core/config/load.ts'
+export { type Caller, type Client, type ClientOptions, createClient, type Page } from './source/client.ts'
+export type { RunReport, StreamReport } from './sync/report.ts'
+export type { Observer, Step } from './sync/run.ts'
+
+export interface SyncOptions {
+  /** The configuration file; without one, VISIBILITY_CONFIG or config/sync.yaml. */
+  file?: string
+  /** Instead of the environment of the process. */
+  env?: Record<string, string | undefined>
+  /** Only these streams and projects. */
+  streams?: string[]
+  projects?: string[]
+  /** A range to read whatever is known of it; without one, what is due. */
+  range?: { from: string; to: string }
+  signal?: AbortSignal
+  observer?: Observer
+  /** Takes the log, a JSON line at a time; without one nothing is logged. */
+  onLog?: (line: string) => void
+}
+
+/** One run, as `visibility-sync sync` or `backfill` does it. Throws on bad configuration; outcomes are in the report. */
+export async function sync(options: SyncOptions = {}): Promise<RunReport> {
+  const config: Config = loadConfig({
+    file: options.file,
+    ...(options.env === undefined ? {} : { env: options.env as NodeJS.ProcessEnv }),
+  })
+  const { onLog } = options
+  const log = createLog({
+    level: onLog === undefined ? 'silent' : (config.log_level ?? 'info'),
+    secrets: secretsOf(config),
+    destination: { write: (line) => onLog?.(line) },
+  })
+  const streams = streamsOf(config, options.streams)
+  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+    version: string
+  }
+  return withServices({ config, log, clock: () => new Date(), version, projects: options.projects ?? [] }, (open) =>
+    runSync(
+      open,
+      {
+        command: options.range === undefined ? 'sync' : 'backfill',
+        projects: open.projects,
+        streams: options.range === undefined ? streams : streams.filter(({ by }) => by === 'day'),
+        ...(options.range === undefined ? {} : { range: options.range }),
+        ...(options.signal === undefined ? {} : { signal: options.signal }),
+      },
+      options.observer,
+    ),
+  )
+}
