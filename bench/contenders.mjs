@@ -167,7 +167,15 @@ export async function naive({ url, range, databaseUrl }) {
 }
 
 /** The real command, in a process of its own, with ledger, quarantine and coverage on. */
-export async function product({ url, range, databaseUrl, folder, command = 'backfill', concurrency = 4 }) {
+export async function product({
+  url,
+  range,
+  databaseUrl,
+  folder,
+  command = 'backfill',
+  concurrency = 4,
+  projects = 'p',
+}) {
   const config = join(folder, 'sync.yaml')
   writeFileSync(
     config,
@@ -189,7 +197,7 @@ export async function product({ url, range, databaseUrl, folder, command = 'back
     PATH: process.env.PATH,
     VISIBILITY_API_URL: url,
     VISIBILITY_API_KEY: 'k',
-    VISIBILITY_PROJECTS: 'p',
+    VISIBILITY_PROJECTS: projects,
     DATABASE_URL: databaseUrl,
     VISIBILITY_CONFIG: config,
     LOG_LEVEL: 'warn',
@@ -209,8 +217,10 @@ export async function product({ url, range, databaseUrl, folder, command = 'back
   clearInterval(timer)
   const seconds = (performance.now() - startedAt) / 1000
   if (code !== 0) throw new Error(`the command exited ${code}: ${output.slice(0, 2000)}`)
-  const [stream] = JSON.parse(output).streams
-  return { seconds, rows: stream.rows_read, requests: stream.requests, memoryMb: memory(), cpuSeconds: cpu, stream }
+  const { streams } = JSON.parse(output)
+  const [stream] = streams
+  const sum = (field) => streams.reduce((total, row) => total + row[field], 0)
+  return { seconds, rows: sum('rows_read'), requests: sum('requests'), memoryMb: memory(), cpuSeconds: cpu, stream }
 }
 
 /** dlt's REST source with merge into Postgres, installed into a virtual environment of its own; null where that cannot be. */
