@@ -33,7 +33,7 @@ COPY --from=build /app/dist dist
 COPY package.json LICENSE ./
 COPY bin bin
 COPY sql sql
-COPY config config
+COPY config/sync.yaml config/sync.schema.json config/
 COPY metabase metabase
 # A number, so that Kubernetes can tell that it is not root.
 USER 1000:1000

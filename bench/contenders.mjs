@@ -243,16 +243,19 @@ export function prepareDlt(folder) {
 }
 
 export function dlt({ python, url, range, databaseUrl, folder }) {
+  // dlt insists on a password; the embedded server trusts anyone on this machine.
+  const address = new URL(databaseUrl)
+  address.password ||= 'unused'
   const startedAt = performance.now()
   const result = spawnSync(
     python,
-    [fileURLToPath(new URL('dlt_pipeline.py', import.meta.url)), url, range.from, range.to, databaseUrl, folder],
+    [fileURLToPath(new URL('dlt_pipeline.py', import.meta.url)), url, range.from, range.to, address.href, folder],
     {
       encoding: 'utf8',
       cwd: folder,
       env: { PATH: process.env.PATH, HOME: folder, RUNTIME__DLTHUB_TELEMETRY: 'false' },
     },
   )
-  if (result.status !== 0) throw new Error(`dlt failed: ${result.stderr.slice(-1500)}`)
+  if (result.status !== 0) throw new Error(`dlt failed: ${result.stderr.slice(0, 400)} … ${result.stderr.slice(-1500)}`)
   return { seconds: (performance.now() - startedAt) / 1000 }
 }

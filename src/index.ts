@@ -1,6 +1,9 @@
 import { readFileSync } from 'node:fs'
+import { parseRange } from './cli/commands/backfill.ts'
 import { withServices } from './cli/open.ts'
 import { type Config, loadConfig, secretsOf } from './core/config/load.ts'
+import { dayOf } from './core/day.ts'
+import { UsageError } from './core/errors.ts'
 import { createLog } from './core/logger.ts'
 import { streamsOf } from './streams/registry.ts'
 import type { RunReport } from './sync/report.ts'
@@ -41,7 +44,11 @@ export async function sync(options: SyncOptions = {}): Promise<RunReport> {
     secrets: secretsOf(config),
     destination: { write: (line) => onLog?.(line) },
   })
-  const streams = streamsOf(config, options.streams)
+  const range = options.range === undefined ? undefined : parseRange(options.range, dayOf(new Date()))
+  // Lists have no days: with a range they are read where they were named.
+  const named = (options.streams ?? []).length > 0
+  const streams = streamsOf(config, options.streams).filter(({ by }) => range === undefined || by === 'day' || named)
+  if (streams.length === 0) throw new UsageError('streams: nothing to read')
   const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
     version: string
   }
@@ -49,10 +56,10 @@ export async function sync(options: SyncOptions = {}): Promise<RunReport> {
     runSync(
       open,
       {
-        command: options.range === undefined ? 'sync' : 'backfill',
+        command: range === undefined ? 'sync' : 'backfill',
         projects: open.projects,
-        streams: options.range === undefined ? streams : streams.filter(({ by }) => by === 'day'),
-        ...(options.range === undefined ? {} : { range: options.range }),
+        streams,
+        ...(range === undefined ? {} : { range }),
         ...(options.signal === undefined ? {} : { signal: options.signal }),
       },
       options.observer,

@@ -193,6 +193,8 @@ test('a file is previewed first, and without --yes nothing is sent where nobody 
 test('killed again and again in the middle of fifty lines, each is created exactly once', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 25 } })
   const file = fifty()
+  // The id of a topic whose creation was cut off is told by no part of the interface, so these are made in peace.
+  for (const name of ['Topic 0', 'Topic 1', 'Topic 2']) expect((await create('topic', '--name', name)).code).toBe(0)
   const settings = { env: setup!.env, config: setup!.fileConfig }
   let kills = 0
   for (let step = 1; project().prompts.length < 53 && kills < 60; step++) {
@@ -249,4 +251,52 @@ test('what the service says exists counts as existing, and used-up credits stop 
   project().topics.push({ id: 'to_elsewhere', name: 'Made elsewhere' })
   const known = await create('topic', '--name', 'Made elsewhere')
   expect([known.code, known.stdout]).toEqual([0, expect.stringContaining('Exists already')])
+}, 90_000)
+
+test('told to stop in the middle, it says what was done, and a rerun goes on', async () => {
+  await start({ faults: { rate_limit: null, latency_ms: 60 } })
+  const file = fifty()
+  const running = startCli(['create', 'prompt', '--from', file, '--yes'], {
+    env: setup!.env,
+    config: setup!.fileConfig,
+  })
+  while (project().prompts.length < 10) await new Promise((done) => setTimeout(done, 5))
+  running.child.kill('SIGTERM')
+  const stopped = await running.done
+  expect(stopped.code).toBe(1)
+  expect(stopped.stdout).toMatch(/\d+ created, 0 there already, \d+ failed, \d+ not sent/)
+  expect(readFileSync(`${file}.results.csv`, 'utf8')).toContain('created,pr_')
+  const last = await create('prompt', '--from', file, '--yes')
+  expect([last.code, last.stdout]).toEqual([0, expect.stringContaining('0 failed')])
+  await expectOnce()
+}, 90_000)
+
+test('a sync that is at work on the prompts is waited for', async () => {
+  await start()
+  const other = await setup!.database.warehouse.dedicated('another run')
+  const name = JSON.stringify(['visibility', project().id, 'prompts'])
+  await other.query('select pg_advisory_lock(hashtextextended($1, 0))', [name])
+  const running = create('prompt', '--text', 'Is anyone there at all today?', '--country', 'DE')
+  await new Promise((done) => setTimeout(done, 2500))
+  await other.end()
+  expect((await running).stdout).toContain('Created: pr_')
+}, 60_000)
+
+test('a service that tells no country: nothing is sent again, and a lost answer is not taken for another prompt', async () => {
+  await start()
+  for (const prompt of project().prompts) Object.assign(prompt, { country: null })
+  const hide = () => {
+    for (const prompt of project().prompts) if (prompt.text.startsWith('Same')) Object.assign(prompt, { country: null })
+  }
+  expect((await create('prompt', '--text', 'Same words in both', '--country', 'US')).code).toBe(0)
+  hide()
+  const again = await create('prompt', '--text', 'Same words in both', '--country', 'US')
+  expect(again.stdout).toContain('Exists already: pr_')
+  expect(await setup!.database.rows('select attempts from visibility_ops.creations')).toEqual([{ attempts: 1 }])
+  // The answer is lost before the service has acted: the other country's prompt is not this one.
+  setup!.service.setFaults({ rate_limit: null, server_error: 1 })
+  const lost = create('prompt', '--text', 'Same words in both', '--country', 'DE')
+  await new Promise((done) => setTimeout(done, 100))
+  const result = await lost
+  expect([result.code, result.stdout + result.stderr]).toEqual([1, expect.not.stringContaining('Created')])
 }, 90_000)

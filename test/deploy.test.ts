@@ -122,6 +122,12 @@ test('the image is made of what exists, runs without rights, and knows its versi
   const lines = read('Dockerfile')
   for (const [, sources] of lines.matchAll(/^COPY (?!--from)(.+) \S+$/gm))
     for (const source of sources!.split(' ')) expect(existsSync(join(root, source))).toBe(true)
+  // What .dockerignore leaves out cannot be copied.
+  const allowed = read('.dockerignore')
+    .split('\n')
+    .flatMap((line) => (line.startsWith('!') ? [line.slice(1)] : []))
+  for (const [, sources] of lines.matchAll(/^COPY (?!--from)(.+) \S+$/gm))
+    for (const source of sources!.split(' ')) expect(allowed).toContain(source)
   expect(lines).toContain('USER 1000:1000')
   expect(lines).toContain('HEALTHCHECK')
   expect(lines).toContain(`ARG VERSION=${version}`)

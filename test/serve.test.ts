@@ -2,7 +2,7 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test } from '@jest/globals'
 import { findingsOfRun, tell } from '../src/schedule/alerts.ts'
-import type { RunReport } from '../src/sync/report.ts'
+import { emptyReport, type RunReport } from '../src/sync/report.ts'
 import { migrate } from '../src/warehouse/migrate.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
@@ -248,12 +248,23 @@ test('people are told once of trouble and once when it is over, by any process',
   expect(told[0].text).toContain('run 7 (sync) failed')
   await tell(alerting, findingsOfRun(report({ outcome: 'interrupted' })))
   expect(told.length).toBe(2)
-  await tell(alerting, findingsOfRun(report({})))
-  await tell(alerting, findingsOfRun(report({})))
+  // A backfill that went well says nothing of the sync that failed.
+  await tell(alerting, findingsOfRun(report({ command: 'backfill' })))
+  expect(told.length).toBe(2)
+  const well = report({ streams: [{ ...emptyReport('p', 'chats'), windows: 1 }] })
+  await tell(alerting, findingsOfRun(well))
+  await tell(alerting, findingsOfRun(well))
   expect(told.slice(2).map(({ event, condition }) => [event, condition])).toEqual([
     ['cleared', 'run'],
     ['cleared', 'key'],
   ])
+  // What spreads is told again; what stays the same is not.
+  const held = (...members: string[]) => tell(alerting, { held: { text: `held: ${members.join()}`, members } })
+  await held('a')
+  await held('a')
+  await held('a', 'b')
+  await held('b')
+  expect(told.slice(4).map(({ detail }) => detail)).toEqual(['held: a', 'held: a,b'])
 })
 
 test('a webhook that fails harms no run, is not shown in the log, and is tried again at the next look', async () => {
@@ -265,10 +276,10 @@ test('a webhook that fails harms no run, is not shown in the log, and is tried a
   await until(() => running!.output().length > 0)
   expect((await get(`${address}/healthz`)).status).toBe(200)
   const alerting = { warehouse: setup.database.warehouse, webhookUrl: url, log: setup.services.log }
-  await tell(alerting, { held: 'something is held' })
+  await tell(alerting, { held: { text: 'something is held', members: ['a'] } })
   expect(told).toEqual([])
   status = 200
-  await tell(alerting, { held: 'something is held' })
+  await tell(alerting, { held: { text: 'something is held', members: ['a'] } })
   expect(told.map(({ condition }) => condition)).toContain('held')
   running!.child.kill('SIGTERM')
   const result = await running!.done

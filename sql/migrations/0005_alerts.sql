@@ -2,5 +2,7 @@
 create table {ops}.alerts (
   condition text collate "C" primary key,
   text text not null,
+  -- The streams that it is about: one more is worth telling.
+  members text[] not null default '{}',
   raised_at timestamptz not null default now()
 );

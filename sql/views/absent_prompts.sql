@@ -14,21 +14,21 @@ select
   coalesce(s.name, s.brand_id) as own_brand,
   s.answers,
   s.rivals,
-  s.best_rival_count / nullif(s.answers, 0) as best_rival_visibility,
+  s.best_rival_visibility,
   s.rival_names
 from (
-  select g.*,
-    count(*) filter (where g.visibility_count > 0 and not g.is_own) over w as rivals,
-    max(g.visibility_count) filter (where not g.is_own) over w as best_rival_count,
-    array_agg(coalesce(g.name, g.brand_id)) filter (where g.visibility_count > 0 and not g.is_own) over w as rival_names
+  select g.*, b.name, coalesce(b.is_own, false) as is_own,
+    count(*) filter (where g.visibility_count > 0 and b.is_own is not true) over w as rivals,
+    max(g.visibility_count / nullif(g.answers, 0)) filter (where b.is_own is not true) over w as best_rival_visibility,
+    array_agg(coalesce(b.name, g.brand_id)) filter (where g.visibility_count > 0 and b.is_own is not true) over w
+      as rival_names
   from (
-    select r.project_id, c.week, r.prompt_id, r.model_id, r.brand_id, b.name, coalesce(b.is_own, false) as is_own,
+    select r.project_id, c.week, r.prompt_id, r.model_id, r.brand_id,
       sum(r.visibility_count) as visibility_count, sum(r.visibility_total) as answers
-    from {schema}.calendar c
-    join {report date prompt_id model_id} r on r.date = c.date
-    left join {schema}.brands b on b.project_id = r.project_id and b.brand_id = r.brand_id
-    group by r.project_id, c.week, r.prompt_id, r.model_id, r.brand_id, b.name, b.is_own
+    from {schema}.calendar c join {report date prompt_id model_id} r on r.date = c.date
+    group by r.project_id, c.week, r.prompt_id, r.model_id, r.brand_id
   ) g
+  left join {schema}.brands b on b.project_id = g.project_id and b.brand_id = g.brand_id
   window w as (partition by g.project_id, g.week, g.prompt_id, g.model_id)
 ) s
 left join {schema}.projects p on p.project_id = s.project_id

@@ -16,13 +16,17 @@ select
   s.rank,
   s.rank = 1 and s.visibility_count > 0 as leads,
   s.visibility_count = 0 as is_invisible,
-  (s.visibility_count - s.best_count) / nullif(s.answers, 0) as gap_to_leader
+  s.visibility_count / nullif(s.answers, 0) - s.best as gap_to_leader
 from (
   select r.project_id, c.week, r.topic_id, r.brand_id,
     sum(r.visibility_count) as visibility_count,
     sum(r.visibility_total) as answers,
-    rank() over (partition by r.project_id, c.week, r.topic_id order by sum(r.visibility_count) desc) as rank,
-    max(sum(r.visibility_count)) over (partition by r.project_id, c.week, r.topic_id) as best_count
+    rank() over (
+      partition by r.project_id, c.week, r.topic_id
+      order by sum(r.visibility_count) / nullif(sum(r.visibility_total), 0) desc nulls last
+    ) as rank,
+    max(sum(r.visibility_count) / nullif(sum(r.visibility_total), 0))
+      over (partition by r.project_id, c.week, r.topic_id) as best
   from {schema}.calendar c join {report date topic_id} r on r.date = c.date
   group by r.project_id, c.week, r.topic_id, r.brand_id
 ) s

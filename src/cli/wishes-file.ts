@@ -5,7 +5,7 @@ import { messageOf, UsageError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import { createClassificationRequest, createPromptRequest, createTopicRequest } from '../source/requests.ts'
-import { requestOf, type Wish } from '../sync/create.ts'
+import { requestOf, type Wish } from '../sync/wish.ts'
 
 /* Files of things to create: CSV (RFC 4180) or JSON lines. All of it is checked before anything is sent. */
 

@@ -25,10 +25,19 @@ export class TransientError extends VisibilityError {
   readonly code = 'transient'
   /** How long the service asked us to wait, where it said so. */
   readonly retryAfterMs: number | undefined
+  /** The HTTP status, where there was one. */
+  readonly status: number | undefined
+  /** True where the request cannot have reached the service. */
+  readonly neverSent: boolean
 
-  constructor(message: string, options: { cause?: unknown; retryAfterMs?: number | undefined } = {}) {
+  constructor(
+    message: string,
+    options: { cause?: unknown; retryAfterMs?: number | undefined; status?: number; neverSent?: boolean } = {},
+  ) {
     super(message, { cause: options.cause })
     this.retryAfterMs = options.retryAfterMs
+    this.status = options.status
+    this.neverSent = options.neverSent ?? false
   }
 }
 

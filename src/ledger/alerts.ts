@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Warehouse } from '../warehouse/connect.ts'
 
 export interface OpenAlert {
@@ -10,22 +11,31 @@ export function openAlerts({ ops }: Warehouse): Promise<OpenAlert[]> {
   return ops.selectFrom('alerts').select(['condition', 'text', 'raised_at']).orderBy('raised_at').execute()
 }
 
-/** True where nobody was told of it yet: of several processes that notice, one tells. */
-export async function raiseAlert({ ops }: Warehouse, condition: string, text: string): Promise<boolean> {
+/** True where it is news: nobody was told yet, or it spread. Of several processes that notice, one tells. */
+export async function raiseAlert(
+  { ops }: Warehouse,
+  condition: string,
+  text: string,
+  members: readonly string[],
+): Promise<boolean> {
+  const list = sql<string[]>`${[...members]}::text[]`
   const made = await ops
     .insertInto('alerts')
-    .values({ condition, text })
-    .onConflict((conflict) => conflict.column('condition').doNothing())
+    .values({ condition, text, members: list })
+    .onConflict((conflict) =>
+      conflict
+        .column('condition')
+        .doUpdateSet({
+          text,
+          members: sql`(select array_agg(distinct m) from unnest(alerts.members || excluded.members) m)`,
+        })
+        .where(sql<boolean>`not excluded.members <@ alerts.members`),
+    )
     .returning('condition')
     .executeTakeFirst()
   return made !== undefined
 }
 
-/** What it was, where it had been told. */
-export function clearAlert({ ops }: Warehouse, condition: string): Promise<OpenAlert | undefined> {
-  return ops
-    .deleteFrom('alerts')
-    .where('condition', '=', condition)
-    .returning(['condition', 'text', 'raised_at'])
-    .executeTakeFirst()
+export async function forgetAlert({ ops }: Warehouse, condition: string): Promise<void> {
+  await ops.deleteFrom('alerts').where('condition', '=', condition).execute()
 }

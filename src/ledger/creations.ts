@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Warehouse } from '../warehouse/connect.ts'
 
 export type CreationKind = 'prompt' | 'topic' | 'domain-classification' | 'url-classification'
@@ -9,6 +10,7 @@ export interface Creation {
   id: string | null
   warning: string | null
   error: string | null
+  sent_at: Date
 }
 
 interface Place {
@@ -25,7 +27,7 @@ export async function readCreations(
 ): Promise<Map<string, Creation>> {
   const rows = await ops
     .selectFrom('creations')
-    .select(['identity', 'state', 'id', 'warning', 'error'])
+    .select(['identity', 'state', 'id', 'warning', 'error', 'sent_at'])
     .where('project_id', '=', projectId)
     .where('kind', '=', kind)
     .execute()
@@ -44,7 +46,7 @@ export async function beginCreation({ ops }: Warehouse, place: Place, request: u
         request: text,
         error: null,
         settled_at: null,
-        sent_at: new Date(),
+        sent_at: sql<Date>`clock_timestamp()`,
         attempts: eb('creations.attempts', '+', 1),
       })),
     )

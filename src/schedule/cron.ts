@@ -24,7 +24,6 @@ export interface Cron {
 export function createCron(text: string, timezone: string): Cron {
   const task = createTask(text, () => {}, { timezone })
   const fields = parse(text)
-  const stepMs = text.trim().split(/\s+/).length > 5 ? SECOND : MINUTE
   const everyHour = fields.hour.length === 24
   const wall = wallClock(timezone)
 
@@ -53,15 +52,19 @@ export function createCron(text: string, timezone: string): Cron {
     if (matches(moment)) return !isRepeated(moment)
     return isSkipped(moment)
   }
+  const seconds = fields.second
   const search = (from: number, direction: 1 | -1, farthestMs: number) => {
-    let at = Math.floor(from / stepMs) * stepMs
-    if (direction === 1 || at === from) at += direction * stepMs
-    for (const end = from + direction * farthestMs; (end - at) * direction >= 0; at += direction * stepMs) {
-      const moment = new Date(at)
-      if (isTime(moment)) return moment
-      // Days that do not match are passed over by the hour; a time zone's offset is no more than a day.
-      if (direction === 1 && at % (60 * MINUTE) === 0 && !mayComeWithin(fields, at, 26 * 60 * MINUTE))
-        at += 23 * 60 * MINUTE
+    let at = Math.floor(from / MINUTE) * MINUTE
+    for (const end = from + direction * farthestMs; (end - at) * direction >= 0; at += direction * MINUTE) {
+      // Minute by minute: the seconds matter only within a minute that matches.
+      for (const second of direction === 1 ? seconds : [...seconds].reverse()) {
+        const moment = at + second * SECOND
+        if ((moment - from) * direction <= 0) continue
+        if (!isTime(new Date(moment))) break
+        return new Date(moment)
+      }
+      // Days that do not match are passed over, leaving a margin for the offset of any time zone.
+      if (at % (60 * MINUTE) === 0 && !mayComeWithin(fields, at, direction)) at += direction * 23 * 60 * MINUTE
     }
     return undefined
   }
@@ -83,15 +86,15 @@ function dayMatches(fields: Fields, day: { day: number; month: number; weekday: 
 }
 
 /** False where no day around a moment, in any time zone, is one that the text names. */
-function mayComeWithin(fields: Fields, from: number, ms: number): boolean {
+function mayComeWithin(fields: Fields, from: number, direction: 1 | -1): boolean {
   // Days counted from the end of a month are left to the slow way.
   if (
     fields.dayOfMonth.some((day) => typeof day === 'string') ||
     fields.dayOfWeek.some((day) => typeof day === 'string')
   )
     return true
-  for (let at = from - 26 * 60 * MINUTE; at <= from + ms + 26 * 60 * MINUTE; at += 12 * 60 * MINUTE) {
-    const date = new Date(at)
+  for (let hours = -26; hours <= 52; hours += 12) {
+    const date = new Date(from + direction * hours * 60 * MINUTE)
     const day = { day: date.getUTCDate(), month: date.getUTCMonth() + 1, weekday: date.getUTCDay() }
     if (dayMatches(fields, day)) return true
   }

@@ -25,7 +25,7 @@ export interface Activity {
 }
 
 const TICK_MS = 1000
-// A machine that slept does not owe what it slept through: the planner sees the gap.
+// What was missed for longer is made good once: the planner sees the gap.
 const LONGEST_MISS_MS = 120_000
 
 /**
@@ -59,8 +59,14 @@ export class Scheduler {
   /** Looks at the clock, and starts what came due since the last look. */
   tick(): void {
     const now = this.options.clock().getTime()
-    const from = Math.max(this.lastTick, now - LONGEST_MISS_MS)
+    const last = this.lastTick
+    const from = Math.max(last, now - LONGEST_MISS_MS)
     this.lastTick = now
+    // A machine that slept owes each duty once, however often its time came.
+    if (from > last) {
+      const due = this.duties.filter(({ cron }) => (cron.previous(new Date(from + 1))?.getTime() ?? 0) > last)
+      for (const duty of due) this.request(duty)
+    }
     for (let at = Math.floor(from / TICK_MS) * TICK_MS + TICK_MS; at <= now; at += TICK_MS) {
       const moment = new Date(at)
       for (const duty of this.duties) if (duty.cron.isTime(moment)) this.request(duty)

@@ -113,7 +113,10 @@ export function createHttp(options: HttpOptions): HttpClient {
       if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
       if (error instanceof RefusedError) throw error
       // got's errors carry the request's headers, so only the code and a clean message go on.
-      throw new TransientError(`${place}: ${codeOf(error) ?? 'no answer'} (${clip(redact(messageOf(error), [key]))})`)
+      const code = codeOf(error) ?? 'no answer'
+      throw new TransientError(`${place}: ${code} (${clip(redact(messageOf(error), [key]))})`, {
+        neverSent: ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'].includes(code),
+      })
     }
     const status = response.statusCode
     const rate = readRateHeaders(response.headers, Date.now())
@@ -249,8 +252,8 @@ function errorMessage(text: string): string {
 
 function failureOf(status: number, message: string, place: string, retryAfterMs: number | undefined): Error {
   const told = `${place}: HTTP ${status}: ${message}`
-  if (status === 429) return new BusyError(told, { retryAfterMs })
-  if (RETRIED.has(status) || status >= 500) return new TransientError(told, { retryAfterMs })
+  if (status === 429) return new BusyError(told, { retryAfterMs, status })
+  if (RETRIED.has(status) || status >= 500) return new TransientError(told, { retryAfterMs, status })
   if (status === 401 || (status === 400 && WRONG_KEY.test(message))) {
     return new KeyError(`${told} (check VISIBILITY_API_KEY)`, { status })
   }

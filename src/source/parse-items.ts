@@ -54,7 +54,10 @@ async function parseInBatches(bytes: Buffer, suspectText: boolean, intake: Intak
     // Sockets are served in between: the database gets the page before this one while this one is parsed.
     await new Promise(setImmediate)
   }
-  const { data, ...rest } = JSON.parse(start + bytes.toString('utf8', at)) as { data: unknown }
+  const tail = bytes.toString('utf8', at)
+  // A second list of this name would win over the first.
+  if (count > 0 && /"data"\s*:/.test(tail)) return undefined
+  const { data, ...rest } = JSON.parse(start + tail) as { data: unknown }
   if (!Array.isArray(data) || !intake.take(data)) return undefined
   return { body: { ...rest, data: [] }, count: count + data.length }
 }

@@ -301,7 +301,12 @@ export const OPS_TABLES: Record<string, TableNote> = {
   },
   alerts: {
     about: 'What people were told of through the webhook and is not over yet.',
-    columns: { condition: 'What kind of trouble.', text: 'What they were told.', raised_at: 'When.' },
+    columns: {
+      condition: 'What kind of trouble.',
+      text: 'What they were told.',
+      members: 'The streams that it is about.',
+      raised_at: 'When.',
+    },
   },
   views: {
     about: 'The views for BI that were made, so that one is replaced only when its text changed.',

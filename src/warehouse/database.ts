@@ -109,7 +109,7 @@ export interface OpsTables {
     sent_at: Generated<Date>
     settled_at: Date | null
   }
-  alerts: { condition: string; text: string; raised_at: Generated<Date> }
+  alerts: { condition: string; text: string; members: Generated<string[]>; raised_at: Generated<Date> }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
   reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date> }
 }

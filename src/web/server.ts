@@ -171,7 +171,7 @@ async function readiness({ view, maxStalenessMs }: ServerOptions): Promise<{ rea
   try {
     const status = await view.status()
     const now = view.now().getTime()
-    const done = status?.runs.find(({ outcome, command }) => outcome === 'complete' && command !== 'audit')?.ended_at
+    const done = status?.runs.find(({ outcome, command }) => outcome === 'complete' && command === 'sync')?.ended_at
     // Before the first run there is nothing to be late with: it starts with the program.
     if (done == null)
       return status === undefined || status.runs.length === 0

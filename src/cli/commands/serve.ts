@@ -119,9 +119,24 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
   return {
     sync: () => runOne({ command: 'sync', streams: streamsOf(config) }, live.observer()),
     async audit() {
-      const result = await runAudit(open, { projects: open.projects, repair: true, signal }, live.observer())
-      log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
-      live.end()
+      const startedAt = clock().getTime()
+      let outcome: RunReport['outcome'] = 'failed'
+      let error: string | undefined
+      try {
+        const result = await runAudit(open, { projects: open.projects, repair: true, signal }, live.observer())
+        outcome = result.remaining === 0 ? (result.repair?.outcome ?? 'complete') : 'partial'
+        if (result.remaining > 0) error = `${result.remaining} days still differ from the service`
+        log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
+      } catch (cause) {
+        outcome = signal.aborted ? 'interrupted' : 'failed'
+        error = messageOf(cause)
+        throw cause
+      } finally {
+        live.end()
+        const seconds = (clock().getTime() - startedAt) / 1000
+        const report = { run_id: 0, command: 'audit', outcome, source: open.source, seconds, streams: [] }
+        await finished({ ...report, ...(error === undefined ? {} : { error }) }).catch(() => {})
+      }
     },
     async backfill(scheduler: Scheduler, asked: BackfillRequest): Promise<{ runId: number } | { busy: string }> {
       const range = parseRange(asked, dayOf(clock()))

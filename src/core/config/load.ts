@@ -82,6 +82,7 @@ export function secretsOf(config: Config): string[] {
     password,
     password === '' ? undefined : decoded(password),
     config.alerts.webhook_url,
+    config.alerts.webhook_url === undefined ? undefined : new URL(config.alerts.webhook_url).href,
     config.token,
     config.metabase.api_key,
     config.metabase.password,
