@@ -347,7 +347,7 @@ const expected: Record<BiView, () => Row[]> = {
     )
     const moved = ({ now, before }: Cell) => Math.abs(visibility(now)! - visibility(before)!)
     return all.map((cell) => {
-      const { visibility_count, ...rest } = compared(cell)
+      const { visibility_count: _unused, ...rest } = compared(cell)
       const sameWeek = (other: Cell) => other.project === cell.project && other.key[0] === cell.key[0]
       return {
         ...base(cell),

@@ -173,7 +173,7 @@ inBrowser('the pages', () => {
         const ground = (element: Element | null): string => {
           for (let at = element; at !== null; at = at.parentElement) {
             const colour = getComputedStyle(at).backgroundColor
-            if (!/, 0\)$/.test(colour) && colour !== 'transparent') return colour
+            if (!colour.endsWith(', 0)') && colour !== 'transparent') return colour
           }
           return 'rgb(255, 255, 255)'
         }

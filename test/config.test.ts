@@ -38,7 +38,7 @@ test('an empty file gives the documented defaults', () => {
     'chats',
   ])
   expect(config.reports.every(({ dimensions }) => dimensions.includes('date'))).toBe(true)
-  expect(config.schedule).toEqual({ cron: '15 * * * *', timezone: 'UTC', audit_cron: '40 3 * * *' })
+  expect(config.schedule).toEqual({ cron: '15 * * * *', timezone: 'UTC', audit_cron: '40 3 * * *', jitter_seconds: 0 })
 })
 
 test('the days of interest default to the last 90 days', () => {

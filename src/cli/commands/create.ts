@@ -114,7 +114,7 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
 }
 
 function resultsText(results: WishResult[]): string {
-  const cell = (value: unknown) => {
+  const cell = (value: string | number | null) => {
     const text = value === null ? '' : String(value)
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
   }
