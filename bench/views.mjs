@@ -76,6 +76,8 @@ try {
   const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
   results.finest_rows = rows[0].n
   results.views = {}
+  // As docs/bi.md sets up the reader's role.
+  await client.query("set work_mem = '64MB'; set random_page_cost = 1.1")
   for (const name of BI_VIEWS) {
     const { fields } = await client.query(`select * from visibility.${name} limit 0`)
     const time = ['date', 'week', 'month'].find((column) => fields.some((field) => field.name === column))
