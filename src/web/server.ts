@@ -15,7 +15,7 @@ import { readInsights } from './insights.ts'
 import type { Metrics } from './metrics.ts'
 import { insightsPage } from './pages/insights-page.ts'
 import { statusPage } from './pages/status-page.ts'
-import type { View } from './view.ts'
+import { remembered, type View } from './view.ts'
 
 export interface BackfillRequest {
   from: string
@@ -93,10 +93,11 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const status = await view.status().catch(() => undefined)
     return reply.type(metrics.contentType).send(await metrics.text(status, view.budgets(), view.now()))
   })
-  app.get('/api/status', async () => {
+  // Written once in a second, however many look: 200 requests a second must not slow a sync.
+  const statusText = remembered(view.now, async () => {
     const [status, alerts] = [await view.status(), await view.alerts()]
     const next = options.next()
-    return {
+    return JSON.stringify({
       warehouse: options.warehouse,
       synced: status !== undefined,
       ...status,
@@ -104,8 +105,11 @@ export function createServer(options: ServerOptions): FastifyInstance {
       next_sync: next.sync ?? null,
       next_audit: next.audit ?? null,
       alerts,
-    }
+    })
   })
+  app.get('/api/status', async (_request, reply) =>
+    reply.type('application/json; charset=utf-8').send(await statusText()),
+  )
 
   if (options.token !== undefined) startRoutes(app, options, options.token)
 

@@ -46,7 +46,7 @@ export function createView(services: Services, projects: SyncedProject[]): View 
 }
 
 /** One question at a time to the database: those who ask meanwhile get the same answer. */
-function remembered<T>(clock: () => Date, read: () => Promise<T>): () => Promise<T> {
+export function remembered<T>(clock: () => Date, read: () => Promise<T>): () => Promise<T> {
   let known: { at: number; value: Promise<T> } | undefined
   return () => {
     const now = clock().getTime()

@@ -1,0 +1,130 @@
+// node bench/serve-load.mjs: does looking slow a sync? The same backfill through `serve`, alone and under 200 requests a second on
+// /api/status, in turns. The same load on a server that does nothing tells what the asking itself takes from a small machine.
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { median } from './measure.mjs'
+
+const ROUNDS = 5
+const RATE = 200
+const at = (path) => fileURLToPath(new URL(path, import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-load-'))
+const server = await startEmbedded({ folder: join(folder, 'data') })
+const start = (args, env) => spawn(process.execPath, args, { cwd: folder, env, stdio: ['ignore', 'pipe', 'inherit'] })
+const said = (child, pattern) =>
+  new Promise((done) => {
+    let text = ''
+    child.stdout.on('data', (data) => {
+      text += data
+      const found = pattern.exec(text)
+      if (found !== null) done(found[1])
+    })
+  })
+
+const pages = start([at('page-server.mjs'), JSON.stringify({ rowsPerDay: 990 })], { PATH: process.env.PATH })
+const api = JSON.parse(await said(pages, /(\{.*\})/)).url
+const never = '0 0 1 1 *'
+const config = join(folder, 'sync.yaml')
+writeFileSync(
+  config,
+  JSON.stringify({
+    start_date: '2022-01-01',
+    end_date: '2022-01-07',
+    source: { compress: false, requests_per_minute: 100_000 },
+    streams: [],
+    reports: [{ name: 'fine', dimensions: ['date', 'prompt_id', 'model_id', 'country_code'] }],
+    schedule: { cron: never, audit_cron: never },
+  }),
+)
+const serve = start([at('../bin/visibility-sync.js'), 'serve', '--port', '0'], {
+  PATH: process.env.PATH,
+  VISIBILITY_API_URL: api,
+  VISIBILITY_API_KEY: 'k',
+  VISIBILITY_PROJECTS: 'p',
+  DATABASE_URL: server.url,
+  VISIBILITY_CONFIG: config,
+  VISIBILITY_TOKEN: 'token',
+  LOG_LEVEL: 'error',
+})
+const url = await said(serve, /Serving: +(\S+)/)
+const idle = start(
+  [
+    '-e',
+    "const s = require('http').createServer((_, r) => r.end('{}')).listen(0, '127.0.0.1', () => console.log('at', s.address().port, '.'))",
+  ],
+  { PATH: process.env.PATH },
+)
+const idleUrl = `http://127.0.0.1:${await said(idle, /at (\d+)/)}/`
+const headers = { authorization: 'Bearer token', 'content-type': 'application/json' }
+const wait = (ms) => new Promise((done) => setTimeout(done, ms))
+
+async function backfill() {
+  for (;;) {
+    const body = JSON.stringify({ from: '2022-01-01', to: '2022-06-30' })
+    const response = await fetch(`${url}/api/backfills`, { method: 'POST', headers, body })
+    if (response.status === 409) {
+      await wait(100)
+      continue
+    }
+    const { run_id } = await response.json()
+    for (;;) {
+      const run = await (await fetch(`${url}/api/runs/${run_id}`, { headers })).json()
+      if (run.outcome !== null) return (Date.parse(run.ended_at) - Date.parse(run.started_at)) / 1000
+      await wait(50)
+    }
+  }
+}
+
+let failed = 0
+let sent = 0
+async function underLoad(address, work) {
+  let over = false
+  const load = (async () => {
+    const started = performance.now()
+    const open = new Set()
+    for (let number = 0; !over; number++) {
+      const due = started + (number * 1000) / RATE
+      if (due > performance.now()) await wait(due - performance.now())
+      sent++
+      const one = fetch(address)
+        .then(async (response) => {
+          await response.arrayBuffer()
+          if (response.status !== 200) failed++
+        })
+        .catch(() => failed++)
+        .finally(() => open.delete(one))
+      open.add(one)
+    }
+    await Promise.all(open)
+  })()
+  const result = await work()
+  over = true
+  await load
+  return result
+}
+
+try {
+  await backfill()
+  const alone = []
+  const watched = []
+  const asking = []
+  for (let round = 0; round < ROUNDS; round++) {
+    alone.push(await backfill())
+    watched.push(await underLoad(`${url}/api/status`, backfill))
+    asking.push(await underLoad(idleUrl, backfill))
+  }
+  const ratio = median(watched) / median(asking)
+  process.stdout.write(
+    `alone ${median(alone).toFixed(2)} s; ${RATE} requests a second to another server ${median(asking).toFixed(2)} s, to /api/status ${median(watched).toFixed(2)} s: ${ratio.toFixed(2)} times; ${failed} of ${sent} requests failed\n`,
+  )
+} finally {
+  serve.kill('SIGTERM')
+  await new Promise((done) => serve.on('exit', done))
+  pages.kill()
+  idle.kill()
+  await server.release()
+  rmSync(folder, { recursive: true, force: true })
+}
