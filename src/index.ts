@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { parseRange } from './cli/commands/backfill.ts'
+import { parseRange, streamsToBackfill } from './cli/commands/backfill.ts'
 import { withServices } from './cli/open.ts'
 import { type Config, loadConfig, secretsOf } from './core/config/load.ts'
 import { dayOf } from './core/day.ts'
@@ -45,9 +45,7 @@ export async function sync(options: SyncOptions = {}): Promise<RunReport> {
     destination: { write: (line) => onLog?.(line) },
   })
   const range = options.range === undefined ? undefined : parseRange(options.range, dayOf(new Date()))
-  // Lists have no days: with a range they are read where they were named.
-  const named = (options.streams ?? []).length > 0
-  const streams = streamsOf(config, options.streams).filter(({ by }) => range === undefined || by === 'day' || named)
+  const streams = range === undefined ? streamsOf(config, options.streams) : streamsToBackfill(config, options.streams)
   if (streams.length === 0) throw new UsageError('streams: nothing to read')
   const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
     version: string

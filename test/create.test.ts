@@ -300,3 +300,17 @@ test('a service that tells no country: nothing is sent again, and a lost answer 
   const result = await lost
   expect([result.code, result.stdout + result.stderr]).toEqual([1, expect.not.stringContaining('Created')])
 }, 90_000)
+
+test('no topic is created for prompts that exist already', async () => {
+  await start()
+  const [prompt] = project().prompts
+  Object.assign(prompt!, { country: 'DE' })
+  const before = project().topics.length
+  const file = fileOf(
+    'one.jsonl',
+    `${JSON.stringify({ text: prompt!.text, country: 'DE', topic: 'Nobody needs this' })}\n`,
+  )
+  const result = await create('prompt', '--from', file, '--yes')
+  expect([result.code, result.stdout]).toEqual([0, expect.stringContaining('0 created, 1 there already')])
+  expect(project().topics.length).toBe(before)
+})

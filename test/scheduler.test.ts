@@ -144,3 +144,16 @@ test('stopping waits for what is in hand and starts nothing more', async () => {
   expect(hand.started).toEqual(['sync 00:01'])
   expect(hand.scheduler.tryRun('backfill', async () => {})).toBe(false)
 })
+
+test('a jitter puts the start off, and stopping meanwhile starts nothing', async () => {
+  const hand = byHand('2026-03-01T00:00:00Z', { sync: '* * * * *' }, 'UTC', 400)
+  await hand.until('2026-03-01T00:01:00Z', false)
+  expect(hand.started).toEqual([])
+  expect(hand.scheduler.activity?.name).toBe('sync')
+  await new Promise((done) => setTimeout(done, 300))
+  expect(hand.started).toEqual(['sync 00:01'])
+  await hand.finish()
+  await hand.until('2026-03-01T00:02:00Z', false)
+  await hand.scheduler.stop()
+  expect(hand.started).toEqual(['sync 00:01'])
+})

@@ -1,7 +1,8 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test } from '@jest/globals'
-import { findingsOfRun, tell } from '../src/schedule/alerts.ts'
+import { readStatus } from '../src/ledger/status.ts'
+import { findingsOfRun, findingsOfStatus, tell } from '../src/schedule/alerts.ts'
 import { emptyReport, type RunReport } from '../src/sync/report.ts'
 import { migrate } from '../src/warehouse/migrate.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
@@ -21,6 +22,7 @@ afterEach(async () => {
 })
 
 const SMALL = { projects: 1, prompts: 5, models: 2, brands: 3 }
+const range = { from: '2026-03-01', to: '2026-03-31' }
 const NEVER = '0 0 1 1 *'
 const TOKEN = 'a-token-for-tests'
 
@@ -92,7 +94,7 @@ test('it syncs at the start when something is due, and shows it everywhere', asy
   expect((await running!.done).code).toBe(0)
   await expectExact(setup.database, {
     world: setup.service.world,
-    range: { from: '2026-03-01', to: '2026-03-31' },
+    range,
     reports: (setup.fileConfig as { reports: never }).reports,
   })
 }, 60_000)
@@ -265,6 +267,27 @@ test('people are told once of trouble and once when it is over, by any process',
   await held('a', 'b')
   await held('b')
   expect(told.slice(4).map(({ detail }) => detail)).toEqual(['held: a', 'held: a,b'])
+})
+
+test('a stream that was not read for too long is stale, one that was never read is not late', async () => {
+  await start()
+  await setup.sync()
+  const options = {
+    interest: range,
+    today: '2026-03-31',
+    lookbackDays: 7,
+    projects: setup.projects.map(({ id }) => id),
+    streams: [
+      { name: 'chats', by: 'day' as const },
+      { name: 'newly_added', by: 'day' as const },
+    ],
+    runs: 5,
+  }
+  const status = (await readStatus(setup.database.warehouse, options))!
+  const hour = 3_600_000
+  expect(findingsOfStatus(status, new Date(), hour)).toEqual({ held: undefined, stale: undefined })
+  const later = findingsOfStatus(status, new Date(Date.now() + 2 * hour), hour)
+  expect(later.stale?.members).toEqual([`chats of ${setup.projects[0]!.id}`])
 })
 
 test('a webhook that fails harms no run, is not shown in the log, and is tried again at the next look', async () => {

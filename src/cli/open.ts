@@ -44,7 +44,7 @@ export async function openSource(config: Config, clock: Clock, named: readonly s
   if (source.base_url === undefined) {
     const ids = configured.filter((id) => id !== undefined)
     const world = createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
-    const projects = chosen(
+    const projects = chooseProjects(
       world.projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false })),
       named,
     )
@@ -61,7 +61,7 @@ export async function openSource(config: Config, clock: Clock, named: readonly s
     }
   }
   const list = config.projects.length === 0 ? [{ id: undefined, api_key: undefined }] : config.projects
-  const projects = chosen(
+  const projects = chooseProjects(
     list.map(({ id, api_key }) => ({
       id: id ?? DEFAULT_PROJECT,
       caller: { key: (api_key ?? source.api_key)!, projectId: id },
@@ -78,7 +78,8 @@ export async function openSource(config: Config, clock: Clock, named: readonly s
   }
 }
 
-function chosen(projects: SyncedProject[], named: readonly string[]): SyncedProject[] {
+/** The projects that were named, or all; a name that is not configured is refused. */
+export function chooseProjects(projects: SyncedProject[], named: readonly string[]): SyncedProject[] {
   for (const id of named) {
     if (!projects.some((project) => project.id === id)) {
       throw new UsageError(

@@ -331,7 +331,7 @@ function addCreations(program: Command, add: Add): void {
         const { create } = await import('./commands/create.ts')
         return (session, given) => create(session, kind, given)
       },
-      { options: [...options, ...shared()], parent },
+      { options: [...options, ...shared()], parent, progress: true },
     )
   }
 }

@@ -21,6 +21,8 @@ export interface Knowledge {
   coverage: CoveredDay[]
 }
 
+export const NOTHING_KNOWN: Knowledge = { settledMonths: new Set(), coverage: [] }
+
 type PackedDay = [date: Day, rows: number, state: CoverageState, readAtMs: number]
 
 // From these days the rows to come are predicted.
@@ -73,8 +75,7 @@ export async function readKnowledge(
       readAt: new Date(readAtMs),
     }))
   }
-  const nothing: Knowledge = { settledMonths: new Set(), coverage: [] }
-  return ({ projectId, stream }) => known.get(name(projectId, stream)) ?? nothing
+  return ({ projectId, stream }) => known.get(name(projectId, stream)) ?? NOTHING_KNOWN
 }
 
 /** What is known of each day of a stream within a range, oldest first. */

@@ -83,7 +83,7 @@ async function createEach(book: CreationBook, request: CreateRequest, topics: st
   }
   for (const [index, wish] of request.wishes.entries()) {
     if (request.signal.aborted) stop ??= 'not sent: the command was stopped'
-    const problem = wish.topic === undefined ? undefined : failedTopics.get(wish.topic)
+    const problem = wish.topic === undefined || book.isThere(wish) ? undefined : failedTopics.get(wish.topic)
     const base = { line: wish.line, kind: wish.kind, name: wish.text ?? wish.name ?? '' }
     let result: WishResult
     if (stop !== undefined) result = { ...base, status: 'not_sent', id: null, message: stop }

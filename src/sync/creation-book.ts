@@ -52,11 +52,7 @@ export class CreationBook {
 
   /** Lists what can be listed, so that the tables are as new as the service itself. */
   async open(kinds: CreationKind[]): Promise<void> {
-    for (const kind of kinds) {
-      await this.list(kind)
-      this.tried.set(kind, await readCreations(this.services.warehouse, this.project.id, kind))
-      await this.load(kind)
-    }
+    for (const kind of kinds) await this.look(kind)
   }
 
   /** What was created is in the tables when the command ends; where that fails, the next sync brings it. */
@@ -73,9 +69,10 @@ export class CreationBook {
     return this.known.get(wish.kind)?.has(identityOf(wish)) ?? false
   }
 
-  /** Topics that are named, not given by id, and that nobody knows yet; each once. */
+  /** Topics of prompts to come that are named, not given by id, and that nobody knows yet; each once. */
   missingTopics(wishes: readonly Wish[]): string[] {
-    const named = wishes.flatMap(({ kind, topic }) => (kind === 'prompt' && topic && !isId(topic) ? [topic] : []))
+    const coming = wishes.filter((wish) => wish.kind === 'prompt' && !this.isThere(wish))
+    const named = coming.flatMap(({ topic }) => (topic && !isId(topic) ? [topic] : []))
     return [...new Set(named)].filter((name) => !this.topicIds.has(name))
   }
 

@@ -34,9 +34,16 @@ export async function runAudit(
     version: services.version,
     source: services.source,
   })
+  observer.started?.({ runId: held.runId, command: 'audit' })
   let requests = 0
   const limit = new PageLimit(services.config.source.page_limit)
-  const call = { signal, onAttempt: () => void requests++ }
+  const call = {
+    signal,
+    onAttempt: (status: number | undefined) => {
+      requests++
+      observer.asked?.(status)
+    },
+  }
   const auditAll = async (only?: (stream: AuditedStream[]) => Set<string>, before: AuditedStream[] = []) => {
     const found: AuditedStream[] = []
     for (const project of projects) {

@@ -95,7 +95,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
   })
   // Written once in a second, however many look: 200 requests a second must not slow a sync.
   const statusText = remembered(view.now, async () => {
-    const [status, alerts] = [await view.status(), await view.alerts()]
+    const [status, alerts] = await Promise.all([view.status(), view.alerts()])
     const next = options.next()
     return JSON.stringify({
       warehouse: options.warehouse,
@@ -123,12 +123,12 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const to = typeof query.to === 'string' && isDay(query.to) ? query.to : last
     const range = { from: addDays(to, 1 - CALENDAR_DAYS), to }
     const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
-    const [status, alerts, days, named] = [
-      await view.status(),
-      await view.alerts(),
-      await readCalendar(services.warehouse, project, range),
-      await projectNames(options),
-    ]
+    const [status, alerts, days, named] = await Promise.all([
+      view.status(),
+      view.alerts(),
+      readCalendar(services.warehouse, project, range),
+      projectNames(options),
+    ])
     return reply.type('text/html; charset=utf-8').send(
       statusPage({
         version: options.version,

@@ -1,7 +1,8 @@
-import { parseDay } from '../../core/config/load.ts'
+import { type Config, parseDay } from '../../core/config/load.ts'
 import { dayOf } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { streamsOf } from '../../streams/registry.ts'
+import type { Stream } from '../../streams/stream.ts'
 import type { Session } from '../session.ts'
 import { runAndPrint, type SyncOptions } from './sync.ts'
 
@@ -15,10 +16,7 @@ export interface BackfillOptions extends SyncOptions {
 /** `backfill`: re-reads a range of days, or only its missing ones. */
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
   const range = parseRange(options, dayOf(session.clock()))
-  const all = streamsOf(session.config, options.stream)
-  // Lists have no days. They are read where they were named, or where deletions are to be let through.
-  const named = (options.stream ?? []).length > 0 || options.acceptDeletes === true
-  const streams = all.filter(({ by }) => by === 'day' || named)
+  const streams = streamsToBackfill(session.config, options.stream, options.acceptDeletes)
   return runAndPrint(session, options.project, streams, (open) => ({
     command: 'backfill',
     projects: open.projects,
@@ -28,6 +26,12 @@ export function backfill(session: Session, options: BackfillOptions): Promise<nu
     acceptDeletes: options.acceptDeletes ?? false,
     signal: session.signal,
   }))
+}
+
+/** Lists have no days. They are read where they were named, or where deletions are to be let through. */
+export function streamsToBackfill(config: Config, named: readonly string[] = [], acceptDeletes = false): Stream[] {
+  const withLists = named.length > 0 || acceptDeletes
+  return streamsOf(config, named).filter(({ by }) => by === 'day' || withLists)
 }
 
 export function parseRange(options: { from: string; to: string }, today: string): { from: string; to: string } {

@@ -23,6 +23,8 @@ export interface CreateOptions {
   results?: string
 }
 
+const NO_EFFECT = { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }
+
 /** `create …`: one thing, or those of a file, each exactly once. */
 export async function create(session: Session, kind: CreationKind, options: CreateOptions): Promise<number> {
   const { config, log, clock, version } = session
@@ -38,12 +40,17 @@ export async function create(session: Session, kind: CreationKind, options: Crea
       signal: session.signal,
       confirm: async (plan) => {
         asked = plan
-        if (options.from === undefined || options.yes === true || plan.toCreate + plan.topicsToCreate.length === 0)
-          return true
-        return confirmed(session, preview(kind, wishes.length, plan))
+        const sure =
+          options.from === undefined || options.yes === true || plan.toCreate + plan.topicsToCreate.length === 0
+        const going = sure || (await confirmed(session, preview(kind, wishes.length, plan)))
+        if (going) session.observer.planned?.({ days: 0, lists: wishes.length })
+        return going
       },
-      progress: (result, done, all) =>
-        log.info({ line: result.line, status: result.status, id: result.id, done, all }, 'line done'),
+      progress: (result, done, all) => {
+        const step = { projectId: project.id, stream: `line ${result.line}`, days: 0, rows: 1 }
+        session.observer.advanced?.({ ...step, effect: NO_EFFECT, quarantined: 0, seconds: 0 })
+        log.info({ line: result.line, status: result.status, id: result.id, done, all }, 'line done')
+      },
     })
     if (results === undefined) {
       const text = `${preview(kind, wishes.length, asked!)}\nNothing was sent. Give --yes to go ahead.`

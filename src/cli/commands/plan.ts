@@ -3,7 +3,7 @@ import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, daysIn, showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
-import { hasLedger, type Knowledge, readCoverage, readKnowledge } from '../../ledger/coverage.ts'
+import { hasLedger, NOTHING_KNOWN, readCoverage, readKnowledge } from '../../ledger/coverage.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
 import { DATA_FOLDER, openSource, openWarehouse } from '../open.ts'
@@ -30,8 +30,6 @@ interface PlanRow {
 
 type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
 
-const NOTHING: Knowledge = { settledMonths: new Set(), coverage: [] }
-
 /** `plan`: the windows that a run would read. Sends no request and changes nothing. */
 export async function plan(session: Session, options: PlanOptions): Promise<number> {
   const { config, log, clock } = session
@@ -52,7 +50,9 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
     const pairs = source.projects.flatMap(({ id }) => days.map(({ name }) => ({ projectId: id, stream: name })))
     const settings = { today, lookbackDays: config.lookback_days }
     const knowledgeOf =
-      warehouse === undefined || range !== undefined ? () => NOTHING : await readKnowledge(warehouse, pairs, settings)
+      warehouse === undefined || range !== undefined
+        ? () => NOTHING_KNOWN
+        : await readKnowledge(warehouse, pairs, settings)
     // Streams of which nothing is known are all planned alike.
     let unknown: Planned | undefined
     const planned = async (pair: { projectId: string; stream: string }): Promise<Planned> => {

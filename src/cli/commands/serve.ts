@@ -13,9 +13,9 @@ import { migrate } from '../../warehouse/migrate.ts'
 import { createMetrics } from '../../web/metrics.ts'
 import { type BackfillRequest, createServer } from '../../web/server.ts'
 import { createView } from '../../web/view.ts'
-import { type Open, withServices } from '../open.ts'
+import { chooseProjects, type Open, withServices } from '../open.ts'
 import { type Session, untilStopped } from '../session.ts'
-import { parseRange } from './backfill.ts'
+import { parseRange, streamsToBackfill } from './backfill.ts'
 
 const LOOK_AROUND_MS = 60_000
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
@@ -140,10 +140,8 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
     },
     async backfill(scheduler: Scheduler, asked: BackfillRequest): Promise<{ runId: number } | { busy: string }> {
       const range = parseRange(asked, dayOf(clock()))
-      const streams = streamsOf(config, asked.streams).filter(({ by }) => by === 'day' || asked.streams.length > 0)
-      const unknown = asked.projects.find((id) => !open.projects.some((project) => project.id === id))
-      if (unknown !== undefined) throw new UsageError(`projects: there is no project "${unknown}" in the configuration`)
-      const projects = open.projects.filter(({ id }) => asked.projects.length === 0 || asked.projects.includes(id))
+      const streams = streamsToBackfill(config, asked.streams)
+      const projects = chooseProjects(open.projects, asked.projects)
       return new Promise((resolve, reject) => {
         const started = scheduler.tryRun('backfill', async () => {
           const request = { command: 'backfill', streams, range, missingOnly: asked.missing }
@@ -164,7 +162,7 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
   }
 }
 
-export function durationMs(text: string): number {
+function durationMs(text: string): number {
   return Number(text.slice(0, -1)) * UNITS[text.at(-1) as keyof typeof UNITS]
 }
 
