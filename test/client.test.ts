@@ -344,8 +344,8 @@ describe('the request budget', () => {
         now += ms
       },
     )
-    await budget.take()
-    budget.learn({ limit: 50, remaining: 40, resetMs: 10_000 }, false)
+    const permit = await budget.take()
+    permit.learn({ limit: 50, remaining: 40, resetMs: 10_000 }, false)
     for (let index = 0; index < 40; index++) await budget.take()
     expect(waits).toEqual([])
     await budget.take()
@@ -370,12 +370,12 @@ describe('the request budget', () => {
       () => now,
       async (ms) => void (now += ms),
     )
+    const permit = await budget.take()
     await budget.take()
-    await budget.take()
-    budget.learn({ remaining: 1, resetMs: 5000 }, false)
+    permit.learn({ remaining: 1, resetMs: 5000 }, false)
     await budget.take()
     expect(now).toBeGreaterThanOrEqual(5000)
-    budget.learn({ retryAfterMs: 30_000 }, true)
+    permit.learn({ retryAfterMs: 30_000 }, true)
     const before = now
     await budget.take()
     expect(now - before).toBeGreaterThanOrEqual(30_000)

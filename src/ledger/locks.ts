@@ -22,8 +22,12 @@ export interface Pair {
   stream: string
 }
 
-/** Takes the locks of all pairs or of none. Throws a LockedError that names the holder. */
-export async function lockRun(warehouse: Warehouse, pairs: Pair[], start: RunStart): Promise<HeldRun> {
+/** Takes the locks of all pairs or of none; shared ones hold off only those that are not. Throws a LockedError that names the holder. */
+export async function lockRun(
+  warehouse: Warehouse,
+  pairs: Pair[],
+  { shared = false, ...start }: RunStart & { shared?: boolean },
+): Promise<HeldRun> {
   const client = await warehouse.dedicated('visibility-sync run').catch((cause: unknown) => {
     throw new TransientError('the database cannot be reached for the lock of the run', { cause })
   })
@@ -33,7 +37,7 @@ export async function lockRun(warehouse: Warehouse, pairs: Pair[], start: RunSta
   try {
     const names = pairs.map(({ projectId, stream }) => JSON.stringify([warehouse.schema, projectId, stream]))
     const { rows } = await client.query<{ position: number; taken: boolean }>(
-      `select position::int - 1 as position, pg_try_advisory_lock(hashtextextended(name, 0)) as taken
+      `select position::int - 1 as position, pg_try_advisory_lock${shared ? '_shared' : ''}(hashtextextended(name, 0)) as taken
        from unnest($1::text[]) with ordinality as pair(name, position)`,
       [names],
     )

@@ -14,12 +14,16 @@ export interface BudgetView {
 /** Where requests for one project and key are paced. */
 export interface RequestBudget {
   /** Waits until a request may be sent. */
-  take(signal?: AbortSignal): Promise<void>
-  /** Learns from a response. `refused` is true for a 429. */
-  learn(headers: RateHeaders, refused: boolean): void
-  /** A request ended without a response. */
-  drop(): void
+  take(signal?: AbortSignal): Promise<Permit>
   view(): BudgetView
+}
+
+/** Leave to send one request, which tells what came of it. */
+export interface Permit {
+  /** Learns from the response. `refused` is true for a 429. */
+  learn(headers: RateHeaders, refused: boolean): void
+  /** It ended without a response. */
+  drop(): void
 }
 
 /**
@@ -59,17 +63,7 @@ export function createBudget(
     return taught && inFlight > 0 ? ANSWER_MS : sent[0]! + WINDOW_MS - at
   }
 
-  return {
-    async take(signal) {
-      for (let ms = waitMs(); ms > 0; ms = waitMs()) {
-        waits++
-        await wait(Math.min(ms + 5, WINDOW_MS), signal)
-      }
-      if (remaining !== undefined) remaining--
-      sent.push(now())
-      inFlight++
-    },
-
+  const permit: Permit = {
     learn(headers, refused) {
       inFlight = Math.max(0, inFlight - 1)
       const at = now()
@@ -80,15 +74,32 @@ export function createBudget(
         resetAt = at + Math.min(headers.resetMs, LONGEST_WAIT_MS)
         taught = true
       }
-      if (!refused) return
-      const pauseMs = headers.retryAfterMs ?? headers.resetMs
-      if (pauseMs !== undefined) pausedUntil = Math.max(pausedUntil, at + Math.min(pauseMs, LONGEST_WAIT_MS))
+      const pauseMs = pauseOf(headers, refused)
+      if (pauseMs !== undefined) pausedUntil = Math.max(pausedUntil, at + pauseMs)
     },
-
     drop() {
       inFlight = Math.max(0, inFlight - 1)
+    },
+  }
+
+  return {
+    async take(signal) {
+      for (let ms = waitMs(); ms > 0; ms = waitMs()) {
+        waits++
+        await wait(Math.min(ms + 5, WINDOW_MS), signal)
+      }
+      if (remaining !== undefined) remaining--
+      sent.push(now())
+      inFlight++
+      return permit
     },
 
     view: () => ({ limit, remaining, waits }),
   }
+}
+
+/** For how long a refusal asks everyone to wait. */
+export function pauseOf(headers: RateHeaders, refused: boolean): number | undefined {
+  const pauseMs = refused ? (headers.retryAfterMs ?? headers.resetMs) : undefined
+  return pauseMs === undefined ? undefined : Math.min(pauseMs, LONGEST_WAIT_MS)
 }

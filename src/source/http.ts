@@ -103,12 +103,12 @@ export function createHttp(options: HttpOptions): HttpClient {
     context: CallContext,
   ): Promise<HttpAnswer> {
     const place = `${request.method} /${request.path}`
-    await budget.take(context.signal)
+    const permit = await budget.take(context.signal)
     let response: Response<Buffer>
     try {
       response = await fetchLimited(request, key, context.signal)
     } catch (error) {
-      budget.drop()
+      permit.drop()
       context.onAttempt?.(undefined)
       if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
       if (error instanceof RefusedError) throw error
@@ -120,7 +120,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     }
     const status = response.statusCode
     const rate = readRateHeaders(response.headers, Date.now())
-    budget.learn(rate, status === 429)
+    permit.learn(rate, status === 429)
     context.onAttempt?.(status)
     if (status >= 200 && status < 300) {
       return { status, ...(await parseBody(response, await bodyBytes(response, place), place, context.intake)) }

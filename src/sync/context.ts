@@ -2,10 +2,11 @@ import type { Config } from '../core/config/load.ts'
 import type { Clock, Day, Range } from '../core/day.ts'
 import type { Log } from '../core/logger.ts'
 import type { Caller, Client } from '../source/client.ts'
-import type { Warehouse } from '../warehouse/connect.ts'
+import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { MentionMemory } from '../warehouse/mentions.ts'
 import type { ListEffect } from '../warehouse/replace-list.ts'
-import type { PageLimit } from './page-limit.ts'
+import type { PageLimit, SizedWindow } from './page-limit.ts'
+import type { SharedQueue } from './shared-queue.ts'
 
 /** What every run needs: its collaborators. */
 export interface Services {
@@ -17,6 +18,8 @@ export interface Services {
   version: string
   /** Where the rows come from, for people: an address or "the reference service". */
   source: string
+  /** Where windows go for any number of processes to take; without it, this process does everything itself. */
+  queue?: SharedQueue | undefined
 }
 
 /** A project as it is synced: what the service calls it, and what the tables call it. */
@@ -31,6 +34,7 @@ export interface SyncedProject {
 /** One run: its services, and what its windows share. */
 export interface Run extends Services {
   runId: number
+  command: string
   signal: AbortSignal
   limit: PageLimit
   mentions: MentionMemory
@@ -40,6 +44,8 @@ export interface Run extends Services {
   lookbackFrom: Day
   /** From this day on, names are taken for current. */
   recentFrom: Day
+  /** Called last in the transaction that loads: what it writes is committed with the rows or not at all. */
+  committing?: ((tx: Transaction, loaded: Loaded) => Promise<void>) | undefined
 }
 
 /** What one window or list did. */
@@ -47,5 +53,25 @@ export interface Outcome {
   range: Range | undefined
   rowsRead: number
   rejects: number
-  effect: ListEffect
+  effect: Pick<ListEffect, 'inserted' | 'updated' | 'deleted' | 'unchanged' | 'held'>
 }
+
+/** A window or list that was loaded, and what it taught. */
+export interface Loaded {
+  kind: 'loaded'
+  outcome: Outcome
+  rowsByDay: ReadonlyMap<Day, number>
+  /** The rows of the page that was the whole answer; undefined where it took several. */
+  pageRows: number | undefined
+  /** Windows that passed for complete and were not. */
+  again: SizedWindow[]
+}
+
+/** What became of one window or list. It is data: another process may have done it. */
+export type StepResult =
+  | Loaded
+  /** More rows than a page: its halves are to be read. */
+  | { kind: 'split'; again: SizedWindow[] }
+  /** More days than the service can serve at once. */
+  | { kind: 'shorten' }
+  | { kind: 'failed'; reason: string; verdict: string }

@@ -16,7 +16,7 @@ export interface Reader {
 }
 
 export type WindowAnswer<R extends Rows> =
-  | { kind: 'rows'; sifted: Sifted<R>; again: SizedWindow[] }
+  | { kind: 'rows'; sifted: Sifted<R>; again: SizedWindow[]; pageRows: number | undefined }
   /** More rows than a page: read the halves instead. `again` are windows that turn out to have been cut before. */
   | { kind: 'split'; again: SizedWindow[]; notes: DriftNote[] }
 
@@ -82,11 +82,11 @@ export async function readWindow<R extends Rows>(
       notes.push({ kind: 'short_page', name: 'limit', example })
     }
   }
-  if (whole) return { kind: 'rows', sifted: sifter.finish(), again }
+  if (whole) return { kind: 'rows', sifted: sifter.finish(), again, pageRows: rows }
   if (countDays(range) > 1) return { kind: 'split', again, notes }
   const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)
-  return { kind: 'rows', sifted, again }
+  return { kind: 'rows', sifted, again, pageRows: undefined }
 }
 
 /** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */

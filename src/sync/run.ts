@@ -9,12 +9,10 @@ import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
-import { drain } from './drain.ts'
 import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
 import { emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
-import { windowName } from './sync-window.ts'
-import { findCut, listSource, type Observer, type Source, type Task, windowSource } from './tasks.ts'
+import { abandon, drainHere, findCut, type Observer, type Task, taskName } from './tasks.ts'
 
 export type { Observer, Step } from './tasks.ts'
 
@@ -49,22 +47,25 @@ export async function runSync(services: Services, request: RunRequest, observer:
     command: request.command,
     version: services.version,
     source: services.source,
+    // Whoever works at the queue may work beside others: each window is safe by itself.
+    shared: services.queue !== undefined,
   })
   observer.started?.({ runId: held.runId, command: request.command })
   const stopped = new AbortController()
   const signals = [stopped.signal, held.lost, ...(request.signal === undefined ? [] : [request.signal])]
-  const run: Run = {
-    ...services,
-    log: log.child({ run: held.runId }),
-    runId: held.runId,
-    signal: AbortSignal.any(signals),
-    limit: new PageLimit(config.source.page_limit),
-    mentions: new Map(),
-    acceptDeletes: request.acceptDeletes ?? false,
-    dayStreams: streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : [])),
-    lookbackFrom: addDays(lastDay, 1 - config.lookback_days),
-    recentFrom: addDays(lastDay, -Math.max(1, config.lookback_days)),
-  }
+  const run = makeRun(
+    services,
+    {
+      runId: held.runId,
+      command: request.command,
+      limit: new PageLimit(config.source.page_limit),
+      mentions: new Map(),
+      acceptDeletes: request.acceptDeletes ?? false,
+      lookbackFrom: addDays(lastDay, 1 - config.lookback_days),
+      recentFrom: addDays(lastDay, -Math.max(1, config.lookback_days)),
+    },
+    AbortSignal.any(signals),
+  )
   let error: string | null = null
   const reports: StreamReport[] = []
   try {
@@ -73,17 +74,17 @@ export async function runSync(services: Services, request: RunRequest, observer:
       request.projects.map(({ id }) => id),
       config.labels,
     )
-    const { sources, tasks } = await makeSources(run, request, reports, observer, (reason) => {
+    const tasks = await makeTasks(run, request, reports, observer, (reason) => {
       error ??= reason
       stopped.abort()
     })
+    const all = [...tasks.values()]
+    const work = () => services.queue?.drain(run, all) ?? drainHere(all, config.source.concurrency)
     run.log.info({ command: request.command, source: services.source, streams: pairs.length }, 'run started')
-    await drain(sources, config.source.concurrency)
+    await work()
     // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
-    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) {
-      await drain(sources, config.source.concurrency)
-    }
-    for (const source of sources) source.finish()
+    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) await work()
+    for (const task of all) abandon(task)
   } catch (cause) {
     if (!run.signal.aborted) error ??= messageOf(cause)
   }
@@ -120,18 +121,26 @@ function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'):
   return reports.reduce((total, report) => total + report[field], 0)
 }
 
-/** One source of jobs for each project and stream, lists first. */
-async function makeSources(
+/** What a run needs beside its services, whichever process does a part of it. */
+export function makeRun(
+  services: Services,
+  own: Pick<Run, 'runId' | 'command' | 'limit' | 'mentions' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom'>,
+  signal: AbortSignal,
+): Run {
+  const dayStreams = streamsOf(services.config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
+  return { ...services, ...own, log: services.log.child({ run: own.runId }), signal, dayStreams }
+}
+
+/** One task for each project and stream. */
+async function makeTasks(
   run: Run,
   request: RunRequest,
   reports: StreamReport[],
   observer: Observer,
   stopRun: (reason: string) => void,
-): Promise<{ sources: Source[]; tasks: Task[] }> {
-  const sources: Source[] = []
-  const tasks: Task[] = []
+): Promise<Map<string, Task>> {
+  const tasks = new Map<string, Task>()
   const failedProjects = new Map<string, string>()
-  const feeds = new Map<string, WindowFeed>()
   const totals = { days: 0, lists: 0 }
   const knowledgeOf = await readKnowledge(run.warehouse, duePairs(request), {
     today: dayOf(run.clock()),
@@ -141,21 +150,15 @@ async function makeSources(
     for (const stream of request.streams) {
       const report = emptyReport(project.id, stream.name)
       reports.push(report)
-      const task: Task = { feeds, run, project, stream, report, observer, failedProjects, stopRun }
-      tasks.push(task)
-      if (stream.by === 'list') {
-        totals.lists++
-        sources.push(listSource(task, stream))
-      } else {
-        const feed = await feedOf(run, request, project, stream, knowledgeOf)
-        totals.days += feed.totalDays
-        feeds.set(windowName({ projectId: project.id, stream: stream.name }), feed)
-        sources.push(windowSource(task, stream, feed))
-      }
+      const left = stream.by === 'list' ? { list: true } : await feedOf(run, request, project, stream, knowledgeOf)
+      if ('list' in left) totals.lists++
+      else totals.days += left.totalDays
+      const task: Task = { run, project, stream, report, observer, left, tasks, failedProjects, stopRun }
+      tasks.set(taskName(task), task)
     }
   }
   observer.planned?.(totals)
-  return { sources, tasks }
+  return tasks
 }
 
 /** Where the ledger decides what is due: a given range is read whatever is known of it. */

@@ -9,7 +9,7 @@ import type { ListStream } from '../streams/stream.ts'
 import { inTransaction } from '../warehouse/connect.ts'
 import { nameProject, saveMentions } from '../warehouse/mentions.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
-import type { Outcome, Run, SyncedProject } from './context.ts'
+import type { Loaded, Run, SyncedProject } from './context.ts'
 import { readList } from './read-list.ts'
 import { withRetries } from './sync-window.ts'
 
@@ -19,7 +19,7 @@ export async function syncList(
   project: SyncedProject,
   stream: ListStream,
   context: CallContext,
-): Promise<Outcome> {
+): Promise<Loaded> {
   const { warehouse, runId } = run
   const pair = { projectId: project.id, stream: stream.name }
   const read = await beginRead(warehouse, pair)
@@ -54,12 +54,15 @@ export async function syncList(
           ...read,
           heldSince: since,
         })
+        const outcome = { range: undefined, rowsRead: rows.length + rejects.length, rejects: rejects.length, effect }
+        const loaded: Loaded = { kind: 'loaded', outcome, rowsByDay: new Map(), pageRows: undefined, again: [] }
+        await run.committing?.(tx, loaded)
         run.signal.throwIfAborted()
-        return { effect, fresh }
+        return { loaded, fresh }
       },
       run.signal,
     ),
   )
   for (const [name, value] of done.fresh) run.mentions.set(name, value)
-  return { range: undefined, rowsRead: rows.length + rejects.length, rejects: rejects.length, effect: done.effect }
+  return done.loaded
 }

@@ -21,13 +21,8 @@ import type { DayStream } from '../streams/stream.ts'
 import { inTransaction, tableName } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
 import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
-import type { Outcome, Run, SyncedProject } from './context.ts'
-import type { SizedWindow } from './page-limit.ts'
+import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
 import { readWindow } from './read-window.ts'
-
-export type WindowResult =
-  | { kind: 'loaded'; outcome: Outcome; rowsByDay: Map<Day, number>; again: SizedWindow[] }
-  | { kind: 'split'; again: SizedWindow[] }
 
 const LOAD_ATTEMPTS = 4
 
@@ -38,7 +33,7 @@ export async function syncWindow(
   stream: DayStream,
   range: Range,
   context: CallContext,
-): Promise<WindowResult> {
+): Promise<Loaded | Extract<StepResult, { kind: 'split' }>> {
   const pair = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: whoever asked later knows better.
   const read = await beginRead(run.warehouse, pair, range)
@@ -52,13 +47,14 @@ export async function syncWindow(
   }
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
-  const effect = await withRetries(run.signal, () => loadWindow(run, pair, stream, range, sifted, read))
-  return {
+  const loadedBy = (effect: Effect): Loaded => ({
     kind: 'loaded',
     rowsByDay: sifted.rowsByDay,
+    pageRows: answer.pageRows,
     again: answer.again,
     outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
-  }
+  })
+  return withRetries(run.signal, () => loadWindow(run, pair, stream, range, sifted, read, loadedBy))
 }
 
 async function loadWindow(
@@ -68,7 +64,8 @@ async function loadWindow(
   range: Range,
   sifted: Sifted<PackedRows>,
   read: BegunRead,
-): Promise<Effect> {
+  loadedBy: (effect: Effect) => Loaded,
+): Promise<Loaded> {
   const { warehouse, runId } = run
   const { rows, rowsByDay, rejects, mentions, drift } = sifted
   const done = await inTransaction(
@@ -109,14 +106,16 @@ async function loadWindow(
         settled,
         runId,
       )
+      const loaded = loadedBy(effect)
+      await run.committing?.(tx, loaded)
       // Told to stop while loading: roll back rather than commit after the run is closed.
       run.signal.throwIfAborted()
-      return { effect, fresh }
+      return { loaded, fresh }
     },
     run.signal,
   )
   for (const [name, value] of done.fresh) run.mentions.set(name, value)
-  return done.effect
+  return done.loaded
 }
 
 /** The prompts of a project: what a day too large for a page may have to be split by. */

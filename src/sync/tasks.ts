@@ -1,25 +1,16 @@
 import { countDays, type Range, showRange } from '../core/day.ts'
-import {
-  InterruptedError,
-  KeyError,
-  messageOf,
-  ProjectError,
-  RefusedError,
-  StaleReadError,
-  TransientError,
-} from '../core/errors.ts'
-import type { CallContext } from '../source/client.ts'
-import type { DayStream, ListStream, Stream } from '../streams/stream.ts'
-import type { Outcome, Run, SyncedProject } from './context.ts'
-import type { JobSource } from './drain.ts'
+import { InterruptedError } from '../core/errors.ts'
+import type { Stream } from '../streams/stream.ts'
+import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
+import { drain } from './drain.ts'
 import type { SizedWindow } from './page-limit.ts'
+import { failureOf, performStep } from './perform.ts'
 import type { WindowFeed } from './plan.ts'
 import { countRows } from './read-window.ts'
 import { addFailure, addOutcome, type StreamReport } from './report.ts'
-import { syncList } from './sync-list.ts'
-import { syncWindow, windowName } from './sync-window.ts'
+import { windowName } from './sync-window.ts'
 
-/* One project and stream of a run: where its jobs come from, and what becomes of their failures. */
+/* One project and stream of a run: what is left to do, and what becomes of each result. */
 
 /** Told of a run's progress, in days of streams. */
 export interface Observer {
@@ -41,82 +32,88 @@ export interface Step {
   seconds: number
 }
 
-/** Where a run's jobs come from; `finish` writes down what was left. */
-export interface Source extends JobSource {
-  finish(): void
-}
-
 export interface Task {
-  /** The feeds of all projects and streams, by name. */
-  feeds: Map<string, WindowFeed>
   run: Run
   project: SyncedProject
   stream: Stream
   report: StreamReport
   observer: Observer
+  /** What is left of it: windows of a feed, or the list itself. */
+  left: WindowFeed | { list: boolean }
+  /** All tasks of the run by the names of their windows, and the projects that cannot be read. */
+  tasks: Map<string, Task>
   failedProjects: Map<string, string>
   stopRun: (reason: string) => void
 }
 
-export function listSource(task: Task, stream: ListStream): Source {
-  let left = true
-  return {
-    next() {
-      if (!left || task.run.signal.aborted || task.failedProjects.has(task.project.id)) return undefined
-      left = false
-      return () =>
-        attempt(task, undefined, async (context) => {
-          const startedAt = Date.now()
-          finishStep(task, await syncList(task.run, task.project, stream, context), 0, startedAt)
-        })
-    },
-    finish() {
-      if (left) addFailure(task.report, undefined, notRead(task))
-    },
-  }
+/** Something to do now: a window, or a list, which has no range. */
+export interface Item {
+  task: Task
+  range: Range | undefined
 }
 
-export function windowSource(task: Task, stream: DayStream, feed: WindowFeed): Source {
-  return {
+/** Undefined where there is nothing to do, or nothing before another result is settled. */
+export function nextItem(task: Task): Item | undefined {
+  if (task.run.signal.aborted || task.failedProjects.has(task.project.id)) return undefined
+  const { left } = task
+  if ('list' in left) {
+    if (!left.list) return undefined
+    left.list = false
+    return { task, range: undefined }
+  }
+  const range = left.next()
+  return range === undefined ? undefined : { task, range }
+}
+
+/** Does everything in this process, so many windows and lists at once. */
+export async function drainHere(tasks: readonly Task[], concurrency: number): Promise<void> {
+  const sources = tasks.map((task) => ({
     next() {
-      if (task.run.signal.aborted || task.failedProjects.has(task.project.id)) return undefined
-      const range = feed.next()
-      if (range === undefined) return undefined
+      const item = nextItem(task)
+      if (item === undefined) return undefined
       return async () => {
-        const step = await attempt(task, range, (context) => windowStep(task, stream, feed, range, context))
-        if (!step.ok) feed.fail(range, step.error instanceof RefusedError)
-        else if (step.value === 'shorten') feed.shorten(range)
-        else feed.settle(range, step.value)
+        const startedAt = Date.now()
+        const { run, project, stream } = task
+        const result = await performStep(run, project, stream, item.range, (status) => countRequest(task, status))
+        settle(item, result, (Date.now() - startedAt) / 1000)
       }
     },
-    finish() {
-      for (const range of feed.abandon()) addFailure(task.report, range, notRead(task))
-    },
+  }))
+  await drain(sources, concurrency)
+}
+
+export function countRequest({ report, observer }: Task, status: number | undefined): void {
+  report.requests++
+  observer.asked?.(status)
+}
+
+/** Writes a result down, and lets it decide what is done next. A failure ends no more than it must. */
+export function settle({ task, range }: Item, result: StepResult, seconds: number): void {
+  const { run, report, left, tasks } = task
+  report.seconds += seconds
+  if (result.kind === 'loaded' || result.kind === 'split') requeue(tasks, result.again)
+  if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
+  if (result.kind === 'failed') fail(task, range, result)
+  if ('list' in left || range === undefined) return
+  switch (result.kind) {
+    case 'loaded':
+      left.density.learn(range, result.rowsByDay)
+      return left.settle(range, 'done')
+    case 'split':
+      left.density.learnFull(countDays(range), run.limit.current)
+      return left.settle(range, 'split')
+    case 'shorten':
+      return left.shorten(range)
+    case 'failed':
+      return left.fail(range, ['refused', 'key', 'project'].includes(result.verdict))
   }
 }
 
-/** Syncs one window and tells its feed's next move. */
-async function windowStep(
-  task: Task,
-  stream: DayStream,
-  feed: WindowFeed,
-  range: Range,
-  context: CallContext,
-): Promise<'done' | 'split' | 'shorten'> {
-  const startedAt = Date.now()
-  const result = await syncWindow(task.run, task.project, stream, range, context).catch((error: unknown) => {
-    if (countDays(range) > 1 && isTooMuch(error) && !task.run.signal.aborted) return undefined
-    throw error
-  })
-  if (result === undefined) return 'shorten'
-  requeue(task, result.again)
-  if (result.kind === 'split') {
-    feed.density.learnFull(countDays(range), task.run.limit.current)
-    return 'split'
-  }
-  feed.density.learn(range, result.rowsByDay)
-  finishStep(task, result.outcome, countDays(range), startedAt)
-  return 'done'
+/** Writes down what was left, for a run that ends. */
+export function abandon(task: Task, inFlight: readonly (Range | undefined)[] = []): void {
+  const { left, report } = task
+  const ranges = 'list' in left ? (left.list ? [undefined] : []) : left.abandon()
+  for (const range of [...inFlight, ...ranges]) addFailure(report, range, notRead(task))
 }
 
 /**
@@ -124,48 +121,63 @@ async function windowStep(
  * are the smaller ones. It is read once more in two halves; true where they have more rows, and the windows that were
  * cut are to be read again.
  */
-export async function findCut(run: Run, tasks: readonly Task[]): Promise<boolean> {
+export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
   const largest = run.limit.largest()
   if (largest === undefined || run.signal.aborted) return false
   const { rows, windows } = largest
-  const [window] = windows
-  const task = tasks.find(
-    ({ project, stream }) => windowName({ projectId: project.id, stream: stream.name }) === window!.name,
-  )
-  const stream = task?.stream
-  if (task === undefined || stream?.by !== 'day') return false
-  const counted = await attempt(task, window!.range, (context) =>
-    countRows(run, task.project, stream, window!.range, context),
-  )
-  if (!counted.ok) return false
-  const cut = counted.value > rows
-  if (cut) requeue(task, [window!, ...run.limit.learnCut(window!, rows)])
-  else run.limit.learnWhole(rows)
-  return cut
-}
-
-/** Errors by which a service says, or shows, that a window is too long for it. */
-function isTooMuch(error: unknown): boolean {
-  if (error instanceof KeyError || error instanceof ProjectError) return false
-  if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
-  return error instanceof TransientError && /HTTP (?:408|504)|ETIMEDOUT/.test(error.message)
+  const window = windows[0]!
+  const task = tasks.get(window.name)
+  if (task?.stream.by !== 'day') return false
+  const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
+  const startedAt = Date.now()
+  try {
+    const counted = await countRows(run, task.project, task.stream, window.range, context)
+    const cut = counted > rows
+    if (cut) requeue(tasks, [window, ...run.limit.learnCut(window, rows)])
+    else run.limit.learnWhole(rows)
+    return cut
+  } catch (error) {
+    const stopped = run.signal.aborted || error instanceof InterruptedError
+    const result = failureOf(error)
+    fail(task, window.range, stopped ? { ...result, reason: notRead(task), verdict: 'interrupted' } : result)
+    return false
+  } finally {
+    task.report.seconds += (Date.now() - startedAt) / 1000
+  }
 }
 
 /** Windows that passed for complete until the service was found to cut its answers are read again. */
-function requeue({ feeds }: Task, windows: readonly SizedWindow[]): void {
-  for (const { name, range } of windows) feeds.get(name)?.again(range)
+export function requeue(tasks: ReadonlyMap<string, Task>, windows: readonly SizedWindow[]): void {
+  for (const { name, range } of windows) {
+    const left = tasks.get(name)?.left
+    if (left !== undefined && !('list' in left)) left.again(range)
+  }
 }
 
-function notRead({ run, failedProjects, project }: Task): string {
+export function notRead({ run, failedProjects, project }: Task): string {
   const reason = failedProjects.get(project.id)
   if (reason !== undefined) return `not read: ${reason}`
   return run.signal.aborted ? 'not read: the run was stopped' : 'not read'
 }
 
-function finishStep({ run, project, report, observer }: Task, outcome: Outcome, days: number, startedAt: number): void {
+function fail(task: Task, range: Range | undefined, failure: Extract<StepResult, { kind: 'failed' }>): void {
+  const { run, project, report } = task
+  const { reason, verdict } = failure
+  addFailure(report, range, reason)
+  if (verdict === 'interrupted') return
+  if (verdict === 'key' && !project.ownKey) task.stopRun(reason)
+  else if (verdict === 'key' || verdict === 'project') task.failedProjects.set(project.id, reason)
+  const place = {
+    project: project.id,
+    stream: report.stream,
+    ...(range === undefined ? {} : { window: showRange(range) }),
+  }
+  run.log[verdict === 'stale' ? 'warn' : 'error']({ ...place, reason }, 'failed')
+}
+
+function finish({ run, project, report, observer }: Task, { outcome }: Loaded, days: number, seconds: number): void {
   addOutcome(report, outcome, days)
   const { inserted, updated, deleted, unchanged, held } = outcome.effect
-  const seconds = (Date.now() - startedAt) / 1000
   observer.advanced?.({
     projectId: project.id,
     stream: report.stream,
@@ -192,44 +204,7 @@ function finishStep({ run, project, report, observer }: Task, outcome: Outcome, 
     run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so none was deleted')
 }
 
-type Attempt<T> = { ok: true; value: T } | { ok: false; error: unknown }
-
-/** Runs a step; a failure is written down, and ends no more than it must. */
-async function attempt<T>(
-  task: Task,
-  range: Range | undefined,
-  work: (context: CallContext) => Promise<T>,
-): Promise<Attempt<T>> {
-  const { run, project, report } = task
-  const startedAt = Date.now()
-  const context: CallContext = {
-    signal: run.signal,
-    onAttempt: (status) => {
-      report.requests++
-      task.observer.asked?.(status)
-    },
-  }
-  try {
-    return { ok: true, value: await work(context) }
-  } catch (error) {
-    const reason = messageOf(error)
-    const stopped = run.signal.aborted || error instanceof InterruptedError
-    addFailure(report, range, stopped ? 'not read: the run was stopped' : reason)
-    if (stopped) return { ok: false, error }
-    if (error instanceof KeyError && !project.ownKey) task.stopRun(reason)
-    else if (error instanceof KeyError || error instanceof ProjectError) task.failedProjects.set(project.id, reason)
-    const level = error instanceof StaleReadError ? 'warn' : 'error'
-    run.log[level](
-      {
-        project: project.id,
-        stream: report.stream,
-        ...(range === undefined ? {} : { window: showRange(range) }),
-        reason,
-      },
-      'failed',
-    )
-    return { ok: false, error }
-  } finally {
-    report.seconds += (Date.now() - startedAt) / 1000
-  }
+/** The tasks by the names of their windows. */
+export function taskName(task: Pick<Task, 'project' | 'stream'>): string {
+  return windowName({ projectId: task.project.id, stream: task.stream.name })
 }
