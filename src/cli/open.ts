@@ -6,7 +6,8 @@ import type { Log } from '../core/logger.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { startReference } from '../reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../reference/world.ts'
-import { type Client, createClient } from '../source/client.ts'
+import type { RequestBudget } from '../source/budget.ts'
+import { type Client, type ClientOptions, createClient } from '../source/client.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
@@ -32,7 +33,12 @@ export interface OpenWarehouse {
   close(): Promise<void>
 }
 
-export async function openSource(config: Config, clock: Clock, named: readonly string[] = []): Promise<OpenSource> {
+export async function openSource(
+  config: Config,
+  clock: Clock,
+  named: readonly string[] = [],
+  budgetFor?: ClientOptions['budgetFor'],
+): Promise<OpenSource> {
   const configured = config.projects.map(({ id }) => id)
   const { source } = config
   const options = {
@@ -40,6 +46,7 @@ export async function openSource(config: Config, clock: Clock, named: readonly s
     maxAttempts: source.max_attempts,
     maxResponseBytes: source.max_response_mb * 1_048_576,
     requestsPerMinute: source.requests_per_minute,
+    ...(budgetFor === undefined ? {} : { budgetFor }),
   }
   if (source.base_url === undefined) {
     const ids = configured.filter((id) => id !== undefined)
@@ -91,7 +98,8 @@ export function chooseProjects(projects: SyncedProject[], named: readonly string
 }
 
 export async function openWarehouse(config: Config, log: Log): Promise<OpenWarehouse> {
-  const connections = config.source.concurrency + 2
+  // Those who work at the queue also keep their jobs alive and look at it.
+  const connections = config.source.concurrency + (config.queue.mode === 'none' ? 2 : 5)
   if (config.warehouse.url !== undefined) {
     const warehouse = await connectWarehouse({
       url: config.warehouse.url,
@@ -143,26 +151,36 @@ export async function withServices<T>(
   work: (open: Open) => Promise<T>,
 ): Promise<T> {
   const { config, log, clock, version } = options
-  const source = await openSource(config, clock, options.projects)
+  const shared = config.queue.mode === 'pg-boss' ? await loadQueue() : undefined
+  let warehouse: Warehouse | undefined
+  const source = await openSource(config, clock, options.projects, shared && ((project) => budgetOf(project)))
+  const budgetOf = (project: string): RequestBudget =>
+    shared!.createSharedBudget(warehouse!, project || DEFAULT_PROJECT, config.source.requests_per_minute, log)
   try {
     const database = await openWarehouse(config, log)
     try {
+      warehouse = database.warehouse
       const { client, projects } = source
-      return await work({
-        config,
-        log,
-        clock,
-        version,
-        client,
-        projects,
-        source: source.source,
-        warehouse: database.warehouse,
-        database,
-      })
+      const services = { config, log, clock, version, client, source: source.source, warehouse }
+      const queue = shared?.sharedQueue(services, projects)
+      try {
+        return await work({ ...services, queue, projects, database })
+      } finally {
+        await quietly(log, 'queue', queue?.close() ?? Promise.resolve())
+      }
     } finally {
       await quietly(log, 'database', database.close())
     }
   } finally {
     await quietly(log, 'service', source.close())
   }
+}
+
+/** Loaded only where it is used: most runs are those of one process. */
+async function loadQueue() {
+  const [{ sharedQueue }, { createSharedBudget }] = await Promise.all([
+    import('../queue/coordinator.ts'),
+    import('../queue/shared-budget.ts'),
+  ])
+  return { sharedQueue, createSharedBudget }
 }

@@ -100,6 +100,7 @@ was read or written) · 3 another run holds the lock`,
 
   const streams = () => new Option('--stream <name>', 'only this stream; may be repeated').argParser(collect)
   const projects = () => new Option('--project <id>', 'only this project; may be repeated').argParser(collect)
+  const queue = () => new Option('--queue', 'put the windows into the shared queue, for workers to take')
 
   add(
     'sync',
@@ -107,7 +108,7 @@ was read or written) · 3 another run holds the lock`,
     ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
     async () => (await import('./commands/sync.ts')).sync,
     {
-      options: [streams(), projects()],
+      options: [streams(), projects(), queue()],
       progress: true,
     },
   )
@@ -127,6 +128,7 @@ was read or written) · 3 another run holds the lock`,
         projects(),
         new Option('--missing', 'only days that were never read'),
         new Option('--accept-deletes', 'obey answers that delete more than half of what was there'),
+        queue(),
       ],
       progress: true,
     },
@@ -141,6 +143,20 @@ was read or written) · 3 another run holds the lock`,
         new Option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
         new Option('--port <number>', 'port to listen on (default: serve.port, 8080)').argParser(
           wholeNumber('--port', 0, 65_535),
+        ),
+        queue(),
+      ],
+    },
+  )
+  add<{ concurrency?: number }>(
+    'worker',
+    'takes windows from the shared queue; any number on any machines',
+    ['worker', 'worker --concurrency 8'],
+    async () => (await import('./commands/worker.ts')).worker,
+    {
+      options: [
+        new Option('--concurrency <number>', 'windows at once (default: source.concurrency)').argParser(
+          wholeNumber('--concurrency', 1, 64),
         ),
       ],
     },

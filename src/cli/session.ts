@@ -7,6 +7,7 @@ import { type Progress, terminalProgress } from './progress.ts'
 export interface GlobalOptions {
   config?: string
   json?: boolean
+  queue?: boolean
 }
 
 /** What a command has besides its own options: configuration, log, output, and the signal to stop. */
@@ -32,7 +33,8 @@ export interface Surroundings {
 
 export function openSession(options: GlobalOptions, surroundings: Surroundings, showProgress = false): Session {
   const { stdout, stderr, signal, version } = surroundings
-  const config = loadConfig({ file: options.config })
+  const loaded = loadConfig({ file: options.config })
+  const config: Config = options.queue ? { ...loaded, queue: { mode: 'pg-boss' } } : loaded
   const json = options.json ?? false
   const terminal = stderr.isTTY === true
   const progress: Progress | undefined = showProgress && terminal && !json ? terminalProgress(stderr) : undefined

@@ -14,44 +14,53 @@ export interface LiveRun {
   stream: string
 }
 
-/** Follows the run of this process, for whoever looks. */
+/** One run being followed, until it ends. */
+export interface Follow {
+  observer: Observer
+  end(): void
+}
+
+/** Follows the runs of this process, for whoever looks. With a shared queue a backfill may go on beside a sync. */
 export class Live {
-  run: LiveRun | undefined
+  readonly runs: LiveRun[] = []
 
   constructor(
     private readonly clock: Clock,
     private readonly others: Observer[] = [],
   ) {}
 
-  /** Called once it is known which run it is. */
-  observer(started?: (runId: number) => void): Observer {
+  /** `started` is called once it is known which run it is. */
+  follow(started?: (runId: number) => void): Follow {
     const tell = (call: (observer: Observer) => void) => {
       for (const observer of this.others) call(observer)
     }
-    return {
+    let run: LiveRun | undefined
+    const end = () => {
+      const at = this.runs.findIndex((other) => other === run)
+      if (at >= 0) this.runs.splice(at, 1)
+    }
+    const observer: Observer = {
       started: ({ runId, command }) => {
-        const startedAt = this.clock()
-        this.run = { runId, command, startedAt, total: 0, done: 0, rows: 0, requests: 0, stream: '' }
+        end()
+        run = { runId, command, startedAt: this.clock(), total: 0, done: 0, rows: 0, requests: 0, stream: '' }
+        this.runs.push(run)
         started?.(runId)
       },
       planned: ({ days, lists }) => {
-        if (this.run !== undefined) this.run.total = days + lists
+        if (run !== undefined) run.total = days + lists
       },
       advanced: (step: Step) => {
-        tell((observer) => observer.advanced?.(step))
-        if (this.run === undefined) return
-        this.run.done += Math.max(1, step.days)
-        this.run.rows += step.rows
-        this.run.stream = step.stream
+        tell((other) => other.advanced?.(step))
+        if (run === undefined) return
+        run.done += Math.max(1, step.days)
+        run.rows += step.rows
+        run.stream = step.stream
       },
       asked: (status) => {
-        tell((observer) => observer.asked?.(status))
-        if (this.run !== undefined) this.run.requests++
+        tell((other) => other.asked?.(status))
+        if (run !== undefined) run.requests++
       },
     }
-  }
-
-  end(): void {
-    this.run = undefined
+    return { observer, end }
   }
 }

@@ -20,7 +20,7 @@ export interface SizedWindow {
  * lower one, or is found to cut answers to fewer rows without a word.
  */
 export class PageLimit {
-  private readonly sizes = new Map<number, SizedWindow[]>()
+  private readonly sizes = new Map<number, { windows: SizedWindow[]; lengths: Map<string, number> }>()
   /** An answer of this many rows was shown to be whole, so no smaller one was cut. */
   private proven = 0
 
@@ -47,17 +47,34 @@ export class PageLimit {
    * length of the same stream had the very same size.
    */
   isSuspicious(window: SizedWindow, rows: number): boolean {
-    const same = this.sizes.get(rows) ?? []
-    if (rows >= WORTH_COMPARING) this.sizes.set(rows, [...same, window])
-    if (isUsualCap(rows)) return true
-    return same.some((other) => other.name === window.name && countDays(other.range) !== countDays(window.range))
+    const length = this.sizes.get(rows)?.lengths.get(window.name)
+    this.remember(window, rows)
+    return isUsualCap(rows) || (length !== undefined && length !== countDays(window.range))
+  }
+
+  /** A window passed for complete with so many rows. */
+  remember(window: SizedWindow, rows: number): void {
+    if (rows < WORTH_COMPARING) return
+    const same = this.sizes.get(rows) ?? { windows: [], lengths: new Map<string, number>() }
+    this.sizes.set(rows, same)
+    same.windows.push(window)
+    if (!same.lengths.has(window.name)) same.lengths.set(window.name, countDays(window.range))
+  }
+
+  /** Somebody else learned a lower limit. Returns the windows that passed for complete with as many rows or more. */
+  learnLower(limit: number): SizedWindow[] {
+    if (limit >= this.current) return []
+    this.current = limit
+    const again = [...this.sizes].filter(([rows]) => rows >= limit)
+    for (const [rows] of again) this.sizes.delete(rows)
+    return again.flatMap(([, { windows }]) => windows)
   }
 
   /** The windows with the largest answer, which passed for complete without filling a page: where a cut would show. */
   largest(): { rows: number; windows: SizedWindow[] } | undefined {
     let rows = 0
     for (const size of this.sizes.keys()) rows = Math.max(rows, size)
-    return rows <= this.proven ? undefined : { rows, windows: this.sizes.get(rows)! }
+    return rows <= this.proven ? undefined : { rows, windows: this.sizes.get(rows)!.windows }
   }
 
   learnWhole(rows: number): void {
@@ -67,7 +84,7 @@ export class PageLimit {
   /** The service cuts answers to so many rows. Returns the other windows of this size, which passed for complete. */
   learnCut(window: SizedWindow, rows: number): SizedWindow[] {
     if (rows >= SMALLEST) this.current = Math.min(this.current, rows)
-    const same = this.sizes.get(rows) ?? []
+    const same = this.sizes.get(rows)?.windows ?? []
     this.sizes.delete(rows)
     return same.filter((other) => other !== window)
   }

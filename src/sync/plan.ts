@@ -154,8 +154,8 @@ export class WindowFeed {
     }
     if (this.due.length === 0 || (this.inFlight > 0 && (this.cautious || !this.density.isKnown))) return undefined
     if (this.maxDays === 0) return undefined
-    const stretch = adjacent(this.due)
-    const length = Math.min(this.maxDays, this.density.fit(stretch, this.pageLimit()))
+    const stretch = adjacent(this.due, 0, this.maxDays)
+    const length = this.density.fit(stretch, this.pageLimit())
     const days = this.due.splice(0, length)
     this.inFlight++
     return { from: days.at(-1)!, to: days[0]! }
@@ -215,10 +215,10 @@ export function halves({ from, to }: Range): [Range, Range] {
   ]
 }
 
-/** The days from a start on, newest first, that follow each other without a gap. */
-function adjacent(days: readonly Day[], start = 0): Day[] {
+/** The days from a start on, newest first, that follow each other without a gap; so many at most. */
+function adjacent(days: readonly Day[], start = 0, most = Number.MAX_SAFE_INTEGER): Day[] {
   let end = start + 1
-  while (end < days.length && dayNumber(days[end - 1]!) - dayNumber(days[end]!) === 1) end++
+  while (end < days.length && end - start < most && dayNumber(days[end - 1]!) - dayNumber(days[end]!) === 1) end++
   return days.slice(start, end)
 }
 

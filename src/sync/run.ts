@@ -35,7 +35,7 @@ const CUT_ROUNDS = 6
 
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
 export async function runSync(services: Services, request: RunRequest, observer: Observer = {}): Promise<RunReport> {
-  const { warehouse, config, log } = services
+  const { warehouse, config } = services
   const startedAt = Date.now()
   const today = dayOf(services.clock())
   const lastDay = readableRange(daysOfInterest(config, today), today).to

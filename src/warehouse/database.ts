@@ -109,6 +109,34 @@ export interface OpsTables {
     sent_at: Generated<Date>
     settled_at: Date | null
   }
+  workers: {
+    worker_id: string
+    host: string
+    pid: number
+    version: string
+    concurrency: number
+    started_at: Generated<Date>
+    seen_at: Generated<Date>
+    busy: Generated<number>
+    done: Generated<number>
+  }
+  window_results: {
+    result_id: Generated<number>
+    run_id: number
+    project_id: string
+    stream: string
+    from_date: string | null
+    to_date: string | null
+    result: never
+    created_at: Generated<Date>
+  }
+  budgets: {
+    project_id: string
+    per_minute: number
+    remaining: number | null
+    resets_at: Date | null
+    paused_until: Date | null
+  }
   alerts: { condition: string; text: string; members: Generated<string[]>; raised_at: Generated<Date> }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
   reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date> }

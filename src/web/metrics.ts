@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { Status } from '../ledger/status.ts'
+import type { QueueStatus } from '../queue/status.ts'
 import type { BudgetView } from '../source/budget.ts'
 import type { RunReport } from '../sync/report.ts'
 import type { Observer } from '../sync/run.ts'
@@ -8,8 +9,16 @@ export interface Metrics {
   observer: Observer
   finished(report: Pick<RunReport, 'command' | 'outcome' | 'seconds'>): void
   /** The text for Prometheus, with the state of the ledger as it is now. */
-  text(status: Status | undefined, budgets: Map<string, BudgetView>, now: Date): Promise<string>
+  text(state: State): Promise<string>
   contentType: string
+}
+
+/** What the gauges show. */
+export interface State {
+  status: Status | undefined
+  budgets: Map<string, BudgetView>
+  queue: QueueStatus | undefined
+  now: Date
 }
 
 /** What an operator watches. docs/operations.md says what to do about each. */
@@ -31,6 +40,9 @@ export function createMetrics(): Metrics {
   const held = new Gauge(named('held_days', 'Days whose answer was not obeyed', ['project', 'stream']))
   const missing = new Gauge(named('missing_days', 'Days of interest that were never read', ['project', 'stream']))
   const staleness = new Gauge(named('staleness_seconds', 'Time since a stream was last read', ['project', 'stream']))
+  const queued = new Gauge(named('queue_windows', 'Windows in the shared queue', ['state']))
+  const queueAge = new Gauge(named('queue_oldest_seconds', 'Age of the oldest window that waits in the queue', []))
+  const workers = new Gauge(named('workers', 'Workers that gave a sign of life lately', []))
   const runSeconds = new Histogram({
     ...named('run_seconds', 'How long runs took', ['command']),
     buckets: [1, 5, 15, 60, 300, 900, 3600, 14_400],
@@ -58,7 +70,7 @@ export function createMetrics(): Metrics {
       runs.inc({ command, outcome })
       runSeconds.observe({ command }, seconds)
     },
-    async text(status, budgets, now) {
+    async text({ status, budgets, queue, now }) {
       for (const gauge of [budget, quarantined, held, missing, staleness]) gauge.reset()
       for (const [project, view] of budgets) {
         if (view.remaining !== undefined) budget.set({ project }, view.remaining)
@@ -71,6 +83,13 @@ export function createMetrics(): Metrics {
       }
       for (const row of status?.quarantine ?? [])
         quarantined.set({ project: row.project_id, stream: row.stream }, row.open)
+      if (queue !== undefined) {
+        queued.set({ state: 'waiting' }, queue.waiting)
+        queued.set({ state: 'active' }, queue.active)
+        queued.set({ state: 'dead' }, queue.dead.length)
+        queueAge.set(queue.oldest === null ? 0 : (now.getTime() - queue.oldest.getTime()) / 1000)
+        workers.set(queue.workers.length)
+      }
       return registry.metrics()
     },
     contentType: registry.contentType,

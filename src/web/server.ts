@@ -10,6 +10,7 @@ import { clip } from '../core/text.ts'
 import { readCalendar } from '../ledger/calendar.ts'
 import { findRun } from '../ledger/runs.ts'
 import type { Live } from '../schedule/live.ts'
+import type { BudgetView } from '../source/budget.ts'
 import { streamsOf } from '../streams/registry.ts'
 import { readInsights } from './insights.ts'
 import type { Metrics } from './metrics.ts'
@@ -90,21 +91,26 @@ export function createServer(options: ServerOptions): FastifyInstance {
     return reply.code(ready ? 200 : 503).send({ ready, ...(reason === undefined ? {} : { reason }) })
   })
   app.get('/metrics', async (_request, reply) => {
-    const status = await view.status().catch(() => undefined)
-    return reply.type(metrics.contentType).send(await metrics.text(status, view.budgets(), view.now()))
+    const [status, budgets, queue] = await Promise.all([
+      view.status().catch(() => undefined),
+      view.budgets().catch(() => new Map<string, BudgetView>()),
+      view.queue().catch(() => undefined),
+    ])
+    return reply.type(metrics.contentType).send(await metrics.text({ status, budgets, queue, now: view.now() }))
   })
   // Written once in a second, however many look: 200 requests a second must not slow a sync.
   const statusText = remembered(view.now, async () => {
-    const [status, alerts] = await Promise.all([view.status(), view.alerts()])
+    const [status, alerts, queue] = await Promise.all([view.status(), view.alerts(), view.queue()])
     const next = options.next()
     return JSON.stringify({
       warehouse: options.warehouse,
       synced: status !== undefined,
       ...status,
-      running: live.run ?? null,
+      running: live.runs[0] ?? null,
       next_sync: next.sync ?? null,
       next_audit: next.audit ?? null,
       alerts,
+      queue: queue ?? null,
     })
   })
   app.get('/api/status', async (_request, reply) =>
@@ -123,9 +129,11 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const to = typeof query.to === 'string' && isDay(query.to) ? query.to : last
     const range = { from: addDays(to, 1 - CALENDAR_DAYS), to }
     const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
-    const [status, alerts, days, named] = await Promise.all([
+    const [status, alerts, queue, budgets, days, named] = await Promise.all([
       view.status(),
       view.alerts(),
+      view.queue(),
+      view.budgets(),
       readCalendar(services.warehouse, project, range),
       projectNames(options),
     ])
@@ -136,9 +144,10 @@ export function createServer(options: ServerOptions): FastifyInstance {
         source: services.source,
         warehouse: options.warehouse,
         status,
-        live: live.run,
+        live: live.runs,
         next: options.next(),
-        budgets: view.budgets(),
+        budgets,
+        queue,
         alerts,
         maxStalenessMs: options.maxStalenessMs,
         projects: named,
@@ -229,7 +238,7 @@ function startRoutes(app: FastifyInstance, options: ServerOptions, token: string
     const { id } = request.params as { id: string }
     const run = /^\d{1,15}$/.test(id) ? await findRun(options.view.services.warehouse, Number(id)) : undefined
     if (run === undefined) return reply.code(404).send({ error: 'there is no such run' })
-    const progress = options.live.run?.runId === run.run_id ? options.live.run : null
+    const progress = options.live.runs.find(({ runId }) => runId === run.run_id) ?? null
     return { ...run, progress }
   })
 }

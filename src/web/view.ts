@@ -3,6 +3,8 @@ import { dayOf } from '../core/day.ts'
 import { type OpenAlert, openAlerts } from '../ledger/alerts.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
 import { readStatus, type Status } from '../ledger/status.ts'
+import { readBudgets } from '../queue/shared-budget.ts'
+import { type QueueStatus, readQueueStatus } from '../queue/status.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
@@ -17,7 +19,9 @@ export interface View {
   projects: SyncedProject[]
   status(): Promise<Status | undefined>
   alerts(): Promise<OpenAlert[]>
-  budgets(): Map<string, BudgetView>
+  budgets(): Promise<Map<string, BudgetView>>
+  /** Undefined where there never was a queue. */
+  queue(): Promise<QueueStatus | undefined>
   now(): Date
 }
 
@@ -40,7 +44,12 @@ export function createView(services: Services, projects: SyncedProject[]): View 
     projects,
     status,
     alerts: remembered(clock, () => openAlerts(warehouse)),
-    budgets: () => new Map(projects.map(({ id, caller }) => [id, client.budgetView(caller)])),
+    async budgets() {
+      const own = new Map(projects.map(({ id, caller }) => [id, client.budgetView(caller)]))
+      // Where others read the same projects, what they were told last counts.
+      return services.queue === undefined ? own : new Map([...own, ...(await readBudgets(warehouse))])
+    },
+    queue: remembered(clock, () => readQueueStatus(warehouse)),
     now: clock,
   }
 }

@@ -3,11 +3,11 @@ import { messageOf, UsageError } from '../../core/errors.ts'
 import { lastRuns } from '../../ledger/runs.ts'
 import { findingsOfRun, findingsOfStatus, tell } from '../../schedule/alerts.ts'
 import { createCron } from '../../schedule/cron.ts'
-import { Live } from '../../schedule/live.ts'
+import { type Follow, Live } from '../../schedule/live.ts'
 import { Scheduler } from '../../schedule/scheduler.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { RunReport } from '../../sync/report.ts'
-import { type Observer, type RunRequest, runSync } from '../../sync/run.ts'
+import { type RunRequest, runSync } from '../../sync/run.ts'
 import { runAudit } from '../../sync/run-audit.ts'
 import { migrate } from '../../warehouse/migrate.ts'
 import { createMetrics } from '../../web/metrics.ts'
@@ -51,6 +51,8 @@ export async function serve(session: Session, options: { host?: string; port?: n
       ],
       { clock, log, jitterMs: jitter_seconds * 1000 },
     )
+    // With a queue a backfill works beside the schedule, and later: a sync goes first there. Without one it takes a turn.
+    const backfills = open.queue === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
     const server = createServer({
       view,
       live,
@@ -60,7 +62,7 @@ export async function serve(session: Session, options: { host?: string; port?: n
       maxStalenessMs,
       token: config.token,
       next: () => ({ sync: scheduler.next('sync'), audit: scheduler.next('audit') }),
-      backfill: (request) => run.backfill(scheduler, request),
+      backfill: (request) => run.backfill(backfills, request),
     })
     const host = options.host ?? config.serve.host
     const port = options.port ?? config.serve.port
@@ -83,7 +85,7 @@ export async function serve(session: Session, options: { host?: string; port?: n
       if (await isDue(open, crons.sync.previous(clock()))) scheduler.trigger('sync')
       await untilStopped(session)
       log.info({ grace_seconds: config.serve.grace_seconds }, 'told to stop')
-      await withinGrace(scheduler.stop(), config.serve.grace_seconds, () =>
+      await withinGrace(Promise.all([scheduler.stop(), backfills.stop()]), config.serve.grace_seconds, () =>
         log.error('the run did not end in time; the next one reads what it left'),
       )
       return 0
@@ -104,26 +106,23 @@ async function isDue(open: Open, previous: Date | undefined): Promise<boolean> {
 /** The three kinds of work, each of which ends in the same way. */
 function runner(session: Session, open: Open, live: Live, finished: (report: RunReport) => Promise<void>) {
   const { config, log, signal, clock } = session
-  async function runOne(
-    request: Omit<RunRequest, 'projects' | 'signal'>,
-    observer: Observer,
-    projects = open.projects,
-  ) {
+  async function runOne(request: Omit<RunRequest, 'projects' | 'signal'>, follow: Follow, projects = open.projects) {
     try {
-      const report = await runSync(open, { ...request, projects, signal }, observer)
+      const report = await runSync(open, { ...request, projects, signal }, follow.observer)
       await finished(report).catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'after the run'))
     } finally {
-      live.end()
+      follow.end()
     }
   }
   return {
-    sync: () => runOne({ command: 'sync', streams: streamsOf(config) }, live.observer()),
+    sync: () => runOne({ command: 'sync', streams: streamsOf(config) }, live.follow()),
     async audit() {
       const startedAt = clock().getTime()
       let outcome: RunReport['outcome'] = 'failed'
       let error: string | undefined
+      const follow = live.follow()
       try {
-        const result = await runAudit(open, { projects: open.projects, repair: true, signal }, live.observer())
+        const result = await runAudit(open, { projects: open.projects, repair: true, signal }, follow.observer)
         outcome = result.remaining === 0 ? (result.repair?.outcome ?? 'complete') : 'partial'
         if (result.remaining > 0) error = `${result.remaining} days still differ from the service`
         log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
@@ -132,7 +131,7 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
         error = messageOf(cause)
         throw cause
       } finally {
-        live.end()
+        follow.end()
         const seconds = (clock().getTime() - startedAt) / 1000
         const report = { run_id: 0, command: 'audit', outcome, source: open.source, seconds, streams: [] }
         await finished({ ...report, ...(error === undefined ? {} : { error }) }).catch(() => {})
@@ -147,7 +146,7 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
           const request = { command: 'backfill', streams, range, missingOnly: asked.missing }
           await runOne(
             request,
-            live.observer((runId) => resolve({ runId })),
+            live.follow((runId) => resolve({ runId })),
             projects,
           ).catch((error: unknown) => {
             reject(error as Error)
@@ -166,7 +165,7 @@ function durationMs(text: string): number {
   return Number(text.slice(0, -1)) * UNITS[text.at(-1) as keyof typeof UNITS]
 }
 
-async function withinGrace(work: Promise<void>, seconds: number, tooLate: () => void): Promise<void> {
+async function withinGrace(work: Promise<unknown>, seconds: number, tooLate: () => void): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const end = new Promise<void>((done) => {
     timer = setTimeout(() => {

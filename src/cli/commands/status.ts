@@ -1,9 +1,10 @@
 import { daysOfInterest } from '../../core/config/load.ts'
-import { dayOf } from '../../core/day.ts'
+import { dayOf, showRange } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { closeAbandonedRuns } from '../../ledger/locks.ts'
 import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
+import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { openSource, openWarehouse } from '../open.ts'
 import { duration } from '../progress.ts'
@@ -35,14 +36,18 @@ export async function status(session: Session, options: { runs: number }): Promi
       )
       return 0
     }
-    session.print({ warehouse: database.shown, synced: true, ...found }, render(found, now, database.shown))
+    const queue = await readQueueStatus(database.warehouse)
+    session.print(
+      { warehouse: database.shown, synced: true, ...found, queue: queue ?? null },
+      render(found, queue, now, database.shown),
+    )
     return 0
   } finally {
     await database.close()
   }
 }
 
-function render(found: Status, now: Date, warehouse: string): string {
+function render(found: Status, queue: QueueStatus | undefined, now: Date, warehouse: string): string {
   const ago = (date: Date | null) =>
     date === null ? 'never' : `${duration((now.getTime() - date.getTime()) / 1000)} ago`
   const streams = renderTable<StreamStatus>(
@@ -99,10 +104,32 @@ function render(found: Status, now: Date, warehouse: string): string {
       ),
     ),
     ...section('Lookback', lookbackText(found.lookback)),
+    ...(queue === undefined ? [] : renderQueue(queue, ago)),
     '',
     'Last runs',
     runs,
   ].join('\n')
+}
+
+function renderQueue(queue: QueueStatus, ago: (date: Date | null) => string): string[] {
+  const { workers, waiting, active, oldest, dead } = queue
+  const age = oldest === null ? '' : `, the oldest put in ${ago(oldest)}`
+  return [
+    ...section('Queue', [
+      `  ${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers.length, 'worker')}`,
+      ...workers.map(
+        (worker) =>
+          `  worker ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${worker.done} done, since ${ago(worker.started_at)}`,
+      ),
+    ]),
+    ...section(
+      'Set aside (failed several times; a backfill of these days tries again)',
+      dead.map(
+        ({ project, stream, range, reason, since }) =>
+          `  ${stream} of ${project}${range === undefined ? '' : `, ${showRange(range)}`}, ${ago(since)}: ${clip(reason, 100)}`,
+      ),
+    ),
+  ]
 }
 
 function section(title: string, lines: string[]): string[] {

@@ -111,8 +111,10 @@ export const configSchema = z.strictObject({
         .regex(IDENTIFIER, { error: `a safe schema name: ${IDENTIFIER_RULE}` })
         .refine((text) => !text.startsWith('pg_'), { error: 'a name that does not start with pg_' })
         .default('visibility'),
+      partition: oneOf(['none', 'month']).default('none'),
     })
     .prefault({}),
+  queue: z.strictObject({ mode: oneOf(['none', 'pg-boss']).default('none') }).prefault({}),
   projects: z.array(z.strictObject({ id: projectId.optional(), api_key: secret.optional() })).default([]),
   start_date: day.optional(),
   end_date: day.optional(),

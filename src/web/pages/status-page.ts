@@ -3,6 +3,7 @@ import { clip, count } from '../../core/text.ts'
 import type { OpenAlert } from '../../ledger/alerts.ts'
 import type { CalendarDay } from '../../ledger/calendar.ts'
 import type { Status, StreamStatus } from '../../ledger/status.ts'
+import type { QueueStatus } from '../../queue/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import type { BudgetView } from '../../source/budget.ts'
 import type { StreamReport } from '../../sync/report.ts'
@@ -16,9 +17,10 @@ export interface StatusPage {
   source: string
   warehouse: string
   status: Status | undefined
-  live: LiveRun | undefined
+  live: readonly LiveRun[]
   next: { sync: Date | undefined; audit: Date | undefined }
   budgets: Map<string, BudgetView>
+  queue: QueueStatus | undefined
   alerts: OpenAlert[]
   maxStalenessMs: number
   projects: { id: string; name: string }[]
@@ -33,7 +35,7 @@ export function statusPage(page: StatusPage): string {
   const { status } = page
   const body = html`<h1>Status</h1>
 ${verdict(page)}
-${page.live === undefined ? '' : running(page.live, page.now)}
+${page.live.map((run) => running(run, page.now))}
 <dl class="facts">
 <div><dt>Next sync</dt><dd>${page.next.sync === undefined ? 'none' : time(page.next.sync, page.now)}</dd></div>
 <div><dt>Next audit</dt><dd>${page.next.audit === undefined ? 'none' : time(page.next.audit, page.now)}</dd></div>
@@ -45,12 +47,13 @@ ${page.alerts.length === 0 ? '' : html`<section><h2>People were told</h2><ul>${p
 ${projectForm(page)}
 ${calendar(page.dayStreams, page.range, page.days)}</section>
 ${status === undefined ? '' : html`${freshness(page, status)}${troubles(status, page.now)}${runs(status, page.now)}`}
+${page.queue === undefined ? '' : queueSection(page.queue, page.now)}
 ${budgets(page.budgets)}`
   return layout({ title: 'Status', path: '/', version: page.version }, body)
 }
 
 /** Everything at a glance, in words. */
-function verdict({ status, now, maxStalenessMs }: StatusPage): Html {
+function verdict({ status, queue, now, maxStalenessMs }: StatusPage): Html {
   if (status === undefined) return html`<p class="verdict waiting" role="status">Nothing was synced yet.</p>`
   const stale = status.streams.filter((row) => isStale(row, now, maxStalenessMs)).length
   const missing = status.streams.filter((row) => (row.days_missing ?? 0) > 0).length
@@ -61,6 +64,7 @@ function verdict({ status, now, maxStalenessMs }: StatusPage): Html {
     ...(missing > 0 ? [`${count(missing, 'stream')} with days that were never read`] : []),
     ...(status.held.length > 0 ? [`${count(status.held.length, 'range')} held`] : []),
     ...(open > 0 ? [`${count(open, 'row')} in quarantine`] : []),
+    ...((queue?.dead.length ?? 0) > 0 ? [`${count(queue!.dead.length, 'window')} set aside`] : []),
     ...(last !== undefined && last.outcome !== 'complete' ? [`the last run was ${last.outcome}`] : []),
   ]
   return problems.length === 0
@@ -147,6 +151,13 @@ function runs({ runs: list }: Status, now: Date): Html {
     ) => html`<tr><th scope="row" class="n">${run.run_id}</th><td>${run.command}</td><td>${time(run.started_at, now)}</td><td>${run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)}</td><td class="${run.outcome === 'complete' || run.outcome === null ? 'good' : 'bad'}">${run.outcome ?? 'running'}</td>${(['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const).map((field) => html`<td class="n">${number(sum(run.summary, field))}</td>`)}<td>${clip(run.error ?? '', 120)}</td></tr>
 `,
   )}</tbody></table></div></section>`
+}
+
+function queueSection({ workers, waiting, active, oldest, dead }: QueueStatus, now: Date): Html {
+  return html`<section><h2>Queue</h2>
+<p>${count(waiting, 'window')} waiting${oldest === null ? '' : html`, the oldest put in ${time(oldest, now)}`}; ${number(active)} being worked at; ${count(workers.length, 'worker')}.</p>
+${workers.length === 0 ? '' : html`<ul>${workers.map((worker) => html`<li>process ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${number(worker.done)} done, since ${time(worker.started_at, now)}</li>`)}</ul>`}
+${dead.length === 0 ? '' : html`<h3>Set aside</h3><ul>${dead.slice(0, 50).map((row) => html`<li class="bad">${row.stream} of <span class="id">${row.project}</span>${row.range === undefined ? '' : `, ${row.range.from} to ${row.range.to}`}, ${time(row.since, now)}: ${clip(row.reason, 160)}</li>`)}</ul>`}</section>`
 }
 
 function budgets(views: Map<string, BudgetView>): Html {

@@ -1,0 +1,44 @@
+import { openBoss } from '../../queue/boss.ts'
+import { QueueWorker } from '../../queue/worker.ts'
+import { signIn, signOfLife, signOut } from '../../queue/workers.ts'
+import { migrate } from '../../warehouse/migrate.ts'
+import { withServices } from '../open.ts'
+import { type Session, untilStopped } from '../session.ts'
+
+/** `worker`: takes windows from the shared queue until it is told to stop. */
+export async function worker(session: Session, options: { concurrency?: number }): Promise<number> {
+  const { log, clock, version } = session
+  const concurrency = options.concurrency ?? session.config.source.concurrency
+  const source = { ...session.config.source, concurrency }
+  const config = { ...session.config, source, queue: { mode: 'pg-boss' as const } }
+  return withServices({ config, log, clock, version }, async (open) => {
+    await migrate(open.warehouse, config)
+    const boss = await openBoss(open.warehouse, log)
+    const self = { id: '', version, concurrency }
+    const taker = new QueueWorker(open, boss, {
+      concurrency,
+      projects: open.projects,
+      beat: (state) => signOfLife(open.warehouse, self, state),
+    })
+    self.id = taker.id
+    await signIn(open.warehouse, self)
+    try {
+      taker.start()
+      session.print(
+        { worker_id: taker.id, concurrency, source: open.source, warehouse: open.database.shown },
+        [
+          `Working:   ${concurrency} at once, until stopped`,
+          `Source:    ${open.source}`,
+          `Warehouse: ${open.database.shown}${open.database.embedded ? '  (embedded, in .data/)' : ''}`,
+        ].join('\n'),
+      )
+      await untilStopped(session)
+      log.info({ done: taker.done }, 'told to stop')
+      return 0
+    } finally {
+      await taker.stop()
+      await signOut(open.warehouse, taker.id).catch(() => {})
+      await boss.close()
+    }
+  })
+}

@@ -1,0 +1,84 @@
+import type PgBoss from 'pg-boss'
+import { messageOf } from '../core/errors.ts'
+import { quote } from '../core/identifier.ts'
+import type { Log } from '../core/logger.ts'
+import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+
+/* pg-boss in the same Postgres: retries with backoff, expiry of those who died, and dead letters are its own. */
+
+/** An open queue. Everything that touches pg-boss or its tables goes through here and jobs.ts. */
+export interface Boss {
+  api: PgBoss
+  warehouse: Warehouse
+  /** The quoted name of the table of jobs. */
+  jobs: string
+  close(): Promise<void>
+}
+
+export const WINDOWS = 'windows'
+export const DEAD = 'dead_windows'
+/** A job that was not heard of for so long is taken over; whoever works at it says so more often. */
+export const EXPIRE_SECONDS = 20
+export const RETRIES = 3
+const MAINTENANCE_SECONDS = 5
+// Any number, as long as it stays the same: processes that start at once set the queue up one after the other.
+const SETUP_LOCK = 7_265_190_402
+
+export function queueSchema(warehouse: Warehouse): string {
+  return `${warehouse.schema}_queue`
+}
+
+/** False where no process ever used the queue of this warehouse. */
+export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
+  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
+    quote(queueSchema(warehouse), 'job'),
+  ])
+  return rows[0]!.there
+}
+
+/** Opens the queue, and sets it up where it is not there yet. */
+export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
+  const { default: Boss } = await import('pg-boss')
+  const schema = queueSchema(warehouse)
+  const api = new Boss({
+    db: { executeSql: (text, values) => warehouse.pool.query(text, values) },
+    schema,
+    schedule: false,
+    supervise: true,
+    maintenanceIntervalSeconds: MAINTENANCE_SECONDS,
+    // A job that is done is of no more use: its result went to the run.
+    archiveCompletedAfterSeconds: 600,
+    archiveFailedAfterSeconds: 600,
+    deleteAfterHours: 24,
+  })
+  api.on('error', (error) => log.warn({ reason: messageOf(error) }, 'the queue'))
+  const jobs = quote(schema, 'job')
+  await inTransaction(warehouse, async ({ client }) => {
+    await client.query('select pg_advisory_xact_lock($1)', [SETUP_LOCK])
+    await api.start()
+    await api.createQueue(DEAD, { name: DEAD, policy: 'standard', retentionDays: 365 })
+    await api.createQueue(WINDOWS, {
+      name: WINDOWS,
+      policy: 'stately',
+      retryLimit: RETRIES,
+      retryDelay: 1,
+      retryBackoff: true,
+      expireInSeconds: EXPIRE_SECONDS,
+      retentionDays: 14,
+      deadLetter: DEAD,
+    })
+  })
+  // Jobs are taken by priority; without an index, each look at a long queue would sort all of it.
+  await inTransaction(warehouse, async ({ client }) => {
+    await client.query('select pg_advisory_xact_lock($1)', [SETUP_LOCK])
+    await client.query(
+      `create index if not exists job_by_priority on ${jobs} (priority desc, created_on, id) where state < 'active'`,
+    )
+  })
+  return { api, warehouse, jobs, close: () => api.stop({ graceful: false, wait: true, close: false }) }
+}
+
+/** Lets pg-boss work inside a transaction of ours. */
+export function within({ client }: Transaction): { db: PgBoss.Db } {
+  return { db: { executeSql: (text, values) => client.query(text, values) } }
+}

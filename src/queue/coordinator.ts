@@ -1,0 +1,268 @@
+import { sql } from 'kysely'
+import type { Range } from '../core/day.ts'
+import { messageOf } from '../core/errors.ts'
+import { sleep } from '../core/sleep.ts'
+import type { Run, Services, StepResult, SyncedProject } from '../sync/context.ts'
+import type { SharedQueue } from '../sync/shared-queue.ts'
+import { windowName } from '../sync/sync-window.ts'
+import { abandon, countRequest, nextItem, requeue, settle, type Task, taskName } from '../sync/tasks.ts'
+import { inTransaction } from '../warehouse/connect.ts'
+import { type Boss, openBoss } from './boss.ts'
+import { deadWindows, enqueue, lockEnqueuing, type Order, openWindows, withdraw } from './jobs.ts'
+import { fromSent } from './told.ts'
+import { QueueWorker } from './worker.ts'
+import { areWorkersAbout } from './workers.ts'
+
+const BATCH = 1000
+const SHORTEST_NAP_MS = 20
+const LONGEST_NAP_MS = 250
+const DEAD_MS = 1000
+// When nothing came for so long, it is checked that the jobs are still there.
+const SILENCE_MS = 15_000
+// A sync goes before any backfill; within a run, what was handed out first goes first.
+const SYNC_FIRST = 1_000_000_000
+const LIST = ''
+
+/** Opens the queue for runs of this process: they put their windows in, and wait for what becomes of them. */
+export function sharedQueue(services: Services, projects: readonly SyncedProject[]): SharedQueue & Closable {
+  let opening: Promise<Boss> | undefined
+  return {
+    async drain(run, tasks) {
+      opening ??= openBoss(services.warehouse, services.log)
+      const boss = await opening.catch((error: unknown) => {
+        opening = undefined
+        throw error
+      })
+      const drained = new Drain(run, tasks, boss)
+      const worker = new QueueWorker(services, boss, {
+        concurrency: services.config.source.concurrency,
+        projects,
+        mayWork: async () => !(await areWorkersAbout(services.warehouse)),
+      })
+      worker.start()
+      try {
+        await drained.finish()
+      } finally {
+        await worker.stop()
+        await drained.leave()
+      }
+    },
+    close: async () => (await opening?.catch(() => undefined))?.close(),
+  }
+}
+
+interface Closable {
+  close(): Promise<void>
+}
+
+/** Everything that a run has in the queue, until all of it came back. */
+class Drain {
+  private readonly inFlight = new Map<Task, Set<string>>()
+  private readonly byName: Map<string, Task>
+  private readonly dead = new Set<string>()
+  private readonly withdrawn = new Set<string>()
+  private sequence = 0
+  private heardAt = Date.now()
+  private lookedAt = 0
+
+  constructor(
+    private readonly run: Run,
+    private readonly tasks: readonly Task[],
+    private readonly boss: Boss,
+  ) {
+    this.byName = new Map(tasks.map((task) => [taskName(task), task]))
+    for (const task of tasks) this.inFlight.set(task, new Set())
+  }
+
+  async finish(): Promise<void> {
+    const { signal } = this.run
+    await this.forgetOldResults()
+    await this.putIn()
+    for (let napMs = SHORTEST_NAP_MS; this.isWaiting() && !signal.aborted; ) {
+      const came = (await this.takeResults()) + (await this.takeDead())
+      if (came > 0) {
+        this.heardAt = Date.now()
+        napMs = SHORTEST_NAP_MS
+        await this.withdrawFailedProjects()
+        await this.putIn()
+        continue
+      }
+      if (Date.now() - this.heardAt > SILENCE_MS) await this.lookForLost()
+      await sleep(napMs, signal).catch(() => {})
+      napMs = Math.min(LONGEST_NAP_MS, napMs * 1.5)
+    }
+  }
+
+  /** What did not come back is said, and taken out where nobody has begun it. */
+  async leave(): Promise<void> {
+    if (!this.isWaiting()) return
+    await withdraw(this.boss, this.run.runId).catch((error: unknown) =>
+      this.run.log.warn({ reason: messageOf(error) }, 'windows may still be in the queue'),
+    )
+    for (const [task, windows] of this.inFlight) {
+      abandon(task, [...windows].map(rangeOf))
+      windows.clear()
+    }
+  }
+
+  private isWaiting(): boolean {
+    for (const windows of this.inFlight.values()) if (windows.size > 0) return true
+    return false
+  }
+
+  /** Puts in all that the tasks have to do now, in one transaction, taking turns between them. */
+  private async putIn(): Promise<void> {
+    let left = this.tasks
+    const next = () => {
+      const orders: Order[] = []
+      while (orders.length < BATCH && left.length > 0) left = left.filter((task) => this.takeTurn(task, orders))
+      return orders
+    }
+    const first = next()
+    if (first.length === 0) return
+    await inTransaction(this.run.warehouse, async (tx) => {
+      await lockEnqueuing(tx)
+      for (let orders = first; orders.length > 0; orders = next()) await enqueue(tx, this.boss, orders)
+    })
+  }
+
+  /** Adds the next window of a task; false where there is none for now. */
+  private takeTurn(task: Task, orders: Order[]): boolean {
+    const item = nextItem(task)
+    if (item === undefined) return false
+    this.inFlight.get(task)!.add(textOf(item.range))
+    orders.push({ data: this.jobOf(task, item.range), priority: this.priority() })
+    return true
+  }
+
+  private priority(): number {
+    return (this.run.command === 'backfill' ? 0 : SYNC_FIRST) - this.sequence++
+  }
+
+  private jobOf({ project, stream }: Task, range: Range | undefined): Order['data'] {
+    const { runId, command, acceptDeletes, lookbackFrom, recentFrom, limit } = this.run
+    return {
+      runs: [runId],
+      command,
+      project: project.id,
+      stream: stream.name,
+      from: range?.from ?? null,
+      to: range?.to ?? null,
+      accept_deletes: acceptDeletes,
+      lookback_from: lookbackFrom,
+      recent_from: recentFrom,
+      page_limit: limit.current,
+    }
+  }
+
+  private async takeResults(): Promise<number> {
+    const { ops } = this.run.warehouse
+    const rows = await ops
+      .deleteFrom('window_results')
+      .where('result_id', 'in', (from) =>
+        from
+          .selectFrom('window_results')
+          .select('result_id')
+          .where('run_id', '=', this.run.runId)
+          .orderBy('result_id')
+          .limit(BATCH),
+      )
+      .returningAll()
+      .execute()
+    for (const row of rows.sort((a, b) => a.result_id - b.result_id)) {
+      const task = this.byName.get(windowName({ projectId: row.project_id, stream: row.stream }))
+      const range = row.from_date === null ? undefined : { from: row.from_date, to: row.to_date! }
+      if (task !== undefined) this.take(task, range, row.result)
+    }
+    return rows.length
+  }
+
+  private take(task: Task, range: Range | undefined, sent: Parameters<typeof fromSent>[0]): void {
+    const told = fromSent(sent)
+    for (const [status, times] of Object.entries(told.statuses)) {
+      for (let time = 0; time < times; time++) countRequest(task, status === 'none' ? undefined : Number(status))
+    }
+    const { result } = told
+    if (result === undefined) task.report.seconds += told.seconds
+    else if (this.inFlight.get(task)!.delete(textOf(range))) {
+      this.learn(task, range, result, told.pageLimit)
+      settle({ task, range }, result, told.seconds)
+    }
+  }
+
+  /** What one process learns from its own answers, learned from those of all. */
+  private learn(task: Task, range: Range | undefined, result: StepResult, pageLimit: number): void {
+    const { limit } = this.run
+    requeue(this.byName, limit.learnLower(pageLimit))
+    if (result.kind !== 'loaded' || result.pageRows === undefined || range === undefined) return
+    const window = { name: taskName(task), range }
+    if (result.pageRows >= limit.current) result.again.push(window)
+    else limit.remember(window, result.pageRows)
+  }
+
+  private async takeDead(): Promise<number> {
+    if (Date.now() - this.lookedAt < DEAD_MS) return 0
+    this.lookedAt = Date.now()
+    let came = 0
+    for (const { id, project, stream, range, reason } of await deadWindows(this.boss, this.run.runId)) {
+      if (this.dead.has(id)) continue
+      this.dead.add(id)
+      const task = this.byName.get(windowName({ projectId: project, stream }))
+      if (task === undefined || !this.inFlight.get(task)!.delete(textOf(range))) continue
+      settle({ task, range }, { kind: 'failed', reason: `set aside: ${reason}`, verdict: 'dead' }, 0)
+      came++
+    }
+    return came
+  }
+
+  /** Other windows of a project that cannot be read are not tried. */
+  private async withdrawFailedProjects(): Promise<void> {
+    for (const project of this.tasks[0]!.failedProjects.keys()) {
+      if (this.withdrawn.has(project)) continue
+      this.withdrawn.add(project)
+      await withdraw(this.boss, this.run.runId, project)
+      await this.lookForLost(project)
+    }
+  }
+
+  /** Windows whose jobs are gone without a result are not waited for. */
+  private async lookForLost(project?: string): Promise<void> {
+    const jobs = await openWindows(this.boss, this.run.runId)
+    // What ended meanwhile has its result here by now.
+    await this.takeResults()
+    await this.takeDead()
+    const open = new Set(jobs.map((job) => JSON.stringify([job.project, job.stream, textOfJob(job)])))
+    for (const [task, windows] of this.inFlight) {
+      if (project !== undefined && task.project.id !== project) continue
+      for (const text of windows) {
+        if (open.has(JSON.stringify([task.project.id, task.stream.name, text]))) continue
+        windows.delete(text)
+        const reason = task.failedProjects.get(task.project.id)
+        const lost = reason === undefined ? 'its job vanished from the queue' : `not read: ${reason}`
+        settle({ task, range: rangeOf(text) }, { kind: 'failed', reason: lost, verdict: 'lost' }, 0)
+      }
+    }
+    this.heardAt = Date.now()
+  }
+
+  /** Results for runs that ended without taking them. */
+  private async forgetOldResults(): Promise<void> {
+    await this.run.warehouse.ops
+      .deleteFrom('window_results')
+      .where('run_id', 'in', (from) => from.selectFrom('runs').select('run_id').where('outcome', 'is not', null))
+      .where(sql<boolean>`created_at < now() - interval '1 minute'`)
+      .execute()
+  }
+}
+
+function textOf(range: Range | undefined): string {
+  return range === undefined ? LIST : `${range.from}${range.to}`
+}
+
+function textOfJob({ from, to }: { from: string | null; to: string | null }): string {
+  return from === null ? LIST : `${from}${to}`
+}
+
+function rangeOf(text: string): Range | undefined {
+  return text === LIST ? undefined : { from: text.slice(0, 10), to: text.slice(10) }
+}

@@ -1,0 +1,204 @@
+import type { Day, Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
+import type { Transaction } from '../warehouse/connect.ts'
+import { type Boss, DEAD, WINDOWS, within } from './boss.ts'
+import type { Told } from './told.ts'
+
+/* Windows as jobs: put in, taken, kept alive, given back, and ended together with their rows. */
+
+/** What a worker needs to know of a window or list. */
+export interface WindowJob {
+  /** The runs that wait for it; the first is the one that its rows are attributed to. */
+  runs: number[]
+  command: string
+  project: string
+  stream: string
+  /** Null for a list. */
+  from: Day | null
+  to: Day | null
+  accept_deletes: boolean
+  lookback_from: Day
+  recent_from: Day
+  page_limit: number
+}
+
+export interface TakenJob {
+  id: string
+  data: WindowJob
+  /** How often it failed or was lost before. Whoever takes it over counts one more, so this also tells whose it is. */
+  retries: number
+}
+
+/** Somebody else ended the job or took it over meanwhile: what was done for it is not loaded. */
+class TakenOverError extends Error {
+  readonly code = 'taken'
+}
+
+export interface Order {
+  data: WindowJob
+  /** The higher, the sooner. */
+  priority: number
+}
+
+// Those who put jobs in take turns, so that none is there twice.
+const ENQUEUE_LOCK = 7_265_190_403
+
+export async function lockEnqueuing({ client }: Transaction): Promise<void> {
+  await client.query('select pg_advisory_xact_lock($1)', [ENQUEUE_LOCK])
+}
+
+/** Puts windows in. A window that is there already is not put in again: its job works for this run, too. */
+export async function enqueue(tx: Transaction, boss: Boss, orders: readonly Order[]): Promise<void> {
+  const byKey = new Map(orders.map((order) => [keyOf(order.data), order]))
+  const { rows: there } = await tx.client.query<{ singleton_key: string }>(
+    `update ${boss.jobs} j set priority = greatest(j.priority, n.priority),
+       data = jsonb_set(j.data, '{runs}', case when j.data->'runs' @> n.run then j.data->'runs' else j.data->'runs' || n.run end)
+     from unnest($2::text[], $3::int[], $4::jsonb[]) n(key, priority, run)
+     where j.name = $1 and j.policy = 'stately' and j.state <= 'active' and coalesce(j.singleton_key, '') = n.key
+     returning j.singleton_key`,
+    [
+      WINDOWS,
+      [...byKey.keys()],
+      [...byKey.values()].map(({ priority }) => priority),
+      [...byKey.values()].map(({ data }) => JSON.stringify(data.runs[0])),
+    ],
+  )
+  for (const { singleton_key } of there) byKey.delete(singleton_key)
+  if (byKey.size === 0) return
+  const jobs = [...byKey].map(([singletonKey, { data, priority }]) => ({ name: WINDOWS, data, priority, singletonKey }))
+  await boss.api.insert(jobs, within(tx))
+}
+
+function keyOf({ project, stream, from, to, accept_deletes }: WindowJob): string {
+  return JSON.stringify([project, stream, from, to, ...(accept_deletes ? ['accept deletes'] : [])])
+}
+
+export async function takeJobs({ api }: Boss, most: number): Promise<TakenJob[]> {
+  const jobs = await api.fetch<WindowJob>(WINDOWS, { batchSize: most, includeMetadata: true })
+  return jobs.map(({ id, data, retryCount }) => ({ id, data, retries: retryCount }))
+}
+
+/** Says that these are still being worked at, so that nobody takes them over. */
+export async function keepAlive({ warehouse, jobs }: Boss, mine: readonly TakenJob[]): Promise<void> {
+  await warehouse.pool.query(
+    `update ${jobs} j set started_on = now() from unnest($2::uuid[], $3::int[]) mine(id, retries)
+     where j.name = $1 and j.id = mine.id and j.state = 'active' and j.retry_count = mine.retries`,
+    [WINDOWS, mine.map(({ id }) => id), mine.map(({ retries }) => retries)],
+  )
+}
+
+/** Puts a job back as if it had not been taken, for later. */
+export async function giveBack({ warehouse, jobs }: Boss, job: TakenJob, waitMs: number): Promise<void> {
+  await warehouse.pool.query(
+    `update ${jobs} set state = case when retry_count > 0 then 'retry' else 'created' end::${stateType(jobs)},
+       started_on = null, start_after = now() + $3 * interval '1 millisecond'
+     where name = $1 and id = $2 and state = 'active' and retry_count = $4`,
+    [WINDOWS, job.id, waitMs, job.retries],
+  )
+}
+
+function stateType(jobs: string): string {
+  return jobs.replace(/"job"$/, '"job_state"')
+}
+
+/**
+ * Ends a job in the transaction that loads its rows, and tells the runs that wait for it. Throws where somebody else
+ * ended it or took it away: then these rows are not loaded either.
+ */
+export async function completeJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told): Promise<void> {
+  const runs = await lockMine(tx, boss, job)
+  await boss.api.complete(WINDOWS, job.id, {}, within(tx))
+  await tellRuns(tx, boss, runs, job.data, told)
+  if (told.result.kind !== 'loaded') return
+  // What was set aside and can be read after all is no longer dead.
+  const { project, stream, from, to } = job.data
+  await tx.client.query(
+    `delete from ${boss.jobs} where name = $1 and data->>'project' = $2 and data->>'stream' = $3
+       and coalesce(data->>'from', '') >= $4 and coalesce(data->>'to', '') <= $5`,
+    [DEAD, project, stream, from ?? '', to ?? ''],
+  )
+}
+
+/** Counts a failure: pg-boss lets it be tried again later, or sets it aside. */
+export async function failJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told): Promise<void> {
+  const runs = await lockMine(tx, boss, job)
+  await boss.api.fail(WINDOWS, job.id, told.result, within(tx))
+  await tellRuns(tx, boss, runs, job.data, { ...told, result: undefined })
+}
+
+/** The runs that wait for a job, which nobody can take away until the transaction ends. */
+async function lockMine({ client }: Transaction, { jobs }: Boss, job: TakenJob): Promise<number[]> {
+  const { rows } = await client.query<{ runs: number[] }>(
+    `select data->'runs' as runs from ${jobs}
+     where name = $1 and id = $2 and state = 'active' and retry_count = $3 for update`,
+    [WINDOWS, job.id, job.retries],
+  )
+  if (rows.length === 0) throw new TakenOverError('another process took this window over')
+  return rows[0]!.runs
+}
+
+async function tellRuns(
+  { client }: Transaction,
+  { warehouse }: Boss,
+  runs: readonly number[],
+  { project, stream, from, to }: WindowJob,
+  told: object,
+): Promise<void> {
+  await client.query(
+    `insert into ${quote(warehouse.opsSchema, 'window_results')} (run_id, project_id, stream, from_date, to_date, result)
+     select run, $2, $3, $4, $5, $6 from unnest($1::bigint[]) run`,
+    [runs, project, stream, from, to, JSON.stringify(told)],
+  )
+}
+
+/** Takes out what nobody has begun and only this run waits for; of one project, or of all. */
+export async function withdraw({ warehouse, jobs }: Boss, runId: number, project?: string): Promise<void> {
+  await warehouse.pool.query(
+    `delete from ${jobs} where name = $1 and state < 'active' and data->'runs' = $2::jsonb
+       and ($3::text is null or data->>'project' = $3)`,
+    [WINDOWS, JSON.stringify([runId]), project ?? null],
+  )
+}
+
+export interface DeadWindow {
+  id: string
+  project: string
+  stream: string
+  range: Range | undefined
+  reason: string
+  since: Date
+}
+
+/** Windows that were set aside: of one run, or of all. */
+export async function deadWindows({ warehouse, jobs }: Pick<Boss, 'warehouse' | 'jobs'>, runId?: number) {
+  const { rows } = await warehouse.pool.query<{ id: string; data: WindowJob; output: unknown; created_on: Date }>(
+    `select id, data, output, created_on from ${jobs}
+     where name = $1 and state = 'created' and ($2::jsonb is null or data->'runs' @> $2) order by created_on`,
+    [DEAD, runId === undefined ? null : JSON.stringify(runId)],
+  )
+  return rows.map(
+    ({ id, data, output, created_on }): DeadWindow => ({
+      id,
+      project: data.project,
+      stream: data.stream,
+      range: data.from === null ? undefined : { from: data.from, to: data.to! },
+      reason: reasonOf(output),
+      since: created_on,
+    }),
+  )
+}
+
+function reasonOf(output: unknown): string {
+  const told = output as { reason?: string; value?: { message?: string } } | null
+  if (typeof told?.reason === 'string') return told.reason
+  return told?.value?.message?.includes('timeout') ? 'the processes that worked at it vanished' : 'set aside'
+}
+
+/** The windows of a run that are still waiting or being worked at. */
+export async function openWindows({ warehouse, jobs }: Boss, runId: number): Promise<WindowJob[]> {
+  const { rows } = await warehouse.pool.query<{ data: WindowJob }>(
+    `select data from ${jobs} where name = $1 and state <= 'active' and data->'runs' @> $2::jsonb`,
+    [WINDOWS, JSON.stringify(runId)],
+  )
+  return rows.map(({ data }) => data)
+}

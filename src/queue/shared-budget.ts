@@ -1,0 +1,99 @@
+import { messageOf } from '../core/errors.ts'
+import { quote } from '../core/identifier.ts'
+import type { Log } from '../core/logger.ts'
+import { sleep } from '../core/sleep.ts'
+import { type BudgetView, createBudget, type Permit, pauseOf, type RequestBudget } from '../source/budget.ts'
+import type { RateHeaders } from '../source/rate-headers.ts'
+import { LONGEST_WAIT_MS } from '../source/retry-delay.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+
+// Another process may give something back or learn something meanwhile, so nobody sleeps through a whole period.
+const LONGEST_NAP_MS = 1000
+
+/**
+ * The request budget of one project, kept in the warehouse and shared by every process that reads the project. All of
+ * them learn from the answers that any of them gets. Where the database cannot be asked, the process keeps to a budget
+ * of its own until it can.
+ */
+export function createSharedBudget(
+  warehouse: Warehouse,
+  projectId: string,
+  requestsPerMinute: number,
+  log: Log,
+): RequestBudget {
+  const alone = createBudget(requestsPerMinute)
+  const functionName = (name: string) => quote(warehouse.opsSchema, name)
+  let shown: Omit<BudgetView, 'waits'> = { limit: requestsPerMinute, remaining: undefined }
+  let waits = 0
+  let lastLesson: Promise<unknown> = Promise.resolve()
+
+  function learn(request: number, headers: RateHeaders, refused: boolean): void {
+    const { limit, remaining, resetMs } = headers
+    const whole = (value: number | undefined) => (value === undefined ? null : Math.floor(value))
+    lastLesson = warehouse.pool
+      .query(`select ${functionName('learn_answer')}($1, $2, $3, $4, $5, $6)`, [
+        projectId,
+        request,
+        whole(limit),
+        whole(remaining),
+        resetMs === undefined ? null : Math.min(resetMs, LONGEST_WAIT_MS),
+        pauseOf(headers, refused) ?? null,
+      ])
+      .catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'the shared budget was not told'))
+  }
+
+  return {
+    async take(signal): Promise<Permit> {
+      for (;;) {
+        await lastLesson
+        signal?.throwIfAborted()
+        const answer = await warehouse.pool
+          .query<{ request: number | null; wait_ms: number; per_minute: number; remaining: number | null }>(
+            `select * from ${functionName('take_request')}($1, $2)`,
+            [projectId, requestsPerMinute],
+          )
+          .catch((error: unknown) => {
+            log.debug({ reason: messageOf(error) }, 'the shared budget cannot be asked; this process keeps to its own')
+          })
+        const told = answer?.rows[0]
+        if (told === undefined) return alone.take(signal)
+        shown = { limit: told.per_minute, remaining: told.remaining ?? undefined }
+        const { request } = told
+        if (request !== null) {
+          return {
+            learn: (headers, refused) => learn(request, headers, refused),
+            drop: () => learn(request, {}, false),
+          }
+        }
+        waits++
+        await sleep(Math.min(told.wait_ms, LONGEST_NAP_MS) + Math.random() * 20, signal)
+      }
+    },
+
+    view: () => ({ ...shown, waits }),
+  }
+}
+
+/** How long the next request of a project would have to wait, as far as is known. */
+export async function budgetWaitMs({ ops }: Warehouse, projectId: string): Promise<number> {
+  const row = await ops
+    .selectFrom('budgets')
+    .select(['remaining', 'resets_at', 'paused_until'])
+    .where('project_id', '=', projectId)
+    .executeTakeFirst()
+  const now = Date.now()
+  const spent = row?.remaining === 0 ? (row.resets_at?.getTime() ?? now) : now
+  return Math.max(0, spent - now, (row?.paused_until?.getTime() ?? now) - now)
+}
+
+/** What is left for each project, as the service last told any of the processes. */
+export async function readBudgets({ ops }: Warehouse): Promise<Map<string, BudgetView>> {
+  const rows = await ops.selectFrom('budgets').select(['project_id', 'per_minute', 'remaining', 'resets_at']).execute()
+  const now = Date.now()
+  return new Map(
+    rows.map(({ project_id, per_minute, remaining, resets_at }) => {
+      const current = remaining !== null && (resets_at?.getTime() ?? 0) > now ? remaining : undefined
+      return [project_id, { limit: per_minute, remaining: current, waits: 0 }]
+    }),
+  )
+}

@@ -1,0 +1,174 @@
+import { randomUUID } from 'node:crypto'
+import { messageOf } from '../core/errors.ts'
+import { sleep } from '../core/sleep.ts'
+import { streamsOf } from '../streams/registry.ts'
+import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/context.ts'
+import { PageLimit } from '../sync/page-limit.ts'
+import { performStep } from '../sync/perform.ts'
+import { makeRun } from '../sync/run.ts'
+import { inTransaction, type Transaction } from '../warehouse/connect.ts'
+import type { Boss } from './boss.ts'
+import { completeJob, failJob, giveBack, keepAlive, type TakenJob, takeJobs } from './jobs.ts'
+import { budgetWaitMs } from './shared-budget.ts'
+import { type Told, toSent } from './told.ts'
+
+const IDLE_MS = 250
+const TROUBLE_MS = 1000
+const BEAT_MS = 5000
+// A project whose requests are spent for longer than this makes room for others.
+const PATIENCE_MS = 1500
+const REMEMBERED_RUNS = 20
+
+export interface WorkerOptions {
+  concurrency: number
+  projects: readonly SyncedProject[]
+  /** Asked before jobs are taken: false leaves them to others. */
+  mayWork?: () => Promise<boolean>
+  /** Told every few seconds how it goes. */
+  beat?: (state: { busy: number; done: number }) => Promise<void>
+}
+
+/** Takes windows from the queue and does them, as one process would. */
+export class QueueWorker {
+  readonly id = randomUUID()
+  done = 0
+  private readonly active = new Map<TakenJob, Promise<void>>()
+  private readonly stopping = new AbortController()
+  private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
+  private loop: Promise<void> = Promise.resolve()
+  private beating: NodeJS.Timeout | undefined
+
+  constructor(
+    private readonly services: Services,
+    private readonly boss: Boss,
+    private readonly options: WorkerOptions,
+  ) {}
+
+  start(): void {
+    this.beating = setInterval(() => void this.beat(), BEAT_MS)
+    this.loop = this.work()
+  }
+
+  /** Takes no more; what is in hand is rolled back and given back, for others to take at once. */
+  async stop(): Promise<void> {
+    this.stopping.abort()
+    clearInterval(this.beating)
+    await this.loop
+    await Promise.all(this.active.values())
+  }
+
+  private async work(): Promise<void> {
+    const { signal } = this.stopping
+    while (!signal.aborted) {
+      try {
+        const free = this.options.concurrency - this.active.size
+        if (free === 0) {
+          await Promise.race(this.active.values())
+          continue
+        }
+        const jobs = (await this.options.mayWork?.()) === false ? [] : await takeJobs(this.boss, free)
+        for (const job of jobs) {
+          const work = this.perform(job)
+            .catch((error: unknown) => this.services.log.warn({ reason: messageOf(error) }, 'a job could not be ended'))
+            .finally(() => this.active.delete(job))
+          this.active.set(job, work)
+        }
+        if (jobs.length === 0) await sleep(IDLE_MS, signal)
+      } catch (error) {
+        if (signal.aborted) return
+        this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
+        await sleep(TROUBLE_MS, signal).catch(() => {})
+      }
+    }
+  }
+
+  private async beat(): Promise<void> {
+    try {
+      if (this.active.size > 0) await keepAlive(this.boss, [...this.active.keys()])
+      await this.options.beat?.({ busy: this.active.size, done: this.done })
+    } catch (error) {
+      this.services.log.debug({ reason: messageOf(error) }, 'no sign of life could be given')
+    }
+  }
+
+  private async perform(job: TakenJob): Promise<void> {
+    const { services, boss } = this
+    const { data } = job
+    const startedAt = Date.now()
+    const statuses: Record<string, number> = {}
+    const { limit, mentions } = this.memoryOf(data.runs[0]!, data.page_limit)
+    const told = (result: StepResult): Told => ({
+      result,
+      seconds: (Date.now() - startedAt) / 1000,
+      statuses,
+      pageLimit: limit.current,
+    })
+    const project = this.options.projects.find(({ id }) => id === data.project)
+    const stream = streamsOf(services.config).find(({ name }) => name === data.stream)
+    if (project === undefined || stream === undefined) {
+      const reason = `the configuration of this worker has no ${project === undefined ? `project ${data.project}` : `stream ${data.stream}`}`
+      services.log.error({ reason }, 'failed')
+      return this.end(job, (tx) => failJob(tx, boss, job, told({ kind: 'failed', reason, verdict: 'usage' })))
+    }
+    const waitMs = await budgetWaitMs(services.warehouse, data.project)
+    if (waitMs > PATIENCE_MS) return giveBack(boss, job, waitMs)
+    const run: Run = {
+      ...makeRun(
+        services,
+        {
+          runId: data.runs[0]!,
+          command: data.command,
+          limit,
+          mentions,
+          acceptDeletes: data.accept_deletes,
+          lookbackFrom: data.lookback_from,
+          recentFrom: data.recent_from,
+        },
+        this.stopping.signal,
+      ),
+      committing: (tx: Transaction, loaded: Loaded) => completeJob(tx, boss, job, toSent(told(loaded)) as Told),
+    }
+    const range = data.from === null ? undefined : { from: data.from, to: data.to! }
+    const result = await performStep(run, project, stream, range, (status) => {
+      statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
+    })
+    if (result.kind === 'loaded') {
+      this.done++
+      const { rowsRead, effect } = result.outcome
+      const { inserted, updated, deleted } = effect
+      const place = { project: data.project, stream: data.stream, from: data.from, to: data.to }
+      run.log.info({ ...place, rows: rowsRead, inserted, updated, deleted }, 'job done')
+      return
+    }
+    if (result.kind === 'failed') {
+      if (result.verdict === 'taken') return
+      if (result.verdict === 'interrupted') return giveBack(boss, job, 0)
+      // A wrong key is not the window's fault, and trying again would not help.
+      const final = result.verdict === 'key' || result.verdict === 'project'
+      run.log.warn(
+        { project: data.project, stream: data.stream, from: data.from, to: data.to, reason: result.reason },
+        'job failed',
+      )
+      if (!final) return this.end(job, (tx) => failJob(tx, boss, job, told(result)))
+    }
+    await this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
+  }
+
+  private async end(job: TakenJob, work: (tx: Transaction) => Promise<void>): Promise<void> {
+    await inTransaction(this.services.warehouse, work).catch((error: unknown) => {
+      this.services.log.debug({ job: job.id, reason: messageOf(error) }, 'somebody else took it over')
+    })
+  }
+
+  /** What windows of one run teach each other; at most a few runs are remembered. */
+  private memoryOf(runId: number, pageLimit: number): Pick<Run, 'limit' | 'mentions'> {
+    const known = this.memory.get(runId) ?? { limit: new PageLimit(pageLimit), mentions: new Map() }
+    this.memory.set(runId, known)
+    known.limit.learnAccepted(pageLimit)
+    for (const old of this.memory.keys()) {
+      if (this.memory.size <= REMEMBERED_RUNS) break
+      this.memory.delete(old)
+    }
+    return known
+  }
+}
