@@ -82,7 +82,8 @@ begin
   end if;
   if known.remaining is null then
     select count(*), min(r.sent_at) into sent, oldest from {ops}.budget_requests r
-    where r.project_id = project and r.sent_at > greatest(at - interval '1 minute', known.counted_from);
+    where r.project_id = project and r.sent_at > at - interval '1 minute'
+      and (r.sent_at > known.counted_from or not r.answered);
     if sent >= known.per_minute then
       wait_ms := extract(epoch from oldest + interval '1 minute' - at) * 1000;
       -- A service that sends headers tells with its next answer how much is left.
@@ -126,7 +127,7 @@ begin
       known.last_request := request;
       known.last_told := told_left;
     elsif known.remaining is not null and told_left > known.last_told
-      and abs(extract(epoch from resets - known.resets_at)) < 2 then
+      and abs(extract(epoch from resets - known.resets_at)) < 1.2 then
       -- It was under way when a later one was answered, yet counted before it: it was subtracted once too often.
       known.remaining := known.remaining + 1;
     end if;

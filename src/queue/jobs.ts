@@ -2,7 +2,7 @@ import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import { type Boss, DEAD, WINDOWS, within } from './boss.ts'
-import type { Told } from './told.ts'
+import { type Sent, type Told, toSent } from './told.ts'
 
 /* Windows as jobs: put in, taken, kept alive, given back, and ended together with their rows. */
 
@@ -106,49 +106,56 @@ function stateType(jobs: string): string {
  * ended it or took it away: then these rows are not loaded either.
  */
 export async function completeJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told): Promise<void> {
-  const runs = await lockMine(tx, boss, job)
-  await boss.api.complete(WINDOWS, job.id, {}, within(tx))
-  await tellRuns(tx, boss, runs, job.data, told)
-  if (told.result.kind !== 'loaded') return
-  // What was set aside and can be read after all is no longer dead.
-  const { project, stream, from, to } = job.data
-  await tx.client.query(
-    `delete from ${boss.jobs} where name = $1 and data->>'project' = $2 and data->>'stream' = $3
-       and coalesce(data->>'from', '') >= $4 and coalesce(data->>'to', '') <= $5`,
-    [DEAD, project, stream, from ?? '', to ?? ''],
-  )
+  // As pg-boss completes a job, together with the rest: each window pays for each statement.
+  await tellRuns(tx, boss, job, toSent(told), "update {jobs} set state = 'completed', completed_on = now()")
 }
 
 /** Counts a failure: pg-boss lets it be tried again later, or sets it aside. */
 export async function failJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told): Promise<void> {
-  const runs = await lockMine(tx, boss, job)
-  await boss.api.fail(WINDOWS, job.id, told.result, within(tx))
-  await tellRuns(tx, boss, runs, job.data, { ...told, result: undefined })
+  const { result, ...spent } = told
+  await tellRuns(tx, boss, job, spent, 'update {jobs} set output = null')
+  await boss.api.fail(WINDOWS, job.id, result, within(tx))
 }
 
-/** The runs that wait for a job, which nobody can take away until the transaction ends. */
-async function lockMine({ client }: Transaction, { jobs }: Boss, job: TakenJob): Promise<number[]> {
-  const { rows } = await client.query<{ runs: number[] }>(
-    `select data->'runs' as runs from ${jobs}
-     where name = $1 and id = $2 and state = 'active' and retry_count = $3 for update`,
-    [WINDOWS, job.id, job.retries],
-  )
-  if (rows.length === 0) throw new TakenOverError('another process took this window over')
-  return rows[0]!.runs
-}
-
+/**
+ * Tells the runs that wait for a job, which nobody can take away until the transaction ends. What was set aside and can
+ * be read after all is no longer dead.
+ */
 async function tellRuns(
   { client }: Transaction,
-  { warehouse }: Boss,
-  runs: readonly number[],
-  { project, stream, from, to }: WindowJob,
-  told: object,
+  boss: Boss,
+  job: TakenJob,
+  told: Partial<Sent>,
+  change: string,
 ): Promise<void> {
-  await client.query(
-    `insert into ${quote(warehouse.opsSchema, 'window_results')} (run_id, project_id, stream, from_date, to_date, result)
-     select run, $2, $3, $4, $5, $6 from unnest($1::bigint[]) run`,
-    [runs, project, stream, from, to, JSON.stringify(told)],
+  const { project, stream, from, to } = job.data
+  const { rows } = await client.query<{ mine: number }>(
+    `with mine as (
+       ${change.replace('{jobs}', boss.jobs)}
+       where name = $1 and id = $2 and state = 'active' and retry_count = $3 returning data->'runs' as runs
+     ), told as (
+       insert into ${quote(boss.warehouse.opsSchema, 'window_results')} (run_id, project_id, stream, from_date, to_date, result)
+       select run::bigint, $4, $5, $6::date, $7::date, $8::jsonb from mine, jsonb_array_elements_text(runs) run
+     ), raised as (
+       delete from ${boss.jobs} where name = $9 and $10 and exists (select from mine)
+         and data->>'project' = $4 and data->>'stream' = $5
+         and coalesce(data->>'from', '') >= coalesce($6::text, '') and coalesce(data->>'to', '') <= coalesce($7::text, '')
+     )
+     select count(*) as mine from mine`,
+    [
+      WINDOWS,
+      job.id,
+      job.retries,
+      project,
+      stream,
+      from,
+      to,
+      JSON.stringify(told),
+      DEAD,
+      told.result?.kind === 'loaded',
+    ],
   )
+  if (rows[0]!.mine === 0) throw new TakenOverError('another process took this window over')
 }
 
 /** Takes out what nobody has begun and only this run waits for; of one project, or of all. */

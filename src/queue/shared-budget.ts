@@ -25,10 +25,15 @@ export function createSharedBudget(
   const functionName = (name: string) => quote(warehouse.opsSchema, name)
   let shown: Omit<BudgetView, 'waits'> = { limit: requestsPerMinute, remaining: undefined }
   let waits = 0
+  let taught = false
   let lastLesson: Promise<unknown> = Promise.resolve()
 
   function learn(request: number, headers: RateHeaders, refused: boolean): void {
     const { limit, remaining, resetMs } = headers
+    const pauseMs = pauseOf(headers, refused)
+    // A service that never tells its limits is counted by what was sent; there is nothing to tell the others.
+    taught ||= limit !== undefined || remaining !== undefined
+    if (!taught && pauseMs === undefined) return
     const whole = (value: number | undefined) => (value === undefined ? null : Math.floor(value))
     lastLesson = warehouse.pool
       .query(`select ${functionName('learn_answer')}($1, $2, $3, $4, $5, $6)`, [
@@ -37,7 +42,7 @@ export function createSharedBudget(
         whole(limit),
         whole(remaining),
         resetMs === undefined ? null : Math.min(resetMs, LONGEST_WAIT_MS),
-        pauseOf(headers, refused) ?? null,
+        pauseMs ?? null,
       ])
       .catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'the shared budget was not told'))
   }

@@ -12,13 +12,14 @@ export interface Told {
   pageLimit: number
 }
 
-type Sent = Omit<Told, 'result'> & {
+export type Sent = Omit<Told, 'result'> & {
   result?: StepResult | (Omit<Loaded, 'rowsByDay'> & { rowsByDay: [Day, number][] })
 }
 
-/** Ready for JSON: what only the loading process needs is left out. */
+/** Ready for JSON: what only the loading process needs is left out; the run finds cut answers by what all of them tell. */
 export function toSent(told: Told): Sent {
   const { result } = told
+  if (result.kind === 'split') return { ...told, result: { kind: 'split', again: [] } }
   if (result.kind !== 'loaded') return told
   const { inserted, updated, deleted, unchanged, held } = result.outcome.effect
   const effect = {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { messageOf } from '../core/errors.ts'
+import { codeOf, messageOf } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/context.ts'
@@ -10,13 +10,16 @@ import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import type { Boss } from './boss.ts'
 import { completeJob, failJob, giveBack, keepAlive, type TakenJob, takeJobs } from './jobs.ts'
 import { budgetWaitMs } from './shared-budget.ts'
-import { type Told, toSent } from './told.ts'
+import type { Told } from './told.ts'
 
-const IDLE_MS = 250
+// The longer nothing came, the rarer it looks.
+const SHORTEST_NAP_MS = 40
+const LONGEST_NAP_MS = 1000
 const TROUBLE_MS = 1000
-const BEAT_MS = 5000
+const BEAT_MS = 3000
 // A project whose requests are spent for longer than this makes room for others.
 const PATIENCE_MS = 1500
+const PLENTY = 20
 const REMEMBERED_RUNS = 20
 
 export interface WorkerOptions {
@@ -59,7 +62,7 @@ export class QueueWorker {
 
   private async work(): Promise<void> {
     const { signal } = this.stopping
-    while (!signal.aborted) {
+    for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
       try {
         const free = this.options.concurrency - this.active.size
         if (free === 0) {
@@ -73,7 +76,9 @@ export class QueueWorker {
             .finally(() => this.active.delete(job))
           this.active.set(job, work)
         }
-        if (jobs.length === 0) await sleep(IDLE_MS, signal)
+        if (jobs.length > 0) napMs = SHORTEST_NAP_MS
+        else await sleep(napMs, signal)
+        if (jobs.length === 0) napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
       } catch (error) {
         if (signal.aborted) return
         this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
@@ -110,7 +115,7 @@ export class QueueWorker {
       services.log.error({ reason }, 'failed')
       return this.end(job, (tx) => failJob(tx, boss, job, told({ kind: 'failed', reason, verdict: 'usage' })))
     }
-    const waitMs = await budgetWaitMs(services.warehouse, data.project)
+    const waitMs = await this.budgetWaitMs(project)
     if (waitMs > PATIENCE_MS) return giveBack(boss, job, waitMs)
     const run: Run = {
       ...makeRun(
@@ -126,7 +131,7 @@ export class QueueWorker {
         },
         this.stopping.signal,
       ),
-      committing: (tx: Transaction, loaded: Loaded) => completeJob(tx, boss, job, toSent(told(loaded)) as Told),
+      committing: (tx: Transaction, loaded: Loaded) => completeJob(tx, boss, job, told(loaded)),
     }
     const range = data.from === null ? undefined : { from: data.from, to: data.to! }
     const result = await performStep(run, project, stream, range, (status) => {
@@ -156,8 +161,16 @@ export class QueueWorker {
 
   private async end(job: TakenJob, work: (tx: Transaction) => Promise<void>): Promise<void> {
     await inTransaction(this.services.warehouse, work).catch((error: unknown) => {
-      this.services.log.debug({ job: job.id, reason: messageOf(error) }, 'somebody else took it over')
+      const level = codeOf(error) === 'taken' ? 'debug' : 'warn'
+      this.services.log[level]({ job: job.id, reason: messageOf(error) }, 'a job could not be ended; another will')
     })
+  }
+
+  /** Asked only where the last answer left little: most jobs need not ask. */
+  private async budgetWaitMs({ id, caller }: SyncedProject): Promise<number> {
+    const { remaining, waits } = this.services.client.budgetView(caller)
+    const plenty = remaining === undefined ? waits === 0 : remaining > PLENTY
+    return plenty ? 0 : budgetWaitMs(this.services.warehouse, id)
   }
 
   /** What windows of one run teach each other; at most a few runs are remembered. */

@@ -1,0 +1,34 @@
+import { createServer, type IncomingMessage, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
+
+/** A real server in front of another one, which answers 500 where it is told to. */
+export async function startProxy(target: string, isBad: (message: IncomingMessage, body: string) => boolean) {
+  const base = new URL(target)
+  const server = createServer((message, reply) => {
+    const chunks: Buffer[] = []
+    message.on('data', (chunk: Buffer) => chunks.push(chunk))
+    message.on('end', () => {
+      const body = Buffer.concat(chunks)
+      if (isBad(message, body.toString())) {
+        reply.writeHead(500, { 'content-type': 'application/json' }).end('{"message":"no"}')
+        return
+      }
+      const { method, headers, url } = message
+      const onward = request({ host: base.hostname, port: base.port, path: url, method, headers }, (answer) => {
+        reply.writeHead(answer.statusCode!, answer.headers)
+        answer.pipe(reply)
+      })
+      onward.on('error', () => reply.destroy())
+      onward.end(body)
+    })
+  })
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}${base.pathname}`,
+    close: () =>
+      new Promise<void>((done) => {
+        server.close(() => done())
+        server.closeAllConnections()
+      }),
+  }
+}
