@@ -44,26 +44,33 @@ export interface Order {
 const ENQUEUE_LOCK = 7_265_190_403
 
 export async function lockEnqueuing({ client }: Transaction): Promise<void> {
+  // A queue that is being filled has no statistics yet, and would be read as a whole for each batch.
+  await client.query('set local enable_seqscan = off')
   await client.query('select pg_advisory_xact_lock($1)', [ENQUEUE_LOCK])
 }
 
-/** Puts windows in. A window that is there already is not put in again: its job works for this run, too. */
+/** Puts windows of one run in. A window that is there already is not put in again: its job works for this run, too. */
 export async function enqueue(tx: Transaction, boss: Boss, orders: readonly Order[]): Promise<void> {
   const byKey = new Map(orders.map((order) => [keyOf(order.data), order]))
-  const { rows: there } = await tx.client.query<{ singleton_key: string }>(
-    `update ${boss.jobs} j set priority = greatest(j.priority, n.priority),
-       data = jsonb_set(j.data, '{runs}', case when j.data->'runs' @> n.run then j.data->'runs' else j.data->'runs' || n.run end)
-     from unnest($2::text[], $3::int[], $4::jsonb[]) n(key, priority, run)
-     where j.name = $1 and j.policy = 'stately' and j.state <= 'active' and coalesce(j.singleton_key, '') = n.key
-     returning j.singleton_key`,
-    [
-      WINDOWS,
-      [...byKey.keys()],
-      [...byKey.values()].map(({ priority }) => priority),
-      [...byKey.values()].map(({ data }) => JSON.stringify(data.runs[0])),
-    ],
+  const { rows: there } = await tx.client.query<{ id: string; singleton_key: string }>(
+    `select id, singleton_key from ${boss.jobs} where name = $1 and policy = 'stately' and state <= 'active'
+       and state in ('created', 'retry', 'active') and coalesce(singleton_key, '') = any($2) for update`,
+    [WINDOWS, [...byKey.keys()]],
   )
-  for (const { singleton_key } of there) byKey.delete(singleton_key)
+  if (there.length > 0) {
+    await tx.client.query(
+      `update ${boss.jobs} set priority = greatest(priority, ($3::int[])[array_position($2::uuid[], id)]),
+         data = case when data->'runs' @> $4::jsonb then data else jsonb_set(data, '{runs}', data->'runs' || $4::jsonb) end
+       where name = $1 and id = any($2)`,
+      [
+        WINDOWS,
+        there.map(({ id }) => id),
+        there.map(({ singleton_key }) => byKey.get(singleton_key)!.priority),
+        JSON.stringify(orders[0]!.data.runs[0]),
+      ],
+    )
+    for (const { singleton_key } of there) byKey.delete(singleton_key)
+  }
   if (byKey.size === 0) return
   const jobs = [...byKey].map(([singletonKey, { data, priority }]) => ({ name: WINDOWS, data, priority, singletonKey }))
   await boss.api.insert(jobs, within(tx))

@@ -152,8 +152,10 @@ export class WindowFeed {
       this.inFlight++
       return split
     }
-    if (this.due.length === 0 || (this.inFlight > 0 && (this.cautious || !this.density.isKnown))) return undefined
-    if (this.maxDays === 0) return undefined
+    if (this.due.length === 0 || this.maxDays === 0) return undefined
+    // Nothing is to be learned where windows may not be longer than the first one anyway.
+    const learning = !this.density.isKnown && this.maxDays > PROBE_DAYS
+    if (this.inFlight > 0 && (this.cautious || learning)) return undefined
     const stretch = adjacent(this.due, 0, this.maxDays)
     const length = this.density.fit(stretch, this.pageLimit())
     const days = this.due.splice(0, length)
