@@ -36,7 +36,6 @@ create unlogged table {ops}.budgets (
   resets_at timestamptz,
   paused_until timestamptz,
   counted_from timestamptz not null default '-infinity',
-  last_request bigint not null default 0,
   last_told integer
 );
 
@@ -112,24 +111,25 @@ declare
   at timestamptz;
   resets timestamptz;
   under_way integer;
+  same_period boolean;
 begin
   select * into known from {ops}.budgets b where b.project_id = project for update;
   at := clock_timestamp();
   update {ops}.budget_requests r set answered = true where r.request_id = request;
   if told_left is not null and reset_ms is not null then
     resets := at + reset_ms * interval '1 millisecond';
-    if request > known.last_request then
+    -- Services tell the end of a period in whole seconds. What belongs to an earlier period teaches nothing.
+    same_period := known.remaining is not null and abs(extract(epoch from resets - known.resets_at)) < 1.2;
+    if same_period and told_left > known.last_told then
+      -- Counted before what was told last, but under way when that was learned: it was subtracted once too often.
+      known.remaining := known.remaining + 1;
+    elsif same_period or known.remaining is null or resets > known.resets_at then
       -- Requests under way may not have been counted yet when the service wrote this.
       select count(*) into under_way from {ops}.budget_requests r
       where r.project_id = project and not r.answered and r.sent_at > at - interval '2 minutes';
-      known.remaining := greatest(0, told_left - under_way);
+      known.remaining := told_left - under_way;
       known.resets_at := resets;
-      known.last_request := request;
       known.last_told := told_left;
-    elsif known.remaining is not null and told_left > known.last_told
-      and abs(extract(epoch from resets - known.resets_at)) < 1.2 then
-      -- It was under way when a later one was answered, yet counted before it: it was subtracted once too often.
-      known.remaining := known.remaining + 1;
     end if;
   end if;
   if pause_ms is not null then
@@ -137,6 +137,6 @@ begin
   end if;
   update {ops}.budgets b set
     per_minute = coalesce(told_limit, known.per_minute), remaining = known.remaining, resets_at = known.resets_at,
-    paused_until = known.paused_until, last_request = known.last_request, last_told = known.last_told
+    paused_until = known.paused_until, last_told = known.last_told
   where b.project_id = project;
 end $$;

@@ -249,6 +249,12 @@ was read or written) · 3 another run holds the lock`,
     ['migrate'],
     async () => (await import('./commands/migrate.ts')).migrate,
   )
+  add(
+    'partition',
+    'moves report tables in one piece into monthly parts; may be stopped and started again',
+    ['partition'],
+    async () => (await import('./commands/partition.ts')).partition,
+  )
   add<{ role: string }>(
     'grant',
     'lets a role of a BI tool read the tables and views, and nothing else',

@@ -62,7 +62,7 @@ export function createSharedBudget(
           })
         const told = answer?.rows[0]
         if (told === undefined) return alone.take(signal)
-        shown = { limit: told.per_minute, remaining: told.remaining ?? undefined }
+        shown = { limit: told.per_minute, remaining: shownLeft(told.remaining) }
         const { request } = told
         if (request !== null) {
           return {
@@ -87,7 +87,7 @@ export async function budgetWaitMs({ ops }: Warehouse, projectId: string): Promi
     .where('project_id', '=', projectId)
     .executeTakeFirst()
   const now = Date.now()
-  const spent = row?.remaining === 0 ? (row.resets_at?.getTime() ?? now) : now
+  const spent = (row?.remaining ?? 1) <= 0 ? (row!.resets_at?.getTime() ?? now) : now
   return Math.max(0, spent - now, (row?.paused_until?.getTime() ?? now) - now)
 }
 
@@ -97,8 +97,13 @@ export async function readBudgets({ ops }: Warehouse): Promise<Map<string, Budge
   const now = Date.now()
   return new Map(
     rows.map(({ project_id, per_minute, remaining, resets_at }) => {
-      const current = remaining !== null && (resets_at?.getTime() ?? 0) > now ? remaining : undefined
+      const current = remaining !== null && (resets_at?.getTime() ?? 0) > now ? shownLeft(remaining) : undefined
       return [project_id, { limit: per_minute, remaining: current, waits: 0 }]
     }),
   )
+}
+
+/** Below zero where requests under way may have been counted already; nobody needs to know how far. */
+function shownLeft(remaining: number | null): number | undefined {
+  return remaining === null ? undefined : Math.max(0, remaining)
 }

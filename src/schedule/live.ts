@@ -36,8 +36,7 @@ export class Live {
     }
     let run: LiveRun | undefined
     const end = () => {
-      const at = this.runs.findIndex((other) => other === run)
-      if (at >= 0) this.runs.splice(at, 1)
+      if (run !== undefined && this.runs.includes(run)) this.runs.splice(this.runs.indexOf(run), 1)
     }
     const observer: Observer = {
       started: ({ runId, command }) => {

@@ -1,5 +1,5 @@
 import { type Day, type Range, showRange } from '../core/day.ts'
-import { TransientError } from '../core/errors.ts'
+import { codeOf, messageOf, TransientError } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import type { Dimension } from '../core/vocabulary.ts'
 import {
@@ -20,11 +20,13 @@ import { refuseBadPage, type Sifted } from '../streams/sift.ts'
 import type { DayStream } from '../streams/stream.ts'
 import { inTransaction, tableName } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
+import { ensureMonths, forgetLayouts } from '../warehouse/partitions.ts'
 import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
 import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
 import { readWindow } from './read-window.ts'
 
 const LOAD_ATTEMPTS = 4
+const NO_PARTITION = '23514'
 
 /** One window: read, sift, and load with its ledger entry, its quarantine and its drift in one transaction. */
 export async function syncWindow(
@@ -54,7 +56,15 @@ export async function syncWindow(
     again: answer.again,
     outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
   })
-  return withRetries(run.signal, () => loadWindow(run, pair, stream, range, sifted, read, loadedBy))
+  return withRetries(run.signal, async () => {
+    if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
+    return loadWindow(run, pair, stream, range, sifted, read, loadedBy).catch((error: unknown) => {
+      if (codeOf(error) !== NO_PARTITION) throw error
+      // The table was moved into months since it was last looked at.
+      forgetLayouts(run.warehouse)
+      throw new TransientError(messageOf(error), { cause: error })
+    })
+  })
 }
 
 async function loadWindow(

@@ -38,7 +38,8 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       const applied = await applyFiles(client, warehouse)
       const reportsMade: string[] = []
       for (const report of config.reports) {
-        if (await ensureReportTable({ client, ops }, warehouse, report)) reportsMade.push(report.name)
+        if (await ensureReportTable({ client, ops }, warehouse, report, config.warehouse.partition))
+          reportsMade.push(report.name)
       }
       await extendCalendar(client, warehouse, config)
       await applyRelations(client, warehouse, config.reports)

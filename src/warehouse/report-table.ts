@@ -1,5 +1,5 @@
 import type { PoolClient } from 'pg'
-import type { ReportConfig } from '../core/config/load.ts'
+import type { Config, ReportConfig } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { METRICS } from '../core/vocabulary.ts'
@@ -15,6 +15,7 @@ export async function ensureReportTable(
   { client, ops }: { client: PoolClient; ops: Ops },
   warehouse: Warehouse,
   report: ReportConfig,
+  partition: Config['warehouse']['partition'],
 ): Promise<boolean> {
   const known = await ops.selectFrom('reports').selectAll().where('name', '=', report.name).executeTakeFirst()
   const dimensions = [...report.dimensions].sort()
@@ -36,7 +37,7 @@ export async function ensureReportTable(
         'visibility-sync; give the report another name',
     )
   }
-  await client.query(createStatement(table, report))
+  await createReportTable(client, warehouse, report, partition)
   await ops
     .insertInto('reports')
     .values({ name: report.name, dimensions: report.dimensions, filters: JSON.stringify(report.filters) })
@@ -44,7 +45,12 @@ export async function ensureReportTable(
   return true
 }
 
-function createStatement(table: string, report: ReportConfig): string {
+export async function createReportTable(
+  client: PoolClient,
+  warehouse: Warehouse,
+  report: ReportConfig,
+  partition: Config['warehouse']['partition'],
+): Promise<void> {
   const others = otherDimensions(report).map((name) => quote(name))
   const columns = [
     'project_id text collate "C" not null',
@@ -59,7 +65,10 @@ function createStatement(table: string, report: ReportConfig): string {
   // A primary key allows no nulls, and a dimension may be null.
   const unique = others.length === 0 ? `primary key (${key})` : `unique nulls not distinct (${key})`
   // Room on each page lets most restated rows be updated in place, without touching the index.
-  return `create table ${table} (${columns.join(', ')}, ${unique}) with (fillfactor = 90)`
+  const layout = partition === 'month' ? 'partition by range (date)' : 'with (fillfactor = 90)'
+  await client.query(
+    `create table ${quote(warehouse.schema, report.name)} (${columns.join(', ')}, ${unique}) ${layout}`,
+  )
 }
 
 function sortedFilters(filters: ReportConfig['filters']): unknown {

@@ -1,0 +1,67 @@
+import { UsageError } from '../../core/errors.ts'
+import { count } from '../../core/text.ts'
+import { migrate } from '../../warehouse/migrate.ts'
+import { beginMove, type MoveStep, moveMonths } from '../../warehouse/move-to-months.ts'
+import { readLayout } from '../../warehouse/partitions.ts'
+import { openWarehouse } from '../open.ts'
+import type { Session } from '../session.ts'
+import { renderTable } from '../table.ts'
+
+/** `partition`: moves report tables in one piece into monthly parts. May be stopped and started again at any time. */
+export async function partition(session: Session): Promise<number> {
+  const { config, log, signal } = session
+  if (config.warehouse.partition !== 'month') {
+    throw new UsageError(
+      'warehouse.partition: got "none"; set it to month first, so that new tables are made in months, too',
+    )
+  }
+  const database = await openWarehouse(config, log)
+  const { warehouse } = database
+  try {
+    await migrate(warehouse, config)
+    const steps: MoveStep[] = []
+    const unfinished: string[] = []
+    for (const report of config.reports) {
+      const { layout } = await readLayout(warehouse.pool, warehouse, report.name)
+      if (layout === 'months') continue
+      await beginMove(warehouse, report)
+      // Views are renewed before the first row leaves the old piece.
+      await migrate(warehouse, config)
+      const done = await moveMonths(warehouse, report, signal, (step) => {
+        steps.push(step)
+        log.info({ ...step }, 'month moved')
+      })
+      if (!done) unfinished.push(report.name)
+      if (signal.aborted) break
+    }
+    const rows = steps.reduce((sum, step) => sum + step.rows, 0)
+    const moved = [...new Set(steps.map(({ table }) => table))].map((table) => {
+      const own = steps.filter((step) => step.table === table)
+      return { table, months: own.length, rows: own.reduce((sum, step) => sum + step.rows, 0) }
+    })
+    const complete = unfinished.length === 0 && !signal.aborted
+    session.print(
+      { complete, moved, unfinished },
+      [
+        steps.length === 0
+          ? 'Nothing was left to move.'
+          : renderTable(
+              [
+                { title: 'table', value: (row: (typeof moved)[number]) => row.table },
+                { title: 'months', align: 'right', value: (row) => row.months },
+                { title: 'rows', align: 'right', value: (row) => row.rows },
+              ],
+              moved,
+            ),
+        ...(complete
+          ? [`${count(rows, 'row')} moved; every report table is in months.`]
+          : [
+              `Not finished: ${unfinished.join(', ')}. Every row is where queries find it; run the command again to go on.`,
+            ]),
+      ].join('\n'),
+    )
+    return complete ? 0 : 1
+  } finally {
+    await database.close()
+  }
+}
