@@ -49,7 +49,12 @@ function windowsOf(days, known) {
   const windows = []
   for (const [stream, rows] of Object.entries(rowsPerDay)) {
     const coverage = known
-      ? daysIn({ from: addDays(TODAY, -60), to: TODAY }).map((date) => ({ date, rows, state: 'read', readAt: new Date() }))
+      ? daysIn({ from: addDays(TODAY, -60), to: TODAY }).map((date) => ({
+          date,
+          rows,
+          state: 'read',
+          readAt: new Date(),
+        }))
       : []
     const feed = new WindowFeed(daysIn(range), new Density(coverage, TODAY), () => PAGE)
     for (let window = feed.next(); window !== undefined; window = feed.next()) {
@@ -113,7 +118,11 @@ const first = windowsOf(number('days'), false)
 const hourly = windowsOf(7, true)
 const sum = (windows, field) => windows.reduce((total, window) => total + window[field], 0)
 const span = (seconds) =>
-  seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`
+  seconds < 90
+    ? `${seconds.toFixed(0)} s`
+    : seconds < 5400
+      ? `${(seconds / 60).toFixed(0)} min`
+      : `${(seconds / 3600).toFixed(1)} h`
 for (const projects of list(options.projects)) {
   const row = {
     projects,
@@ -125,11 +134,22 @@ for (const projects of list(options.projects)) {
   }
   results.table.push(row)
 }
-const head = ['projects', 'rows', 'requests', ...list(options.workers).map((n) => `first load, ${n} ${n === 1 ? 'worker' : 'workers'}`), 'requests of a sync', ...list(options.workers).map((n) => `sync, ${n} ${n === 1 ? 'worker' : 'workers'}`)]
+const head = [
+  'projects',
+  'rows',
+  'requests',
+  ...list(options.workers).map((n) => `first load, ${n} ${n === 1 ? 'worker' : 'workers'}`),
+  'requests of a sync',
+  ...list(options.workers).map((n) => `sync, ${n} ${n === 1 ? 'worker' : 'workers'}`),
+]
 console.log(`| ${head.join(' | ')} |\n|${head.map(() => ' ---: ').join('|')}|`)
 for (const row of results.table) {
   const cells = [row.projects, row.rows, row.requests].map((value) => value.toLocaleString('en-US'))
-  cells.push(...Object.values(row.first_load).map(span), row.hourly_requests.toLocaleString('en-US'), ...Object.values(row.hourly).map(span))
+  cells.push(
+    ...Object.values(row.first_load).map(span),
+    row.hourly_requests.toLocaleString('en-US'),
+    ...Object.values(row.hourly).map(span),
+  )
   console.log(`| ${cells.join(' | ')} |`)
 }
 const folder = fileURLToPath(new URL('results/', import.meta.url))

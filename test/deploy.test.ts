@@ -52,6 +52,11 @@ test('the Kubernetes manifests are sound: limits, probes, no rights, no overlap'
   expect([serve.livenessProbe.httpGet.path, serve.readinessProbe.httpGet.path]).toEqual(['/healthz', '/readyz'])
   expect(deployment.spec.selector.matchLabels).toEqual(deployment.spec.template.metadata.labels)
   expect(service.spec.selector).toEqual(deployment.spec.template.metadata.labels)
+  const [workers, enqueuing] = documents('deploy/kubernetes/workers.yaml')
+  expect(pod.parse(workers.spec.template.spec).containers[0].args).toEqual(['worker'])
+  expect(workers.spec.selector.matchLabels).toEqual(workers.spec.template.metadata.labels)
+  const queued = pod.parse(enqueuing.spec.jobTemplate.spec.template.spec)
+  expect([enqueuing.kind, ...queued.containers[0].args]).toEqual(['CronJob', 'sync', '--queue'])
 })
 
 test('the systemd units name what exists, and give no rights', () => {

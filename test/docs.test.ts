@@ -156,19 +156,20 @@ describe('against a database', () => {
   })
 
   test.each(['grants', 'grants-with-schemas'])(
-    'the role of docs/operations.md (%s) can sync, audit and be checked, and is no superuser',
+    'the role of docs/operations.md (%s) can sync, audit, use the queue and be checked, and is no superuser',
     async (name) => {
       const database = await createDatabase()
       const role = `writer_${Math.random().toString(36).slice(2)}`
       const url = new URL(database.url)
-      const statements = block('docs/operations.md', name)
+      const queue = name === 'grants' ? '' : block('docs/scale-out.md', 'queue-schema')
+      const statements = `${block('docs/operations.md', name)}${queue}`
         .replaceAll('visibility_writer', role)
         .replaceAll('database warehouse', `database ${url.pathname.slice(1)}`)
       await database.rows(statements)
       url.username = role
       url.password = 'choose one'
       const options = { env: { ...setup.env, DATABASE_URL: url.href }, config: setup.fileConfig }
-      for (const command of [['check'], ['sync'], ['audit'], ['status']]) {
+      for (const command of [['check'], ['sync'], ['audit'], ['sync', '--queue'], ['status']]) {
         const result = await runCli(command, options)
         expect({ command, code: result.code, stderr: result.code === 0 ? '' : result.stderr + result.stdout }).toEqual({
           command,

@@ -66,13 +66,17 @@ test('a table in one piece is moved month by month, with its rights, its views a
   await setup.database.rows(`create role reader_${process.pid}`)
   try {
     await setup.database.rows(`grant select on visibility.brand_daily to reader_${process.pid}`)
-    const before = await setup.database.rows('select * from visibility.share_of_voice_daily order by project_id, date, brand_id')
+    const before = await setup.database.rows(
+      'select * from visibility.share_of_voice_daily order by project_id, date, brand_id',
+    )
     const moved = await runCli(['partition', '--json'], cli('month'))
     expect(moved.json()).toMatchObject({ complete: true, unfinished: [] })
     expect(moved.code).toBe(0)
     expect(await parts()).toEqual(allInMonths)
     await expectExact(setup.database, truth())
-    expect(await setup.database.rows('select * from visibility.share_of_voice_daily order by project_id, date, brand_id')).toEqual(before)
+    expect(
+      await setup.database.rows('select * from visibility.share_of_voice_daily order by project_id, date, brand_id'),
+    ).toEqual(before)
     const may = await setup.database.rows(
       `select has_table_privilege('reader_${process.pid}', 'visibility.brand_daily', 'select') as may`,
     )

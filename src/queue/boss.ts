@@ -55,6 +55,7 @@ export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
   const jobs = quote(schema, 'job')
   await inTransaction(warehouse, async ({ client }) => {
     await client.query('select pg_advisory_xact_lock($1)', [SETUP_LOCK])
+    await makeTables(warehouse, Boss.getConstructionPlans(schema))
     await api.start()
     await api.createQueue(DEAD, { name: DEAD, policy: 'standard', retentionDays: 365 })
     await api.createQueue(WINDOWS, {
@@ -76,6 +77,18 @@ export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
     )
   })
   return { api, warehouse, jobs, close: () => api.stop({ graceful: false, wait: true, close: false }) }
+}
+
+/** A role that may not make schemas uses one that was made for it; left to itself, pg-boss would insist on the right. */
+async function makeTables(warehouse: Warehouse, plan: string): Promise<void> {
+  const schema = queueSchema(warehouse)
+  const { rows } = await warehouse.pool.query<{ schema: boolean; tables: boolean }>(
+    'select to_regnamespace($1) is not null as schema, to_regclass($2) is not null as tables',
+    [quote(schema), quote(schema, 'version')],
+  )
+  if (rows[0]!.tables) return
+  if (!rows[0]!.schema) await warehouse.pool.query(`create schema ${quote(schema)}`)
+  await warehouse.pool.query(plan.replace(/create schema if not exists \w+\s*;/i, ''))
 }
 
 /** Lets pg-boss work inside a transaction of ours. */

@@ -299,6 +299,54 @@ export const OPS_TABLES: Record<string, TableNote> = {
       settled_at: 'When its end was known.',
     },
   },
+  workers: {
+    about: 'Processes that take windows from the shared queue.',
+    columns: {
+      worker_id: 'The number that it gave itself.',
+      host: 'The machine.',
+      pid: 'The process.',
+      version: 'The version of visibility-sync.',
+      concurrency: 'How many windows it does at once.',
+      started_at: 'Since when it is about.',
+      seen_at: 'Its last sign of life.',
+      busy: 'How many windows it is doing.',
+      done: 'How many it did.',
+    },
+  },
+  window_results: {
+    about: 'Results of windows on their way from a worker to the run that asked; gone once they were taken.',
+    columns: {
+      result_id: 'The number of the entry.',
+      run_id: 'The run that waits for it.',
+      project_id: PROJECT,
+      stream: 'The stream.',
+      from_date: 'The first day of the window; null for a list.',
+      to_date: 'The last day.',
+      result: 'What became of it, and what it cost.',
+      created_at: 'When it was written, with the rows in one transaction.',
+    },
+  },
+  budgets: {
+    about: 'The request budget of each project, shared by all processes that read it through the queue.',
+    columns: {
+      project_id: PROJECT,
+      per_minute: "The service's limit, as it last told; before that, the configured one.",
+      remaining: 'Requests left in this period; null where the service has not told yet.',
+      resets_at: 'When the period ends.',
+      paused_until: 'The service asked everyone to wait until then.',
+      counted_from: 'Since when requests count where the service does not tell what is left.',
+      last_told: 'What the service last said was left.',
+    },
+  },
+  budget_requests: {
+    about: 'Requests of the last minutes through the queue.',
+    columns: {
+      request_id: 'The number of the request.',
+      project_id: PROJECT,
+      sent_at: 'When it was sent.',
+      answered: 'True once it was answered or given up.',
+    },
+  },
   alerts: {
     about: 'What people were told of through the webhook and is not over yet.',
     columns: {

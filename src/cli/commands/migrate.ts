@@ -8,6 +8,10 @@ export async function migrate(session: Session): Promise<number> {
   const database = await openWarehouse(session.config, session.log)
   try {
     const { applied, reportsMade, views } = await runMigrations(database.warehouse, session.config)
+    if (session.config.queue.mode === 'pg-boss') {
+      const { openBoss } = await import('../../queue/boss.ts')
+      await (await openBoss(database.warehouse, session.log)).close()
+    }
     const text =
       applied.length + reportsMade.length + views.made.length === 0
         ? `Nothing to do: ${database.shown} is up to date.`
