@@ -183,6 +183,31 @@ describe('a run with a queue', () => {
     await alone.done
   })
 
+  test('of serve lets a backfill go on beside the sync, and shows workers, windows and both runs', async () => {
+    await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 150 } })
+    await startWorker('--concurrency', '2')
+    const serve = start(['serve', '--port', '0'], { VISIBILITY_TOKEN: 'a-token' })
+    await serve.saw('address')
+    const { address } = JSON.parse(serve.output()) as { address: string }
+    const ask = async (path: string, init?: RequestInit) => (await fetch(`${address}${path}`, init)).text()
+    const running = async () => (JSON.parse(await ask('/api/status')) as { running: unknown }).running
+    while ((await running()) === null) await delay(50)
+    const body = JSON.stringify({ from: '2026-03-30', to: '2026-03-31' })
+    const headers = { authorization: 'Bearer a-token', 'content-type': 'application/json' }
+    const { run_id } = JSON.parse(await ask('/api/backfills', { method: 'POST', headers, body })) as { run_id: number }
+    expect(run_id).toBe(2)
+    await delay(1200)
+    const { queue } = JSON.parse(await ask('/api/status')) as { queue: { workers: unknown[]; waiting: number } }
+    expect(queue).toMatchObject({ workers: [{ concurrency: 2 }], active: expect.any(Number), dead: [] })
+    expect(queue.waiting).toBeGreaterThan(0)
+    const page = await ask('/')
+    expect(page.match(/Running now/g)).toHaveLength(2)
+    expect(page).toContain('1 worker.')
+    expect(await ask('/metrics')).toContain('visibility_sync_workers 1')
+    serve.child.kill('SIGTERM')
+    expect((await serve.done).code).toBe(0)
+  })
+
   test('that is told to stop takes its windows out of the queue and says what was not read', async () => {
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 300 } })
     const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to])

@@ -43,11 +43,11 @@ ${page.live.map((run) => running(run, page.now))}
 <div><dt>Warehouse</dt><dd>${page.warehouse}</dd></div>
 </dl>
 ${page.alerts.length === 0 ? '' : html`<section><h2>People were told</h2><ul>${page.alerts.map((alert) => html`<li>${alert.text} (${time(alert.raised_at, page.now)})</li>`)}</ul></section>`}
+${page.queue === undefined ? '' : queueSection(page.queue, page.now)}
 <section><h2>Coverage</h2>
 ${projectForm(page)}
 ${calendar(page.dayStreams, page.range, page.days)}</section>
 ${status === undefined ? '' : html`${freshness(page, status)}${troubles(status, page.now)}${runs(status, page.now)}`}
-${page.queue === undefined ? '' : queueSection(page.queue, page.now)}
 ${budgets(page.budgets)}`
   return layout({ title: 'Status', path: '/', version: page.version }, body)
 }
