@@ -1,5 +1,5 @@
 import { sql } from 'kysely'
-import { addDays, type Day, daysIn, type Range } from '../core/day.ts'
+import { addDays, type Day, dayFromNumber, daysIn, type Range } from '../core/day.ts'
 import { StaleReadError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
@@ -23,7 +23,24 @@ export interface Knowledge {
 
 export const NOTHING_KNOWN: Knowledge = { settledMonths: new Set(), coverage: [] }
 
-type PackedDay = [date: Day, rows: number, state: CoverageState, readAtMs: number]
+/** The first and last settled month of a stream, and all of them where some are missing in between. */
+interface SettledMonths {
+  project_id: string
+  stream: string
+  first: string
+  last: string
+  months: string[] | null
+}
+
+/** The days of a month, column by column; dates are days since 1970. */
+interface OpenMonth {
+  project_id: string
+  stream: string
+  dates: number[]
+  rows: number[]
+  states: CoverageState[]
+  read_at: number[]
+}
 
 // From these days the rows to come are predicted.
 const RECENT_DAYS = 31
@@ -45,37 +62,54 @@ export async function readKnowledge(
   ]
   const mine = '(m.project_id, m.stream) in (select * from unnest($1::text[], $2::text[]))'
   const name = (projectId: string, stream: string) => `${projectId}\0${stream}`
-  const known = new Map<string, { settledMonths: Set<string>; coverage: CoveredDay[] }>()
+  const known = new Map<string, { settledMonths: ReadonlySet<string>; coverage: CoveredDay[] }>()
   const entry = (key: string) => {
-    const found = known.get(key) ?? { settledMonths: new Set<string>(), coverage: [] }
+    const found = known.get(key) ?? { settledMonths: NOTHING_KNOWN.settledMonths, coverage: [] }
     known.set(key, found)
     return found
   }
-  const { rows: whole } = await warehouse.pool.query<{ project_id: string; stream: string; months: string[] }>(
-    `select m.project_id, m.stream, array_agg(to_char(m.month, 'YYYY-MM')) as months from ${months} m
-     where ${mine} and ${settled} group by 1, 2`,
+  const { rows: whole } = await warehouse.pool.query<SettledMonths>(
+    `select m.project_id, m.stream, to_char(min(m.month), 'YYYY-MM') as first, to_char(max(m.month), 'YYYY-MM') as last,
+       case when count(*) <> (extract(year from age(max(m.month), min(m.month))) * 12
+         + extract(month from age(max(m.month), min(m.month))) + 1) then array_agg(to_char(m.month, 'YYYY-MM')) end as months
+     from ${months} m where ${mine} and ${settled} group by 1, 2`,
     values.slice(0, 3),
   )
-  for (const row of whole) entry(name(row.project_id, row.stream)).settledMonths = new Set(row.months)
-  // One row for each stream: a hundred thousand small rows cost three times as much to receive.
-  const { rows: open } = await warehouse.pool.query<{ project_id: string; stream: string; days: PackedDay[] }>(
-    `select c.project_id, c.stream,
-       json_agg(json_build_array(c.date, c.rows, c.state, floor(extract(epoch from c.read_at) * 1000)) order by c.date) as days
-     from ${months} m join ${quote(warehouse.opsSchema, 'coverage')} c on c.project_id = m.project_id and c.stream = m.stream
-       and c.date >= m.month and c.date < m.month + interval '1 month'
-     where ${mine} and (not (${settled}) or m.last_day >= $4::date)
-     group by 1, 2`,
+  const stretches = new Map<string, ReadonlySet<string>>()
+  for (const row of whole) entry(name(row.project_id, row.stream)).settledMonths = monthsOf(row, stretches)
+  // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
+  const { rows: open } = await warehouse.pool.query<OpenMonth>(
+    `select m.project_id, m.stream, d.* from ${months} m cross join lateral (
+       select json_agg(c.date - date '1970-01-01') as dates, json_agg(c.rows) as rows, json_agg(c.state) as states,
+         json_agg(floor(extract(epoch from c.read_at))::bigint) as read_at
+       from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
+         and c.date >= m.month and c.date < m.month + interval '1 month'
+     ) d
+     where ${mine} and d.dates is not null and (not (${settled}) or m.last_day >= $4::date)`,
     values,
   )
+  const texts = new Map<number, Day>()
   for (const row of open) {
-    entry(name(row.project_id, row.stream)).coverage = row.days.map(([date, rows, state, readAtMs]) => ({
-      date,
-      rows,
-      state,
-      readAt: new Date(readAtMs),
-    }))
+    const { coverage } = entry(name(row.project_id, row.stream))
+    row.dates.forEach((date, at) => {
+      const readAt = new Date(row.read_at[at]! * 1000)
+      const text = texts.get(date) ?? dayFromNumber(date)
+      texts.set(date, text)
+      coverage.push({ date: text, rows: row.rows[at]!, state: row.states[at]!, readAt })
+    })
   }
+  for (const { coverage } of known.values()) coverage.sort((a, b) => (a.date < b.date ? -1 : a.date > b.date ? 1 : 0))
   return ({ projectId, stream }) => known.get(name(projectId, stream)) ?? NOTHING_KNOWN
+}
+
+/** Streams that were read over the same stretch share its months. */
+function monthsOf({ first, last, months }: SettledMonths, stretches: Map<string, ReadonlySet<string>>) {
+  if (months !== null) return new Set(months)
+  const name = `${first} ${last}`
+  const shared =
+    stretches.get(name) ?? new Set(daysIn({ from: `${first}-01`, to: `${last}-01` }).map((day) => day.slice(0, 7)))
+  stretches.set(name, shared)
+  return shared
 }
 
 /** What is known of each day of a stream within a range, oldest first. */
