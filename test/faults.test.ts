@@ -69,6 +69,37 @@ function randomFaults(dice: Dice): FaultSettings {
   }
 }
 
+/** A worker that is killed now and then, and comes back. */
+async function keepWorker(setup: Setup, dice: Dice, story: string[]) {
+  let wanted = true
+  let kills = true
+  let running = startCli(['worker', '--json'], { env: setup.env, config: setup.fileConfig })
+  await running.saw('worker_id')
+  const kept = (async () => {
+    while (wanted) {
+      const life = kills ? dice.whole(2000, 9000) : 180_000
+      await Promise.race([delay(life, undefined, { ref: false }), running.done])
+      if (!wanted) break
+      if (!kills && running.child.exitCode === null && running.child.signalCode === null) continue
+      const end = dice.pick(['SIGKILL', 'SIGTERM'] as const)
+      running.child.kill(end)
+      await running.done
+      story.push(`  a worker ended (${end})`)
+      running = startCli(['worker', '--json'], { env: setup.env, config: setup.fileConfig })
+    }
+  })()
+  return {
+    settle: () => void (kills = false),
+    async stop() {
+      wanted = false
+      running.child.kill('SIGKILL')
+      await Promise.all([kept, running.done])
+      running.child.kill('SIGKILL')
+      await running.done
+    },
+  }
+}
+
 async function schedule(setup: Setup, dice: Dice, range: { from: string; to: string }, story: string[]): Promise<void> {
   const options = { env: setup.env, config: setup.fileConfig }
   const { world } = setup.service
@@ -178,6 +209,9 @@ test.each(seeds)(
         awkward: dice.chance(0.5),
       },
       config: {
+        // Every third schedule shares its windows with a worker, every other one keeps its tables in months.
+        queue: { mode: seed % 3 === 0 ? 'pg-boss' : 'none' },
+        warehouse: { partition: seed % 2 === 0 ? 'month' : 'none' },
         start_date: range.from,
         end_date: range.to,
         lookback_days: dice.whole(0, 7),
@@ -191,8 +225,10 @@ test.each(seeds)(
       },
     })
     const story: string[] = []
+    const worker = seed % 3 === 0 ? await keepWorker(setup, dice, story) : undefined
     try {
       await schedule(setup, dice, range, story)
+      worker?.settle()
       await recover(setup)
       await expectExact(setup.database, { world: setup.service.world, range, reports: REPORTS })
       expect(await setup.database.rows('select 1 from visibility_ops.quarantine where resolved_at is null')).toEqual([])
@@ -201,6 +237,7 @@ test.each(seeds)(
       failure.message = `FAULT_SEEDS=${seed} replays this schedule:\n${story.join('\n')}\n${failure.message}`
       throw failure
     } finally {
+      await worker?.stop()
       await setup.close()
     }
   },
