@@ -1,4 +1,5 @@
 import { afterEach, expect, test } from '@jest/globals'
+import { migrate } from '../src/warehouse/migrate.ts'
 import { runCli } from './support/cli.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -99,6 +100,9 @@ test('a move that was stopped half-way loses nothing, lets syncs go on, and is f
   const report = setup.config.reports[0]!
   const stop = new AbortController()
   await beginMove(setup.database.warehouse, report)
+  // Before the views are renewed nothing may leave the old piece.
+  await expect(moveMonths(setup.database.warehouse, report, stop.signal, () => {})).rejects.toThrow('is read by')
+  await migrate(setup.database.warehouse, setup.config)
   expect(await moveMonths(setup.database.warehouse, report, stop.signal, () => stop.abort())).toBe(false)
   expect(await parts()).toEqual({ brand_daily: ['brand_daily_2026_01', 'brand_daily_rest'] })
   await expectExact(setup.database, truth())
@@ -121,4 +125,40 @@ test('a view of somebody else is named, and nothing is moved', async () => {
   const unset = await runCli(['partition'], cli('none'))
   expect(unset.code).toBe(2)
   expect(unset.stderr).toContain('warehouse.partition')
+})
+
+test('columns go by their names, whatever order the configuration has by now', async () => {
+  const reports = (dimensions: string[]) => [{ name: 'both', dimensions }]
+  setup = await setUp({
+    world: { projects: 1, prompts: 4, models: 2, brands: 3 },
+    config: { start_date: RANGE.from, end_date: RANGE.to, reports: reports(['date', 'topic_id', 'model_id']) },
+  })
+  await setup.sync()
+  const turned = reports(['date', 'model_id', 'topic_id'])
+  const moved = await runCli(['partition', '--json'], {
+    env: setup.env,
+    config: { ...setup.fileConfig, reports: turned, warehouse: { partition: 'month' } },
+  })
+  expect(moved.json()).toMatchObject({ complete: true })
+  await expectExact(setup.database, { ...truth(), reports: turned })
+})
+
+test('what somebody added to a table and would be lost is named, and nothing is moved', async () => {
+  await begin('none')
+  await setup.sync()
+  await setup.database.rows('create index mine on visibility.brand_daily (mention_count)')
+  await setup.database.rows('alter table visibility.brand_daily enable row level security')
+  const refused = await runCli(['partition'], cli('month'))
+  expect(refused.code).toBe(2)
+  expect(refused.stderr).toMatch(/row level security.*mine/)
+  expect(await parts()).toEqual({})
+})
+
+test('a second move at the same time finds the first', async () => {
+  await begin('none')
+  await setup.sync()
+  const { holdMove } = await import('../src/warehouse/move-to-months.ts')
+  const release = await holdMove(setup.database.warehouse)
+  expect((await runCli(['partition'], cli('month'))).code).toBe(3)
+  await release()
 })

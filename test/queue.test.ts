@@ -224,6 +224,80 @@ describe('a run with a queue', () => {
     expect(left).toEqual([])
   })
 
+  test('is not harmed by lost connections to the database', async () => {
+    await begin({ config: { source: { max_window_days: 2 } }, faults: { rate_limit: null, latency_ms: 30 } })
+    await migrate(setup.database.warehouse, setup.config)
+    const sync = start(['sync'])
+    await sync.saw('run started')
+    for (let time = 0; time < 12; time++) {
+      await delay(100)
+      await setup.database
+        .rows(
+          `select pg_terminate_backend(pid) from (select pid from pg_stat_activity where datname = current_database()
+         and application_name = 'visibility-sync' and pid <> pg_backend_pid()
+         order by random() limit 1) one`,
+        )
+        .catch(() => {})
+    }
+    const result = await sync.done
+    expect(result.json().outcome).toBe('complete')
+    await expectExact(setup.database, truth())
+  })
+
+  test('is done by its own kind: workers of another service, or without a project, leave its windows alone', async () => {
+    await begin({ world: { ...SMALL, projects: 2 } })
+    const [first, second] = setup.projects.map(({ id }) => id)
+    const other = await setUp({ world: { ...SMALL, projects: 2, brands: 5 } })
+    closing.push(() => other.close())
+    // The same project ids at another address, and a worker that knows only one of them.
+    for (const env of [{ VISIBILITY_API_URL: other.service.url }, { VISIBILITY_PROJECTS: first! }]) {
+      await start(['worker'], env).saw('worker_id')
+    }
+    const both = await Promise.all([first!, second!].map((id) => runCli(['sync', '--project', id, '--json'], cli())))
+    expect(both.map((result) => result.json().outcome)).toEqual(['complete', 'complete'])
+    expect(other.service.requests).toEqual([])
+    await expectExact(setup.database, truth())
+  })
+
+  test('does not believe a worker about the key', async () => {
+    await begin()
+    await start(['worker'], { VISIBILITY_API_KEY: 'an-old-one' }).saw('worker_id')
+    const result = await runCli(['sync', '--json'], cli())
+    expect(result.json().outcome).toBe('complete')
+    await expectExact(setup.database, truth())
+  })
+
+  test('gives up a stream that the service refuses as soon as one process does', async () => {
+    await begin({ config: { streams: ['chats'], reports: [] } })
+    const proxy = await startProxy(setup.service.url, (message) => message.url!.includes('/chats'), 422)
+    closing.push(() => proxy.close())
+    const env = { VISIBILITY_API_URL: proxy.url }
+    const queued = await runCli(['sync', '--json'], cli(env))
+    const config = { ...setup.fileConfig, queue: { mode: 'none' } }
+    const alone = await runCli(['sync', '--json'], { env: { ...setup.env, ...env }, config })
+    const requests = (result: typeof alone) => result.json().streams[0].requests
+    expect([queued.code, requests(queued)]).toEqual([1, requests(alone)])
+  })
+
+  test('that was killed leaves nothing behind that lets deletions through', async () => {
+    await begin({ faults: { rate_limit: null, latency_ms: 5000 } })
+    const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--accept-deletes'])
+    await backfill.saw('run started')
+    const waiting = () =>
+      setup.database.rows("select 1 from visibility_queue.job where data->>'accept_deletes' = 'true'")
+    while (!(await waiting().catch(() => [])).length) await delay(50)
+    backfill.child.kill('SIGKILL')
+    await backfill.done
+    setup.service.setFaults({ rate_limit: null })
+    // Until then the dead run passes for one that just began.
+    await setup.database.rows("update visibility_ops.runs set started_at = started_at - interval '1 minute'")
+    expect((await runCli(['sync', '--json'], cli())).json().outcome).toBe('complete')
+    const left = await setup.database.rows(
+      "select 1 from visibility_queue.job where data->>'accept_deletes' = 'true' and state <> 'active'",
+    )
+    expect(left).toEqual([])
+  })
+
   test('stops at a wrong key, and leaves nothing in the queue', async () => {
     await begin()
     const result = await runCli(['sync', '--json'], cli({ VISIBILITY_API_KEY: 'wrong' }))
@@ -245,6 +319,7 @@ describe('jobs', () => {
   const job = (changes: Partial<WindowJob> = {}): WindowJob => ({
     runs: [1],
     command: 'sync',
+    source: 'here',
     project: 'p',
     stream: 'chats',
     from: '2026-03-01',
@@ -255,6 +330,7 @@ describe('jobs', () => {
     page_limit: 1000,
     ...changes,
   })
+  const able = { source: 'here', projects: ['p', 'q'], streams: ['chats'] }
   const told = { result: { kind: 'shorten' as const }, seconds: 1, statuses: {}, pageLimit: 1000 }
 
   async function open() {
@@ -275,18 +351,18 @@ describe('jobs', () => {
     await put({ data: job(), priority: 1 }, { data: job({ from: '2026-03-02' }), priority: 0 })
     await put({ data: job({ runs: [2] }), priority: 5 })
     await put({ data: job({ runs: [2] }), priority: 5 })
-    const all = await takeJobs(boss, 10)
+    const all = await takeJobs(boss, 10, able)
     expect(all.length).toBe(2)
     const taken = all.find(({ data }) => data.from === job().from)
     expect(taken!.data).toEqual(job({ runs: [1, 2] }))
     await put({ data: job({ runs: [3] }), priority: 5 })
-    expect(await takeJobs(boss, 10)).toEqual([])
+    expect(await takeJobs(boss, 10, able)).toEqual([])
     await inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, taken!, told))
     const runs = await setup.database.rows('select run_id from visibility_ops.window_results order by 1')
     expect(runs).toEqual([{ run_id: 1 }, { run_id: 2 }, { run_id: 3 }])
     // Where deletions are let through it is not the same work.
     await put({ data: job(), priority: 1 }, { data: job({ accept_deletes: true }), priority: 1 })
-    expect((await takeJobs(boss, 10)).length).toBe(2)
+    expect((await takeJobs(boss, 10, able)).length).toBe(2)
   })
 
   test('those of a sync are taken before those of a backfill, in their order', async () => {
@@ -295,14 +371,14 @@ describe('jobs', () => {
     await put(...[1, 2, 3].map((n) => ({ data: job({ from: day(n), command: 'backfill' }), priority: -n })))
     await put(...[4, 5].map((n) => ({ data: job({ from: day(n) }), priority: 1_000_000_000 - n })))
     const order: string[] = []
-    for (let index = 0; index < 5; index++) order.push((await takeJobs(boss, 1))[0]!.data.from!)
+    for (let index = 0; index < 5; index++) order.push((await takeJobs(boss, 1, able))[0]!.data.from!)
     expect(order).toEqual([4, 5, 1, 2, 3].map(day))
   })
 
   test('a late worker can neither end, keep nor give back what another took over', async () => {
     const { boss, put } = await open()
     await put({ data: job(), priority: 1 })
-    const [late] = await takeJobs(boss, 1)
+    const [late] = await takeJobs(boss, 1, able)
     await setup.database.rows(
       "update visibility_queue.job set started_on = now() - interval '1 hour' where name = 'windows'",
     )
@@ -312,12 +388,12 @@ describe('jobs', () => {
     )
     await boss.api.expire()
     await setup.database.rows("update visibility_queue.job set start_after = now() - interval '1 second'")
-    const [next] = await takeJobs(boss, 1)
+    const [next] = await takeJobs(boss, 1, able)
     expect(next).toMatchObject({ id: late!.id, retries: late!.retries + 1 })
     const end = inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, late!, told))
     await expect(end).rejects.toThrow('took this window over')
     await giveBack(boss, late!, 0)
-    expect(await takeJobs(boss, 1)).toEqual([])
+    expect(await takeJobs(boss, 1, able)).toEqual([])
     await inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, next!, told))
     expect(await setup.database.rows('select run_id from visibility_ops.window_results')).toHaveLength(1)
   })
@@ -326,7 +402,7 @@ describe('jobs', () => {
     const { boss, put } = await open()
     await put({ data: job(), priority: 1 })
     for (let time = 0; time < 4; time++) {
-      expect(await takeJobs(boss, 1)).toHaveLength(1)
+      expect(await takeJobs(boss, 1, able)).toHaveLength(1)
       await setup.database.rows(
         "update visibility_queue.job set started_on = now() - interval '1 hour' where state = 'active'",
       )
@@ -335,7 +411,7 @@ describe('jobs', () => {
         "update visibility_queue.job set start_after = now() - interval '1 second' where state < 'active'",
       )
     }
-    expect(await takeJobs(boss, 1)).toEqual([])
+    expect(await takeJobs(boss, 1, able)).toEqual([])
     expect(await boss.api.getQueueSize(DEAD)).toBe(1)
     expect(await boss.api.getQueueSize(WINDOWS)).toBe(0)
   })

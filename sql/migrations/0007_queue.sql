@@ -32,6 +32,8 @@ create index on {ops}.window_results (run_id, result_id);
 create unlogged table {ops}.budgets (
   project_id text collate "C" primary key,
   per_minute integer not null,
+  -- False while the number is the configured one.
+  told boolean not null default false,
   remaining integer,
   resets_at timestamptz,
   paused_until timestamptz,
@@ -62,13 +64,16 @@ begin
   insert into {ops}.budgets (project_id, per_minute) values (project, guess) on conflict do nothing;
   select * into known from {ops}.budgets b where b.project_id = project for update;
   at := clock_timestamp();
+  if not known.told and known.per_minute <> guess then
+    known.per_minute := guess;
+    update {ops}.budgets b set per_minute = guess where b.project_id = project;
+  end if;
   per_minute := known.per_minute;
   if known.remaining is not null and at >= known.resets_at then
     -- A new period began, of whatever length the service keeps: the count of the last minute is void.
     known.remaining := null;
     known.counted_from := at;
     update {ops}.budgets b set remaining = null, counted_from = at where b.project_id = project;
-    delete from {ops}.budget_requests r where r.project_id = project and r.sent_at < at - interval '5 minutes';
   end if;
   remaining := known.remaining;
   if known.paused_until > at then
@@ -99,6 +104,9 @@ begin
     update {ops}.budgets b set remaining = b.remaining - 1 where b.project_id = project;
   end if;
   insert into {ops}.budget_requests (project_id, sent_at) values (project, at) returning request_id into request;
+  if request % 64 = 0 then
+    delete from {ops}.budget_requests r where r.project_id = project and r.sent_at < at - interval '5 minutes';
+  end if;
   wait_ms := 0;
 end $$;
 
@@ -136,7 +144,7 @@ begin
     known.paused_until := greatest(known.paused_until, at + pause_ms * interval '1 millisecond');
   end if;
   update {ops}.budgets b set
-    per_minute = coalesce(told_limit, known.per_minute), remaining = known.remaining, resets_at = known.resets_at,
+    per_minute = coalesce(told_limit, known.per_minute), told = known.told or told_limit is not null, remaining = known.remaining, resets_at = known.resets_at,
     paused_until = known.paused_until, last_told = known.last_told
   where b.project_id = project;
 end $$;

@@ -20,6 +20,8 @@ export const DATA_FOLDER = '.data'
 export interface OpenSource {
   client: Client
   projects: SyncedProject[]
+  /** Those that were named and those that were not. */
+  configured: SyncedProject[]
   /** For people: the address, or that it is the reference service. */
   source: string
   close(): Promise<void>
@@ -51,15 +53,14 @@ export async function openSource(
   if (source.base_url === undefined) {
     const ids = configured.filter((id) => id !== undefined)
     const world = createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
-    const projects = chooseProjects(
-      world.projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false })),
-      named,
-    )
+    const all = world.projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
+    const projects = chooseProjects(all, named)
     const reference = await startReference({ world })
     const client = createClient({ ...options, baseUrl: reference.url, compress: false })
     return {
       client,
       projects,
+      configured: all,
       source: 'the reference service (synthetic data; set VISIBILITY_API_URL for a real one)',
       async close() {
         client.close()
@@ -68,18 +69,17 @@ export async function openSource(
     }
   }
   const list = config.projects.length === 0 ? [{ id: undefined, api_key: undefined }] : config.projects
-  const projects = chooseProjects(
-    list.map(({ id, api_key }) => ({
-      id: id ?? DEFAULT_PROJECT,
-      caller: { key: (api_key ?? source.api_key)!, projectId: id },
-      ownKey: api_key !== undefined || list.length === 1,
-    })),
-    named,
-  )
+  const all = list.map(({ id, api_key }) => ({
+    id: id ?? DEFAULT_PROJECT,
+    caller: { key: (api_key ?? source.api_key)!, projectId: id },
+    ownKey: api_key !== undefined || list.length === 1,
+  }))
+  const projects = chooseProjects(all, named)
   const client = createClient({ ...options, baseUrl: source.base_url, compress: source.compress })
   return {
     client,
     projects,
+    configured: all,
     source: new URL(source.base_url).origin + new URL(source.base_url).pathname,
     close: async () => client.close(),
   }
@@ -162,7 +162,7 @@ export async function withServices<T>(
       warehouse = database.warehouse
       const { client, projects } = source
       const services = { config, log, clock, version, client, source: source.source, warehouse }
-      const queue = shared?.sharedQueue(services, projects)
+      const queue = shared?.sharedQueue(services, source.configured)
       try {
         return await work({ ...services, queue, projects, database })
       } finally {

@@ -1,14 +1,23 @@
 import { sql } from 'kysely'
 import type { Range } from '../core/day.ts'
-import { messageOf } from '../core/errors.ts'
+import { messageOf, TransientError } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import type { Run, Services, StepResult, SyncedProject } from '../sync/context.ts'
 import type { SharedQueue } from '../sync/shared-queue.ts'
 import { windowName } from '../sync/sync-window.ts'
 import { abandon, countRequest, nextItem, requeue, settle, type Task, taskName } from '../sync/tasks.ts'
-import { inTransaction } from '../warehouse/connect.ts'
+import { inTransaction, isLostConnection } from '../warehouse/connect.ts'
 import { type Boss, openBoss } from './boss.ts'
-import { deadWindows, enqueue, lockEnqueuing, type Order, openWindows, withdraw } from './jobs.ts'
+import {
+  deadWindows,
+  enqueue,
+  forgetEndedRuns,
+  lockEnqueuing,
+  type Order,
+  openWindows,
+  raiseDead,
+  withdraw,
+} from './jobs.ts'
 import { fromSent } from './told.ts'
 import { QueueWorker } from './worker.ts'
 import { areWorkersAbout } from './workers.ts'
@@ -25,10 +34,18 @@ const SILENCE_MS = 15_000
 // A sync goes before any backfill; within a run, what was handed out first goes first.
 const SYNC_FIRST = 1_000_000_000
 const LIST = ''
+// When nothing moved for so long, this process works, too, whoever else is about.
+const HELP_MS = 20_000
+const TROUBLE_MS = 1000
 
 /** Opens the queue for runs of this process: they put their windows in, and wait for what becomes of them. */
 export function sharedQueue(services: Services, projects: readonly SyncedProject[]): SharedQueue & Closable {
   let opening: Promise<Boss> | undefined
+  // Runs side by side share one worker, which works where nobody else does, or where others do not get on.
+  const drains = new Set<Drain>()
+  let worker: QueueWorker | undefined
+  const mayWork = async () =>
+    [...drains].some((drain) => drain.needsHelp()) || !(await areWorkersAbout(services.warehouse))
   return {
     async drain(run, tasks) {
       opening ??= openBoss(services.warehouse, services.log)
@@ -36,18 +53,23 @@ export function sharedQueue(services: Services, projects: readonly SyncedProject
         opening = undefined
         throw error
       })
-      const drained = new Drain(run, tasks, boss)
-      const worker = new QueueWorker(services, boss, {
-        concurrency: services.config.source.concurrency,
-        projects,
-        mayWork: async () => !(await areWorkersAbout(services.warehouse)),
-      })
-      worker.start()
+      const drain = new Drain(run, tasks, boss)
+      drains.add(drain)
+      if (worker === undefined) {
+        const { concurrency } = services.config.source
+        worker = new QueueWorker(services, boss, { concurrency, projects, mayWork, hasLastWord: true })
+        worker.start()
+      }
       try {
-        await drained.finish()
+        await drain.finish()
       } finally {
-        await worker.stop()
-        await drained.leave()
+        drains.delete(drain)
+        if (drains.size === 0) {
+          const last = worker
+          worker = undefined
+          await last.stop()
+        }
+        await drain.leave()
       }
     },
     close: async () => (await opening?.catch(() => undefined))?.close(),
@@ -66,7 +88,11 @@ class Drain {
   private readonly dead = new Set<string>()
   private readonly withdrawn = new Set<string>()
   private sequence = 0
+  /** Results that were counted and may not be deleted yet. */
+  private readonly counted = new Set<number>()
+  private movedAt = Date.now()
   private heardAt = Date.now()
+  private helping = false
   private lookedAt = 0
 
   constructor(
@@ -81,21 +107,42 @@ class Drain {
 
   async finish(): Promise<void> {
     const { signal } = this.run
-    await this.forgetOldResults()
+    await this.persist(() => forgetEndedRuns(this.boss))
+    await this.persist(() => this.forgetOldResults())
     await this.putIn()
     for (let napMs = SHORTEST_NAP_MS; this.countWaiting() > 0 && !signal.aborted; ) {
-      const came = (await this.takeResults()) + (await this.takeDead())
+      let came = (await this.takeResults()) + (await this.takeDead())
+      if (came > 0) await this.withdrawFailedProjects()
+      else if (Date.now() - this.heardAt > SILENCE_MS) came = await this.lookForLost()
       if (came > 0) {
-        this.heardAt = Date.now()
+        this.heardAt = this.movedAt = Date.now()
         napMs = SHORTEST_NAP_MS
-        await this.withdrawFailedProjects()
         await this.putIn()
         if (this.countWaiting() > MUCH) await sleep(BATCH_NAP_MS, signal).catch(() => {})
         continue
       }
-      if (Date.now() - this.heardAt > SILENCE_MS) await this.lookForLost()
       await sleep(napMs, signal).catch(() => {})
       napMs = Math.min(LONGEST_NAP_MS, napMs * 1.2)
+    }
+    if (!signal.aborted) await this.persist(() => raiseDead(this.boss))
+  }
+
+  /** True from when a worker doubted that it is the right one, or nothing moved for a while: then for the rest. */
+  needsHelp(): boolean {
+    this.helping ||= Date.now() - this.movedAt > HELP_MS
+    return this.helping
+  }
+
+  /** A connection that was lost is no reason to give up, while the one that holds the lock of the run is there. */
+  private async persist<T>(work: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await work()
+      } catch (error) {
+        if (this.run.signal.aborted || !(error instanceof TransientError || isLostConnection(error))) throw error
+        this.run.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
+        await sleep(TROUBLE_MS, this.run.signal)
+      }
     }
   }
 
@@ -127,10 +174,33 @@ class Drain {
     }
     const first = next()
     if (first.length === 0) return
-    await inTransaction(this.run.warehouse, async (tx) => {
-      await lockEnqueuing(tx)
-      for (let orders = first; orders.length > 0; orders = next()) await enqueue(tx, this.boss, orders)
-    })
+    let unsure = false
+    await this.persist(() =>
+      inTransaction(this.run.warehouse, async (tx) => {
+        await lockEnqueuing(tx)
+        // Of what was under way when the connection was lost nobody knows: everything is put in that is not there.
+        if (unsure) for (const orders of this.everything()) await enqueue(tx, this.boss, orders)
+        else {
+          unsure = true
+          await enqueue(tx, this.boss, first)
+        }
+        for (let orders = next(); orders.length > 0; orders = next()) await enqueue(tx, this.boss, orders)
+      }),
+    )
+  }
+
+  /** All windows that are waited for, in batches. */
+  private *everything(): Generator<Order[]> {
+    let orders: Order[] = []
+    for (const [task, windows] of this.inFlight) {
+      for (const text of windows) {
+        orders.push({ data: this.jobOf(task, rangeOf(text)), priority: this.priority() })
+        if (orders.length < BATCH) continue
+        yield orders
+        orders = []
+      }
+    }
+    if (orders.length > 0) yield orders
   }
 
   /** Adds the next window of a task; false where there is none for now. */
@@ -151,6 +221,7 @@ class Drain {
     return {
       runs: [runId],
       command,
+      source: this.run.source,
       project: project.id,
       stream: stream.name,
       from: range?.from ?? null,
@@ -162,26 +233,31 @@ class Drain {
     }
   }
 
+  /** Takes what came; a result is deleted once it was counted, and counted once. */
   private async takeResults(): Promise<number> {
     const { ops } = this.run.warehouse
-    const rows = await ops
-      .deleteFrom('window_results')
-      .where('result_id', 'in', (from) =>
-        from
-          .selectFrom('window_results')
-          .select('result_id')
-          .where('run_id', '=', this.run.runId)
-          .orderBy('result_id')
-          .limit(BATCH),
-      )
-      .returningAll()
-      .execute()
-    for (const row of rows.sort((a, b) => a.result_id - b.result_id)) {
+    const { runId } = this.run
+    const rows = await this.persist(() =>
+      ops
+        .selectFrom('window_results')
+        .selectAll()
+        .where('run_id', '=', runId)
+        .orderBy('result_id')
+        .limit(BATCH)
+        .execute(),
+    )
+    const fresh = rows.filter(({ result_id }) => !this.counted.has(result_id))
+    for (const row of fresh) {
+      this.counted.add(row.result_id)
       const task = this.byName.get(windowName({ projectId: row.project_id, stream: row.stream }))
       const range = row.from_date === null ? undefined : { from: row.from_date, to: row.to_date! }
       if (task !== undefined) this.take(task, range, row.result)
     }
-    return rows.length
+    const ids = rows.map(({ result_id }) => result_id)
+    if (ids.length === 0) return 0
+    await this.persist(() => ops.deleteFrom('window_results').where('result_id', 'in', ids).execute())
+    for (const id of ids) this.counted.delete(id)
+    return fresh.length
   }
 
   private take(task: Task, range: Range | undefined, sent: Parameters<typeof fromSent>[0]): void {
@@ -190,6 +266,7 @@ class Drain {
       for (let time = 0; time < times; time++) countRequest(task, status === 'none' ? undefined : Number(status))
     }
     const { result } = told
+    if (told.doubt !== undefined) this.helping = true
     if (result === undefined) task.report.seconds += told.seconds
     else if (this.inFlight.get(task)!.delete(textOf(range))) {
       this.learn(task, range, result, told.pageLimit)
@@ -207,11 +284,12 @@ class Drain {
     else limit.remember(window, result.pageRows)
   }
 
-  private async takeDead(): Promise<number> {
-    if (Date.now() - this.lookedAt < DEAD_MS) return 0
+  private async takeDead(now = false): Promise<number> {
+    if (!now && Date.now() - this.lookedAt < DEAD_MS) return 0
     this.lookedAt = Date.now()
     let came = 0
-    for (const { id, project, stream, range, reason } of await deadWindows(this.boss, this.run.runId)) {
+    const dead = await this.persist(() => deadWindows(this.boss, this.run.runId))
+    for (const { id, project, stream, range, reason } of dead) {
       if (this.dead.has(id)) continue
       this.dead.add(id)
       const task = this.byName.get(windowName({ projectId: project, stream }))
@@ -227,29 +305,32 @@ class Drain {
     for (const project of this.tasks[0]!.failedProjects.keys()) {
       if (this.withdrawn.has(project)) continue
       this.withdrawn.add(project)
-      await withdraw(this.boss, this.run.runId, project)
+      await this.persist(() => withdraw(this.boss, this.run.runId, project))
       await this.lookForLost(project)
     }
   }
 
-  /** Windows whose jobs are gone without a result are not waited for. */
-  private async lookForLost(project?: string): Promise<void> {
-    const jobs = await openWindows(this.boss, this.run.runId)
+  /** Windows whose jobs are gone without a result are not waited for. Gives how many came to an end. */
+  private async lookForLost(project?: string): Promise<number> {
+    const jobs = await this.persist(() => openWindows(this.boss, this.run.runId))
+    let came = 0
     // What ended meanwhile has its result here by now.
-    await this.takeResults()
-    await this.takeDead()
+    for (let more = await this.takeResults(); more > 0; more = await this.takeResults()) came += more
+    came += await this.takeDead(true)
     const open = new Set(jobs.map((job) => JSON.stringify([job.project, job.stream, textOfJob(job)])))
     for (const [task, windows] of this.inFlight) {
       if (project !== undefined && task.project.id !== project) continue
       for (const text of windows) {
         if (open.has(JSON.stringify([task.project.id, task.stream.name, text]))) continue
         windows.delete(text)
+        came++
         const reason = task.failedProjects.get(task.project.id)
         const lost = reason === undefined ? 'its job vanished from the queue' : `not read: ${reason}`
         settle({ task, range: rangeOf(text) }, { kind: 'failed', reason: lost, verdict: 'lost' }, 0)
       }
     }
     this.heardAt = Date.now()
+    return came
   }
 
   /** Results for runs that ended without taking them. */

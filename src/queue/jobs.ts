@@ -1,5 +1,6 @@
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
+import { closeAbandonedRuns } from '../ledger/locks.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import { type Boss, DEAD, WINDOWS, within } from './boss.ts'
 import { type Sent, type Told, toSent } from './told.ts'
@@ -11,6 +12,8 @@ export interface WindowJob {
   /** The runs that wait for it; the first is the one that its rows are attributed to. */
   runs: number[]
   command: string
+  /** The service that it is to be read from, as runs show it. */
+  source: string
   project: string
   stream: string
   /** Null for a list. */
@@ -52,11 +55,15 @@ export async function lockEnqueuing({ client }: Transaction): Promise<void> {
 /** Puts windows of one run in. A window that is there already is not put in again: its job works for this run, too. */
 export async function enqueue(tx: Transaction, boss: Boss, orders: readonly Order[]): Promise<void> {
   const byKey = new Map(orders.map((order) => [keyOf(order.data), order]))
-  const { rows: there } = await tx.client.query<{ id: string; singleton_key: string }>(
-    `select id, singleton_key from ${boss.jobs} where name = $1 and policy = 'stately' and state <= 'active'
-       and state in ('created', 'retry', 'active') and coalesce(singleton_key, '') = any($2) for update`,
-    [WINDOWS, [...byKey.keys()]],
-  )
+  const look = () =>
+    tx.client.query<{ id: string; singleton_key: string }>(
+      `select id, singleton_key from ${boss.jobs} where name = $1 and policy = 'stately' and state <= 'active'
+         and state in ('created', 'retry', 'active') and coalesce(singleton_key, '') = any($2) order by id for update`,
+      [WINDOWS, [...byKey.keys()]],
+    )
+  // A job that fails at this moment is deleted and put in again; only a second look finds it.
+  await look()
+  const { rows: there } = await look()
   if (there.length > 0) {
     await tx.client.query(
       `update ${boss.jobs} set priority = greatest(priority, ($3::int[])[array_position($2::uuid[], id)]),
@@ -76,13 +83,33 @@ export async function enqueue(tx: Transaction, boss: Boss, orders: readonly Orde
   await boss.api.insert(jobs, within(tx))
 }
 
-function keyOf({ project, stream, from, to, accept_deletes }: WindowJob): string {
-  return JSON.stringify([project, stream, from, to, ...(accept_deletes ? ['accept deletes'] : [])])
+function keyOf({ source, project, stream, from, to, accept_deletes }: WindowJob): string {
+  return JSON.stringify([project, stream, from, to, source, ...(accept_deletes ? ['accept deletes'] : [])])
 }
 
-export async function takeJobs({ api }: Boss, most: number): Promise<TakenJob[]> {
-  const jobs = await api.fetch<WindowJob>(WINDOWS, { batchSize: most, includeMetadata: true })
-  return jobs.map(({ id, data, retryCount }) => ({ id, data, retries: retryCount }))
+/** What a process can do: the projects and streams that it knows, of the service that it reads. */
+export interface Ability {
+  source: string
+  projects: readonly string[]
+  streams: readonly string[]
+}
+
+/** Takes jobs as pg-boss does, but only those that this process can do, and never one of which a twin is at work. */
+export async function takeJobs({ warehouse, jobs }: Boss, most: number, ability: Ability): Promise<TakenJob[]> {
+  const { rows } = await warehouse.pool.query<{ id: string; data: WindowJob; retry_count: number }>(
+    `with next as (
+       select id from ${jobs} j where name = $1 and state < 'active' and start_after < now()
+         and data->>'source' = $3 and data->>'project' = any($4) and data->>'stream' = any($5)
+         and not exists (select from ${jobs} twin where twin.name = $1 and twin.policy = 'stately' and twin.state = 'active'
+           and coalesce(twin.singleton_key, '') = coalesce(j.singleton_key, ''))
+       order by priority desc, created_on, id limit $2 for update skip locked
+     )
+     update ${jobs} j set state = 'active', started_on = now(),
+       retry_count = case when started_on is not null then retry_count + 1 else retry_count end
+     from next where j.name = $1 and j.id = next.id returning j.id, j.data, j.retry_count`,
+    [WINDOWS, most, ability.source, ability.projects, ability.streams],
+  )
+  return rows.map(({ id, data, retry_count }) => ({ id, data, retries: retry_count }))
 }
 
 /** Says that these are still being worked at, so that nobody takes them over. */
@@ -124,10 +151,21 @@ export async function failJob(tx: Transaction, boss: Boss, job: TakenJob, told: 
   await boss.api.fail(WINDOWS, job.id, result, within(tx))
 }
 
-/**
- * Tells the runs that wait for a job, which nobody can take away until the transaction ends. What was set aside and can
- * be read after all is no longer dead.
- */
+/** Gives a job back because this process may not be the right one to do it, and lets the runs know. */
+export async function doubtJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told, waitMs: number): Promise<void> {
+  const { result, ...spent } = told
+  const doubt = result.kind === 'failed' ? result.reason : result.kind
+  await tellRuns(
+    tx,
+    boss,
+    job,
+    { ...spent, doubt },
+    `update {jobs} set state = case when retry_count > 0 then 'retry' else 'created' end::${stateType(boss.jobs)},
+       started_on = null, start_after = now() + ${Math.ceil(waitMs)} * interval '1 millisecond'`,
+  )
+}
+
+/** Tells the runs that wait for a job, and changes it; nobody can take it away until the transaction ends. */
 async function tellRuns(
   { client }: Transaction,
   boss: Boss,
@@ -143,26 +181,63 @@ async function tellRuns(
      ), told as (
        insert into ${quote(boss.warehouse.opsSchema, 'window_results')} (run_id, project_id, stream, from_date, to_date, result)
        select run::bigint, $4, $5, $6::date, $7::date, $8::jsonb from mine, jsonb_array_elements_text(runs) run
-     ), raised as (
-       delete from ${boss.jobs} where name = $9 and $10 and exists (select from mine)
-         and data->>'project' = $4 and data->>'stream' = $5
-         and coalesce(data->>'from', '') >= coalesce($6::text, '') and coalesce(data->>'to', '') <= coalesce($7::text, '')
      )
      select count(*) as mine from mine`,
-    [
-      WINDOWS,
-      job.id,
-      job.retries,
-      project,
-      stream,
-      from,
-      to,
-      JSON.stringify(told),
-      DEAD,
-      told.result?.kind === 'loaded',
-    ],
+    [WINDOWS, job.id, job.retries, project, stream, from, to, JSON.stringify(told)],
   )
   if (rows[0]!.mine === 0) throw new TakenOverError('another process took this window over')
+}
+
+/** Takes a job out that nobody waits for any more. */
+export async function discardJob({ warehouse, jobs }: Boss, job: TakenJob): Promise<void> {
+  await warehouse.pool.query(
+    `delete from ${jobs} where name = $1 and id = $2 and state = 'active' and retry_count = $3`,
+    [WINDOWS, job.id, job.retries],
+  )
+}
+
+/** True where one of the runs that asked for a job is still going on. */
+export async function isWanted({ warehouse }: Boss, { data }: TakenJob): Promise<boolean> {
+  await closeAbandonedRuns(warehouse)
+  const open = await warehouse.ops
+    .selectFrom('runs')
+    .select('run_id')
+    .where('run_id', 'in', data.runs)
+    .where('outcome', 'is', null)
+    .execute()
+  return open.length > 0
+}
+
+/** Jobs that nobody has begun forget runs that are over; those without any other are taken out. */
+export async function forgetEndedRuns({ warehouse, jobs }: Boss): Promise<void> {
+  await closeAbandonedRuns(warehouse)
+  const runs = quote(warehouse.opsSchema, 'runs')
+  await warehouse.pool.query(
+    `with left_over as (
+       select j.id, coalesce(jsonb_agg(run) filter (where r.run_id is not null), '[]') as runs
+       from ${jobs} j cross join lateral jsonb_array_elements(j.data->'runs') run
+       left join ${runs} r on r.run_id = run::bigint and r.outcome is null
+       where j.name = $1 and j.state < 'active' group by j.id having count(*) filter (where r.run_id is null) > 0
+     ), gone as (
+       delete from ${jobs} j using left_over l where j.name = $1 and j.id = l.id and j.state < 'active' and l.runs = '[]'
+     )
+     update ${jobs} j set data = jsonb_set(j.data, '{runs}', l.runs) from left_over l
+     where j.name = $1 and j.id = l.id and j.state < 'active' and l.runs <> '[]'`,
+    [WINDOWS],
+  )
+}
+
+/** What was set aside and has been read since is no longer dead, however its days were read. */
+export async function raiseDead({ warehouse, jobs }: Boss): Promise<void> {
+  await warehouse.pool.query(
+    `delete from ${jobs} d where d.name = $1 and not exists (
+       select from generate_series(coalesce((d.data->>'from')::date, current_date), coalesce((d.data->>'to')::date, current_date), interval '1 day') day
+       where not exists (
+         select from ${quote(warehouse.opsSchema, 'coverage')} c
+         where c.project_id = d.data->>'project' and c.stream = d.data->>'stream' and c.read_at > d.created_on
+           and (d.data->>'from' is null or c.date = day::date)))`,
+    [DEAD],
+  )
 }
 
 /** Takes out what nobody has begun and only this run waits for; of one project, or of all. */

@@ -79,16 +79,14 @@ export function createSharedBudget(
   }
 }
 
-/** How long the next request of a project would have to wait, as far as is known. */
-export async function budgetWaitMs({ ops }: Warehouse, projectId: string): Promise<number> {
-  const row = await ops
-    .selectFrom('budgets')
-    .select(['remaining', 'resets_at', 'paused_until'])
-    .where('project_id', '=', projectId)
-    .executeTakeFirst()
-  const now = Date.now()
-  const spent = (row?.remaining ?? 1) <= 0 ? (row!.resets_at?.getTime() ?? now) : now
-  return Math.max(0, spent - now, (row?.paused_until?.getTime() ?? now) - now)
+/** How long the next request of a project would have to wait, as far as is known; by the clock of the database. */
+export async function budgetWaitMs(warehouse: Warehouse, projectId: string): Promise<number> {
+  const { rows } = await warehouse.pool.query<{ wait_ms: number }>(
+    `select 1000 * extract(epoch from greatest(case when remaining <= 0 then resets_at end, paused_until, now()) - now())::float8 as wait_ms
+     from ${quote(warehouse.opsSchema, 'budgets')} where project_id = $1`,
+    [projectId],
+  )
+  return rows[0]?.wait_ms ?? 0
 }
 
 /** What is left for each project, as the service last told any of the processes. */

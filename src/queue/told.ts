@@ -10,6 +10,8 @@ export interface Told {
   statuses: Record<string, number>
   /** The page limit that the worker ended with: lower where the service taught it so. */
   pageLimit: number
+  /** Why the worker thinks that another process should try. */
+  doubt?: string | undefined
 }
 
 export type Sent = Omit<Told, 'result'> & {

@@ -8,7 +8,17 @@ import { performStep } from '../sync/perform.ts'
 import { makeRun } from '../sync/run.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import type { Boss } from './boss.ts'
-import { completeJob, failJob, giveBack, keepAlive, type TakenJob, takeJobs } from './jobs.ts'
+import {
+  completeJob,
+  discardJob,
+  doubtJob,
+  failJob,
+  giveBack,
+  isWanted,
+  keepAlive,
+  type TakenJob,
+  takeJobs,
+} from './jobs.ts'
 import { budgetWaitMs } from './shared-budget.ts'
 import type { Told } from './told.ts'
 
@@ -20,11 +30,16 @@ const BEAT_MS = 3000
 // A project whose requests are spent for longer than this makes room for others.
 const PATIENCE_MS = 1500
 const PLENTY = 20
+const DOUBT_MS = 60_000
+const TOO_MANY_TROUBLES = 10
+const UNIQUE = '23505'
 const REMEMBERED_RUNS = 20
 
 export interface WorkerOptions {
   concurrency: number
   projects: readonly SyncedProject[]
+  /** True where the process speaks for the run: what it says of a key is final. A worker may have an old one. */
+  hasLastWord?: boolean
   /** Asked before jobs are taken: false leaves them to others. */
   mayWork?: () => Promise<boolean>
   /** Told every few seconds how it goes. */
@@ -38,6 +53,9 @@ export class QueueWorker {
   private readonly active = new Map<TakenJob, Promise<void>>()
   private readonly stopping = new AbortController()
   private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
+  /** Projects that are left alone until a time, by its milliseconds. */
+  private readonly avoided = new Map<string, number>()
+  private troubles = 0
   private loop: Promise<void> = Promise.resolve()
   private beating: NodeJS.Timeout | undefined
 
@@ -69,7 +87,8 @@ export class QueueWorker {
           await Promise.race(this.active.values())
           continue
         }
-        const jobs = (await this.options.mayWork?.()) === false ? [] : await takeJobs(this.boss, free)
+        const jobs = (await this.options.mayWork?.()) === false ? [] : await this.take(free)
+        this.troubles = 0
         for (const job of jobs) {
           const work = this.perform(job)
             .catch((error: unknown) => this.services.log.warn({ reason: messageOf(error) }, 'a job could not be ended'))
@@ -81,13 +100,25 @@ export class QueueWorker {
         if (jobs.length === 0) napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
       } catch (error) {
         if (signal.aborted) return
-        this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
+        // Two may reach for windows with the same name at once: the next look finds another.
+        if (codeOf(error) !== UNIQUE && ++this.troubles > 1)
+          this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
         await sleep(TROUBLE_MS, signal).catch(() => {})
       }
     }
   }
 
+  private take(free: number): Promise<TakenJob[]> {
+    const now = Date.now()
+    for (const [project, until] of this.avoided) if (until <= now) this.avoided.delete(project)
+    const { config, source } = this.services
+    const projects = this.options.projects.flatMap(({ id }) => (this.avoided.has(id) ? [] : [id]))
+    return takeJobs(this.boss, free, { source, projects, streams: streamsOf(config).map(({ name }) => name) })
+  }
+
   private async beat(): Promise<void> {
+    // Whoever cannot take anything does not claim to be about: others may then work.
+    if (this.troubles > TOO_MANY_TROUBLES) return
     try {
       if (this.active.size > 0) await keepAlive(this.boss, [...this.active.keys()])
       await this.options.beat?.({ busy: this.active.size, done: this.done })
@@ -108,15 +139,15 @@ export class QueueWorker {
       statuses,
       pageLimit: limit.current,
     })
-    const project = this.options.projects.find(({ id }) => id === data.project)
-    const stream = streamsOf(services.config).find(({ name }) => name === data.stream)
-    if (project === undefined || stream === undefined) {
-      const reason = `the configuration of this worker has no ${project === undefined ? `project ${data.project}` : `stream ${data.stream}`}`
-      services.log.error({ reason }, 'failed')
-      return this.end(job, (tx) => failJob(tx, boss, job, told({ kind: 'failed', reason, verdict: 'usage' })))
-    }
+    const project = this.options.projects.find(({ id }) => id === data.project)!
+    const stream = streamsOf(services.config).find(({ name }) => name === data.stream)!
+    // Nobody may be watching any more when deletions are let through.
+    if (data.accept_deletes && !(await isWanted(boss, job))) return discardJob(boss, job)
     const waitMs = await this.budgetWaitMs(project)
-    if (waitMs > PATIENCE_MS) return giveBack(boss, job, waitMs)
+    if (waitMs > PATIENCE_MS) {
+      this.avoided.set(project.id, Date.now() + waitMs)
+      return giveBack(boss, job, 0)
+    }
     const run: Run = {
       ...makeRun(
         services,
@@ -145,18 +176,20 @@ export class QueueWorker {
       run.log.info({ ...place, rows: rowsRead, inserted, updated, deleted }, 'job done')
       return
     }
-    if (result.kind === 'failed') {
-      if (result.verdict === 'taken') return
-      if (result.verdict === 'interrupted') return giveBack(boss, job, 0)
-      // A wrong key is not the window's fault, and trying again would not help.
-      const final = result.verdict === 'key' || result.verdict === 'project'
-      run.log.warn(
-        { project: data.project, stream: data.stream, from: data.from, to: data.to, reason: result.reason },
-        'job failed',
-      )
-      if (!final) return this.end(job, (tx) => failJob(tx, boss, job, told(result)))
+    if (result.kind === 'failed' && result.verdict === 'taken') return
+    if (result.kind === 'failed' && result.verdict === 'interrupted') return giveBack(boss, job, 0)
+    if (result.kind !== 'failed') return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
+    const { reason, verdict } = result
+    run.log.warn({ project: data.project, stream: data.stream, from: data.from, to: data.to, reason }, 'job failed')
+    if (verdict === 'key' || verdict === 'project') {
+      // Not the window's fault, and trying again would not help; but a worker may have an old key.
+      if (this.options.hasLastWord) return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
+      this.avoided.set(project.id, Date.now() + DOUBT_MS)
+      return this.end(job, (tx) => doubtJob(tx, boss, job, told(result), SHORTEST_NAP_MS))
     }
-    await this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
+    // What the service refuses once it refuses again, as in one process.
+    const final = verdict === 'refused'
+    await this.end(job, (tx) => (final ? completeJob : failJob)(tx, boss, job, told(result)))
   }
 
   private async end(job: TakenJob, work: (tx: Transaction) => Promise<void>): Promise<void> {

@@ -331,6 +331,7 @@ export const OPS_TABLES: Record<string, TableNote> = {
     columns: {
       project_id: PROJECT,
       per_minute: "The service's limit, as it last told; before that, the configured one.",
+      told: 'True once the service told its limit.',
       remaining: 'Requests left in this period; null where the service has not told yet.',
       resets_at: 'When the period ends.',
       paused_until: 'The service asked everyone to wait until then.',

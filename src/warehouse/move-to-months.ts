@@ -1,6 +1,6 @@
 import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../core/config/load.ts'
-import { UsageError } from '../core/errors.ts'
+import { LockedError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { inTransaction, type Warehouse } from './connect.ts'
 import {
@@ -28,6 +28,21 @@ export interface MoveStep {
   left: number
 }
 
+// Any number, as long as it stays the same: one move at a time in a database.
+const MOVE_LOCK = 7_265_190_404
+
+/** One move at a time. The lock dies with its holder; the function that is returned gives it back. */
+export async function holdMove(warehouse: Warehouse): Promise<() => Promise<void>> {
+  const client = await warehouse.dedicated('visibility-sync partition')
+  client.on('error', () => {})
+  const { rows } = await client.query<{ taken: boolean }>('select pg_try_advisory_lock($1) as taken', [MOVE_LOCK])
+  if (!rows[0]!.taken) {
+    await client.end()
+    throw new LockedError('another process is moving tables into months; nothing was changed')
+  }
+  return () => client.end().catch(() => {})
+}
+
 /** Makes the table one that has parts, with all its rows in a single one. Nothing where that was done before. */
 export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
   const { schema, opsSchema } = warehouse
@@ -35,15 +50,16 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
   await inTransaction(warehouse, async ({ client, ops }) => {
     await client.query(`lock table ${table} in access exclusive mode`)
     if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
-    await refuseDependents(client, warehouse, report.name)
+    await refuseDependents(client, table, 'ours', warehouse)
+    await refuseExtras(client, table)
     const grants = await grantsOf(client, table)
     const foreign = await client.query<{ name: string }>(
       "select conname as name from pg_constraint where conrelid = to_regclass($1) and contype = 'f'",
       [table],
     )
     for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
-    await client.query(`alter table ${table} set schema ${quote(opsSchema)}`)
-    await client.query(`alter table ${quote(opsSchema, report.name)} rename to ${quote(restName(report.name))}`)
+    await client.query(`alter table ${table} rename to ${quote(restName(report.name))}`)
+    await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
     await createReportTable(client, warehouse, report, 'month')
     await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
     for (const grant of grants) await client.query(grant)
@@ -61,6 +77,8 @@ export async function moveMonths(
   moved: (step: MoveStep) => void,
 ): Promise<boolean> {
   if ((await readLayout(warehouse.pool, warehouse, report.name)).layout !== 'moving') return true
+  // Whatever still reads the old piece would lose the rows that leave it, a view of ours that could not be renewed, too.
+  await refuseDependents(warehouse.pool, rest(warehouse, report.name), 'none', warehouse)
   const { rows } = await warehouse.pool.query<{ month: Month }>(
     `select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`,
   )
@@ -81,8 +99,10 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
       // Others may read, and wait with their writing.
       await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
       await client.query(partStatement(warehouse, table, month))
+      // By name: the old piece may have its columns in another order.
+      const names = await columnsOf(client, quote(warehouse.schema, table))
       const { rowCount } = await client.query(
-        `insert into ${partOf(warehouse, table, month)} select * from ${rest(warehouse, table)} where ${within}`,
+        `insert into ${partOf(warehouse, table, month)} (${names}) select ${names} from ${rest(warehouse, table)} where ${within}`,
       )
       await client.query(`delete from ${rest(warehouse, table)} where ${within}`)
       await client.query(attachStatement(warehouse, table, month))
@@ -113,29 +133,69 @@ function rest(warehouse: Warehouse, table: string): string {
   return quote(warehouse.opsSchema, restName(table))
 }
 
-/** Views of others would go on reading the old piece while its rows leave it. */
-async function refuseDependents(client: PoolClient, warehouse: Warehouse, table: string): Promise<void> {
+async function columnsOf(client: PoolClient, table: string): Promise<string> {
+  const { rows } = await client.query<{ names: string }>(
+    `select string_agg(quote_ident(attname), ', ' order by attnum) as names from pg_attribute
+     where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`,
+    [table],
+  )
+  return rows[0]!.names
+}
+
+/** Views and functions that go on reading the old piece while its rows leave it. Ours are renewed in between. */
+async function refuseDependents(
+  client: Pick<PoolClient, 'query'>,
+  table: string,
+  allowed: 'ours' | 'none',
+  warehouse: Warehouse,
+): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
-    `select distinct format('%I.%I', n.nspname, v.relname) as name
+    `select format('%I.%I', n.nspname, v.relname) as name
      from pg_depend d join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass
      join pg_class v on v.oid = r.ev_class join pg_namespace n on n.oid = v.relnamespace
      where d.refobjid = to_regclass($1) and v.oid <> d.refobjid
-       and not (n.nspname = $2 and v.relname in (select name from ${quote(warehouse.opsSchema, 'views')}))`,
-    [quote(warehouse.schema, table), warehouse.schema],
+       and not ($3 and n.nspname = $2 and v.relname in (select name from ${quote(warehouse.opsSchema, 'views')}))
+     union
+     select d.objid::regprocedure::text from pg_depend d
+     where d.refobjid = to_regclass($1) and d.classid = 'pg_proc'::regclass`,
+    [table, warehouse.schema, allowed === 'ours'],
   )
   if (rows.length === 0) return
   throw new UsageError(
-    `${warehouse.schema}.${table} is read by ${rows.map(({ name }) => name).join(', ')}, which would lose the rows that move; ` +
-      'drop these views, move the table, and make them again',
+    `${table} is read by ${rows.map(({ name }) => name).join(', ')}, which would lose the rows that move; ` +
+      'drop these, move the table, and make them again',
   )
 }
 
-/** The statements that give the same rights on the new table. */
+/** What somebody added to the table and would be missing afterwards. */
+async function refuseExtras(client: PoolClient, table: string): Promise<void> {
+  const { rows } = await client.query<{ name: string }>(
+    `select 'row level security' as name from pg_class where oid = to_regclass($1) and relrowsecurity
+     union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass($1)
+     union all select 'the trigger ' || quote_ident(tgname) from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal
+     union all select 'the index ' || i.indexrelid::regclass from pg_index i where i.indrelid = to_regclass($1)
+       and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
+     union all select 'the publication ' || quote_ident(p.pubname) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+       where r.prrelid = to_regclass($1)`,
+    [table],
+  )
+  if (rows.length === 0) return
+  throw new UsageError(
+    `${table} has ${rows.map(({ name }) => name).join(', ')}, which would not go with it; drop it, move the table, and make it again`,
+  )
+}
+
+/** The statements that give the same rights on the new table and its columns. */
 async function grantsOf(client: PoolClient, table: string): Promise<string[]> {
   const { rows } = await client.query<{ privilege: string; grantee: string; grantable: boolean }>(
     `select a.privilege_type as privilege, a.is_grantable as grantable,
        case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as grantee
-     from pg_class c, aclexplode(c.relacl) a where c.oid = to_regclass($1) and a.grantee <> c.relowner`,
+     from pg_class c, aclexplode(c.relacl) a where c.oid = to_regclass($1) and a.grantee <> c.relowner
+     union all
+     select a.privilege_type || ' (' || quote_ident(t.attname) || ')', a.is_grantable,
+       case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+     from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode(t.attacl) a
+     where c.oid = to_regclass($1) and a.grantee <> c.relowner`,
     [table],
   )
   return rows.map(

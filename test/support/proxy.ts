@@ -1,8 +1,12 @@
 import { createServer, type IncomingMessage, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
-/** A real server in front of another one, which answers 500 where it is told to. */
-export async function startProxy(target: string, isBad: (message: IncomingMessage, body: string) => boolean) {
+/** A real server in front of another one, which answers with an error where it is told to. */
+export async function startProxy(
+  target: string,
+  isBad: (message: IncomingMessage, body: string) => boolean,
+  status = 500,
+) {
   const base = new URL(target)
   const server = createServer((message, reply) => {
     const chunks: Buffer[] = []
@@ -10,7 +14,7 @@ export async function startProxy(target: string, isBad: (message: IncomingMessag
     message.on('end', () => {
       const body = Buffer.concat(chunks)
       if (isBad(message, body.toString())) {
-        reply.writeHead(500, { 'content-type': 'application/json' }).end('{"message":"no"}')
+        reply.writeHead(status, { 'content-type': 'application/json' }).end('{"message":"no"}')
         return
       }
       const { method, headers, url } = message

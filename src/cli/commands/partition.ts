@@ -1,7 +1,7 @@
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { migrate } from '../../warehouse/migrate.ts'
-import { beginMove, type MoveStep, moveMonths } from '../../warehouse/move-to-months.ts'
+import { beginMove, holdMove, type MoveStep, moveMonths } from '../../warehouse/move-to-months.ts'
 import { readLayout } from '../../warehouse/partitions.ts'
 import { openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
@@ -17,6 +17,7 @@ export async function partition(session: Session): Promise<number> {
   }
   const database = await openWarehouse(config, log)
   const { warehouse } = database
+  const release = await holdMove(warehouse)
   try {
     await migrate(warehouse, config)
     const steps: MoveStep[] = []
@@ -62,6 +63,7 @@ export async function partition(session: Session): Promise<number> {
     )
     return complete ? 0 : 1
   } finally {
+    await release()
     await database.close()
   }
 }

@@ -1,3 +1,4 @@
+import { UsageError } from '../../core/errors.ts'
 import { openBoss } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
 import { signIn, signOfLife, signOut } from '../../queue/workers.ts'
@@ -11,6 +12,11 @@ export async function worker(session: Session, options: { concurrency?: number }
   const concurrency = options.concurrency ?? session.config.source.concurrency
   const source = { ...session.config.source, concurrency }
   const config = { ...session.config, source, queue: { mode: 'pg-boss' as const } }
+  if (source.base_url === undefined && config.warehouse.url !== undefined) {
+    throw new UsageError(
+      'VISIBILITY_API_URL: got nothing; a worker needs the address of the service that its runs read',
+    )
+  }
   return withServices({ config, log, clock, version }, async (open) => {
     await migrate(open.warehouse, config)
     const boss = await openBoss(open.warehouse, log)
