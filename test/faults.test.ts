@@ -241,5 +241,5 @@ test.each(seeds)(
       await setup.close()
     }
   },
-  180_000,
+  300_000,
 )
