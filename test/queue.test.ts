@@ -444,6 +444,23 @@ describe('the shared request budget', () => {
     expect(setup.service.requests.length).toBe(70)
   })
 
+  test('follows the configured pace again where the service told its own too long ago', async () => {
+    await begin()
+    const { warehouse } = setup.database
+    await migrate(warehouse, setup.config)
+    const permit = await createSharedBudget(warehouse, 'p', 50, quiet).take()
+    permit.learn({ limit: 2, remaining: 1, resetMs: 20 }, false)
+    await delay(100)
+    const limit = async () => {
+      const budget = createSharedBudget(warehouse, 'p', 50, quiet)
+      await budget.take()
+      return budget.view().limit
+    }
+    expect(await limit()).toBe(2)
+    await setup.database.rows("update visibility_ops.budgets set told_at = now() - interval '2 minutes'")
+    expect(await limit()).toBe(50)
+  })
+
   test('falls back to one of its own where the database cannot be asked', async () => {
     await begin()
     const log = { debug: () => {} } as never

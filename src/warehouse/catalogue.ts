@@ -330,8 +330,8 @@ export const OPS_TABLES: Record<string, TableNote> = {
     about: 'The request budget of each project, shared by all processes that read it through the queue.',
     columns: {
       project_id: PROJECT,
-      per_minute: "The service's limit, as it last told; before that, the configured one.",
-      told: 'True once the service told its limit.',
+      per_minute: "The service's limit, as it told within the last minute; otherwise the configured one.",
+      told_at: 'When the service last told its limit.',
       remaining: 'Requests left in this period; null where the service has not told yet.',
       resets_at: 'When the period ends.',
       paused_until: 'The service asked everyone to wait until then.',
