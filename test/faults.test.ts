@@ -15,7 +15,7 @@ import { expectExact } from './support/truth.ts'
  * A schedule is its seed. FAULT_SCHEDULES says how many to run; FAULT_SEEDS=17,23 replays those.
  */
 
-const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? 6)
+const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? 5)
 const seeds =
   process.env.FAULT_SEEDS?.split(',').map(Number) ?? Array.from({ length: SCHEDULES }, (_, index) => index + 1)
 
