@@ -392,7 +392,7 @@ describe('jobs', () => {
     expect(next).toMatchObject({ id: late!.id, retries: late!.retries + 1 })
     const end = inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, late!, told))
     await expect(end).rejects.toThrow('took this window over')
-    await giveBack(boss, late!, 0)
+    await giveBack(boss, late!)
     expect(await takeJobs(boss, 1, able)).toEqual([])
     await inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, next!, told))
     expect(await setup.database.rows('select run_id from visibility_ops.window_results')).toHaveLength(1)

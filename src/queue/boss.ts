@@ -18,8 +18,8 @@ export interface Boss {
 export const WINDOWS = 'windows'
 export const DEAD = 'dead_windows'
 /** A job that was not heard of for so long is taken over; whoever works at it says so more often. */
-export const EXPIRE_SECONDS = 15
-export const RETRIES = 3
+const EXPIRE_SECONDS = 15
+const RETRIES = 3
 const MAINTENANCE_SECONDS = 3
 // Any number, as long as it stays the same: processes that start at once set the queue up one after the other.
 const SETUP_LOCK = 7_265_190_402

@@ -121,18 +121,18 @@ export async function keepAlive({ warehouse, jobs }: Boss, mine: readonly TakenJ
   )
 }
 
-/** Puts a job back as if it had not been taken, for later. */
-export async function giveBack({ warehouse, jobs }: Boss, job: TakenJob, waitMs: number): Promise<void> {
-  await warehouse.pool.query(
-    `update ${jobs} set state = case when retry_count > 0 then 'retry' else 'created' end::${stateType(jobs)},
-       started_on = null, start_after = now() + $3 * interval '1 millisecond'
-     where name = $1 and id = $2 and state = 'active' and retry_count = $4`,
-    [WINDOWS, job.id, waitMs, job.retries],
-  )
+/** A job as if it had not been taken. */
+function asBefore(jobs: string): string {
+  const state = jobs.replace(/"job"$/, '"job_state"')
+  return `state = case when retry_count > 0 then 'retry' else 'created' end::${state}, started_on = null, start_after = now()`
 }
 
-function stateType(jobs: string): string {
-  return jobs.replace(/"job"$/, '"job_state"')
+/** Puts a job back, for others to take at once. */
+export async function giveBack({ warehouse, jobs }: Boss, job: TakenJob): Promise<void> {
+  await warehouse.pool.query(
+    `update ${jobs} set ${asBefore(jobs)} where name = $1 and id = $2 and state = 'active' and retry_count = $3`,
+    [WINDOWS, job.id, job.retries],
+  )
 }
 
 /**
@@ -151,18 +151,10 @@ export async function failJob(tx: Transaction, boss: Boss, job: TakenJob, told: 
   await boss.api.fail(WINDOWS, job.id, result, within(tx))
 }
 
-/** Gives a job back because this process may not be the right one to do it, and lets the runs know. */
-export async function doubtJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told, waitMs: number): Promise<void> {
-  const { result, ...spent } = told
-  const doubt = result.kind === 'failed' ? result.reason : result.kind
-  await tellRuns(
-    tx,
-    boss,
-    job,
-    { ...spent, doubt },
-    `update {jobs} set state = case when retry_count > 0 then 'retry' else 'created' end::${stateType(boss.jobs)},
-       started_on = null, start_after = now() + ${Math.ceil(waitMs)} * interval '1 millisecond'`,
-  )
+/** Gives a job back because this process may not be the right one to do it, and tells the runs why. */
+export async function doubtJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told, doubt: string): Promise<void> {
+  const { result: _, ...spent } = told
+  await tellRuns(tx, boss, job, { ...spent, doubt }, `update {jobs} set ${asBefore(boss.jobs)}`)
 }
 
 /** Tells the runs that wait for a job, and changes it; nobody can take it away until the transaction ends. */
@@ -209,10 +201,11 @@ export async function isWanted({ warehouse }: Boss, { data }: TakenJob): Promise
 }
 
 /** Jobs that nobody has begun forget runs that are over; those without any other are taken out. */
-export async function forgetEndedRuns({ warehouse, jobs }: Boss): Promise<void> {
-  await closeAbandonedRuns(warehouse)
+export async function forgetEndedRuns(tx: Transaction, { warehouse, jobs }: Boss): Promise<void> {
+  // Nobody may join a job that is being taken out.
+  await lockEnqueuing(tx)
   const runs = quote(warehouse.opsSchema, 'runs')
-  await warehouse.pool.query(
+  await tx.client.query(
     `with left_over as (
        select j.id, coalesce(jsonb_agg(run) filter (where r.run_id is not null), '[]') as runs
        from ${jobs} j cross join lateral jsonb_array_elements(j.data->'runs') run

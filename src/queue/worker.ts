@@ -117,11 +117,10 @@ export class QueueWorker {
   }
 
   private async beat(): Promise<void> {
-    // Whoever cannot take anything does not claim to be about: others may then work.
-    if (this.troubles > TOO_MANY_TROUBLES) return
     try {
       if (this.active.size > 0) await keepAlive(this.boss, [...this.active.keys()])
-      await this.options.beat?.({ busy: this.active.size, done: this.done })
+      // Whoever cannot take anything does not claim to be about: others may then work.
+      if (this.troubles <= TOO_MANY_TROUBLES) await this.options.beat?.({ busy: this.active.size, done: this.done })
     } catch (error) {
       this.services.log.debug({ reason: messageOf(error) }, 'no sign of life could be given')
     }
@@ -146,7 +145,7 @@ export class QueueWorker {
     const waitMs = await this.budgetWaitMs(project)
     if (waitMs > PATIENCE_MS) {
       this.avoided.set(project.id, Date.now() + waitMs)
-      return giveBack(boss, job, 0)
+      return giveBack(boss, job)
     }
     const run: Run = {
       ...makeRun(
@@ -177,7 +176,7 @@ export class QueueWorker {
       return
     }
     if (result.kind === 'failed' && result.verdict === 'taken') return
-    if (result.kind === 'failed' && result.verdict === 'interrupted') return giveBack(boss, job, 0)
+    if (result.kind === 'failed' && result.verdict === 'interrupted') return giveBack(boss, job)
     if (result.kind !== 'failed') return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
     const { reason, verdict } = result
     run.log.warn({ project: data.project, stream: data.stream, from: data.from, to: data.to, reason }, 'job failed')
@@ -185,7 +184,7 @@ export class QueueWorker {
       // Not the window's fault, and trying again would not help; but a worker may have an old key.
       if (this.options.hasLastWord) return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
       this.avoided.set(project.id, Date.now() + DOUBT_MS)
-      return this.end(job, (tx) => doubtJob(tx, boss, job, told(result), SHORTEST_NAP_MS))
+      return this.end(job, (tx) => doubtJob(tx, boss, job, told(result), reason))
     }
     // What the service refuses once it refuses again, as in one process.
     const final = verdict === 'refused'
