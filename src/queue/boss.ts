@@ -1,8 +1,8 @@
 import type PgBoss from 'pg-boss'
-import { messageOf } from '../core/errors.ts'
+import { messageOf, TransientError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
-import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import { inTransaction, isLostConnection, type Transaction, type Warehouse } from '../warehouse/connect.ts'
 
 /* pg-boss in the same Postgres: retries with backoff, expiry of those who died, and dead letters are its own. */
 
@@ -36,7 +36,7 @@ export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
   return rows[0]!.there
 }
 
-/** Opens the queue, and sets it up where it is not there yet. */
+/** Opens the queue, and sets it up where it is not there yet. A lost connection is an error that may pass. */
 export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
   const { default: Boss } = await import('pg-boss')
   const schema = queueSchema(warehouse)
@@ -53,7 +53,8 @@ export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
   })
   api.on('error', (error) => log.warn({ reason: messageOf(error) }, 'the queue'))
   const jobs = quote(schema, 'job')
-  await inTransaction(warehouse, async ({ client }) => {
+  const close = () => api.stop({ graceful: false, wait: true, close: false })
+  const setUp = inTransaction(warehouse, async ({ client }) => {
     await client.query('select pg_advisory_xact_lock($1)', [SETUP_LOCK])
     await makeTables(warehouse, Boss.getConstructionPlans(schema))
     await api.start()
@@ -69,6 +70,10 @@ export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
       deadLetter: DEAD,
     })
   })
+  await setUp.catch(async (error: unknown) => {
+    await close().catch(() => {})
+    throw isLostConnection(error) ? new TransientError(messageOf(error), { cause: error }) : error
+  })
   // Jobs are taken by priority; without an index, each look at a long queue would sort all of it.
   await inTransaction(warehouse, async ({ client }) => {
     await client.query('select pg_advisory_xact_lock($1)', [SETUP_LOCK])
@@ -76,7 +81,7 @@ export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
       `create index if not exists job_by_priority on ${jobs} (priority desc, created_on, id) where state < 'active'`,
     )
   })
-  return { api, warehouse, jobs, close: () => api.stop({ graceful: false, wait: true, close: false }) }
+  return { api, warehouse, jobs, close }
 }
 
 /** A role that may not make schemas uses one that was made for it; left to itself, pg-boss would insist on the right. */

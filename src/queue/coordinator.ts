@@ -1,5 +1,6 @@
 import type { Services, SyncedProject } from '../sync/context.ts'
 import type { SharedQueue } from '../sync/shared-queue.ts'
+import { withRetries } from '../sync/sync-window.ts'
 import { type Boss, openBoss } from './boss.ts'
 import { Drain } from './drain.ts'
 import { QueueWorker } from './worker.ts'
@@ -15,7 +16,7 @@ export function sharedQueue(services: Services, projects: readonly SyncedProject
     [...drains].some((drain) => drain.needsHelp()) || !(await areWorkersAbout(services.warehouse))
   return {
     async drain(run, tasks) {
-      opening ??= openBoss(services.warehouse, services.log)
+      opening ??= withRetries(run.signal, () => openBoss(services.warehouse, services.log))
       const boss = await opening.catch((error: unknown) => {
         opening = undefined
         throw error

@@ -6,6 +6,7 @@ import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/c
 import { PageLimit } from '../sync/page-limit.ts'
 import { performStep } from '../sync/perform.ts'
 import { makeRun } from '../sync/run.ts'
+import { withRetries } from '../sync/sync-window.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import type { Boss } from './boss.ts'
 import {
@@ -192,7 +193,9 @@ export class QueueWorker {
   }
 
   private async end(job: TakenJob, work: (tx: Transaction) => Promise<void>): Promise<void> {
-    await inTransaction(this.services.warehouse, work).catch((error: unknown) => {
+    // A lost connection must not leave the job to be taken over only when it expires.
+    const ending = withRetries(this.stopping.signal, () => inTransaction(this.services.warehouse, work))
+    await ending.catch((error: unknown) => {
       const level = codeOf(error) === 'taken' ? 'debug' : 'warn'
       this.services.log[level]({ job: job.id, reason: messageOf(error) }, 'a job could not be ended; another will')
     })
