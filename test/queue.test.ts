@@ -224,26 +224,6 @@ describe('a run with a queue', () => {
     expect(left).toEqual([])
   })
 
-  test('is not harmed by lost connections to the database', async () => {
-    await begin({ config: { source: { max_window_days: 2 } }, faults: { rate_limit: null, latency_ms: 30 } })
-    await migrate(setup.database.warehouse, setup.config)
-    const sync = start(['sync'])
-    await sync.saw('run started')
-    for (let time = 0; time < 12; time++) {
-      await delay(100)
-      await setup.database
-        .rows(
-          `select pg_terminate_backend(pid) from (select pid from pg_stat_activity where datname = current_database()
-         and application_name = 'visibility-sync' and pid <> pg_backend_pid()
-         order by random() limit 1) one`,
-        )
-        .catch(() => {})
-    }
-    const result = await sync.done
-    expect(result.json().outcome).toBe('complete')
-    await expectExact(setup.database, truth())
-  })
-
   test('is done by its own kind: workers of another service, or without a project, leave its windows alone', async () => {
     await begin({ world: { ...SMALL, projects: 2 } })
     const [first, second] = setup.projects.map(({ id }) => id)
