@@ -69,17 +69,12 @@ export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
       retentionDays: 14,
       deadLetter: DEAD,
     })
+    await makeIndex(warehouse, jobs)
   })
   await setUp.catch(async (error: unknown) => {
+    // What was begun has timers of its own, which would keep the process alive.
     await close().catch(() => {})
     throw isLostConnection(error) ? new TransientError(messageOf(error), { cause: error }) : error
-  })
-  // Jobs are taken by priority; without an index, each look at a long queue would sort all of it.
-  await inTransaction(warehouse, async ({ client }) => {
-    await client.query('select pg_advisory_xact_lock($1)', [SETUP_LOCK])
-    await client.query(
-      `create index if not exists job_by_priority on ${jobs} (priority desc, created_on, id) where state < 'active'`,
-    )
   })
   return { api, warehouse, jobs, close }
 }
@@ -94,6 +89,18 @@ async function makeTables(warehouse: Warehouse, plan: string): Promise<void> {
   if (rows[0]!.tables) return
   if (!rows[0]!.schema) await warehouse.pool.query(`create schema ${quote(schema)}`)
   await warehouse.pool.query(plan.replace(/create schema if not exists \w+\s*;/i, ''))
+}
+
+/** Jobs are taken by priority; without an index, each look at a long queue would sort all of it. */
+async function makeIndex(warehouse: Warehouse, jobs: string): Promise<void> {
+  // Asked first, because making it waits for whoever writes to the table, even where it is there.
+  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
+    quote(queueSchema(warehouse), 'job_by_priority'),
+  ])
+  if (rows[0]!.there) return
+  await warehouse.pool.query(
+    `create index if not exists job_by_priority on ${jobs} (priority desc, created_on, id) where state < 'active'`,
+  )
 }
 
 /** Lets pg-boss work inside a transaction of ours. */

@@ -76,8 +76,10 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     // The pool waits for what this returns, though its types do not say so.
     onConnect: (client: ClientBase) => client.query(SESSION) as unknown as undefined,
   } as PoolConfig)
-  // An idle connection that dies is replaced by the pool; without a listener it would end the process.
+  // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
+  // process. The pool itself listens only to those that nobody has taken out.
   pool.on('error', () => {})
+  pool.on('connect', (client) => client.on('error', () => {}))
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
@@ -96,6 +98,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     ops: bind<OpsTables>(opsSchema, pool),
     async dedicated(name) {
       const client = new Client({ ...config, application_name: name })
+      client.on('error', () => {})
       await client.connect()
       await client.query(SESSION)
       return client
