@@ -224,6 +224,31 @@ describe('a run with a queue', () => {
     expect(left).toEqual([])
   })
 
+  test.each([
+    ['one process alone', 'none'],
+    ['a queue', 'pg-boss'],
+  ] as const)('is not harmed by lost connections to the database, with %s', async (_, mode) => {
+    await begin({
+      config: { source: { max_window_days: 2 }, queue: { mode } },
+      faults: { rate_limit: null, latency_ms: 30 },
+    })
+    await migrate(setup.database.warehouse, setup.config)
+    const sync = start(['sync'])
+    await sync.saw('run started')
+    // One at a time, and then all of them at once; only the connection that holds the lock of the run stays.
+    for (const connections of [1, 1, 1, 1, 9, 1, 1, 9]) {
+      await delay(100)
+      await setup.database.rows(
+        `select pg_terminate_backend(pid) from (select pid from pg_stat_activity where datname = current_database()
+         and application_name = 'visibility-sync' and pid <> pg_backend_pid()
+         order by random() limit ${connections}) some`,
+      )
+    }
+    const result = await sync.done
+    expect(result.json().outcome).toBe('complete')
+    await expectExact(setup.database, truth())
+  })
+
   test('is done by its own kind: workers of another service, or without a project, leave its windows alone', async () => {
     await begin({ world: { ...SMALL, projects: 2 } })
     const [first, second] = setup.projects.map(({ id }) => id)

@@ -1,6 +1,6 @@
 import type { Services, SyncedProject } from '../sync/context.ts'
 import type { SharedQueue } from '../sync/shared-queue.ts'
-import { withRetries } from '../sync/sync-window.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import { type Boss, openBoss } from './boss.ts'
 import { Drain } from './drain.ts'
 import { QueueWorker } from './worker.ts'

@@ -1,12 +1,13 @@
 import { sql } from 'kysely'
 import type { Range } from '../core/day.ts'
-import { messageOf, TransientError } from '../core/errors.ts'
+import { messageOf } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
 import type { Run, StepResult } from '../sync/context.ts'
 import { windowName } from '../sync/sync-window.ts'
 import { abandon, countRequest, nextItem, requeue, settle, type Task, taskName } from '../sync/tasks.ts'
-import { inTransaction, isLostConnection } from '../warehouse/connect.ts'
+import { inTransaction } from '../warehouse/connect.ts'
+import { mayPass } from '../warehouse/retry.ts'
 import type { Boss } from './boss.ts'
 import {
   deadWindows,
@@ -96,7 +97,7 @@ export class Drain {
       try {
         return await work()
       } catch (error) {
-        if (this.run.signal.aborted || !(error instanceof TransientError || isLostConnection(error))) throw error
+        if (this.run.signal.aborted || !mayPass(error)) throw error
         this.run.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
         await sleep(TROUBLE_MS, this.run.signal)
       }

@@ -2,6 +2,7 @@ import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
 import type { Transaction } from '../warehouse/connect.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import { type Boss, DEAD, WINDOWS, within } from './boss.ts'
 import { type Sent, type Told, toSent } from './told.ts'
 
@@ -129,10 +130,8 @@ function asBefore(jobs: string): string {
 
 /** Puts a job back, for others to take at once. */
 export async function giveBack({ warehouse, jobs }: Boss, job: TakenJob): Promise<void> {
-  await warehouse.pool.query(
-    `update ${jobs} set ${asBefore(jobs)} where name = $1 and id = $2 and state = 'active' and retry_count = $3`,
-    [WINDOWS, job.id, job.retries],
-  )
+  const update = `update ${jobs} set ${asBefore(jobs)} where name = $1 and id = $2 and state = 'active' and retry_count = $3`
+  await withRetries(undefined, () => warehouse.pool.query(update, [WINDOWS, job.id, job.retries]))
 }
 
 /**

@@ -6,8 +6,8 @@ import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/c
 import { PageLimit } from '../sync/page-limit.ts'
 import { performStep } from '../sync/perform.ts'
 import { makeRun } from '../sync/run.ts'
-import { withRetries } from '../sync/sync-window.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import type { Boss } from './boss.ts'
 import {
   completeJob,
@@ -92,7 +92,7 @@ export class QueueWorker {
         this.troubles = 0
         for (const job of jobs) {
           const work = this.perform(job)
-            .catch((error: unknown) => this.services.log.warn({ reason: messageOf(error) }, 'a job could not be ended'))
+            .catch((error: unknown) => this.recover(job, error))
             .finally(() => this.active.delete(job))
           this.active.set(job, work)
         }
@@ -190,6 +190,12 @@ export class QueueWorker {
     // What the service refuses once it refuses again, as in one process.
     const final = verdict === 'refused'
     await this.end(job, (tx) => (final ? completeJob : failJob)(tx, boss, job, told(result)))
+  }
+
+  /** Where it was not even known what to do with a job, another may take it at once. */
+  private async recover(job: TakenJob, error: unknown): Promise<void> {
+    this.services.log.warn({ job: job.id, reason: messageOf(error) }, 'a job could not be done here')
+    await giveBack(this.boss, job).catch(() => {})
   }
 
   private async end(job: TakenJob, work: (tx: Transaction) => Promise<void>): Promise<void> {

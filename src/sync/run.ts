@@ -8,6 +8,7 @@ import { streamsOf } from '../streams/registry.ts'
 import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
@@ -69,11 +70,8 @@ export async function runSync(services: Services, request: RunRequest, observer:
   let error: string | null = null
   const reports: StreamReport[] = []
   try {
-    await applyLabels(
-      warehouse,
-      request.projects.map(({ id }) => id),
-      config.labels,
-    )
+    const ids = request.projects.map(({ id }) => id)
+    await withRetries(run.signal, () => applyLabels(warehouse, ids, config.labels))
     const tasks = await makeTasks(run, request, reports, observer, (reason) => {
       error ??= reason
       stopped.abort()
@@ -103,11 +101,10 @@ export async function runSync(services: Services, request: RunRequest, observer:
     streams: reports,
     ...(error === null ? {} : { error }),
   }
-  await closeRun(warehouse, held.runId, { outcome: report.outcome, summary: report.streams, error }).catch(
-    (cause: unknown) => {
-      run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
-    },
-  )
+  const end = { outcome: report.outcome, summary: report.streams, error }
+  await withRetries(undefined, () => closeRun(warehouse, held.runId, end)).catch((cause: unknown) => {
+    run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
+  })
   await held.release()
   const totals = { rows: sum(reports, 'rows_read'), requests: sum(reports, 'requests'), seconds: report.seconds }
   run.log[report.outcome === 'complete' ? 'info' : 'warn'](
@@ -142,10 +139,8 @@ async function makeTasks(
   const tasks = new Map<string, Task>()
   const failedProjects = new Map<string, string>()
   const totals = { days: 0, lists: 0 }
-  const knowledgeOf = await readKnowledge(run.warehouse, duePairs(request), {
-    today: dayOf(run.clock()),
-    lookbackDays: run.config.lookback_days,
-  })
+  const of = { today: dayOf(run.clock()), lookbackDays: run.config.lookback_days }
+  const knowledgeOf = await withRetries(run.signal, () => readKnowledge(run.warehouse, duePairs(request), of))
   for (const project of request.projects) {
     for (const stream of request.streams) {
       const report = emptyReport(project.id, stream.name)
@@ -181,7 +176,10 @@ async function feedOf(
   const pair = { projectId: project.id, stream: stream.name }
   const { range } = request
   const knowledge = knowledgeOf(pair)
-  const coverage = range === undefined ? knowledge.coverage : await readCoverage(run.warehouse, pair, range)
+  const coverage =
+    range === undefined
+      ? knowledge.coverage
+      : await withRetries(run.signal, () => readCoverage(run.warehouse, pair, range))
   const due = () => {
     if (request.only !== undefined) return request.only(project.id, stream.name)
     if (range === undefined) {

@@ -9,9 +9,9 @@ import type { ListStream } from '../streams/stream.ts'
 import { inTransaction } from '../warehouse/connect.ts'
 import { nameProject, saveMentions } from '../warehouse/mentions.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import type { Loaded, Run, SyncedProject } from './context.ts'
 import { readList } from './read-list.ts'
-import { withRetries } from './sync-window.ts'
 
 /** One list: read whole, sifted, and loaded with its ledger entry, its quarantine and its drift in one transaction. */
 export async function syncList(
@@ -22,7 +22,7 @@ export async function syncList(
 ): Promise<Loaded> {
   const { warehouse, runId } = run
   const pair = { projectId: project.id, stream: stream.name }
-  const read = await beginRead(warehouse, pair)
+  const read = await withRetries(run.signal, () => beginRead(warehouse, pair))
   const packed = new PackedRows(stream.columns, project.id)
   const sifted = await readList(run, project.caller, stream, context, packed)
   const { rows, children, rejects, mentions, drift } = sifted

@@ -1,6 +1,5 @@
 import { type Day, type Range, showRange } from '../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../core/errors.ts'
-import { sleep } from '../core/sleep.ts'
 import type { Dimension } from '../core/vocabulary.ts'
 import {
   type BegunRead,
@@ -22,10 +21,10 @@ import { inTransaction, tableName } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
 import { ensureMonths, forgetLayouts } from '../warehouse/partitions.ts'
 import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
 import { readWindow } from './read-window.ts'
 
-const LOAD_ATTEMPTS = 4
 const NO_PARTITION = '23514'
 
 /** One window: read, sift, and load with its ledger entry, its quarantine and its drift in one transaction. */
@@ -38,13 +37,16 @@ export async function syncWindow(
 ): Promise<Loaded | Extract<StepResult, { kind: 'split' }>> {
   const pair = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: whoever asked later knows better.
-  const read = await beginRead(run.warehouse, pair, range)
+  const read = await withRetries(run.signal, () => beginRead(run.warehouse, pair, range))
   const known = { name: windowName(pair), rows: read.rowsBefore, valuesOf: valuesKnownOf(run, project) }
   const pack = () => new PackedRows(stream.columns, project.id)
   const answer = await readWindow(run, project.caller, stream, range, context, known, pack)
   if (answer.kind === 'split') {
-    if (answer.notes.length > 0)
-      await inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, answer.notes, run.runId))
+    const { notes } = answer
+    if (notes.length > 0) {
+      const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, notes, run.runId))
+      await withRetries(run.signal, save)
+    }
     return { kind: 'split', again: answer.again }
   }
   const { sifted } = answer
@@ -132,9 +134,9 @@ async function loadWindow(
 function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension) => Promise<string[]> {
   return async (dimension) => {
     if (dimension !== 'prompt_id') return []
-    const { rows } = await run.warehouse.pool.query<{ prompt_id: string }>(
-      `select prompt_id from ${tableName(run.warehouse, 'prompts')} where project_id = $1`,
-      [project.id],
+    const query = `select prompt_id from ${tableName(run.warehouse, 'prompts')} where project_id = $1`
+    const { rows } = await withRetries(run.signal, () =>
+      run.warehouse.pool.query<{ prompt_id: string }>(query, [project.id]),
     )
     return rows.map(({ prompt_id }) => prompt_id)
   }
@@ -143,16 +145,4 @@ function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension)
 /** How a window's project and stream are called where windows of all of them meet. */
 export function windowName({ projectId, stream }: Pair): string {
   return `${projectId}\0${stream}`
-}
-
-/** A lost connection rolled everything back, so the same rows may be loaded again over another one. */
-export async function withRetries<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await work()
-    } catch (error) {
-      if (!(error instanceof TransientError) || attempt >= LOAD_ATTEMPTS || signal.aborted) throw error
-      await sleep(200 * 3 ** attempt, signal)
-    }
-  }
 }
