@@ -233,6 +233,7 @@ describe('a run with a queue', () => {
       faults: { rate_limit: null, latency_ms: 30 },
     })
     await migrate(setup.database.warehouse, setup.config)
+    const ours = await setup.database.rows('select pid from pg_stat_activity where datname = current_database()')
     const sync = start(['sync'])
     await sync.saw('run started')
     // One at a time, and then all of them at once; only the connection that holds the lock of the run stays.
@@ -240,13 +241,62 @@ describe('a run with a queue', () => {
       await delay(100)
       await setup.database.rows(
         `select pg_terminate_backend(pid) from (select pid from pg_stat_activity where datname = current_database()
-         and application_name = 'visibility-sync' and pid <> pg_backend_pid()
-         order by random() limit ${connections}) some`,
+         and application_name = 'visibility-sync' and pid <> all($1) order by random() limit $2) chosen`,
+        [ours.map(({ pid }) => pid), connections],
       )
     }
     const result = await sync.done
     expect(result.json().outcome).toBe('complete')
     await expectExact(setup.database, truth())
+  })
+
+  test('does not wait for projects whose requests are spent, while others have some', async () => {
+    await begin({ world: { ...SMALL, projects: 6 }, config: { source: { concurrency: 2 } } })
+    await migrate(setup.database.warehouse, setup.config)
+    const [free, ...spent] = setup.projects.map(({ id }) => id)
+    await setup.database.rows(
+      `insert into visibility_ops.budgets (project_id, per_minute, told_at, remaining, resets_at)
+       select id, 200, now(), 0, now() + interval '1 hour' from unnest(array[${spent.map((id) => `'${id}'`)}]) id`,
+    )
+    const sync = start(['sync'])
+    await sync.saw('run started')
+    const read = () => setup.database.rows('select project_id, stream from visibility_ops.coverage group by 1, 2')
+    const streams = setup.config.streams.length + setup.config.reports.length
+    while ((await read().catch(() => [])).length < streams) await delay(50)
+    expect(new Set((await read()).map(({ project_id }) => project_id))).toEqual(new Set([free]))
+    // Their windows stay in the queue, and are not blamed for the wait.
+    const [{ retried, waiting }] = (await setup.database.rows(
+      `select count(*) filter (where retry_count > 0) as retried, count(distinct data->>'project') as waiting
+       from visibility_queue.job where name = 'windows' and state <= 'active' and data->>'project' <> '${free}'`,
+    )) as [{ retried: number; waiting: number }]
+    expect({ retried, waiting }).toEqual({ retried: 0, waiting: spent.length })
+    sync.child.kill('SIGTERM')
+    expect((await sync.done).json().outcome).toBe('interrupted')
+  })
+
+  test('that dies while it puts its windows in puts none in', async () => {
+    await begin({ config: { start_date: '2024-01-01', source: { max_window_days: 1 } } })
+    const boss = await openBoss(setup.database.warehouse, quiet)
+    closing.push(() => boss.close())
+    // Its windows come in batches; the last of them never end.
+    await setup.database.rows(
+      `create function visibility_queue.stall() returns trigger language plpgsql as
+       $$ begin perform pg_sleep(60); return new; end $$`,
+    )
+    await setup.database.rows(
+      `create trigger stall before insert on visibility_queue.job for each row
+       when (new.data->>'stream' = 'by_topic') execute function visibility_queue.stall()`,
+    )
+    const sync = start(['sync'])
+    const stalled = () =>
+      setup.database.rows(
+        `select pid from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`,
+      )
+    while (!(await stalled()).length) await delay(50)
+    sync.child.kill('SIGKILL')
+    await sync.done
+    while ((await stalled()).length) await delay(50)
+    expect(await setup.database.rows("select 1 from visibility_queue.job where name = 'windows'")).toEqual([])
   })
 
   test('is done by its own kind: workers of another service, or without a project, leave its windows alone', async () => {

@@ -81,9 +81,17 @@ export function createSharedBudget(
 
 /** How long the next request of a project would have to wait, as far as is known; by the clock of the database. */
 export async function budgetWaitMs(warehouse: Warehouse, projectId: string): Promise<number> {
+  const ops = (table: string) => quote(warehouse.opsSchema, table)
   const { rows } = await warehouse.pool.query<{ wait_ms: number }>(
-    `select 1000 * extract(epoch from greatest(case when remaining <= 0 then resets_at end, paused_until, now()) - now())::float8 as wait_ms
-     from ${quote(warehouse.opsSchema, 'budgets')} where project_id = $1`,
+    `select 1000 * extract(epoch from greatest(
+         case when remaining <= 0 then resets_at end, paused_until, case when remaining is null then full_until end, now()
+       ) - now())::float8 as wait_ms
+     from ${ops('budgets')} b cross join lateral (
+       select case when count(*) >= b.per_minute then min(sent_at) + interval '1 minute' end as full_until
+       from ${ops('budget_requests')} r
+       where r.project_id = b.project_id and r.sent_at > greatest(b.counted_from, now() - interval '1 minute')
+     ) sent
+     where b.project_id = $1`,
     [projectId],
   )
   return rows[0]?.wait_ms ?? 0

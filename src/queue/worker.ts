@@ -31,6 +31,7 @@ const BEAT_MS = 3000
 // A project whose requests are spent for longer than this makes room for others.
 const PATIENCE_MS = 1500
 const PLENTY = 20
+const ASK_MS = 1000
 const DOUBT_MS = 60_000
 const TOO_MANY_TROUBLES = 10
 const UNIQUE = '23505'
@@ -56,6 +57,8 @@ export class QueueWorker {
   private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
   /** Projects that are left alone until a time, by its milliseconds. */
   private readonly avoided = new Map<string, number>()
+  /** When a project's budget was last asked for. */
+  private readonly askedAt = new Map<string, number>()
   private troubles = 0
   private loop: Promise<void> = Promise.resolve()
   private beating: NodeJS.Timeout | undefined
@@ -207,11 +210,14 @@ export class QueueWorker {
     })
   }
 
-  /** Asked only where the last answer left little: most jobs need not ask. */
+  /** Asked before a window is begun; while the answers leave enough, others are looked at once in a while only. */
   private async budgetWaitMs({ id, caller }: SyncedProject): Promise<number> {
     const { remaining, waits } = this.services.client.budgetView(caller)
     const plenty = remaining === undefined ? waits === 0 : remaining > PLENTY
-    return plenty ? 0 : budgetWaitMs(this.services.warehouse, id)
+    const now = Date.now()
+    if (plenty && now - (this.askedAt.get(id) ?? 0) < ASK_MS) return 0
+    this.askedAt.set(id, now)
+    return budgetWaitMs(this.services.warehouse, id)
   }
 
   /** What windows of one run teach each other; at most a few runs are remembered. */
