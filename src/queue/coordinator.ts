@@ -1,19 +1,31 @@
+import { streamsOf } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
 import type { SharedQueue } from '../sync/shared-queue.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { type Boss, openBoss } from './boss.ts'
 import { Drain } from './drain.ts'
 import { QueueWorker } from './worker.ts'
-import { areWorkersAbout } from './workers.ts'
+import { projectsInHand } from './workers.ts'
+
+const LOOK_MS = 2000
 
 /** Opens the queue for runs of this process: they put their windows in, and wait for what becomes of them. */
 export function sharedQueue(services: Services, projects: readonly SyncedProject[]): SharedQueue & Closable {
   let opening: Promise<Boss> | undefined
-  // Runs side by side share one worker, which works where nobody else does, or where others do not get on.
+  // Runs side by side share one worker, which does what nobody else can, and all where others do not get on.
   const drains = new Set<Drain>()
   let worker: QueueWorker | undefined
-  const mayWork = async () =>
-    [...drains].some((drain) => drain.needsHelp()) || !(await areWorkersAbout(services.warehouse))
+  const streams = streamsOf(services.config).map(({ name }) => name)
+  let lookedAt = 0
+  let left = projects
+  const projectsLeft = async () => {
+    if ([...drains].some((drain) => drain.needsHelp())) return projects
+    if (Date.now() - lookedAt < LOOK_MS) return left
+    const inHand = await projectsInHand(services.warehouse, services.source, streams)
+    lookedAt = Date.now()
+    left = projects.filter(({ id }) => !inHand.has(id))
+    return left
+  }
   return {
     async drain(run, tasks) {
       opening ??= withRetries(run.signal, () => openBoss(services.warehouse, services.log))
@@ -25,7 +37,7 @@ export function sharedQueue(services: Services, projects: readonly SyncedProject
       drains.add(drain)
       if (worker === undefined) {
         const { concurrency } = services.config.source
-        worker = new QueueWorker(services, boss, { concurrency, projects, mayWork, hasLastWord: true })
+        worker = new QueueWorker(services, boss, { concurrency, projects, projectsLeft, hasLastWord: true })
         worker.start()
       }
       try {

@@ -42,8 +42,8 @@ export interface WorkerOptions {
   projects: readonly SyncedProject[]
   /** True where the process speaks for the run: what it says of a key is final. A worker may have an old one. */
   hasLastWord?: boolean
-  /** Asked before jobs are taken: false leaves them to others. */
-  mayWork?: () => Promise<boolean>
+  /** Asked before jobs are taken: those of other projects are left to others. */
+  projectsLeft?: () => Promise<readonly SyncedProject[]>
   /** Told every few seconds how it goes. */
   beat?: (state: { busy: number; done: number }) => Promise<void>
 }
@@ -91,7 +91,7 @@ export class QueueWorker {
           await Promise.race(this.active.values())
           continue
         }
-        const jobs = (await this.options.mayWork?.()) === false ? [] : await this.take(free)
+        const jobs = await this.take(free)
         this.troubles = 0
         for (const job of jobs) {
           const work = this.perform(job)
@@ -112,11 +112,13 @@ export class QueueWorker {
     }
   }
 
-  private take(free: number): Promise<TakenJob[]> {
+  private async take(free: number): Promise<TakenJob[]> {
+    const left = (await this.options.projectsLeft?.()) ?? this.options.projects
     const now = Date.now()
     for (const [project, until] of this.avoided) if (until <= now) this.avoided.delete(project)
     const { config, source } = this.services
-    const projects = this.options.projects.flatMap(({ id }) => (this.avoided.has(id) ? [] : [id]))
+    const projects = left.flatMap(({ id }) => (this.avoided.has(id) ? [] : [id]))
+    if (projects.length === 0) return []
     return takeJobs(this.boss, free, { source, projects, streams: streamsOf(config).map(({ name }) => name) })
   }
 

@@ -18,21 +18,29 @@ export interface WorkerState {
 
 // Three signs of life may be missed.
 const GONE = sql<Date>`now() - interval '20 seconds'`
-const LOOK_MS = 2000
 
-export async function signIn(
-  { ops }: Warehouse,
-  worker: { id: string; version: string; concurrency: number },
-): Promise<void> {
+/** Who a worker is, and what it can do. */
+export interface WorkerSelf {
+  id: string
+  version: string
+  concurrency: number
+  source: string
+  projects: readonly string[]
+  streams: readonly string[]
+}
+
+export async function signIn({ ops }: Warehouse, worker: WorkerSelf): Promise<void> {
+  const { id, projects, streams, ...rest } = worker
   await ops.deleteFrom('workers').where('seen_at', '<', sql<Date>`now() - interval '1 day'`).execute()
   await ops
     .insertInto('workers')
     .values({
-      worker_id: worker.id,
+      ...rest,
+      worker_id: id,
       host: hostname(),
       pid: process.pid,
-      version: worker.version,
-      concurrency: worker.concurrency,
+      projects: [...projects],
+      streams: [...streams],
     })
     .execute()
 }
@@ -40,7 +48,7 @@ export async function signIn(
 /** A sign of life. It signs in again where the server lost what was not logged. */
 export async function signOfLife(
   warehouse: Warehouse,
-  worker: { id: string; version: string; concurrency: number },
+  worker: WorkerSelf,
   state: { busy: number; done: number },
 ): Promise<void> {
   const { numUpdatedRows } = await warehouse.ops
@@ -57,16 +65,27 @@ export async function signOut({ ops }: Warehouse, id: string): Promise<void> {
 
 /** The workers that gave a sign of life lately. */
 export function presentWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
-  return ops.selectFrom('workers').selectAll().where('seen_at', '>', GONE).orderBy('started_at').execute()
+  return ops
+    .selectFrom('workers')
+    .select(['worker_id', 'host', 'pid', 'version', 'concurrency', 'started_at', 'seen_at', 'busy', 'done'])
+    .where('seen_at', '>', GONE)
+    .orderBy('started_at')
+    .execute()
 }
 
-const looked = new WeakMap<Warehouse, { at: number; about: boolean }>()
-
-/** True where somebody else takes windows; looked up every other second at most. */
-export async function areWorkersAbout(warehouse: Warehouse): Promise<boolean> {
-  const known = looked.get(warehouse)
-  if (known !== undefined && Date.now() - known.at < LOOK_MS) return known.about
-  const about = (await presentWorkers(warehouse)).length > 0
-  looked.set(warehouse, { at: Date.now(), about })
-  return about
+/** The projects of which workers that are about can read each of these streams. */
+export async function projectsInHand(
+  { ops }: Warehouse,
+  source: string,
+  streams: readonly string[],
+): Promise<Set<string>> {
+  const rows = await ops
+    .selectFrom('workers')
+    .select(sql<string>`unnest(projects)`.as('project'))
+    .distinct()
+    .where('seen_at', '>', GONE)
+    .where('source', '=', source)
+    .where(sql<boolean>`streams @> ${[...streams]}::text[]`)
+    .execute()
+  return new Set(rows.map(({ project }) => project))
 }

@@ -311,6 +311,9 @@ export const OPS_TABLES: Record<string, TableNote> = {
       seen_at: 'Its last sign of life.',
       busy: 'How many windows it is doing.',
       done: 'How many it did.',
+      source: 'The service that it reads from.',
+      projects: 'The projects that it can read.',
+      streams: 'The streams that it is configured for.',
     },
   },
   window_results: {

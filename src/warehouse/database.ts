@@ -119,6 +119,9 @@ export interface OpsTables {
     seen_at: Generated<Date>
     busy: Generated<number>
     done: Generated<number>
+    source: string
+    projects: string[]
+    streams: string[]
   }
   window_results: {
     result_id: Generated<number>

@@ -1,7 +1,8 @@
 import { UsageError } from '../../core/errors.ts'
 import { openBoss } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
-import { signIn, signOfLife, signOut } from '../../queue/workers.ts'
+import { signIn, signOfLife, signOut, type WorkerSelf } from '../../queue/workers.ts'
+import { streamsOf } from '../../streams/registry.ts'
 import { migrate } from '../../warehouse/migrate.ts'
 import { withServices } from '../open.ts'
 import { type Session, untilStopped } from '../session.ts'
@@ -20,13 +21,19 @@ export async function worker(session: Session, options: { concurrency?: number }
   return withServices({ config, log, clock, version }, async (open) => {
     await migrate(open.warehouse, config)
     const boss = await openBoss(open.warehouse, log)
-    const self = { id: '', version, concurrency }
     const taker = new QueueWorker(open, boss, {
       concurrency,
       projects: open.projects,
       beat: (state) => signOfLife(open.warehouse, self, state),
     })
-    self.id = taker.id
+    const self: WorkerSelf = {
+      id: taker.id,
+      version,
+      concurrency,
+      source: open.source,
+      projects: open.projects.map(({ id }) => id),
+      streams: streamsOf(config).map(({ name }) => name),
+    }
     await signIn(open.warehouse, self)
     try {
       taker.start()
