@@ -12,6 +12,7 @@ export default {
   globalSetup: '<rootDir>/test/support/global-setup.ts',
   globalTeardown: '<rootDir>/test/support/global-teardown.ts',
   testTimeout: 60_000,
-  maxWorkers: '100%',
+  // Much of a test is waiting: for a service that is slow on purpose, for limits to reset, for others to be noticed as gone.
+  maxWorkers: '150%',
   collectCoverageFrom: ['src/**/*.ts', '!src/main.ts'],
 }
