@@ -162,3 +162,24 @@ test('a second move at the same time finds the first', async () => {
   expect((await runCli(['partition'], cli('month'))).code).toBe(3)
   await release()
 })
+
+test('a table whose index has the oldest day first, as it once was, moves with an index of the same kind', async () => {
+  await begin('none')
+  await setup.sync()
+  const indexes = () =>
+    setup.database.rows<{ key: string }>(
+      `select pg_get_indexdef(indexrelid) as key from pg_index where indisunique and indrelid = any(array(
+         select 'visibility.by_topic'::regclass union all select inhrelid from pg_inherits where inhparent = 'visibility.by_topic'::regclass))`,
+    )
+  const [made] = await indexes()
+  expect(made!.key).toContain('date DESC')
+  await setup.database.rows(`drop index visibility.${/INDEX (\w+) ON/.exec(made!.key)![1]}`)
+  await setup.database.rows(
+    'alter table visibility.by_topic add unique nulls not distinct (project_id, date, brand_id, topic_id)',
+  )
+  const moved = await runCli(['partition'], cli('month'))
+  expect([moved.code, await parts()]).toEqual([0, allInMonths])
+  expect((await indexes()).map(({ key }) => key.includes('DESC'))).toEqual([false, false, false, false])
+  await setup.sync({ command: 'backfill', range: RANGE })
+  await expectExact(setup.database, truth())
+})

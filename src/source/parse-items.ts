@@ -2,8 +2,16 @@
 export interface Intake {
   /** An answer begins; what an earlier attempt gave does not count. `whole` where all items come at once. */
   begin(suspectText: boolean, whole: boolean): void
-  /** False asks for all items at once, from the beginning. */
-  take(items: unknown[]): boolean
+  /** False asks for all items at once, from the beginning. `origin` is where a single item was read. */
+  take(items: unknown[], origin?: Origin): boolean
+  /** Takes the item that begins here without parsing it, and gives where it ends; -1 where it has to be parsed. */
+  takeFamiliar?(bytes: Buffer, start: number): number
+}
+
+export interface Origin {
+  bytes: Buffer
+  start: number
+  end: number
 }
 
 // Measured: smaller batches cost more calls, larger ones survive long enough to be copied by the garbage collector.
@@ -42,8 +50,9 @@ async function parseInBatches(bytes: Buffer, suspectText: boolean, intake: Intak
   const start = UP_TO_ITEMS.exec(bytes.toString('utf8', 0, LONGEST_START))?.[0]
   if (start === undefined) return undefined
   intake.begin(suspectText, false)
-  let count = 0
-  let at = Buffer.byteLength(start)
+  const begun = await takeFamiliar(bytes, Buffer.byteLength(start), intake)
+  if (begun === undefined) return undefined
+  let { at, count } = begun
   for (;;) {
     const cut = at + BATCH_BYTES < bytes.length ? bytes.indexOf(BETWEEN_ITEMS, at + BATCH_BYTES) : -1
     if (cut < 0) break
@@ -60,4 +69,43 @@ async function parseInBatches(bytes: Buffer, suspectText: boolean, intake: Intak
   const { data, ...rest } = JSON.parse(start + tail) as { data: unknown }
   if (!Array.isArray(data) || !intake.take(data)) return undefined
   return { body: { ...rest, data: [] }, count: count + data.length }
+}
+
+// So many items may have to be parsed one by one before it is judged whether that pays.
+const FIRST_ITEMS = 100
+const COMMA = 0x2c
+// Between so many bytes others are served: what the database answers should not wait long.
+const PAUSE_BYTES = 32_768
+
+/**
+ * Takes items one by one as long as most of them are familiar, and gives how far it came. What remains is parsed in
+ * batches; undefined where all has to be parsed as one.
+ */
+async function takeFamiliar(
+  bytes: Buffer,
+  start: number,
+  intake: Intake,
+): Promise<{ at: number; count: number } | undefined> {
+  let at = start
+  let count = 0
+  let parsed = 0
+  let pauseAt = at + PAUSE_BYTES
+  if (intake.takeFamiliar === undefined) return { at, count }
+  for (;;) {
+    let end = intake.takeFamiliar(bytes, at)
+    if (end < 0) {
+      const cut = bytes.indexOf(BETWEEN_ITEMS, at)
+      if (cut < 0 || (parsed >= FIRST_ITEMS && parsed * 3 > count)) return { at, count }
+      end = cut + 1
+      parsed++
+      if (!intake.take([JSON.parse(bytes.toString('utf8', at, end))], { bytes, start: at, end })) return undefined
+    }
+    count++
+    at = end
+    if (bytes[at] !== COMMA) return { at, count }
+    at++
+    if (at < pauseAt) continue
+    pauseAt = at + PAUSE_BYTES
+    await new Promise(setImmediate)
+  }
 }

@@ -21,6 +21,17 @@ const VALUE_OF: Record<Dimension, (item: ReportItem) => string | null> = {
  */
 const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
 
+const PATH_OF: Record<Dimension, string> = {
+  date: 'date',
+  prompt_id: 'prompt.id',
+  model_id: 'model.id',
+  model_channel_id: 'model_channel.id',
+  tag_id: 'tag.id',
+  topic_id: 'topic.id',
+  country_code: 'country_code',
+  chat_id: 'chat.id',
+}
+
 const TEXT = (name: string): Column => ({ name, type: 'text' })
 
 /** A report's other dimensions, besides the date, in the order of its table's columns. */
@@ -46,6 +57,11 @@ export function brandReport(report: ReportConfig): DayStream {
     columns,
     key: ['date', 'brand_id', ...others],
     item: reportItem(report.dimensions),
+    familiar: {
+      paths: ['date', 'brand.id', ...others.map((dimension) => PATH_OF[dimension]), ...METRICS],
+      // What a brand is called on a day.
+      together: ['brand.id', 'brand.name', 'date'],
+    },
     splits: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
     filterPower: 'lists',
     stamped: true,

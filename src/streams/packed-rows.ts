@@ -19,6 +19,9 @@ export class PackedRows implements Rows {
   private segment: Segment = openSegment(0)
   /** Where each row lies: the number of its segment, its start and its end. */
   private readonly places: number[] = []
+  /** Copies that COPY was sent. */
+  private sent: Segment[] = []
+  private order: (() => readonly number[] | undefined) | undefined
   /** Where a row is packed to be compared. */
   private compared: PackedRows | undefined
   private readonly prefix: Buffer
@@ -80,11 +83,47 @@ export class PackedRows implements Rows {
     return rest
   }
 
-  /** What COPY is to be sent. */
+  keepOrder(order: () => readonly number[] | undefined): void {
+    this.order = order
+  }
+
+  /** What COPY is to be sent: the rows as they came. */
   *chunks(): Generator<Buffer> {
     yield HEADER
     for (const { bytes, used } of [...this.segments, this.segment]) if (used > 0) yield bytes.subarray(0, used)
     yield TRAILER
+  }
+
+  /** What COPY is to be sent: the rows in the order that was given, where one was. */
+  *chunksInOrder(): Generator<Buffer> {
+    const order = this.order?.()
+    if (order === undefined) return yield* this.chunks()
+    yield HEADER
+    let target = openSegment(1)
+    this.sent.push(target)
+    for (const place of order) {
+      const start = this.places[place * 3 + 1]!
+      const length = this.places[place * 3 + 2]! - start
+      if (target.used + length > target.bytes.length) {
+        yield target.bytes.subarray(0, target.used)
+        target = openSegment(1, length)
+        this.sent.push(target)
+      }
+      copy(this.segmentOf(place), start, target, length)
+    }
+    yield target.bytes.subarray(0, target.used)
+    yield TRAILER
+  }
+
+  /** Gives its memory back, once nothing needs the rows any more. */
+  release(): void {
+    for (const { bytes } of [...this.segments, this.segment, ...this.sent]) {
+      if (bytes.length === SEGMENT_BYTES && spare.length < SPARE_KEPT) spare.push(bytes)
+    }
+    this.sent = []
+    this.segments = []
+    this.places.length = 0
+    this.segment = openSegment(0)
   }
 
   private room(most: number): Segment {
@@ -102,10 +141,22 @@ export class PackedRows implements Rows {
     this.segment.used = 0
   }
 
-  private bytesOf(place: number): Buffer {
-    const [number, start, end] = this.places.slice(place * 3, place * 3 + 3) as [number, number, number]
-    return (number === this.segment.number ? this.segment : this.segments[number]!).bytes.subarray(start, end)
+  private segmentOf(place: number): Segment {
+    const number = this.places[place * 3]!
+    return number === this.segment.number ? this.segment : this.segments[number]!
   }
+
+  private bytesOf(place: number): Buffer {
+    return this.segmentOf(place).bytes.subarray(this.places[place * 3 + 1], this.places[place * 3 + 2])
+  }
+}
+
+/** Four bytes at a time: for so few, a call of Buffer's own costs more than it saves. */
+function copy(from: Segment, start: number, to: Segment, length: number): void {
+  let at = 0
+  for (; at + 4 <= length; at += 4) to.view.setInt32(to.used + at, from.view.getInt32(start + at))
+  for (; at < length; at++) to.bytes[to.used + at] = from.bytes[start + at]!
+  to.used += length
 }
 
 interface Segment {
@@ -116,9 +167,14 @@ interface Segment {
   used: number
 }
 
+// Memory of rows that were loaded serves those that come after them: left to the garbage collector, it piles up.
+const spare: Buffer[] = []
+const SPARE_KEPT = 16
+
 function openSegment(number: number, atLeast = 0): Segment {
   // The first is small: most lists are.
-  const bytes = Buffer.allocUnsafeSlow(Math.max(number === 0 ? SEGMENT_BYTES / 16 : SEGMENT_BYTES, atLeast))
+  const size = Math.max(number === 0 ? SEGMENT_BYTES / 16 : SEGMENT_BYTES, atLeast)
+  const bytes = (size === SEGMENT_BYTES ? spare.pop() : undefined) ?? Buffer.allocUnsafeSlow(size)
   return { number, bytes, view: new DataView(bytes.buffer, bytes.byteOffset, bytes.length), used: 0 }
 }
 

@@ -1,16 +1,10 @@
 import { type Day, isDay, type Range } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
-import {
-  datePosition,
-  KeyIndex,
-  keyPositions,
-  type Mentions,
-  noMentions,
-  type Row,
-  type Rows,
-  type Stream,
-} from './stream.ts'
+import type { Origin } from '../source/parse-items.ts'
+import { FamiliarRows } from './familiar-rows.ts'
+import { KeyIndex } from './key-index.ts'
+import { datePosition, keyPositions, type Mentions, noMentions, type Row, type Rows, type Stream } from './stream.ts'
 
 /** A raw item that failed, and why. */
 export interface Reject {
@@ -82,6 +76,7 @@ export class Sifter<R extends Rows> {
   /** Where the rows came from, by place, if that can be kept. */
   private readonly origins: unknown[] = []
   private readonly contradicted = new Set<number>()
+  private readonly familiar: FamiliarRows | undefined
 
   constructor(
     private readonly stream: Stream,
@@ -92,14 +87,30 @@ export class Sifter<R extends Rows> {
     this.validate = validator(stream, options)
     this.places = new KeyIndex(keyPositions(stream))
     this.dateAt = datePosition(stream)
+    const { familiar } = stream
+    if (familiar !== undefined && !options.whole && !options.suspectText) this.familiar = new FamiliarRows(familiar)
+  }
+
+  /** Takes the item that begins here, where it is like others before; gives its end, or -1. */
+  takeFamiliar(bytes: Buffer, start: number): number {
+    const { familiar, rows } = this
+    const end = familiar?.read(bytes, start) ?? -1
+    // One with a known key goes the long way, on which it is compared with the other.
+    if (end < 0 || this.places.place(familiar!.row) !== undefined) return -1
+    rows.add(familiar!.row)
+    this.count(familiar!.row, 1)
+    this.options.each?.(familiar!.row)
+    return end
   }
 
   /** False where a row contradicts one of an earlier batch: both must be shown, so all items are needed at once. */
-  take(raws: readonly unknown[]): boolean {
+  take(raws: readonly unknown[], origin?: Origin): boolean {
     for (const raw of raws) {
       const verdict = this.validate(raw)
       if ('reason' in verdict) this.rejects.push({ raw, reason: clip(verdict.reason, 200) })
-      else this.keep(raw, verdict.item, verdict.row)
+      else if (this.keep(raw, verdict.item, verdict.row) && origin !== undefined) {
+        this.familiar?.learn(origin, verdict.row)
+      }
     }
     return this.contradicted.size === 0 || this.options.whole === true
   }
@@ -112,31 +123,34 @@ export class Sifter<R extends Rows> {
     }
     if (options.range !== undefined) for (const reject of rejects) dateReject(reject, options.range)
     const rows = contradicted.size === 0 ? this.rows : (this.rows.without(contradicted) as R)
+    const { places, stream } = this
+    if (contradicted.size === 0) rows.keepOrder?.(() => places.inOrder(stream.key.indexOf('date')))
     const sound = contradicted.size === 0 ? origins : origins.filter((_, place) => !contradicted.has(place))
-    return { rows, rowsByDay, children: childRows(this.stream, sound), rejects, mentions, drift: this.notes.drift }
+    return { rows, rowsByDay, children: childRows(stream, sound), rejects, mentions, drift: this.notes.drift }
   }
 
-  private keep(raw: unknown, item: never, row: Row): void {
+  /** False for a row whose key stands in another. */
+  private keep(raw: unknown, item: never, row: Row): boolean {
     const { stream, rows, notes, mentions } = this
     for (const field in raw as object) {
       if (!this.knownFields.has(field)) notes.add('field', field, (raw as Record<string, unknown>)[field])
     }
-    const place = this.places.place(row, rows.length)
+    const place = this.places.place(row)
     if (place !== undefined) {
       if (rows.holds(place, row)) notes.add('duplicate', 'row', raw)
       else this.contradict(place, raw)
-      return
+      return false
     }
     rows.add(row)
     this.count(row, 1)
     this.options.each?.(row)
     if (this.options.whole) this.origins.push(raw)
     stream.mention?.(item, mentions)
-    if (stream.vocabulary === undefined) return
-    for (const { kind, known, valueOf } of stream.vocabulary) {
+    for (const { kind, known, valueOf } of stream.vocabulary ?? []) {
       const value = valueOf(item)
       if (value != null && !known.has(value)) notes.add(kind, value, value)
     }
+    return true
   }
 
   private contradict(place: number, raw: unknown): void {

@@ -18,11 +18,14 @@ export type Row = Value[]
 /** Where the sound rows of an answer are kept, each in its place. */
 export interface Rows {
   readonly length: number
+  /** Keeps the values, not the row itself, which may be used again. */
   add(row: Row): void
   /** True where the row in this place has the same values. */
   holds(place: number, row: Row): boolean
   /** The same rows but for those in these places. */
   without(places: ReadonlySet<number>): Rows
+  /** Told how to find the order of the table's index, by places; undefined where there is none. */
+  keepOrder?(order: () => readonly number[] | undefined): void
 }
 
 /** Rows whose values are needed; what only goes to the database is packed instead. */
@@ -34,7 +37,7 @@ export class RowList implements Rows {
   }
 
   add(row: Row): void {
-    this.values.push(row)
+    this.values.push([...row])
   }
 
   holds(place: number, row: Row): boolean {
@@ -90,6 +93,16 @@ interface Common<Item> {
   flatten(item: Item): Row
   mention?: (item: Item, mentions: Mentions) => void
   vocabulary?: Vocabulary[]
+  /** Set where most rows are like others: they need not be parsed and judged each. */
+  familiar?: Familiarity
+}
+
+/** By what rows are known that are like others before. */
+export interface Familiarity {
+  /** For each column, the path of its value in an item, as in `brand.id`. */
+  paths: readonly string[]
+  /** Paths of texts that mean something only together: a row with a new combination of them is not familiar. */
+  together: readonly [string, string, string]
 }
 
 export interface Ask {
@@ -140,38 +153,6 @@ export function keyPositions(stream: { columns: Column[]; key: string[] }): numb
 /** Where the rows of a stream that is read by days have their date; -1 in others. */
 export function datePosition(stream: Stream): number {
   return stream.by === 'day' ? stream.columns.findIndex(({ name }) => name === 'date') : -1
-}
-
-type Branch = Map<Value, Branch | number>
-
-/**
- * Finds rows by their key. Nested by column, since building one text for each of ten thousand keys costs three times as
- * much as looking at their parts.
- */
-export class KeyIndex {
-  private readonly root: Branch = new Map()
-
-  constructor(private readonly positions: readonly number[]) {}
-
-  /** The place of the row with the same key; where there is none, keeps this one and gives undefined. */
-  place(row: Row, place: number): number | undefined {
-    const { positions } = this
-    const last = positions.length - 1
-    let branch = this.root
-    for (let index = 0; index < last; index++) {
-      const value = row[positions[index]!]!
-      let next = branch.get(value) as Branch | undefined
-      if (next === undefined) {
-        next = new Map()
-        branch.set(value, next)
-      }
-      branch = next
-    }
-    const value = last < 0 ? null : row[positions[last]!]!
-    const known = branch.get(value) as number | undefined
-    if (known === undefined) branch.set(value, place)
-    return known
-  }
 }
 
 /** One text for a row's key. Ids hold no NUL, so keys of different rows differ. */

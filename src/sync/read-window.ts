@@ -59,7 +59,8 @@ export async function readWindow<R extends Rows>(
     begin: (suspectText, whole) => {
       sifter = sifterOf(suspectText, whole)
     },
-    take: (items) => sifter.take(items),
+    take: (items, origin) => sifter.take(items, origin),
+    ...(stream.familiar && { takeFamiliar: (bytes: Buffer, start: number) => sifter.takeFamiliar(bytes, start) }),
   }
   const page = await readPage(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, intake }),

@@ -58,7 +58,7 @@ export async function syncWindow(
     again: answer.again,
     outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
   })
-  return withRetries(run.signal, async () => {
+  const loaded = await withRetries(run.signal, async () => {
     if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
     return loadWindow(run, pair, stream, range, sifted, read, loadedBy).catch((error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
@@ -67,6 +67,8 @@ export async function syncWindow(
       throw new TransientError(messageOf(error), { cause: error })
     })
   })
+  sifted.rows.release()
+  return loaded
 }
 
 async function loadWindow(

@@ -12,7 +12,7 @@ import {
   partStatement,
   readLayout,
 } from './partitions.ts'
-import { createReportTable } from './report-table.ts'
+import { createReportTable, isNewestFirst } from './report-table.ts'
 
 /*
  * Moves a report table in one piece into monthly parts. First the whole table becomes the part for everything that has
@@ -52,6 +52,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
     await refuseDependents(client, table, 'ours', warehouse)
     await refuseExtras(client, table)
+    const newestFirst = await isNewestFirst(client, table)
     const grants = await grantsOf(client, table)
     const foreign = await client.query<{ name: string }>(
       "select conname as name from pg_constraint where conrelid = to_regclass($1) and contype = 'f'",
@@ -60,7 +61,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
     await client.query(`alter table ${table} rename to ${quote(restName(report.name))}`)
     await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
-    await createReportTable(client, warehouse, report, 'month')
+    await createReportTable(client, warehouse, report, 'month', newestFirst)
     await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
     for (const grant of grants) await client.query(grant)
     // The views still read the old piece, and are renewed before anything leaves it.
@@ -174,7 +175,7 @@ async function refuseExtras(client: PoolClient, table: string): Promise<void> {
      union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass($1)
      union all select 'the trigger ' || quote_ident(tgname) from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal
      union all select 'the index ' || i.indexrelid::regclass from pg_index i where i.indrelid = to_regclass($1)
-       and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
+       and not (i.indisunique and i.indnullsnotdistinct) and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
      union all select 'the publication ' || quote_ident(p.pubname) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
        where r.prrelid = to_regclass($1)`,
     [table],

@@ -64,7 +64,7 @@ async function copyStraight(client: PoolClient, table: string, load: WindowLoad)
   const keyHasDate = load.stream.key.includes('date')
   if (!keyHasDate) await client.query('savepoint straight')
   try {
-    await copyRows(client, table, load.rows)
+    await copyRows(client, table, load.rows, 'of the index')
     return true
   } catch (error) {
     if (keyHasDate || codeOf(error) !== '23505') throw error
