@@ -1,3 +1,5 @@
+import { availableParallelism } from 'node:os'
+
 export default {
   testEnvironment: 'node',
   roots: ['<rootDir>/test'],
@@ -13,6 +15,6 @@ export default {
   globalTeardown: '<rootDir>/test/support/global-teardown.ts',
   testTimeout: 60_000,
   // Much of a test is waiting: for a service that is slow on purpose, for limits to reset, for others to be noticed as gone.
-  maxWorkers: '150%',
+  maxWorkers: Math.ceil(availableParallelism() * 1.5),
   collectCoverageFrom: ['src/**/*.ts', '!src/main.ts'],
 }
