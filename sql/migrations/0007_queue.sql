@@ -32,8 +32,8 @@ create index on {ops}.window_results (run_id, result_id);
 create unlogged table {ops}.budgets (
   project_id text collate "C" primary key,
   per_minute integer not null,
-  -- When the service last told the number; what it told long ago counts no more than the configured one.
-  told_at timestamptz not null default '-infinity',
+  -- False while the number is the configured one.
+  told boolean not null default false,
   remaining integer,
   resets_at timestamptz,
   paused_until timestamptz,
@@ -64,7 +64,7 @@ begin
   insert into {ops}.budgets (project_id, per_minute) values (project, guess) on conflict do nothing;
   select * into known from {ops}.budgets b where b.project_id = project for update;
   at := clock_timestamp();
-  if known.told_at < at - interval '1 minute' and known.per_minute <> guess then
+  if not known.told and known.per_minute <> guess then
     known.per_minute := guess;
     update {ops}.budgets b set per_minute = guess where b.project_id = project;
   end if;
@@ -144,8 +144,7 @@ begin
     known.paused_until := greatest(known.paused_until, at + pause_ms * interval '1 millisecond');
   end if;
   update {ops}.budgets b set
-    per_minute = coalesce(told_limit, known.per_minute),
-    told_at = case when told_limit is null then known.told_at else at end,
-    remaining = known.remaining, resets_at = known.resets_at, paused_until = known.paused_until, last_told = known.last_told
+    per_minute = coalesce(told_limit, known.per_minute), told = known.told or told_limit is not null, remaining = known.remaining, resets_at = known.resets_at,
+    paused_until = known.paused_until, last_told = known.last_told
   where b.project_id = project;
 end $$;
