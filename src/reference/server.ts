@@ -1,4 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { setTimeout as delay } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { seededRandom } from '../core/random.ts'
 import { clip } from '../core/text.ts'
@@ -75,7 +76,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     try {
       const project = authenticate(call)
       spend(project?.id ?? '', response)
-      if (faults.latency_ms > 0) await new Promise((done) => setTimeout(done, faults.latency_ms))
+      if (faults.latency_ms > 0) await delay(faults.latency_ms, undefined, { ref: false })
       if (faults.redirect_to !== null) {
         response.setHeader('location', faults.redirect_to)
         throw new Refusal(302, 'moved')
