@@ -198,6 +198,32 @@ test('history that the service rewrites is updated, and what changed is kept as 
   expect(days.map(({ date }) => date)).toEqual(['2026-03-10', '2026-03-29'])
 })
 
+test('days that did not change are found equal without staging a row, and what was edited by hand is mended', async () => {
+  await start({ config: { streams: ['chats'] } })
+  await setup.sync()
+  const name = new URL(setup.database.url).pathname.slice(1)
+  // Without the right to temporary tables nothing can be staged.
+  await setup.database.rows(`revoke temporary on database ${name} from public, current_user`)
+  const again = await setup.sync({ range, command: 'backfill' })
+  expect(again.outcome).toBe('complete')
+  expect(again.streams.map(({ inserted, updated, deleted }) => inserted + updated + deleted)).toEqual([0, 0, 0, 0, 0])
+  // Two rows change places: every number is still there, and so is every sum.
+  const report = FOUR_GRAINS[2]!
+  const [one, other] = await setup.database.rows<{ place: string; visibility: number }>(
+    `select distinct on (visibility) ctid::text as place, visibility from visibility.${report.name} where date = '2026-03-12'`,
+  )
+  for (const [at, value] of [
+    [one!.place, other!.visibility],
+    [other!.place, one!.visibility],
+  ])
+    await setup.database.rows(`update visibility.${report.name} set visibility = $2 where ctid = $1::tid`, [at, value])
+  const request = { range, command: 'backfill' as const, streams: streamsOf(setup.config, [report.name]) }
+  expect((await setup.sync(request)).outcome).not.toBe('complete')
+  await setup.database.rows(`grant temporary on database ${name} to current_user`)
+  expect(stream(await setup.sync(request), report.name).updated).toBe(2)
+  await expectReport(setup.database, { world: setup.service.world, range, reports: [] }, project(), report)
+})
+
 test('a lower page limit is understood from a 400, and the tables are exact', async () => {
   await start({ faults: { ...NO_LIMIT, limit_max: 50 } })
   expect((await setup.sync()).outcome).toBe('complete')

@@ -83,6 +83,14 @@ export class PackedRows implements Rows {
     return rest
   }
 
+  /** Shows each row: where its first field after the project's id begins, as its length and its bytes. */
+  forEach(show: (view: DataView, at: number) => void): void {
+    const { places } = this
+    for (let index = 0; index < places.length; index += 3) {
+      show(this.segmentOf(index / 3).view, places[index + 1]! + this.prefix.length)
+    }
+  }
+
   keepOrder(order: () => readonly number[] | undefined): void {
     this.order = order
   }

@@ -6,6 +6,7 @@ import type { PackedRows } from '../streams/packed-rows.ts'
 import type { DayStream } from '../streams/stream.ts'
 import { type Transaction, tableName, type Warehouse } from './connect.ts'
 import { copyRows } from './copy-rows.ts'
+import { canDigest, digestOf, digestSql } from './row-digest.ts'
 import { type Stage, stageRows } from './stage.ts'
 
 export interface Change {
@@ -42,21 +43,37 @@ export interface WindowLoad {
 
 /**
  * Makes the rows of a window equal to the answer, touching only rows that differ. An empty window is copied straight
- * into the table; another is compared with a temporary table first, because a comparison writes nothing where nothing
- * changed, while an upsert would lock, and so write, every row.
+ * into the table, and one with the same digest is left as it is; any other is compared with a temporary table first,
+ * because a comparison writes nothing where nothing changed, while an upsert would lock, and so write, every row.
  */
 export async function replaceWindow({ client }: Transaction, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
   const table = tableName(warehouse, load.stream.table)
-  const there = await client.query(`select 1 from ${table} where project_id = $1 and date between $2 and $3 limit 1`, [
-    load.projectId,
-    load.range.from,
-    load.range.to,
-  ])
-  if (there.rowCount === 0) {
+  const there = await rowsThere(client, table, load)
+  if (there.count === 0) {
     if (load.rows.length === 0) return effectOf(new Map(), 0)
     if (await copyStraight(client, table, load)) return effectOf(insertedByDay(load), load.rows.length)
+  } else if (
+    there.count === load.rows.length &&
+    there.digest !== null &&
+    BigInt(there.digest) === digestOf(load.rows)
+  ) {
+    return effectOf(new Map(), load.rows.length)
   }
   return merge(client, warehouse, load)
+}
+
+/** How many rows the window has, and their digest where there is one. */
+async function rowsThere(
+  client: PoolClient,
+  table: string,
+  { projectId, range, stream }: WindowLoad,
+): Promise<{ count: number; digest: string | null }> {
+  const digest = canDigest(stream.columns) ? `${digestSql('t', stream.columns)}::text` : 'null'
+  const { rows } = await client.query<{ count: number; digest: string | null }>(
+    `select count(*) as count, ${digest} as digest from ${table} t where project_id = $1 and date between $2 and $3`,
+    [projectId, range.from, range.to],
+  )
+  return rows[0]!
 }
 
 /** False where a row exists already under another day: then only a comparison can tell what to do. */

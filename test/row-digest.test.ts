@@ -1,0 +1,136 @@
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import fc from 'fast-check'
+import { dayFromNumber, dayNumber } from '../src/core/day.ts'
+import { PackedRows } from '../src/streams/packed-rows.ts'
+import type { Row } from '../src/streams/stream.ts'
+import { inTransaction } from '../src/warehouse/connect.ts'
+import { copyRows } from '../src/warehouse/copy-rows.ts'
+import { canDigest, digestOf, digestSql } from '../src/warehouse/row-digest.ts'
+import { createDatabase, type TestDatabase } from './support/postgres.ts'
+
+let database: TestDatabase
+const columns = [
+  { name: 'number', type: 'double' },
+  { name: 'words', type: 'text' },
+  { name: 'day', type: 'date' },
+  { name: 'first', type: 'double' },
+  { name: 'second', type: 'double' },
+  { name: 'third', type: 'double' },
+] as const
+
+beforeAll(async () => {
+  database = await createDatabase()
+  await database.rows(
+    `create table digested (project_id text, number double precision, words text, day date,
+       first double precision, second double precision, third double precision)`,
+  )
+})
+afterAll(() => database.drop())
+
+const text = fc
+  .oneof(
+    fc.string({ unit: 'binary', maxLength: 40 }),
+    fc.string({ unit: 'grapheme' }),
+    fc.constantFrom('', 'é', 'NULL'),
+  )
+  .map((value) => value.replaceAll('\0', ''))
+const number = fc.oneof(
+  fc.double({ noNaN: true, noDefaultInfinity: true }),
+  fc.integer(),
+  fc.constantFrom(0, -0, 1, 1, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
+)
+const day = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
+const row: fc.Arbitrary<Row> = fc.tuple(
+  fc.option(number),
+  fc.option(text),
+  fc.option(day),
+  fc.option(number),
+  fc.option(number),
+  fc.option(number),
+)
+
+const packed = (rows: Row[], project = 'p') => PackedRows.of(columns, project, rows)
+
+/** What Postgres says of rows that were copied into a table. */
+async function toldBy(rows: PackedRows): Promise<bigint | undefined> {
+  await inTransaction(database.warehouse, async ({ client }) => {
+    await client.query('truncate digested')
+    await copyRows(client, 'digested', rows)
+  })
+  const [found] = await database.rows<{ digest: string | null }>(
+    `select ${digestSql('t', columns)}::text as digest from digested t`,
+  )
+  return found!.digest === null ? undefined : BigInt(found!.digest)
+}
+
+test('Postgres has the same digest of any rows, in any order', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(row, { maxLength: 30 }), text, async (rows, project) => {
+      expect(await toldBy(packed(rows, project))).toBe(digestOf(packed(rows.toReversed(), project)))
+    }),
+    { numRuns: 200 },
+  )
+})
+
+test('rows that lie in more than one piece of memory are all in it', async () => {
+  const rows: Row[] = Array.from({ length: 9000 }, (_, index) => [
+    index,
+    `name ${index}`,
+    '2026-03-01',
+    index / 7,
+    null,
+    0,
+  ])
+  expect(await toldBy(packed(rows))).toBe(digestOf(packed(rows)))
+})
+
+test('a difference in one value, or in whose it is, is one in the digest', () => {
+  const base: Row[] = [
+    [1, 'a', '2026-03-01', 0, 0, 5],
+    [2, 'b', '2026-03-01', 0, 5, 0],
+    [3, 'c', '2026-03-02', 5, 0, 0],
+  ]
+  const seen = new Set([digestOf(packed(base))])
+  const others: [number, number, Row[number]][] = [
+    [0, 0, 4],
+    [0, 1, 'b'],
+    [0, 1, 'a '],
+    [0, 2, '2026-03-02'],
+    [0, 3, 1],
+    [0, 3, null],
+    [0, 4, null],
+    [1, 4, 5.000000000000001],
+    [1, 4, -5],
+    [2, 3, 0],
+    [2, 5, 5e-324],
+  ]
+  for (const [at, column, value] of others) {
+    const rows = base.map((values, index) => (index === at ? values.with(column, value) : values))
+    seen.add(digestOf(packed(rows)))
+  }
+  expect(seen.size).toBe(others.length + 1)
+})
+
+test('numbers that change places between rows, or zeroes between columns, are seen', () => {
+  const metrics = fc.array(fc.constantFrom(0, 1, 2, null), { minLength: 3, maxLength: 3 })
+  fc.assert(
+    fc.property(metrics, metrics, fc.nat(2), fc.nat(2), (one, other, first, second) => {
+      const rows = (a: Row, b: Row): Row[] => [
+        [1, 'a', '2026-03-01', ...a],
+        [2, 'b', '2026-03-01', ...b],
+      ]
+      const digest = (a: Row, b: Row) => digestOf(packed(rows(a, b)))
+      const swapped = digest(one.with(first, other[first]!), other.with(first, one[first]!))
+      expect(swapped === digest(one, other)).toBe(one[first] === other[first])
+      const moved = one.with(first, one[second]!).with(second, one[first]!)
+      expect(digest(moved, other) === digest(one, other)).toBe(one[first] === one[second])
+    }),
+    { numRuns: 2000 },
+  )
+})
+
+test('no rows have none, and columns of other types are not digested', () => {
+  expect(digestOf(packed([]))).toBeUndefined()
+  expect(canDigest(columns)).toBe(true)
+  expect(canDigest([...columns, { name: 'document', type: 'jsonb' }])).toBe(false)
+})
