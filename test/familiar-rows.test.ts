@@ -30,7 +30,9 @@ async function read(text: string, familiar: boolean) {
     }),
   })
   const { rows, rowsByDay, rejects, mentions, drift } = sifter.finish()
-  const packed = Buffer.concat([...rows.chunks(), ...rows.chunksInOrder()]).toString('latin1')
+  const chunks = [...rows.chunks()].map((chunk) => Buffer.from(chunk))
+  rows.arrange()
+  const packed = Buffer.concat([...chunks, ...rows.chunks()]).toString('latin1')
   return { taken, sifted: { body, count, packed, length: rows.length, rowsByDay, rejects, mentions, drift } }
 }
 

@@ -5,6 +5,7 @@ import { KeyIndex } from '../src/streams/key-index.ts'
 import { PackedRows } from '../src/streams/packed-rows.ts'
 import { sift } from '../src/streams/sift.ts'
 import type { Row, Value } from '../src/streams/stream.ts'
+import { digestOf } from '../src/warehouse/row-digest.ts'
 
 const value = fc.oneof(fc.constantFrom<Value>(null, 'a', 'b', 'ab', 'B', ''), fc.string({ maxLength: 2 }))
 const rows = fc.array(fc.tuple(value, value, value, fc.integer()) as fc.Arbitrary<Row>, { maxLength: 900 })
@@ -66,5 +67,8 @@ test('rows go to the database in the order of the index: newest day first, and e
     .map((item) => report.flatten(item as never))
     .sort((one, other) => -compare(one[0]!, other[0]!) || compare(one[1]!, other[1]!) || compare(one[2]!, other[2]!))
   const expected = PackedRows.of(report.columns, 'or_1', sorted)
-  expect(Buffer.concat([...sifted.rows.chunksInOrder()]).equals(Buffer.concat([...expected.chunks()]))).toBe(true)
+  const digest = digestOf(sifted.rows)
+  sifted.rows.arrange()
+  expect(Buffer.concat([...sifted.rows.chunks()]).equals(Buffer.concat([...expected.chunks()]))).toBe(true)
+  expect(digestOf(sifted.rows)).toBe(digest)
 })

@@ -166,28 +166,48 @@ export async function lockLoads({ client }: Transaction, warehouse: Warehouse, p
   ])
 }
 
-/** The days of a range that were read before, and their states. Throws where one was read after this read began. */
-export async function daysReadBefore(
-  { ops }: Transaction,
-  pair: Pair,
-  range: Range,
-  readOrder: number,
-): Promise<Map<Day, CoverageState>> {
+/** What the ledger knew of a range before a load. */
+export interface Before {
+  /** The days that were read, and their states. */
+  states: Map<Day, CoverageState>
+  /** True where rejects of these days wait in quarantine. */
+  hasRejects: boolean
+}
+
+/** What is known of a range. Throws where a day of it was read after this read began. */
+export async function readBefore({ ops }: Transaction, pair: Pair, range: Range, readOrder: number): Promise<Before> {
+  const known = ops.selectNoFrom(({ exists, selectFrom }) =>
+    exists(
+      selectFrom('quarantine')
+        .select('quarantine_id')
+        .where('project_id', '=', pair.projectId)
+        .where('stream', '=', pair.stream)
+        .where('resolved_at', 'is', null)
+        .where('from_date', '<=', range.to)
+        .where('to_date', '>=', range.from),
+    ).as('rejects'),
+  )
+  // In one question, since other loads of the stream wait for its answer.
   const rows = await ops
-    .selectFrom('coverage')
-    .select(['date', 'read_order', 'state'])
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
-    .where('date', '>=', range.from)
-    .where('date', '<=', range.to)
-    .execute()
-  const newer = rows.find((row) => row.read_order > readOrder)
-  if (newer !== undefined) {
-    throw new StaleReadError(
-      `${pair.stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`,
+    .selectFrom(known.as('q'))
+    .leftJoin('coverage as c', (join) =>
+      join
+        .on('c.project_id', '=', pair.projectId)
+        .on('c.stream', '=', pair.stream)
+        .on('c.date', '>=', range.from)
+        .on('c.date', '<=', range.to),
     )
+    .select(['q.rejects', 'c.date', 'c.read_order', 'c.state'])
+    .execute()
+  const states = new Map<Day, CoverageState>()
+  for (const { date, read_order, state } of rows) {
+    if (date === null || state === null) continue
+    if (read_order !== null && read_order > readOrder) {
+      throw new StaleReadError(`${pair.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`)
+    }
+    states.set(date, state)
   }
-  return new Map(rows.map(({ date, state }) => [date, state]))
+  return { states, hasRejects: Boolean(rows[0]?.rejects) }
 }
 
 export interface CoverageEntry {

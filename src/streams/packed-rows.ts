@@ -18,9 +18,7 @@ export class PackedRows implements Rows {
   private segments: Segment[] = []
   private segment: Segment = openSegment(0)
   /** Where each row lies: the number of its segment, its start and its end. */
-  private readonly places: number[] = []
-  /** Copies that COPY was sent. */
-  private sent: Segment[] = []
+  private places: number[] = []
   private order: (() => readonly number[] | undefined) | undefined
   /** Where a row is packed to be compared. */
   private compared: PackedRows | undefined
@@ -72,14 +70,7 @@ export class PackedRows implements Rows {
 
   without(places: ReadonlySet<number>): PackedRows {
     const rest = new PackedRows(this.columns, this.projectId)
-    for (let place = 0; place < this.length; place++) {
-      if (places.has(place)) continue
-      const bytes = this.bytesOf(place)
-      const segment = rest.room(bytes.length)
-      segment.bytes.set(bytes, segment.used)
-      rest.places.push(segment.number, segment.used, segment.used + bytes.length)
-      segment.used += bytes.length
-    }
+    for (let place = 0; place < this.length; place++) if (!places.has(place)) rest.takeFrom(this, place)
     return rest
   }
 
@@ -95,43 +86,42 @@ export class PackedRows implements Rows {
     this.order = order
   }
 
-  /** What COPY is to be sent: the rows as they came. */
+  /** Puts the rows in the order that was given, where one was: places that were known before are others now. */
+  arrange(): void {
+    const order = this.order?.()
+    if (order === undefined) return
+    const arranged = new PackedRows(this.columns, this.projectId)
+    for (let index = 0; index < order.length; index++) arranged.takeFrom(this, order[index]!)
+    this.release()
+    this.segments = arranged.segments
+    this.segment = arranged.segment
+    this.places = arranged.places
+  }
+
+  /** What COPY is to be sent. */
   *chunks(): Generator<Buffer> {
     yield HEADER
     for (const { bytes, used } of [...this.segments, this.segment]) if (used > 0) yield bytes.subarray(0, used)
     yield TRAILER
   }
 
-  /** What COPY is to be sent: the rows in the order that was given, where one was. */
-  *chunksInOrder(): Generator<Buffer> {
-    const order = this.order?.()
-    if (order === undefined) return yield* this.chunks()
-    yield HEADER
-    let target = openSegment(1)
-    this.sent.push(target)
-    for (const place of order) {
-      const start = this.places[place * 3 + 1]!
-      const length = this.places[place * 3 + 2]! - start
-      if (target.used + length > target.bytes.length) {
-        yield target.bytes.subarray(0, target.used)
-        target = openSegment(1, length)
-        this.sent.push(target)
-      }
-      copy(this.segmentOf(place), start, target, length)
-    }
-    yield target.bytes.subarray(0, target.used)
-    yield TRAILER
-  }
-
   /** Gives its memory back, once nothing needs the rows any more. */
   release(): void {
-    for (const { bytes } of [...this.segments, this.segment, ...this.sent]) {
+    for (const { bytes } of [...this.segments, this.segment]) {
       if (bytes.length === SEGMENT_BYTES && spare.length < SPARE_KEPT) spare.push(bytes)
     }
-    this.sent = []
+    this.order = undefined
     this.segments = []
-    this.places.length = 0
+    this.places = []
     this.segment = openSegment(0)
+  }
+
+  private takeFrom(other: PackedRows, place: number): void {
+    const start = other.places[place * 3 + 1]!
+    const length = other.places[place * 3 + 2]! - start
+    const segment = this.room(length)
+    this.places.push(segment.number, segment.used, segment.used + length)
+    copy(other.segmentOf(place), start, segment, length)
   }
 
   private room(most: number): Segment {

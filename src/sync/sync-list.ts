@@ -1,5 +1,5 @@
 import { type Day, dayOf } from '../core/day.ts'
-import { beginRead, daysReadBefore, heldSince, lockLoads, saveCoverage, settleList } from '../ledger/coverage.ts'
+import { beginRead, heldSince, lockLoads, readBefore, saveCoverage, settleList } from '../ledger/coverage.ts'
 import { saveDrift } from '../ledger/drift.ts'
 import { saveRejects } from '../ledger/quarantine.ts'
 import type { CallContext } from '../source/client.ts'
@@ -33,7 +33,7 @@ export async function syncList(
       warehouse,
       async (tx) => {
         await lockLoads(tx, warehouse, pair)
-        await daysReadBefore(tx, pair, { from: today, to: '9999-12-31' }, read.readOrder)
+        await readBefore(tx, pair, { from: today, to: '9999-12-31' }, read.readOrder)
         const acceptDeletes = run.acceptDeletes
         const load = { projectId: project.id, stream, rows, children, mayDelete: rejects.length === 0, acceptDeletes }
         const effect = await replaceList(tx, warehouse, load)

@@ -1,14 +1,7 @@
 import { type Day, type Range, showRange } from '../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../core/errors.ts'
 import type { Dimension } from '../core/vocabulary.ts'
-import {
-  type BegunRead,
-  beginRead,
-  daysReadBefore,
-  lockLoads,
-  markOthersStale,
-  saveCoverage,
-} from '../ledger/coverage.ts'
+import { type BegunRead, beginRead, lockLoads, markOthersStale, readBefore, saveCoverage } from '../ledger/coverage.ts'
 import { saveDrift } from '../ledger/drift.ts'
 import type { Pair } from '../ledger/locks.ts'
 import { saveRejects, settleWindowRejects } from '../ledger/quarantine.ts'
@@ -82,11 +75,13 @@ async function loadWindow(
 ): Promise<Loaded> {
   const { warehouse, runId } = run
   const { rows, rowsByDay, rejects, mentions, drift } = sifted
+  // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
+  if (read.rowsBefore === 0) rows.arrange()
   const done = await inTransaction(
     warehouse,
     async (tx) => {
       await lockLoads(tx, warehouse, pair)
-      const readBefore = await daysReadBefore(tx, pair, range, read.readOrder)
+      const before = await readBefore(tx, pair, range, read.readOrder)
       const effect = await replaceWindow(tx, warehouse, {
         projectId: pair.projectId,
         stream,
@@ -95,7 +90,7 @@ async function loadWindow(
         rowsByDay,
         mayDelete: rejects.length === 0,
         acceptDeletes: run.acceptDeletes,
-        heldBefore: new Set([...readBefore].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
+        heldBefore: new Set([...before.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
         readOrder: read.readOrder,
       })
       const fresh = await saveMentions(
@@ -106,12 +101,14 @@ async function loadWindow(
         run.mentions,
         range.to >= run.recentFrom,
       )
-      await saveRejects(tx, pair, range, rejects, runId)
       await saveDrift(tx, pair, drift, runId)
       const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : rejects.length > 0 ? 'quarantined' : 'read')
       await saveCoverage(tx, { pair, range, rowsByDay, stateOf, runId, ...read })
-      await settleWindowRejects(tx, pair, range)
-      const restated = await saveRestatements(tx, pair, readBefore, effect.byDay, runId)
+      if (before.hasRejects || rejects.length > 0) {
+        await saveRejects(tx, pair, range, rejects, runId)
+        await settleWindowRejects(tx, pair, range)
+      }
+      const restated = await saveRestatements(tx, pair, before.states, effect.byDay, runId)
       const settled = restated.filter((day) => day < run.lookbackFrom)
       await markOthersStale(
         tx,

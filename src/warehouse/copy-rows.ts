@@ -4,16 +4,8 @@ import { from as copyFrom } from 'pg-copy-streams'
 import { quote } from '../core/identifier.ts'
 import type { PackedRows } from '../streams/packed-rows.ts'
 
-/**
- * COPY of rows of one project into a table. `table` is quoted already. In the order of the table's index each row goes
- * where the one before it went, which is faster where there is an index.
- */
-export async function copyRows(
-  client: PoolClient,
-  table: string,
-  rows: PackedRows,
-  order: 'as they came' | 'of the index' = 'as they came',
-): Promise<void> {
+/** COPY of rows of one project into a table. `table` is quoted already. */
+export async function copyRows(client: PoolClient, table: string, rows: PackedRows): Promise<void> {
   const names = ['project_id', ...rows.columns.map(({ name }) => name)].map((name) => quote(name)).join(', ')
   const stream = client.query(copyFrom(`copy ${table} (${names}) from stdin with (format binary)`))
   survive(stream)
@@ -21,7 +13,7 @@ export async function copyRows(
   const done = finished(stream).finally(() => {
     over = true
   })
-  for (const chunk of order === 'of the index' ? rows.chunksInOrder() : rows.chunks()) {
+  for (const chunk of rows.chunks()) {
     if (over) break
     if (!stream.write(chunk)) {
       await Promise.race([new Promise((drained) => stream.once('drain', drained)), done.catch(() => {})])

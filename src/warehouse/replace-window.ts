@@ -81,7 +81,9 @@ async function copyStraight(client: PoolClient, table: string, load: WindowLoad)
   const keyHasDate = load.stream.key.includes('date')
   if (!keyHasDate) await client.query('savepoint straight')
   try {
-    await copyRows(client, table, load.rows, 'of the index')
+    // In the order of the index each row goes where the one before it went.
+    load.rows.arrange()
+    await copyRows(client, table, load.rows)
     return true
   } catch (error) {
     if (keyHasDate || codeOf(error) !== '23505') throw error
