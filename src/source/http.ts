@@ -3,7 +3,7 @@ import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
 import { promisify } from 'node:util'
 import { gunzip } from 'node:zlib'
-import { type Got, got, type OptionsInit, type Response } from 'got'
+import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
 import {
   codeOf,
   InterruptedError,
@@ -15,6 +15,7 @@ import {
 } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip, redact } from '../core/text.ts'
+import { Body } from './body.ts'
 import type { RequestBudget } from './budget.ts'
 import { type Intake, parseItems } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
@@ -104,59 +105,61 @@ export function createHttp(options: HttpOptions): HttpClient {
   ): Promise<HttpAnswer> {
     const place = `${request.method} /${request.path}`
     const permit = await budget.take(context.signal)
-    let response: Response<Buffer>
+    const body = new Body()
     try {
-      response = await fetchLimited(request, key, context.signal)
-    } catch (error) {
-      permit.drop()
-      context.onAttempt?.(undefined)
-      if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
-      if (error instanceof RefusedError) throw error
-      // got's errors carry the request's headers, so only the code and a clean message go on.
-      const code = codeOf(error) ?? 'no answer'
-      throw new TransientError(`${place}: ${code} (${clip(redact(messageOf(error), [key]))})`, {
-        neverSent: ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'].includes(code),
-      })
+      let head: PlainResponse
+      try {
+        head = await fetchInto(body, request, key, context.signal)
+      } catch (error) {
+        permit.drop()
+        context.onAttempt?.(undefined)
+        if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
+        if (error instanceof RefusedError) throw error
+        // got's errors carry the request's headers, so only the code and a clean message go on.
+        const code = codeOf(error) ?? 'no answer'
+        throw new TransientError(`${place}: ${code} (${clip(redact(messageOf(error), [key]))})`, {
+          neverSent: ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'].includes(code),
+        })
+      }
+      const status = head.statusCode
+      const rate = readRateHeaders(head.headers, Date.now())
+      permit.learn(rate, status === 429)
+      context.onAttempt?.(status)
+      if (status >= 200 && status < 300) {
+        return { status, ...(await parseBody(head, await unpacked(head, body.bytes, place), place, context.intake)) }
+      }
+      const told = clip(redact(errorMessage(await errorText(head, body.bytes)), [key]))
+      throw failureOf(status, told, place, rate.retryAfterMs)
+    } finally {
+      body.release()
     }
-    const status = response.statusCode
-    const rate = readRateHeaders(response.headers, Date.now())
-    permit.learn(rate, status === 429)
-    context.onAttempt?.(status)
-    if (status >= 200 && status < 300) {
-      return { status, ...(await parseBody(response, await bodyBytes(response, place), place, context.intake)) }
-    }
-    const told = clip(redact(errorMessage(await errorText(response)), [key]))
-    throw failureOf(status, told, place, rate.retryAfterMs)
   }
 
-  async function fetchLimited(
+  async function fetchInto(
+    body: Body,
     request: HttpRequest,
     key: string,
     signal: AbortSignal | undefined,
-  ): Promise<Response<Buffer>> {
+  ): Promise<PlainResponse> {
     const init: OptionsInit = {
       method: request.method,
-      responseType: 'buffer',
       headers: { 'x-api-key': key },
       searchParams: Object.fromEntries(Object.entries(request.query ?? {}).filter(([, value]) => value !== undefined)),
     }
     if (request.json !== undefined) init.json = request.json
     if (signal !== undefined) init.signal = signal
-    const pending = client(`${options.baseUrl}/${request.path}`, init) as unknown as Promise<Response<Buffer>> & {
-      on(event: 'downloadProgress', listener: (progress: { transferred: number }) => void): void
-      cancel(): void
-    }
-    let tooLarge = false
-    pending.on('downloadProgress', ({ transferred }) => {
-      if (transferred <= options.maxResponseBytes || tooLarge) return
-      tooLarge = true
-      pending.cancel()
-    })
+    const answer = client.stream(`${options.baseUrl}/${request.path}`, { ...init, isStream: true })
+    // One that came after the end would find nobody to tell, and be printed with the request's headers.
+    answer.on('error', () => {})
     try {
-      return await pending
-    } catch (error) {
-      if (tooLarge) throw tooLargeError(`${request.method} /${request.path}`)
-      throw error
+      for await (const piece of answer) {
+        body.add(piece as Buffer)
+        if (body.length > options.maxResponseBytes) throw tooLargeError(`${request.method} /${request.path}`)
+      }
+      if (answer.response === undefined) throw new TransientError('no answer')
+      return answer.response
+    } finally {
+      answer.destroy()
     }
   }
 
@@ -166,9 +169,9 @@ export function createHttp(options: HttpOptions): HttpClient {
     )
   }
 
-  async function bodyBytes(response: Response<Buffer>, place: string): Promise<Buffer> {
-    let bytes = response.body
-    const encoding = response.headers['content-encoding']
+  async function unpacked({ headers }: PlainResponse, packed: Buffer, place: string): Promise<Buffer> {
+    let bytes = packed
+    const encoding = headers['content-encoding']
     if (encoding === 'gzip' && bytes.length > 0) {
       try {
         bytes = await unzip(bytes, { maxOutputLength: options.maxResponseBytes })
@@ -210,21 +213,21 @@ export function createHttp(options: HttpOptions): HttpClient {
 }
 
 /** The body of an error, read as well as it can be: its status alone decides what happens. */
-async function errorText(response: Response<Buffer>): Promise<string> {
-  if (response.headers['content-encoding'] !== 'gzip') return response.body.toString('utf8')
-  return unzip(response.body, { maxOutputLength: 1_048_576 }).then(String, () => '')
+async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<string> {
+  if (headers['content-encoding'] !== 'gzip') return bytes.toString('utf8')
+  return unzip(bytes, { maxOutputLength: 1_048_576 }).then(String, () => '')
 }
 
 /** A 429: the budget is spent for now. */
 class BusyError extends TransientError {}
 
 async function parseBody(
-  response: Response<Buffer>,
+  { headers }: PlainResponse,
   bytes: Buffer,
   place: string,
   intake: Intake | undefined,
 ): Promise<Omit<HttpAnswer, 'status'>> {
-  const type = response.headers['content-type']
+  const type = headers['content-type']
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
     throw new TransientError(`${place}: the answer is ${clip(type, 60)}, not JSON`)
   }

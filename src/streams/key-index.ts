@@ -1,6 +1,10 @@
+import { giveInts, growInts, takeInts } from './int-memory.ts'
 import type { Row, Value } from './stream.ts'
 
 const LARGEST_EXACT = Number.MAX_SAFE_INTEGER
+const FIRST_SLOTS = 256
+const GROWTH = 4
+const NOTHING = new Int32Array(0)
 
 /**
  * Finds rows by their key. The values of each key column are numbered as they come, and a key is its numbers: building one
@@ -11,12 +15,12 @@ export class KeyIndex {
   /** The numbers of all keys, one key after the other. */
   private keys: Int32Array
   /** For each hash 1 + the place of a row; at least half of them are 0. */
-  private slots = new Int32Array(256)
+  private slots = takeInts(FIRST_SLOTS).fill(0)
   private count = 0
 
   constructor(private readonly positions: readonly number[]) {
     this.numbers = positions.map(() => new Map())
-    this.keys = new Int32Array(positions.length * 128)
+    this.keys = takeInts((positions.length * FIRST_SLOTS) / 2)
   }
 
   /** The place of an earlier row with the same key; where there is none, this one has the next place. */
@@ -67,6 +71,14 @@ export class KeyIndex {
     return Array.from(order.sort(), (rank) => rank % this.count)
   }
 
+  /** Gives its memory back, once nothing is looked for any more. */
+  release(): void {
+    giveInts(this.keys)
+    giveInts(this.slots)
+    this.keys = this.slots = NOTHING
+    this.count = 0
+  }
+
   private isSame(one: number, other: number): boolean {
     for (let index = 0; index < this.positions.length; index++) {
       if (this.keys[one + index] !== this.keys[other + index]) return false
@@ -76,10 +88,11 @@ export class KeyIndex {
 
   private grow(): void {
     const width = this.positions.length
-    const keys = new Int32Array(this.keys.length * 4)
-    keys.set(this.keys)
+    const keys = growInts(this.keys, GROWTH)
     this.keys = keys
-    this.slots = new Int32Array(this.slots.length * 4)
+    const { slots } = this
+    this.slots = takeInts(slots.length * GROWTH).fill(0)
+    giveInts(slots)
     const mask = this.slots.length - 1
     for (let place = 0; place < this.count; place++) {
       let hash = 0

@@ -1,5 +1,6 @@
 import { dayNumber } from '../core/day.ts'
-import type { Column, ColumnType, Row, Rows } from './stream.ts'
+import { giveInts, growInts, takeInts } from './int-memory.ts'
+import type { Column, ColumnType, Order, Row, Rows } from './stream.ts'
 
 /*
  * Rows in Postgres's binary COPY format, which loads about twice as fast as text: a header, then for each row the
@@ -10,6 +11,7 @@ import type { Column, ColumnType, Row, Rows } from './stream.ts'
 const HEADER = Buffer.from('5047434f50590aff0d0a000000000000000000', 'hex')
 const TRAILER = Buffer.from([0xff, 0xff])
 const SEGMENT_BYTES = 262_144
+const FIRST_ROWS = 128
 const DAYS_TO_2000 = 10_957
 const JSONB_VERSION = 1
 
@@ -18,8 +20,9 @@ export class PackedRows implements Rows {
   private segments: Segment[] = []
   private segment: Segment = openSegment(0)
   /** Where each row lies: the number of its segment, its start and its end. */
-  private places: number[] = []
-  private order: (() => readonly number[] | undefined) | undefined
+  private places = takeInts(FIRST_ROWS * 3)
+  private count = 0
+  private order: Order | undefined
   /** Where a row is packed to be compared. */
   private compared: PackedRows | undefined
   private readonly prefix: Buffer
@@ -40,7 +43,7 @@ export class PackedRows implements Rows {
   }
 
   get length(): number {
-    return this.places.length / 3
+    return this.count
   }
 
   add(row: Row): void {
@@ -57,7 +60,7 @@ export class PackedRows implements Rows {
     let at = start + prefix.length
     for (let index = 0; index < types.length; index++) at = writeField(segment, at, types[index]!, row[index] ?? null)
     segment.used = at
-    this.places.push(segment.number, start, at)
+    this.keepPlace(segment.number, start, at)
   }
 
   holds(place: number, row: Row): boolean {
@@ -76,26 +79,23 @@ export class PackedRows implements Rows {
 
   /** Shows each row: where its first field after the project's id begins, as its length and its bytes. */
   forEach(show: (view: DataView, at: number) => void): void {
-    const { places } = this
-    for (let index = 0; index < places.length; index += 3) {
-      show(this.segmentOf(index / 3).view, places[index + 1]! + this.prefix.length)
+    for (let place = 0; place < this.count; place++) {
+      show(this.segmentOf(place).view, this.places[place * 3 + 1]! + this.prefix.length)
     }
   }
 
-  keepOrder(order: () => readonly number[] | undefined): void {
+  keepOrder(order: Order): void {
     this.order = order
   }
 
   /** Puts the rows in the order that was given, where one was: places that were known before are others now. */
   arrange(): void {
-    const order = this.order?.()
+    const order = this.order?.find()
     if (order === undefined) return
     const arranged = new PackedRows(this.columns, this.projectId)
     for (let index = 0; index < order.length; index++) arranged.takeFrom(this, order[index]!)
-    this.release()
-    this.segments = arranged.segments
-    this.segment = arranged.segment
-    this.places = arranged.places
+    this.giveBack()
+    this.become(arranged)
   }
 
   /** What COPY is to be sent. */
@@ -105,23 +105,43 @@ export class PackedRows implements Rows {
     yield TRAILER
   }
 
-  /** Gives its memory back, once nothing needs the rows any more. */
+  /** Gives its memory to rows that come after these, once nothing needs them any more. */
   release(): void {
+    this.giveBack()
+    this.become(new PackedRows(this.columns, this.projectId))
+  }
+
+  private giveBack(): void {
     for (const { bytes } of [...this.segments, this.segment]) {
       if (bytes.length === SEGMENT_BYTES && spare.length < SPARE_KEPT) spare.push(bytes)
     }
+    giveInts(this.places)
+    this.order?.release()
     this.order = undefined
-    this.segments = []
-    this.places = []
-    this.segment = openSegment(0)
+  }
+
+  private become({ segments, segment, places, count }: PackedRows): void {
+    this.segments = segments
+    this.segment = segment
+    this.places = places
+    this.count = count
   }
 
   private takeFrom(other: PackedRows, place: number): void {
     const start = other.places[place * 3 + 1]!
     const length = other.places[place * 3 + 2]! - start
     const segment = this.room(length)
-    this.places.push(segment.number, segment.used, segment.used + length)
+    this.keepPlace(segment.number, segment.used, segment.used + length)
     copy(other.segmentOf(place), start, segment, length)
+  }
+
+  private keepPlace(segment: number, start: number, end: number): void {
+    const at = this.count * 3
+    if (at + 3 > this.places.length) this.places = growInts(this.places, 2)
+    this.places[at] = segment
+    this.places[at + 1] = start
+    this.places[at + 2] = end
+    this.count++
   }
 
   private room(most: number): Segment {
@@ -134,7 +154,7 @@ export class PackedRows implements Rows {
 
   private clear(): void {
     this.segments = []
-    this.places.length = 0
+    this.count = 0
     this.segment.number = 0
     this.segment.used = 0
   }
@@ -167,7 +187,7 @@ interface Segment {
 
 // Memory of rows that were loaded serves those that come after them: left to the garbage collector, it piles up.
 const spare: Buffer[] = []
-const SPARE_KEPT = 16
+const SPARE_KEPT = 64
 
 function openSegment(number: number, atLeast = 0): Segment {
   // The first is small: most lists are.

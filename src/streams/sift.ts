@@ -124,7 +124,12 @@ export class Sifter<R extends Rows> {
     if (options.range !== undefined) for (const reject of rejects) dateReject(reject, options.range)
     const rows = contradicted.size === 0 ? this.rows : (this.rows.without(contradicted) as R)
     const { places, stream } = this
-    if (contradicted.size === 0) rows.keepOrder?.(() => places.inOrder(stream.key.indexOf('date')))
+    if (contradicted.size === 0) {
+      rows.keepOrder?.({
+        find: () => places.inOrder(stream.key.indexOf('date')),
+        release: () => places.release(),
+      })
+    }
     const sound = contradicted.size === 0 ? origins : origins.filter((_, place) => !contradicted.has(place))
     return { rows, rowsByDay, children: childRows(stream, sound), rejects, mentions, drift: this.notes.drift }
   }

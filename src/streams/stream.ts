@@ -24,8 +24,15 @@ export interface Rows {
   holds(place: number, row: Row): boolean
   /** The same rows but for those in these places. */
   without(places: ReadonlySet<number>): Rows
-  /** Told how to find the order of the table's index, by places; undefined where there is none. */
-  keepOrder?(order: () => readonly number[] | undefined): void
+  /** Told the order of the table's index. */
+  keepOrder?(order: Order): void
+}
+
+export interface Order {
+  /** The places of rows, one after the other; undefined where their order cannot be found. */
+  find(): readonly number[] | undefined
+  /** Told when it is not needed any more. */
+  release(): void
 }
 
 /** Rows whose values are needed; what only goes to the database is packed instead. */
