@@ -245,6 +245,48 @@ describe('faults', () => {
     expect(packed.seen.length).toBe(1)
   })
 
+  test('being told to stop after an answer, or in the midst of one, is heard by nobody else, and the connection serves on', async () => {
+    const ports = new Set<number | undefined>()
+    const { url } = await serve((request, response, count) => {
+      ports.add(request.socket.remotePort)
+      if (count < 4) json(response, 200, { data: [] })
+      else response.writeHead(200, { 'content-type': 'application/json' }).write('{"data":[')
+    })
+    const client = clientOf(url)
+    const unheard: unknown[] = []
+    const hear = (error: unknown) => unheard.push(error)
+    process.on('uncaughtException', hear).on('unhandledRejection', hear)
+    closers.push(() => process.off('uncaughtException', hear).off('unhandledRejection', hear))
+    for (let count = 1; count < 4; count++) {
+      const stop = new AbortController()
+      expect((await client.prompts(caller, {}, { signal: stop.signal })).items).toEqual([])
+      stop.abort()
+      await new Promise((done) => setTimeout(done, 20))
+    }
+    expect(ports.size).toBe(1)
+    const stop = new AbortController()
+    const pending = client.prompts(caller, {}, { signal: stop.signal })
+    setTimeout(() => stop.abort(), 50)
+    await expect(pending).rejects.toThrow('told to stop')
+    await new Promise((done) => setTimeout(done, 20))
+    expect(unheard).toEqual([])
+  })
+
+  test('answers that are read at the same time, and one after the other, do not mix', async () => {
+    const { url } = await serve((request, response) => {
+      const limit = Number(new URL(request.url!, 'http://x').searchParams.get('limit'))
+      json(response, 200, { data: Array.from({ length: limit }, (_, index) => ({ id: `pr_${limit}_${index}` })) })
+    })
+    const client = clientOf(url)
+    const read = async (limit: number) => (await client.prompts(caller, { limit })).items as { id: string }[]
+    for (const limits of [[3000, 1, 40], [7, 2500, 1], [1], [2]]) {
+      const answers = await Promise.all(limits.map(read))
+      expect(answers.map((items) => [items.length, items[0]!.id, items.at(-1)!.id])).toEqual(
+        limits.map((limit) => [limit, `pr_${limit}_0`, `pr_${limit}_${limit - 1}`]),
+      )
+    }
+  })
+
   test('a redirect is refused, so the key never follows it to another host', async () => {
     const other = await serve((_request, response) => json(response, 200, { data: [] }))
     const { url } = await serve((_request, response) =>
