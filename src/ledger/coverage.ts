@@ -4,6 +4,7 @@ import { StaleReadError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
+import { literal, type Question } from '../warehouse/question.ts'
 import type { Pair } from './locks.ts'
 
 export interface CoveredDay {
@@ -161,9 +162,13 @@ export async function beginRead({ pool, opsSchema }: Warehouse, pair: Pair, rang
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
 export async function lockLoads({ client }: Transaction, warehouse: Warehouse, pair: Pair): Promise<void> {
-  await client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [
-    JSON.stringify([warehouse.schema, pair.projectId, pair.stream]),
-  ])
+  await client.query(lockOfLoads(warehouse, pair).sql)
+}
+
+/** Nothing to be told: the answer comes once the lock is ours. */
+export function lockOfLoads(warehouse: Warehouse, pair: Pair): Question<void> {
+  const name = JSON.stringify([warehouse.schema, pair.projectId, pair.stream])
+  return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => {} }
 }
 
 /** What the ledger knew of a range before a load. */
@@ -174,40 +179,32 @@ export interface Before {
   hasRejects: boolean
 }
 
-/** What is known of a range. Throws where a day of it was read after this read began. */
-export async function readBefore({ ops }: Transaction, pair: Pair, range: Range, readOrder: number): Promise<Before> {
-  const known = ops.selectNoFrom(({ exists, selectFrom }) =>
-    exists(
-      selectFrom('quarantine')
-        .select('quarantine_id')
-        .where('project_id', '=', pair.projectId)
-        .where('stream', '=', pair.stream)
-        .where('resolved_at', 'is', null)
-        .where('from_date', '<=', range.to)
-        .where('to_date', '>=', range.from),
-    ).as('rejects'),
-  )
-  // In one question, since other loads of the stream wait for its answer.
-  const rows = await ops
-    .selectFrom(known.as('q'))
-    .leftJoin('coverage as c', (join) =>
-      join
-        .on('c.project_id', '=', pair.projectId)
-        .on('c.stream', '=', pair.stream)
-        .on('c.date', '>=', range.from)
-        .on('c.date', '<=', range.to),
-    )
-    .select(['q.rejects', 'c.date', 'c.read_order', 'c.state'])
-    .execute()
+/** What is known of a range. Its answer throws where a day of it was read after this read began. */
+export function whatWasBefore({ opsSchema }: Warehouse, pair: Pair, range: Range, readOrder: number): Question<Before> {
+  const [project, stream, from, to] = [pair.projectId, pair.stream, range.from, range.to].map(literal)
+  const sql = `select q.rejects, c.date, c.read_order, c.state
+    from (select exists (select from ${quote(opsSchema, 'quarantine')} where project_id = ${project} and stream = ${stream}
+      and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
+    left join ${quote(opsSchema, 'coverage')} c
+      on c.project_id = ${project} and c.stream = ${stream} and c.date between ${from} and ${to}`
+  return { sql, read: (rows) => knownBefore(rows as unknown as KnownDay[], pair, readOrder) }
+}
+
+type KnownDay = { rejects: boolean } & (
+  | { date: Day; read_order: number; state: CoverageState }
+  | { date: null; read_order: null; state: null }
+)
+
+function knownBefore(rows: readonly KnownDay[], pair: Pair, readOrder: number): Before {
   const states = new Map<Day, CoverageState>()
   for (const { date, read_order, state } of rows) {
-    if (date === null || state === null) continue
-    if (read_order !== null && read_order > readOrder) {
+    if (date === null) continue
+    if (read_order > readOrder) {
       throw new StaleReadError(`${pair.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`)
     }
     states.set(date, state)
   }
-  return { states, hasRejects: Boolean(rows[0]?.rejects) }
+  return { states, hasRejects: rows.some(({ rejects }) => rejects) }
 }
 
 export interface CoverageEntry {

@@ -12,8 +12,9 @@ import { CONTRADICTION, type Sifted, sift } from '../streams/sift.ts'
 import { RowList, type Stream } from '../streams/stream.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
+import { askTogether } from '../warehouse/question.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
-import { replaceWindow } from '../warehouse/replace-window.ts'
+import { replaceWindow, whatIsThere } from '../warehouse/replace-window.ts'
 import type { Services } from './context.ts'
 
 export interface RetryResult {
@@ -125,10 +126,11 @@ async function load(
   }
   const days = [...rowsByDay.keys()].sort()
   const range = { from: days[0]!, to: days.at(-1)! }
-  await replaceWindow(tx, services.warehouse, {
-    projectId,
-    stream,
-    range,
+  const { warehouse } = services
+  const window = { projectId, stream, range }
+  const [there] = await askTogether(tx.client, whatIsThere(warehouse, window))
+  await replaceWindow(tx, warehouse, there, {
+    ...window,
     rows,
     rowsByDay,
     ...careful,

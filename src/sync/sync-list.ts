@@ -1,5 +1,5 @@
 import { type Day, dayOf } from '../core/day.ts'
-import { beginRead, heldSince, lockLoads, readBefore, saveCoverage, settleList } from '../ledger/coverage.ts'
+import { beginRead, heldSince, lockOfLoads, saveCoverage, settleList, whatWasBefore } from '../ledger/coverage.ts'
 import { saveDrift } from '../ledger/drift.ts'
 import { saveRejects } from '../ledger/quarantine.ts'
 import type { CallContext } from '../source/client.ts'
@@ -8,6 +8,7 @@ import { refuseBadPage } from '../streams/sift.ts'
 import type { ListStream } from '../streams/stream.ts'
 import { inTransaction } from '../warehouse/connect.ts'
 import { nameProject, saveMentions } from '../warehouse/mentions.ts'
+import { askTogether } from '../warehouse/question.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import type { Loaded, Run, SyncedProject } from './context.ts'
@@ -32,8 +33,9 @@ export async function syncList(
     inTransaction(
       warehouse,
       async (tx) => {
-        await lockLoads(tx, warehouse, pair)
-        await readBefore(tx, pair, { from: today, to: '9999-12-31' }, read.readOrder)
+        const sinceToday = { from: today, to: '9999-12-31' }
+        const before = whatWasBefore(warehouse, pair, sinceToday, read.readOrder)
+        await askTogether(tx.client, lockOfLoads(warehouse, pair), before)
         const acceptDeletes = run.acceptDeletes
         const load = { projectId: project.id, stream, rows, children, mayDelete: rejects.length === 0, acceptDeletes }
         const effect = await replaceList(tx, warehouse, load)

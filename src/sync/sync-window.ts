@@ -1,7 +1,14 @@
 import { type Day, type Range, showRange } from '../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../core/errors.ts'
 import type { Dimension } from '../core/vocabulary.ts'
-import { type BegunRead, beginRead, lockLoads, markOthersStale, readBefore, saveCoverage } from '../ledger/coverage.ts'
+import {
+  type BegunRead,
+  beginRead,
+  lockOfLoads,
+  markOthersStale,
+  saveCoverage,
+  whatWasBefore,
+} from '../ledger/coverage.ts'
 import { saveDrift } from '../ledger/drift.ts'
 import type { Pair } from '../ledger/locks.ts'
 import { saveRejects, settleWindowRejects } from '../ledger/quarantine.ts'
@@ -13,7 +20,8 @@ import type { DayStream } from '../streams/stream.ts'
 import { inTransaction, tableName } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
 import { ensureMonths, forgetLayouts } from '../warehouse/partitions.ts'
-import { type Effect, replaceWindow } from '../warehouse/replace-window.ts'
+import { askTogether } from '../warehouse/question.ts'
+import { type Effect, replaceWindow, whatIsThere } from '../warehouse/replace-window.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
 import { readWindow } from './read-window.ts'
@@ -80,12 +88,16 @@ async function loadWindow(
   const done = await inTransaction(
     warehouse,
     async (tx) => {
-      await lockLoads(tx, warehouse, pair)
-      const before = await readBefore(tx, pair, range, read.readOrder)
-      const effect = await replaceWindow(tx, warehouse, {
-        projectId: pair.projectId,
-        stream,
-        range,
+      const window = { projectId: pair.projectId, stream, range }
+      // In one message: other loads of the stream wait for this one.
+      const [, before, there] = await askTogether(
+        tx.client,
+        lockOfLoads(warehouse, pair),
+        whatWasBefore(warehouse, pair, range, read.readOrder),
+        whatIsThere(warehouse, window),
+      )
+      const effect = await replaceWindow(tx, warehouse, there, {
+        ...window,
         rows,
         rowsByDay,
         mayDelete: rejects.length === 0,

@@ -6,6 +6,7 @@ import type { PackedRows } from '../streams/packed-rows.ts'
 import type { DayStream } from '../streams/stream.ts'
 import { type Transaction, tableName, type Warehouse } from './connect.ts'
 import { copyRows } from './copy-rows.ts'
+import { literal, type Question } from './question.ts'
 import { canDigest, digestOf, digestSql } from './row-digest.ts'
 import { type Stage, stageRows } from './stage.ts'
 
@@ -25,10 +26,13 @@ export interface Effect extends Change {
   byDay: Map<Day, Change>
 }
 
-export interface WindowLoad {
+export interface Window {
   projectId: string
   stream: DayStream
   range: Range
+}
+
+export interface WindowLoad extends Window {
   rows: PackedRows
   rowsByDay: ReadonlyMap<Day, number>
   /** False keeps rows that vanished: the answer had rejects, so one of them may be the missing row. */
@@ -46,34 +50,39 @@ export interface WindowLoad {
  * into the table, and one with the same digest is left as it is; any other is compared with a temporary table first,
  * because a comparison writes nothing where nothing changed, while an upsert would lock, and so write, every row.
  */
-export async function replaceWindow({ client }: Transaction, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
-  const table = tableName(warehouse, load.stream.table)
-  const there = await rowsThere(client, table, load)
+export async function replaceWindow(
+  { client }: Transaction,
+  warehouse: Warehouse,
+  there: There,
+  load: WindowLoad,
+): Promise<Effect> {
   if (there.count === 0) {
     if (load.rows.length === 0) return effectOf(new Map(), 0)
+    const table = tableName(warehouse, load.stream.table)
     if (await copyStraight(client, table, load)) return effectOf(insertedByDay(load), load.rows.length)
-  } else if (
-    there.count === load.rows.length &&
-    there.digest !== null &&
-    BigInt(there.digest) === digestOf(load.rows)
-  ) {
+  } else if (there.count === load.rows.length && there.digest !== undefined && there.digest === digestOf(load.rows)) {
     return effectOf(new Map(), load.rows.length)
   }
   return merge(client, warehouse, load)
 }
 
-/** How many rows the window has, and their digest where there is one. */
-async function rowsThere(
-  client: PoolClient,
-  table: string,
-  { projectId, range, stream }: WindowLoad,
-): Promise<{ count: number; digest: string | null }> {
+/** The rows of a window as they are: how many, and their digest where there is one. */
+export interface There {
+  count: number
+  digest: bigint | undefined
+}
+
+export function whatIsThere(warehouse: Warehouse, { projectId, stream, range }: Window): Question<There> {
   const digest = canDigest(stream.columns) ? `${digestSql('t', stream.columns)}::text` : 'null'
-  const { rows } = await client.query<{ count: number; digest: string | null }>(
-    `select count(*) as count, ${digest} as digest from ${table} t where project_id = $1 and date between $2 and $3`,
-    [projectId, range.from, range.to],
-  )
-  return rows[0]!
+  const sql = `select count(*) as count, ${digest} as digest from ${tableName(warehouse, stream.table)} t
+    where project_id = ${literal(projectId)} and date between ${literal(range.from)} and ${literal(range.to)}`
+  return {
+    sql,
+    read: ([row]) => {
+      const { count, digest: text } = row as unknown as { count: number; digest: string | null }
+      return { count, digest: text === null ? undefined : BigInt(text) }
+    },
+  }
 }
 
 /** False where a row exists already under another day: then only a comparison can tell what to do. */
