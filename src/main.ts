@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
+import { boundYoungMemory } from './core/young-memory.ts'
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
 const stop = new AbortController()
@@ -19,6 +20,7 @@ for (const stream of [process.stdout, process.stderr]) {
   })
 }
 
+boundYoungMemory()
 process.exitCode = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
