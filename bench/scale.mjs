@@ -38,8 +38,8 @@ async function pagesOf(rowsPerDay) {
 }
 
 const rangeOf = (days) => ({
-  from: '2017-01-01',
-  to: new Date(Date.parse('2017-01-01') + (days - 1) * 86_400_000).toISOString().slice(0, 10),
+  from: '2012-01-01',
+  to: new Date(Date.parse('2012-01-01') + (days - 1) * 86_400_000).toISOString().slice(0, 10),
 })
 
 async function measure(rowsPerDay, days, projects) {

@@ -245,7 +245,8 @@ describe('faults', () => {
     expect(packed.seen.length).toBe(1)
   })
 
-  test('being told to stop after an answer, or in the midst of one, is heard by nobody else, and the connection serves on', async () => {
+  // An error that nobody hears fails a test by itself.
+  test('being told to stop after an answer harms nothing, and the connection serves on', async () => {
     const ports = new Set<number | undefined>()
     const { url } = await serve((request, response, count) => {
       ports.add(request.socket.remotePort)
@@ -253,10 +254,6 @@ describe('faults', () => {
       else response.writeHead(200, { 'content-type': 'application/json' }).write('{"data":[')
     })
     const client = clientOf(url)
-    const unheard: unknown[] = []
-    const hear = (error: unknown) => unheard.push(error)
-    process.on('uncaughtException', hear).on('unhandledRejection', hear)
-    closers.push(() => process.off('uncaughtException', hear).off('unhandledRejection', hear))
     for (let count = 1; count < 4; count++) {
       const stop = new AbortController()
       expect((await client.prompts(caller, {}, { signal: stop.signal })).items).toEqual([])
@@ -269,21 +266,30 @@ describe('faults', () => {
     setTimeout(() => stop.abort(), 50)
     await expect(pending).rejects.toThrow('told to stop')
     await new Promise((done) => setTimeout(done, 20))
-    expect(unheard).toEqual([])
   })
 
-  test('answers that are read at the same time, and one after the other, do not mix', async () => {
+  test.each([false, true])('answers that are read side by side do not mix, packed: %s', async (compress) => {
     const { url } = await serve((request, response) => {
       const limit = Number(new URL(request.url!, 'http://x').searchParams.get('limit'))
-      json(response, 200, { data: Array.from({ length: limit }, (_, index) => ({ id: `pr_${limit}_${index}` })) })
+      const data = Array.from({ length: limit }, (_, index) => ({ id: `pr_${limit}_${index}`, text: 'x'.repeat(99) }))
+      const text = JSON.stringify({ data })
+      response.writeHead(200, { 'content-type': 'application/json', ...(compress && { 'content-encoding': 'gzip' }) })
+      response.end(compress ? gzipSync(text, { level: 1 }) : text)
     })
-    const client = clientOf(url)
-    const read = async (limit: number) => (await client.prompts(caller, { limit })).items as { id: string }[]
-    for (const limits of [[3000, 1, 40], [7, 2500, 1], [1], [2]]) {
-      const answers = await Promise.all(limits.map(read))
-      expect(answers.map((items) => [items.length, items[0]!.id, items.at(-1)!.id])).toEqual(
-        limits.map((limit) => [limit, `pr_${limit}_0`, `pr_${limit}_${limit - 1}`]),
-      )
+    const client = clientOf(url, { compress })
+    // Long answers are taken in batches, and others are read in between.
+    const read = async (limit: number) => {
+      let ids: string[] = []
+      const intake = {
+        begin: () => void (ids = []),
+        take: (items: unknown[]) => ids.push(...items.map((item) => (item as { id: string }).id)) > 0,
+      }
+      await client.prompts(caller, { limit }, { intake })
+      return ids
+    }
+    for (const limits of [[9000, 1, 40, 5000], [7, 9500, 6000], [1], [8000, 8001, 8002]]) {
+      const wanted = limits.map((limit) => Array.from({ length: limit }, (_, index) => `pr_${limit}_${index}`))
+      expect(await Promise.all(limits.map(read))).toEqual(wanted)
     }
   })
 

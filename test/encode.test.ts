@@ -87,3 +87,28 @@ test('a page larger than the buffer and one without rows are copied whole', asyn
   )
   expect(sum).toEqual({ rows: 200, length: 200 * 50_000 })
 })
+
+test('rows stay what they are while others use memory that was given back', () => {
+  const rowsOf = (name: string): Row[] =>
+    Array.from({ length: 8000 }, (_, index) => [index, `${name} ${index}`, index / 3, '2026-01-01', true, null])
+  const bytesOf = (rows: PackedRows) => Buffer.concat([...rows.chunks()])
+  const pack = (name: string) => PackedRows.of(columns, name, rowsOf(name))
+  const first = pack('first')
+  const kept = bytesOf(first)
+  const reversed = { find: () => Array.from({ length: 8000 }, (_, index) => 7999 - index), release: () => {} }
+  const second = pack('second')
+  second.keepOrder(reversed)
+  second.arrange()
+  expect(bytesOf(second)).toEqual(bytesOf(PackedRows.of(columns, 'second', rowsOf('second').toReversed())))
+  const arranged = bytesOf(second)
+  pack('third').release()
+  const fourth = pack('fourth')
+  expect(bytesOf(first).equals(kept)).toBe(true)
+  expect(bytesOf(second).equals(arranged)).toBe(true)
+  second.release()
+  first.release()
+  pack('fifth')
+  pack('sixth')
+  expect(second.length).toBe(0)
+  expect(bytesOf(fourth).equals(bytesOf(pack('fourth')))).toBe(true)
+})

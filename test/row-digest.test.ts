@@ -95,6 +95,8 @@ test('a difference in one value, or in whose it is, is one in the digest', () =>
     [0, 0, 4],
     [0, 1, 'b'],
     [0, 1, 'a '],
+    [0, 1, ''],
+    [0, 1, null],
     [0, 2, '2026-03-02'],
     [0, 3, 1],
     [0, 3, null],

@@ -7,8 +7,8 @@ function grownTo(prepare: string): number {
     import { getHeapSpaceStatistics } from 'node:v8'
     ${prepare}
     let kept = []
-    for (let turn = 0; turn < 60; turn++) {
-      for (let index = 0; index < 50_000; index++) {
+    for (let turn = 0; turn < 600; turn++) {
+      for (let index = 0; index < 5000; index++) {
         kept.push({ index, list: [index] })
         if (kept.length > 50_000) kept = kept.slice(25_000)
       }
@@ -22,9 +22,9 @@ function grownTo(prepare: string): number {
   return Number(stdout)
 }
 
-test('the memory for new values stays at 16 MB, where it would grow beyond', () => {
+test('the memory for new values stays at 8 MB, where it would grow beyond', () => {
   const address = new URL('../dist/core/young-memory.js', import.meta.url)
   const bounded = grownTo(`import { boundYoungMemory } from ${JSON.stringify(address.href)}\nboundYoungMemory()`)
-  expect(bounded).toBeLessThanOrEqual(16)
-  expect(grownTo('')).toBeGreaterThan(16)
+  expect(bounded).toBeLessThanOrEqual(8)
+  expect(grownTo('')).toBeGreaterThan(8)
 })

@@ -11,7 +11,9 @@ import type { Column, ColumnType } from '../streams/stream.ts'
  */
 
 const TYPES: ReadonlySet<ColumnType> = new Set(['text', 'double', 'date'])
-/** They stand for null among days and among numbers: the lowest there are. */
+/** They stand for null: among texts one that nobody writes, among days and numbers the lowest there are. */
+const NO_TEXT = new DataView(Uint8Array.of(1).buffer)
+const NO_TEXT_SQL = "E'\\x01'"
 const NO_DAY = -2_147_483_647
 const NO_NUMBER = -Number.MAX_VALUE
 const [NO_NUMBER_UPPER, NO_NUMBER_LOWER] = halves(NO_NUMBER)
@@ -26,8 +28,7 @@ export function digestSql(alias: string, columns: readonly Column[]): string {
   const hash = columns.reduce((before, { name, type }, index) => {
     const value = `${alias}.${quote(name)}`
     if (type === 'date') return `hashint4extended(coalesce(${value} - date '2000-01-01', ${NO_DAY}), ${before})`
-    // As in the comparison of keys, no id is the empty text.
-    if (type === 'text') return `hashtextextended(coalesce(${value}, ''), ${before})`
+    if (type === 'text') return `hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
     return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${placeOf(index)})`
   }, '0')
   return `bit_xor(${hash})`
@@ -48,7 +49,8 @@ export function digestOf(rows: PackedRows): bigint | undefined {
       at += 4
       const type = types[index]!
       if (type === 'text') {
-        hash.addText(view, at, Math.max(length, 0))
+        if (length < 0) hash.addText(NO_TEXT, 0, NO_TEXT.byteLength)
+        else hash.addText(view, at, length)
       } else if (type === 'date') {
         hash.addInt(length < 0 ? NO_DAY : view.getInt32(at))
       } else {
