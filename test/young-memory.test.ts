@@ -22,9 +22,9 @@ function grownTo(prepare: string): number {
   return Number(stdout)
 }
 
-test('the memory for new values stays at 8 MB, where it would grow beyond', () => {
+test('the memory for new values stays at 16 MB, where it would grow beyond', () => {
   const address = new URL('../dist/core/young-memory.js', import.meta.url)
   const bounded = grownTo(`import { boundYoungMemory } from ${JSON.stringify(address.href)}\nboundYoungMemory()`)
-  expect(bounded).toBeLessThanOrEqual(8)
-  expect(grownTo('')).toBeGreaterThan(8)
+  expect(bounded).toBeLessThanOrEqual(16)
+  expect(grownTo('')).toBeGreaterThan(16)
 })
