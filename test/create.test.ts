@@ -2,6 +2,8 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, expect, test } from '@jest/globals'
 import { readWishes } from '../src/cli/wishes-file.ts'
+import { lockRun } from '../src/ledger/locks.ts'
+import { migrate } from '../src/warehouse/migrate.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
@@ -273,12 +275,14 @@ test('told to stop in the middle, it says what was done, and a rerun goes on', a
 
 test('a sync that is at work on the prompts is waited for', async () => {
   await start()
-  const other = await setup!.database.warehouse.dedicated('another run')
-  const name = JSON.stringify(['visibility', project().id, 'prompts'])
-  await other.query('select pg_advisory_lock(hashtextextended($1, 0))', [name])
+  const { warehouse } = setup!.database
+  await migrate(warehouse, setup!.config)
+  const pair = { projectId: project().id, stream: 'prompts' }
+  const start_ = { command: 'sync', version: 'test', source: setup!.service.url }
+  const other = await lockRun(warehouse, [pair], start_, { log: setup!.services.log })
   const running = create('prompt', '--text', 'Is anyone there at all today?', '--country', 'DE')
   await new Promise((done) => setTimeout(done, 2500))
-  await other.end()
+  await other.release()
   expect((await running).stdout).toContain('Created: pr_')
 }, 60_000)
 

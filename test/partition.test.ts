@@ -1,4 +1,5 @@
 import { afterEach, expect, test } from '@jest/globals'
+import { lockRun } from '../src/ledger/locks.ts'
 import { migrate } from '../src/warehouse/migrate.ts'
 import { runCli } from './support/cli.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
@@ -157,10 +158,15 @@ test('what somebody added to a table and would be lost is named, and nothing is 
 test('a second move at the same time finds the first', async () => {
   await begin('none')
   await setup.sync()
-  const { holdMove } = await import('../src/warehouse/move-to-months.ts')
-  const release = await holdMove(setup.database.warehouse)
-  expect((await runCli(['partition'], cli('month'))).code).toBe(3)
-  await release()
+  const pair = { projectId: '*', stream: 'partition' }
+  const start = { command: 'partition', version: 'test', source: '' }
+  const lock = await lockRun(setup.database.warehouse, [pair], start, { log: setup.services.log })
+  const second = await runCli(['partition'], cli('month'))
+  expect([second.code, second.stderr]).toEqual([
+    3,
+    expect.stringContaining('tables are being moved into months by run'),
+  ])
+  await lock.release()
 })
 
 test('a table whose index has the oldest day first, as it once was, moves with an index of the same kind', async () => {

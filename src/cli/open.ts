@@ -1,21 +1,27 @@
 import { resolve } from 'node:path'
+import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { startReference } from '../reference/server.ts'
-import { COMPANY_KEY, createWorld } from '../reference/world.ts'
+import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import type { RequestBudget } from '../source/budget.ts'
 import { type Client, type ClientOptions, createClient } from '../source/client.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
-/* Opens what a command works with, and closes it again. Without an address the reference service runs in the process;
- * without DATABASE_URL an embedded Postgres runs under .data/. */
+/* Opens what a command works with, and closes it again. `chooseSource` says which service is read; without DATABASE_URL an
+ * embedded Postgres runs under .data/. */
 
-export const DATA_FOLDER = '.data'
+const DATA_FOLDER = '.data'
+
+/** The folder of the embedded Postgres. Synthetic rows have one of their own: they never meet those of a real service. */
+export function dataFolder(config: Config): string {
+  return chosenSource(config)?.kind === 'reference' ? `${DATA_FOLDER}/reference` : DATA_FOLDER
+}
 
 export interface OpenSource {
   client: Client
@@ -24,6 +30,8 @@ export interface OpenSource {
   configured: SyncedProject[]
   /** For people: the address, or that it is the reference service. */
   source: string
+  /** What the warehouse remembers as its source. */
+  address: string
   close(): Promise<void>
 }
 
@@ -41,7 +49,6 @@ export async function openSource(
   named: readonly string[] = [],
   budgetFor?: ClientOptions['budgetFor'],
 ): Promise<OpenSource> {
-  const configured = config.projects.map(({ id }) => id)
   const { source } = config
   const options = {
     timeoutMs: source.timeout_seconds * 1000,
@@ -50,39 +57,61 @@ export async function openSource(
     requestsPerMinute: source.requests_per_minute,
     ...(budgetFor === undefined ? {} : { budgetFor }),
   }
-  if (source.base_url === undefined) {
-    const ids = configured.filter((id) => id !== undefined)
-    const world = createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
-    const all = world.projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
-    const projects = chooseProjects(all, named)
+  const chosen = chooseSource(config)
+  const all = configuredProjects(config, clock)
+  const projects = chooseProjects(all, named)
+  if (chosen.kind === 'reference') {
+    const world = referenceWorld(config, clock)
     const reference = await startReference({ world })
     const client = createClient({ ...options, baseUrl: reference.url, compress: false })
     return {
       client,
       projects,
       configured: all,
-      source: 'the reference service (synthetic data; set VISIBILITY_API_URL for a real one)',
+      source: sourceName(config),
+      address: REFERENCE,
       async close() {
         client.close()
         await reference.close()
       },
     }
   }
+  const client = createClient({ ...options, baseUrl: chosen.baseUrl, compress: source.compress })
+  const address = sourceAddress(config)
+  return { client, projects, configured: all, source: address, address, close: async () => client.close() }
+}
+
+/** For people: the address without what may be secret in it, or that it is the reference service. */
+export function sourceName(config: Config): string {
+  const chosen = chooseSource(config)
+  if (chosen.kind === 'reference')
+    return 'the reference service (synthetic data; set VISIBILITY_API_URL for a real one)'
+  const { origin, pathname } = new URL(chosen.baseUrl)
+  return origin + pathname
+}
+
+/** What the warehouse remembers as its source. */
+export function sourceAddress(config: Config): string {
+  return chooseSource(config).kind === 'reference' ? REFERENCE : sourceName(config)
+}
+
+/** The projects that are synced, without reading the service. */
+export function configuredProjects(config: Config, clock: Clock): SyncedProject[] {
+  if (chosenSource(config)?.kind === 'reference') {
+    const { projects } = referenceWorld(config, clock)
+    return projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
+  }
   const list = config.projects.length === 0 ? [{ id: undefined, api_key: undefined }] : config.projects
-  const all = list.map(({ id, api_key }) => ({
+  return list.map(({ id, api_key }) => ({
     id: id ?? DEFAULT_PROJECT,
-    caller: { key: (api_key ?? source.api_key)!, projectId: id },
+    caller: { key: api_key ?? config.source.api_key ?? '', projectId: id },
     ownKey: api_key !== undefined || list.length === 1,
   }))
-  const projects = chooseProjects(all, named)
-  const client = createClient({ ...options, baseUrl: source.base_url, compress: source.compress })
-  return {
-    client,
-    projects,
-    configured: all,
-    source: new URL(source.base_url).origin + new URL(source.base_url).pathname,
-    close: async () => client.close(),
-  }
+}
+
+function referenceWorld(config: Config, clock: Clock): World {
+  const ids = config.projects.flatMap(({ id }) => id ?? [])
+  return createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
 }
 
 /** The projects that were named, or all; a name that is not configured is refused. */
@@ -100,18 +129,21 @@ export function chooseProjects(projects: SyncedProject[], named: readonly string
 export async function openWarehouse(config: Config, log: Log): Promise<OpenWarehouse> {
   // Those who work at the queue also keep their jobs alive and look at it.
   const connections = config.source.concurrency + (config.queue.mode === 'none' ? 2 : 5)
+  const patienceMs = config.warehouse.patience_seconds * 1000
   if (config.warehouse.url !== undefined) {
     const warehouse = await connectWarehouse({
       url: config.warehouse.url,
       schema: config.warehouse.schema,
       connections,
+      patienceMs,
     })
     return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
   }
-  const server = await startEmbedded({ folder: resolve(DATA_FOLDER) })
+  const server = await startEmbedded({ folder: resolve(dataFolder(config)) })
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
-    const warehouse = await connectWarehouse({ url: server.url, schema: config.warehouse.schema, connections })
+    const { schema } = config.warehouse
+    const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs })
     return {
       warehouse,
       shown: server.url,
@@ -161,7 +193,8 @@ export async function withServices<T>(
     try {
       warehouse = database.warehouse
       const { client, projects } = source
-      const services = { config, log, clock, version, client, source: source.source, warehouse }
+      const { source: shown, address } = source
+      const services = { config, log, clock, version, client, source: shown, sourceAddress: address, warehouse }
       const queue = shared?.sharedQueue(services, source.configured)
       try {
         return await work({ ...services, queue, projects, database })

@@ -246,8 +246,9 @@ was read or written) · 3 another run holds the lock`,
   add(
     'migrate',
     'creates or upgrades the tables (every run does so first)',
-    ['migrate'],
+    ['migrate', 'migrate --move-source'],
     async () => (await import('./commands/migrate.ts')).migrate,
+    { options: [new Option('--move-source', 'record VISIBILITY_API_URL as the new address of the same service')] },
   )
   add(
     'partition',

@@ -1,5 +1,6 @@
 import { sql } from 'kysely'
-import type { Warehouse } from '../warehouse/connect.ts'
+import { LockedError } from '../core/errors.ts'
+import { inTransaction, type Warehouse } from '../warehouse/connect.ts'
 
 export type CreationKind = 'prompt' | 'topic' | 'domain-classification' | 'url-classification'
 export type CreationState = 'sent' | 'created' | 'existing' | 'failed'
@@ -34,23 +35,35 @@ export async function readCreations(
   return new Map(rows.map((row) => [row.identity, row]))
 }
 
-/** Written, and committed, before the request is sent: from here on it may exist. */
-export async function beginCreation({ ops }: Warehouse, place: Place, request: unknown): Promise<void> {
+/**
+ * Written, and committed, before the request is sent: from here on it may exist. Refused where another run took over, as
+ * it does when this process was frozen for too long: that run may have sent the same.
+ */
+export async function beginCreation(
+  warehouse: Warehouse,
+  place: Place,
+  { request, runId }: { request: unknown; runId: number },
+): Promise<void> {
   const text = JSON.stringify(request)
-  await ops
-    .insertInto('creations')
-    .values({ project_id: place.projectId, kind: place.kind, identity: place.identity, request: text, state: 'sent' })
-    .onConflict((conflict) =>
-      conflict.columns(['project_id', 'kind', 'identity']).doUpdateSet((eb) => ({
-        state: 'sent',
-        request: text,
-        error: null,
-        settled_at: null,
-        sent_at: sql<Date>`clock_timestamp()`,
-        attempts: eb('creations.attempts', '+', 1),
-      })),
-    )
-    .execute()
+  await inTransaction(warehouse, async ({ ops }) => {
+    const run = ops.selectFrom('runs').select('run_id').where('run_id', '=', runId).where('outcome', 'is', null)
+    if ((await run.forShare().executeTakeFirst()) === undefined)
+      throw new LockedError('another command took over, because this one was silent for too long; nothing was sent')
+    await ops
+      .insertInto('creations')
+      .values({ project_id: place.projectId, kind: place.kind, identity: place.identity, request: text, state: 'sent' })
+      .onConflict((conflict) =>
+        conflict.columns(['project_id', 'kind', 'identity']).doUpdateSet((eb) => ({
+          state: 'sent',
+          request: text,
+          error: null,
+          settled_at: null,
+          sent_at: sql<Date>`clock_timestamp()`,
+          attempts: eb('creations.attempts', '+', 1),
+        })),
+      )
+      .execute()
+  })
 }
 
 export async function settleCreation(

@@ -1,18 +1,28 @@
+import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import { sql } from 'kysely'
-import type { Client } from 'pg'
-import { LockedError, TransientError } from '../core/errors.ts'
+import type { PoolClient } from 'pg'
+import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
-import type { Warehouse } from '../warehouse/connect.ts'
+import type { Log } from '../core/logger.ts'
+import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
+import { sleep } from '../core/sleep.ts'
+import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import { openRun, type RunStart } from './runs.ts'
 
 /*
- * One run at a time for a project and stream. The locks are advisory ones of a connection of their own, so they die
- * with their holder, however it dies. The run itself holds one more, by which others see that it is still alive.
+ * One run at a time for a project and stream, by leases in a table. The run renews its lease while it is alive. A lease
+ * that was not renewed in time, or whose process is seen to be gone, may be taken over; the run that lost it finds out at
+ * its next renewal and stops. Until then its loads are harmless: their fencing tokens are older.
+ *
+ * Session locks of Postgres would be simpler, but they end with a restart of the server, and a pooler in transaction mode
+ * leaves them on connections that others get.
  */
 
-export interface HeldRun {
+export interface RunLock {
   runId: number
-  /** Aborted when the connection that holds the locks is lost: from then on another run may start. */
+  /** Aborted, with the reason, when another run took over or the database was away for too long. */
   lost: AbortSignal
   release(): Promise<void>
 }
@@ -22,78 +32,216 @@ export interface Pair {
   stream: string
 }
 
-/** Takes the locks of all pairs or of none; shared ones hold off only those that are not. Throws a LockedError that names the holder. */
+export interface LockOptions {
+  log: Log
+  signal?: AbortSignal | undefined
+  /** Shared leases hold off only exclusive ones. */
+  shared?: boolean
+  /** What the holder of a lease is doing, for the error; by default it syncs. */
+  activity?: (pair: Pair) => string
+}
+
+const SYNCING = ({ projectId, stream }: Pair) => `${stream} of ${projectId} is being synced`
+
+const LEASE_SECONDS = 45
+const RENEW_MS = 5000
+// How long a holder may be silent before a newcomer waits for its lease to expire instead of giving up at once.
+const SILENT_SECONDS = 12
+const AWAY_RETRY_MS = 500
+const RENEWAL_DEADLINE_MS = 10_000
+
+/** Takes the leases of all pairs or of none. Throws a LockedError that names the holder. */
 export async function lockRun(
   warehouse: Warehouse,
-  pairs: Pair[],
-  { shared = false, ...start }: RunStart & { shared?: boolean },
-): Promise<HeldRun> {
-  const client = await warehouse.dedicated('visibility-sync run').catch((cause: unknown) => {
-    throw new TransientError('the database cannot be reached for the lock of the run', { cause })
-  })
-  const gone = new AbortController()
-  client.on('error', () => gone.abort())
-  client.on('end', () => gone.abort())
-  try {
-    const names = pairs.map(({ projectId, stream }) => JSON.stringify([warehouse.schema, projectId, stream]))
-    const { rows } = await client.query<{ position: number; taken: boolean }>(
-      `select position::int - 1 as position, pg_try_advisory_lock${shared ? '_shared' : ''}(hashtextextended(name, 0)) as taken
-       from unnest($1::text[]) with ordinality as pair(name, position)`,
-      [names],
-    )
-    const refused = rows.filter(({ taken }) => !taken).map(({ position }) => position)
-    if (refused.length > 0) throw await lockedError(client, warehouse, pairs[refused[0]!]!, names[refused[0]!]!)
-    await closeAbandonedRuns(warehouse)
-    const runId = await openRun(warehouse, start)
-    await client.query('select pg_advisory_lock(hashtextextended($1, 0))', [runLock(warehouse, runId)])
-    return { runId, lost: gone.signal, release: () => client.end().catch(() => {}) }
-  } catch (error) {
-    await client.end().catch(() => {})
-    throw error
+  pairs: readonly Pair[],
+  start: RunStart,
+  { log, signal, shared = false, activity = SYNCING }: LockOptions,
+): Promise<RunLock> {
+  const token = randomUUID()
+  let told = false
+  for (;;) {
+    const attempt = await withRetries(warehouse, signal, () => tryLock(warehouse, pairs, { ...start, token, shared }))
+    if ('runId' in attempt) return keepLock(warehouse, attempt.runId)
+    if (attempt.silentSeconds < SILENT_SECONDS)
+      throw new LockedError(`${activity(attempt.pair)} by ${attempt.holder}; nothing was read or written`)
+    if (!told) log.warn({ holder: attempt.holder }, 'waiting for the lease of a run that is silent')
+    told = true
+    await sleep(1000, signal)
   }
 }
 
-function runLock(warehouse: Warehouse, runId: number | string): string {
-  return `${warehouse.schema} run ${runId}`
+type Attempt = { runId: number } | { pair: Pair; holder: string; silentSeconds: number }
+
+async function tryLock(
+  warehouse: Warehouse,
+  pairs: readonly Pair[],
+  { token, shared, ...start }: RunStart & { token: string; shared: boolean },
+): Promise<Attempt> {
+  return inTransaction(warehouse, async (tx) => {
+    await lockLeases(tx.client, warehouse)
+    const before = await tx.ops.selectFrom('runs').select('run_id').where('lock_token', '=', token).executeTakeFirst()
+    if (before !== undefined) return { runId: before.run_id }
+    await refuseOlderVersions(tx.client, warehouse, pairs)
+    await closeDead(tx)
+    const holder = await findHolder(tx.client, warehouse, pairs, shared)
+    if (holder !== undefined) return holder
+    const runId = await openRun(tx, { ...start, process: processIdentity(), lock_token: token }, LEASE_SECONDS)
+    await tx.client.query(
+      `insert into ${quote(warehouse.opsSchema, 'run_leases')} (project_id, stream, run_id, is_shared)
+       select project_id, stream, $3, $4 from unnest($1::text[], $2::text[]) as pair(project_id, stream)`,
+      [pairs.map(({ projectId }) => projectId), pairs.map(({ stream }) => stream), runId, shared],
+    )
+    return { runId }
+  })
 }
 
-async function lockedError(client: Client, warehouse: Warehouse, pair: Pair, name: string): Promise<LockedError> {
-  const { rows } = await client.query<{ run_id: number; command: string; host: string; pid: number; started_at: Date }>(
-    `with holder as (select pid from pg_locks where ${isLock('hashtextextended($1, 0)')})
-     select r.run_id, r.command, r.host, r.pid, r.started_at from ${quote(warehouse.opsSchema, 'runs')} r
-     where r.outcome is null and exists (
-       select from pg_locks where pid in (select pid from holder) and ${isLock(`hashtextextended($2 || r.run_id, 0)`)})`,
-    [name, runLock(warehouse, '')],
+/** Taking leases is rare and short, so all who take any go one after the other. */
+async function lockLeases(client: PoolClient, { schema }: Warehouse): Promise<void> {
+  await client.query('select pg_advisory_xact_lock(hashtextextended($1, 2))', [`${schema} run leases`])
+}
+
+/** Versions before 0.3 hold a session lock for each project and stream. */
+async function refuseOlderVersions(client: PoolClient, { schema }: Warehouse, pairs: readonly Pair[]): Promise<void> {
+  const names = pairs.map(({ projectId, stream }) => JSON.stringify([schema, projectId, stream]))
+  const { rows } = await client.query<{ position: number }>(
+    `select position::int from unnest($1::text[]) with ordinality as pair(name, position)
+     where not pg_try_advisory_xact_lock_shared(hashtextextended(name, 0)) limit 1`,
+    [names],
   )
-  const [run] = rows
-  const holder =
-    run === undefined
-      ? 'another session that is just starting'
-      : `run ${run.run_id} (${run.command}, since ${run.started_at.toISOString().slice(0, 19)}Z, process ${run.pid} on ${run.host})`
-  return new LockedError(
-    `${pair.stream} of ${pair.projectId} is being synced by ${holder}; nothing was read or written`,
+  const pair = rows[0] && pairs[rows[0].position - 1]
+  if (pair === undefined) return
+  throw new LockedError(
+    `${pair.stream} of ${pair.projectId} is being synced by an older version of visibility-sync; nothing was read or written`,
   )
 }
 
-/** A held advisory lock with this 64-bit key, in this database. */
-function isLock(key: string): string {
-  return (
-    "locktype = 'advisory' and granted and objsubid = 1 and database = (select oid from pg_database where datname = current_database()) " +
-    `and ((classid::bigint << 32) | objid::bigint) = ${key}`
+async function findHolder(
+  client: PoolClient,
+  warehouse: Warehouse,
+  pairs: readonly Pair[],
+  shared: boolean,
+): Promise<Exclude<Attempt, { runId: number }> | undefined> {
+  const { rows } = await client.query<{
+    project_id: string
+    stream: string
+    run_id: number
+    command: string
+    host: string
+    pid: number
+    started_at: Date
+    silent_seconds: number
+  }>(
+    `select l.project_id, l.stream, r.run_id, r.command, r.host, r.pid, r.started_at,
+       extract(epoch from clock_timestamp() - (r.lease_expires_at - make_interval(secs => $4)))::float8 as silent_seconds
+     from ${quote(warehouse.opsSchema, 'run_leases')} l join ${quote(warehouse.opsSchema, 'runs')} r using (run_id)
+     where (l.project_id, l.stream) in (select * from unnest($1::text[], $2::text[]))
+       and r.outcome is null and not (l.is_shared and $3)
+     order by silent_seconds limit 1`,
+    [pairs.map(({ projectId }) => projectId), pairs.map(({ stream }) => stream), shared, LEASE_SECONDS],
   )
+  const [found] = rows
+  if (found === undefined) return undefined
+  const since = `${found.started_at.toISOString().slice(0, 19)}Z`
+  const holder = `run ${found.run_id} (${found.command}, since ${since}, process ${found.pid} on ${found.host})`
+  const pair = { projectId: found.project_id, stream: found.stream }
+  return { pair, holder, silentSeconds: found.silent_seconds }
 }
-
-// A run takes its own lock a moment after it is listed; a younger one is not judged.
-const GRACE = '10 seconds'
 
 /** Runs whose process died without a word are closed as interrupted. */
 export async function closeAbandonedRuns(warehouse: Warehouse): Promise<void> {
-  const alive = sql`exists (select from pg_locks where ${sql.raw(isLock(`hashtextextended('${runLock(warehouse, '')}' || runs.run_id, 0)`))})`
-  await warehouse.ops
+  await inTransaction(warehouse, async (tx) => {
+    await lockLeases(tx.client, warehouse)
+    await closeDead(tx)
+  })
+}
+
+// A run of an older version has no lease: its process is gone if nothing was heard of it for a day.
+const OLD_RUN = "started_at < now() - interval '1 day'"
+
+async function closeDead({ ops }: Transaction): Promise<void> {
+  const open = await ops
+    .selectFrom('runs')
+    .select(['run_id', 'process'])
+    .select(sql<boolean>`coalesce(lease_expires_at < clock_timestamp(), ${sql.raw(OLD_RUN)})`.as('expired'))
+    .where('outcome', 'is', null)
+    .execute()
+  const dead = open
+    .filter(({ expired, process }) => expired || (process !== '' && isProcessAlive(process) === false))
+    .map(({ run_id }) => run_id)
+  if (dead.length === 0) return
+  await ops
     .updateTable('runs')
     .set({ outcome: 'interrupted', ended_at: sql`now()`, error: 'the process ended without closing the run' })
+    .where('run_id', '=', sql<number>`any(${dead}::bigint[])`)
     .where('outcome', 'is', null)
-    .where(sql<boolean>`started_at < now() - interval '${sql.raw(GRACE)}'`)
-    .where(sql<boolean>`not ${alive}`)
     .execute()
+  await ops.deleteFrom('run_leases').where('run_id', '=', sql<number>`any(${dead}::bigint[])`).execute()
+}
+
+function keepLock(warehouse: Warehouse, runId: number): RunLock {
+  const lost = new AbortController()
+  const released = new AbortController()
+  const renewing = renewUntil(warehouse, runId, lost, released.signal)
+  return {
+    runId,
+    lost: lost.signal,
+    async release() {
+      released.abort()
+      await renewing
+      // A database that is away loses nothing: the lease expires by itself.
+      await withDeadline(
+        warehouse.ops.deleteFrom('run_leases').where('run_id', '=', runId).execute(),
+        RENEWAL_DEADLINE_MS,
+      ).catch(() => {})
+    },
+  }
+}
+
+async function renewUntil(
+  warehouse: Warehouse,
+  runId: number,
+  lost: AbortController,
+  released: AbortSignal,
+): Promise<void> {
+  let awaySince: number | undefined
+  while (!lost.signal.aborted) {
+    const pause = delay(awaySince === undefined ? RENEW_MS : AWAY_RETRY_MS, true, { signal: released, ref: false })
+    if (!(await pause.catch(() => false))) return
+    try {
+      const isOurs = await withDeadline(renew(warehouse, runId), RENEWAL_DEADLINE_MS)
+      awaySince = undefined
+      if (!isOurs) lost.abort(new LockedError('another run took over, because this one was silent for too long'))
+    } catch (cause) {
+      awaySince ??= performance.now()
+      const seconds = Math.round((performance.now() - awaySince) / 1000)
+      if (seconds * 1000 < warehouse.patienceMs) continue
+      lost.abort(new TransientError(`the database has been away for ${seconds} s: ${messageOf(cause)}`, { cause }))
+    }
+  }
+}
+
+/** False where the run was closed by another one, which took it for dead. */
+async function renew({ ops }: Warehouse, runId: number): Promise<boolean> {
+  const { numUpdatedRows } = await ops
+    .updateTable('runs')
+    .set({ lease_expires_at: sql<Date>`clock_timestamp() + make_interval(secs => ${LEASE_SECONDS})` })
+    .where('run_id', '=', runId)
+    .where('outcome', 'is', null)
+    .executeTakeFirst()
+  return numUpdatedRows > 0n
+}
+
+/** A frozen connection must not stop the renewals: they go on over another one. */
+async function withDeadline<T>(work: Promise<T>, ms: number): Promise<T> {
+  const timer = new AbortController()
+  const late = delay(ms, undefined, { signal: timer.signal }).then(() => {
+    throw new TransientError(`no answer within ${ms / 1000} s`)
+  })
+  try {
+    return await Promise.race([work, late])
+  } finally {
+    timer.abort()
+    work.catch(() => {})
+    late.catch(() => {})
+  }
 }

@@ -1,4 +1,5 @@
 import { hostname } from 'node:os'
+import { sql } from 'kysely'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { RunOutcome } from '../warehouse/database.ts'
 
@@ -9,10 +10,16 @@ export interface RunStart {
   source: string
 }
 
-export async function openRun({ ops }: Warehouse, start: RunStart): Promise<number> {
+export async function openRun(
+  { ops }: Pick<Warehouse, 'ops'>,
+  start: RunStart & { process: string; lock_token: string },
+  leaseSeconds: number,
+): Promise<number> {
+  const lease_expires_at = sql<Date>`clock_timestamp() + make_interval(secs => ${leaseSeconds})`
+  const open = { ended_at: null, outcome: null, summary: null, error: null }
   const { run_id } = await ops
     .insertInto('runs')
-    .values({ ...start, host: hostname(), pid: process.pid, ended_at: null, outcome: null, summary: null, error: null })
+    .values({ ...start, ...open, host: hostname(), pid: process.pid, lease_expires_at })
     .returning('run_id')
     .executeTakeFirstOrThrow()
   return run_id

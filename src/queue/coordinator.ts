@@ -28,7 +28,7 @@ export function sharedQueue(services: Services, projects: readonly SyncedProject
   }
   return {
     async drain(run, tasks) {
-      opening ??= withRetries(run.signal, () => openBoss(services.warehouse, services.log))
+      opening ??= withRetries(run.warehouse, run.signal, () => openBoss(services.warehouse, services.log))
       const boss = await opening.catch((error: unknown) => {
         opening = undefined
         throw error

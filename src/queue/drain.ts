@@ -7,7 +7,7 @@ import type { Run, StepResult } from '../sync/context.ts'
 import { windowName } from '../sync/sync-window.ts'
 import { abandon, countRequest, nextItem, requeue, settle, type Task, taskName } from '../sync/tasks.ts'
 import { inTransaction } from '../warehouse/connect.ts'
-import { mayPass } from '../warehouse/retry.ts'
+import { isTransient } from '../warehouse/retry.ts'
 import type { Boss } from './boss.ts'
 import {
   deadWindows,
@@ -97,7 +97,7 @@ export class Drain {
       try {
         return await work()
       } catch (error) {
-        if (this.run.signal.aborted || !mayPass(error)) throw error
+        if (this.run.signal.aborted || !isTransient(error)) throw error
         this.run.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
         await sleep(TROUBLE_MS, this.run.signal)
       }

@@ -131,7 +131,7 @@ function asBefore(jobs: string): string {
 /** Puts a job back, for others to take at once. */
 export async function giveBack({ warehouse, jobs }: Boss, job: TakenJob): Promise<void> {
   const update = `update ${jobs} set ${asBefore(jobs)} where name = $1 and id = $2 and state = 'active' and retry_count = $3`
-  await withRetries(undefined, () => warehouse.pool.query(update, [WINDOWS, job.id, job.retries]))
+  await withRetries(warehouse, undefined, () => warehouse.pool.query(update, [WINDOWS, job.id, job.retries]))
 }
 
 /**

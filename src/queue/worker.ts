@@ -205,7 +205,9 @@ export class QueueWorker {
 
   private async end(job: TakenJob, work: (tx: Transaction) => Promise<void>): Promise<void> {
     // A lost connection must not leave the job to be taken over only when it expires.
-    const ending = withRetries(this.stopping.signal, () => inTransaction(this.services.warehouse, work))
+    const ending = withRetries(this.services.warehouse, this.stopping.signal, () =>
+      inTransaction(this.services.warehouse, work),
+    )
     await ending.catch((error: unknown) => {
       const level = codeOf(error) === 'taken' ? 'debug' : 'warn'
       this.services.log[level]({ job: job.id, reason: messageOf(error) }, 'a job could not be ended; another will')

@@ -18,6 +18,8 @@ export interface Services {
   version: string
   /** Where the rows come from, for people: an address or "the reference service". */
   source: string
+  /** The same for the warehouse, which is filled from one source only: an address, or "reference". */
+  sourceAddress: string
   /** Where windows go for any number of processes to take; without it, this process does everything itself. */
   queue?: SharedQueue | undefined
 }

@@ -40,15 +40,17 @@ export async function createAll(services: Services, request: CreateRequest): Pro
   const { project, wishes } = request
   const kinds = [...new Set(wishes.map(({ kind }) => kind))]
   // Two commands at once could both find that something is missing.
-  const held = await lockRun(warehouse, [{ projectId: project.id, stream: 'creations' }], {
-    command: `create ${kinds.join(' and ')}`,
-    version: services.version,
-    source: services.source,
+  const start = { command: `create ${kinds.join(' and ')}`, version: services.version, source: services.source }
+  const pair = { projectId: project.id, stream: 'creations' }
+  const lock = await lockRun(warehouse, [pair], start, {
+    log: services.log,
+    signal: request.signal,
+    activity: ({ projectId }) => `something is being created in ${projectId}`,
   })
-  const signal = AbortSignal.any([request.signal, held.lost])
+  const signal = AbortSignal.any([request.signal, lock.lost])
   let results: WishResult[] | undefined
   try {
-    const book = new CreationBook(services, project, signal)
+    const book = new CreationBook(services, project, lock.runId, signal)
     await book.open(kinds.includes('prompt') ? [...kinds, 'topic'] : kinds)
     const topics = book.missingTopics(wishes)
     const toCreate = wishes.filter((wish, index) => !book.isThere(wish) && !isRepeated(wishes, index)).length
@@ -59,14 +61,14 @@ export async function createAll(services: Services, request: CreateRequest): Pro
     }
     const failed = (results ?? []).filter(({ status }) => status === 'failed' || status === 'not_sent').length
     const outcome = request.signal.aborted ? 'interrupted' : failed === 0 ? 'complete' : 'partial'
-    await closeRun(warehouse, held.runId, { outcome, summary: [], error: null }).catch(() => {})
+    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: null }).catch(() => {})
     return results
   } catch (error) {
     const outcome = request.signal.aborted ? 'interrupted' : 'failed'
-    await closeRun(warehouse, held.runId, { outcome, summary: [], error: messageOf(error) }).catch(() => {})
+    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: messageOf(error) }).catch(() => {})
     throw error
   } finally {
-    await held.release()
+    await lock.release()
   }
 }
 

@@ -47,6 +47,7 @@ export class CreationBook {
   constructor(
     private readonly services: Services,
     private readonly project: SyncedProject,
+    private readonly runId: number,
     private readonly signal: AbortSignal,
   ) {}
 
@@ -109,7 +110,7 @@ export class CreationBook {
       }
     }
     const request = requestOf(wish, topicId)
-    await beginCreation(this.services.warehouse, place, request)
+    await beginCreation(this.services.warehouse, place, { request, runId: this.runId })
     const made = await this.send(wish, request)
     if (made.status !== 'failed') {
       known.set(place.identity, made.id)

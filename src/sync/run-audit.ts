@@ -29,12 +29,9 @@ export async function runAudit(
   { projects, repair, signal }: AuditRequest,
   observer: Observer = {},
 ): Promise<AuditResult> {
-  const held = await lockRun(services.warehouse, [], {
-    command: 'audit',
-    version: services.version,
-    source: services.source,
-  })
-  observer.started?.({ runId: held.runId, command: 'audit' })
+  const start = { command: 'audit', version: services.version, source: services.source }
+  const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })
+  observer.started?.({ runId: lock.runId, command: 'audit' })
   let requests = 0
   const limit = new PageLimit(services.config.source.page_limit)
   const call = {
@@ -82,21 +79,21 @@ export async function runAudit(
         await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited),
       )
     }
-    await closeRun(services.warehouse, held.runId, {
+    await closeRun(services.warehouse, lock.runId, {
       outcome: remaining === 0 ? 'complete' : 'partial',
       summary: audited,
       error: null,
     })
     return { requests, audited, remaining, repair: repaired }
   } catch (error) {
-    await closeRun(services.warehouse, held.runId, {
+    await closeRun(services.warehouse, lock.runId, {
       outcome: signal.aborted ? 'interrupted' : 'failed',
       summary: [],
       error: String((error as Error).message),
     }).catch(() => {})
     throw error
   } finally {
-    await held.release()
+    await lock.release()
   }
 }
 

@@ -4,6 +4,7 @@ import { messageOf } from '../core/errors.ts'
 import { type Knowledge, readCoverage, readKnowledge } from '../ledger/coverage.ts'
 import { lockRun, type Pair } from '../ledger/locks.ts'
 import { closeRun } from '../ledger/runs.ts'
+import { claimSource } from '../ledger/source.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels } from '../warehouse/mentions.ts'
@@ -41,23 +42,24 @@ export async function runSync(services: Services, request: RunRequest, observer:
   const today = dayOf(services.clock())
   const lastDay = readableRange(daysOfInterest(config, today), today).to
   await migrate(warehouse, config)
+  await claimSource(warehouse, services.sourceAddress)
   const pairs = request.projects.flatMap((project) =>
     request.streams.map((stream) => ({ projectId: project.id, stream: stream.name })),
   )
-  const held = await lockRun(warehouse, pairs, {
-    command: request.command,
-    version: services.version,
-    source: services.source,
-    // Whoever works at the queue may work beside others: each window is safe by itself.
-    shared: services.queue !== undefined,
-  })
-  observer.started?.({ runId: held.runId, command: request.command })
+  const lock = await lockRun(
+    warehouse,
+    pairs,
+    { command: request.command, version: services.version, source: services.source },
+    // Runs that share the queue may work beside each other: each window is safe by itself.
+    { log: services.log, signal: request.signal, shared: services.queue !== undefined },
+  )
+  observer.started?.({ runId: lock.runId, command: request.command })
   const stopped = new AbortController()
-  const signals = [stopped.signal, held.lost, ...(request.signal === undefined ? [] : [request.signal])]
+  const signals = [stopped.signal, lock.lost, ...(request.signal === undefined ? [] : [request.signal])]
   const run = makeRun(
     services,
     {
-      runId: held.runId,
+      runId: lock.runId,
       command: request.command,
       limit: new PageLimit(config.source.page_limit),
       mentions: new Map(),
@@ -71,7 +73,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
   const reports: StreamReport[] = []
   try {
     const ids = request.projects.map(({ id }) => id)
-    await withRetries(run.signal, () => applyLabels(warehouse, ids, config.labels))
+    await withRetries(run.warehouse, run.signal, () => applyLabels(warehouse, ids, config.labels))
     const tasks = await makeTasks(run, request, reports, observer, (reason) => {
       error ??= reason
       stopped.abort()
@@ -86,14 +88,14 @@ export async function runSync(services: Services, request: RunRequest, observer:
   } catch (cause) {
     if (!run.signal.aborted) error ??= messageOf(cause)
   }
-  if (held.lost.aborted) error ??= 'the database connection that holds the lock was lost'
+  if (lock.lost.aborted) error ??= messageOf(lock.lost.reason)
   const interrupted = request.signal?.aborted ?? false
   const outcome =
     error !== null && !interrupted && reports.every(({ windows }) => windows === 0)
       ? 'failed'
       : outcomeOf(reports, interrupted)
   const report: RunReport = {
-    run_id: held.runId,
+    run_id: lock.runId,
     command: request.command,
     outcome: error !== null && outcome === 'complete' ? 'partial' : outcome,
     source: services.source,
@@ -102,10 +104,10 @@ export async function runSync(services: Services, request: RunRequest, observer:
     ...(error === null ? {} : { error }),
   }
   const end = { outcome: report.outcome, summary: report.streams, error }
-  await withRetries(undefined, () => closeRun(warehouse, held.runId, end)).catch((cause: unknown) => {
+  await withRetries(warehouse, undefined, () => closeRun(warehouse, lock.runId, end)).catch((cause: unknown) => {
     run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
   })
-  await held.release()
+  await lock.release()
   const totals = { rows: sum(reports, 'rows_read'), requests: sum(reports, 'requests'), seconds: report.seconds }
   run.log[report.outcome === 'complete' ? 'info' : 'warn'](
     { outcome: report.outcome, ...totals, ...(error === null ? {} : { error }) },
@@ -140,7 +142,9 @@ async function makeTasks(
   const failedProjects = new Map<string, string>()
   const totals = { days: 0, lists: 0 }
   const of = { today: dayOf(run.clock()), lookbackDays: run.config.lookback_days }
-  const knowledgeOf = await withRetries(run.signal, () => readKnowledge(run.warehouse, duePairs(request), of))
+  const knowledgeOf = await withRetries(run.warehouse, run.signal, () =>
+    readKnowledge(run.warehouse, duePairs(request), of),
+  )
   for (const project of request.projects) {
     for (const stream of request.streams) {
       const report = emptyReport(project.id, stream.name)
@@ -179,7 +183,7 @@ async function feedOf(
   const coverage =
     range === undefined
       ? knowledge.coverage
-      : await withRetries(run.signal, () => readCoverage(run.warehouse, pair, range))
+      : await withRetries(run.warehouse, run.signal, () => readCoverage(run.warehouse, pair, range))
   const due = () => {
     if (request.only !== undefined) return request.only(project.id, stream.name)
     if (range === undefined) {

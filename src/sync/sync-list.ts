@@ -23,13 +23,13 @@ export async function syncList(
 ): Promise<Loaded> {
   const { warehouse, runId } = run
   const pair = { projectId: project.id, stream: stream.name }
-  const read = await withRetries(run.signal, () => beginRead(warehouse, pair))
+  const read = await withRetries(run.warehouse, run.signal, () => beginRead(warehouse, pair))
   const packed = new PackedRows(stream.columns, project.id)
   const sifted = await readList(run, project.caller, stream, context, packed)
   const { rows, children, rejects, mentions, drift } = sifted
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const today: Day = dayOf(read.readAt)
-  const done = await withRetries(run.signal, () =>
+  const done = await withRetries(run.warehouse, run.signal, () =>
     inTransaction(
       warehouse,
       async (tx) => {

@@ -38,7 +38,7 @@ export async function syncWindow(
 ): Promise<Loaded | Extract<StepResult, { kind: 'split' }>> {
   const pair = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: whoever asked later knows better.
-  const read = await withRetries(run.signal, () => beginRead(run.warehouse, pair, range))
+  const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, pair, range))
   const known = { name: windowName(pair), rows: read.rowsBefore, valuesOf: valuesKnownOf(run, project) }
   const pack = () => new PackedRows(stream.columns, project.id)
   const answer = await readWindow(run, project.caller, stream, range, context, known, pack)
@@ -46,7 +46,7 @@ export async function syncWindow(
     const { notes } = answer
     if (notes.length > 0) {
       const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, notes, run.runId))
-      await withRetries(run.signal, save)
+      await withRetries(run.warehouse, run.signal, save)
     }
     return { kind: 'split', again: answer.again }
   }
@@ -59,7 +59,7 @@ export async function syncWindow(
     again: answer.again,
     outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
   })
-  const loaded = await withRetries(run.signal, async () => {
+  const loaded = await withRetries(run.warehouse, run.signal, async () => {
     if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
     return loadWindow(run, pair, stream, range, sifted, read, loadedBy).catch((error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
@@ -146,7 +146,7 @@ function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension)
   return async (dimension) => {
     if (dimension !== 'prompt_id') return []
     const query = `select prompt_id from ${tableName(run.warehouse, 'prompts')} where project_id = $1`
-    const { rows } = await withRetries(run.signal, () =>
+    const { rows } = await withRetries(run.warehouse, run.signal, () =>
       run.warehouse.pool.query<{ prompt_id: string }>(query, [project.id]),
     )
     return rows.map(({ prompt_id }) => prompt_id)

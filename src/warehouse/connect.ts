@@ -1,7 +1,6 @@
 import type { Socket } from 'node:net'
 import { Kysely, PostgresDialect } from 'kysely'
 import {
-  Client,
   type ClientBase,
   type ClientConfig,
   type CustomTypesConfig,
@@ -22,8 +21,10 @@ export interface Warehouse {
   /** The schema for people, and the one for the machinery. */
   tables: Tables
   ops: Ops
-  /** A connection of one's own, outside the pool. */
-  dedicated(name: string): Promise<Client>
+  /** How long work waits for a database that is away. */
+  patienceMs: number
+  /** True behind a pooler, where two transactions may be on two connections of the server. */
+  isPooled: boolean
   close(): Promise<void>
 }
 
@@ -35,12 +36,15 @@ export interface Transaction {
 }
 
 const OLDEST = 150_000
-// A lock that someone else holds is not waited for without end, and the server notices soon when we are gone: what we had
-// locked must not stay so. Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
-const SESSION = [
-  'set client_min_messages = warning; set timezone = UTC; set datestyle = ISO; set jit = off',
-  'set lock_timeout = 60000; set idle_in_transaction_session_timeout = 60000; set client_connection_check_interval = 2000',
-  'set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3',
+// Poolers carry these two over to other connections of the same client, and to no other client.
+const SESSION = 'set timezone = UTC; set datestyle = ISO'
+// Inside the transaction, because behind a pooler a setting of the session would stay for other clients. A lock of another
+// process is not waited for without end, and the server notices soon when we are gone, so that our own locks do not stay.
+// Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
+const BEGIN = [
+  'begin; set local client_min_messages = warning; set local jit = off; set local lock_timeout = 60000',
+  'set local idle_in_transaction_session_timeout = 60000; set local client_connection_check_interval = 2000',
+  'set local tcp_keepalives_idle = 10; set local tcp_keepalives_interval = 5; set local tcp_keepalives_count = 3',
 ].join('; ')
 const DATE = 1082
 const BIGINT = 20
@@ -58,7 +62,10 @@ export interface ConnectOptions {
   url: string
   schema: string
   connections: number
+  patienceMs?: number
 }
+
+const PATIENCE_MS = 120_000
 
 /** Connects and checks the server: an unreachable or too old one is said in one sentence, with what to do. */
 export async function connectWarehouse(options: ConnectOptions): Promise<Warehouse> {
@@ -83,9 +90,9 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
+  let isPooled: boolean
   try {
-    const { rows } = await pool.query<{ version: string }>("select current_setting('server_version_num') as version")
-    refuseOld(Number(rows[0]?.version))
+    isPooled = await checkServer(pool)
   } catch (error) {
     await pool.end().catch(() => {})
     throw error instanceof UsageError ? error : unreachable(options.url, error)
@@ -96,14 +103,24 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     opsSchema,
     tables: bind<WarehouseTables>(options.schema, pool),
     ops: bind<OpsTables>(opsSchema, pool),
-    async dedicated(name) {
-      const client = new Client({ ...config, application_name: name })
-      client.on('error', () => {})
-      await client.connect()
-      await client.query(SESSION)
-      return client
-    },
+    patienceMs: options.patienceMs ?? PATIENCE_MS,
+    isPooled,
     close: () => pool.end(),
+  }
+}
+
+/** Refuses a server that is too old; true where a pooler stands before it. */
+async function checkServer(pool: Pool): Promise<boolean> {
+  const client = await pool.connect()
+  try {
+    const { rows } = await client.query<{ version: string; pid: number }>(
+      "select current_setting('server_version_num') as version, pg_backend_pid() as pid",
+    )
+    refuseOld(Number(rows[0]!.version))
+    // A pooler gives its clients process numbers of its own.
+    return rows[0]!.pid !== (client as unknown as { processID: number }).processID
+  } finally {
+    client.release()
   }
 }
 
@@ -170,7 +187,7 @@ export async function inTransaction<T>(
   const kysely = <S>(schema: string) =>
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
-    await client.query('begin')
+    await client.query(BEGIN)
     const result = await work({ client, tables: kysely(warehouse.schema), ops: kysely(warehouse.opsSchema) })
     await client.query('commit')
     return result

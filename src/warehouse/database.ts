@@ -34,7 +34,12 @@ export interface OpsTables {
     source: string
     summary: unknown
     error: string | null
+    lease_expires_at: Date | null
+    process: Generated<string>
+    lock_token: string | null
   }
+  run_leases: { project_id: string; stream: string; run_id: number; is_shared: boolean }
+  source: { only_row: Generated<boolean>; address: string; recorded_at: Generated<Date>; moved_from: string | null }
   coverage: {
     project_id: string
     stream: string

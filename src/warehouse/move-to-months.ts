@@ -1,6 +1,6 @@
 import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../core/config/load.ts'
-import { LockedError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { inTransaction, type Warehouse } from './connect.ts'
 import {
@@ -26,21 +26,6 @@ export interface MoveStep {
   rows: number
   /** Months that are left after this one. */
   left: number
-}
-
-// Any number, as long as it stays the same: one move at a time in a database.
-const MOVE_LOCK = 7_265_190_404
-
-/** One move at a time. The lock dies with its holder; the function that is returned gives it back. */
-export async function holdMove(warehouse: Warehouse): Promise<() => Promise<void>> {
-  const client = await warehouse.dedicated('visibility-sync partition')
-  client.on('error', () => {})
-  const { rows } = await client.query<{ taken: boolean }>('select pg_try_advisory_lock($1) as taken', [MOVE_LOCK])
-  if (!rows[0]!.taken) {
-    await client.end()
-    throw new LockedError('another process is moving tables into months; nothing was changed')
-  }
-  return () => client.end().catch(() => {})
 }
 
 /** Makes the table one that has parts, with all its rows in a single one. Nothing where that was done before. */

@@ -2,24 +2,31 @@ import { TransientError } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import { isLostConnection } from './connect.ts'
 
-const ATTEMPTS = 4
+const FIRST_PAUSE_MS = 100
+const LONGEST_PAUSE_MS = 3000
 
 /**
- * Work that a lost connection leaves undone, or that may be done twice, is tried again over another one. A transaction
- * is such work here: loading the same rows twice changes nothing.
+ * Runs database work again while the database is away, for as long as its patience lasts. Only for work that may be done
+ * twice: a transaction that replaces a window is such work, because loading the same rows again changes nothing.
  */
-export async function withRetries<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt++) {
+export async function withRetries<T>(
+  { patienceMs }: { patienceMs: number },
+  signal: AbortSignal | undefined,
+  work: () => Promise<T>,
+): Promise<T> {
+  const startedAt = performance.now()
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
     try {
       return await work()
     } catch (error) {
-      if (!mayPass(error) || attempt >= ATTEMPTS || signal?.aborted) throw error
-      await sleep(200 * 3 ** attempt, signal)
+      const isLate = performance.now() - startedAt + pauseMs > patienceMs
+      if (!isTransient(error) || isLate || signal?.aborted) throw error
+      await sleep(pauseMs * (0.75 + Math.random() / 2), signal)
     }
   }
 }
 
 /** True where the database could not be reached, or the connection to it was lost on the way. */
-export function mayPass(error: unknown): boolean {
+export function isTransient(error: unknown): boolean {
   return error instanceof TransientError || isLostConnection(error)
 }

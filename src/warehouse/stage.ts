@@ -23,7 +23,10 @@ interface Staged {
   key: readonly string[]
 }
 
-/** Copies rows into the temporary table of a stream. Made once for a connection: one for each window would bloat the catalogue. */
+/**
+ * Copies rows into the temporary table of a stream. It is made once for a connection, because one for each window would
+ * bloat the catalogue; behind a pooler, where other clients get the connection, it is dropped with the transaction.
+ */
 export async function stageRows(
   client: PoolClient,
   warehouse: Warehouse,
@@ -32,7 +35,7 @@ export async function stageRows(
 ): Promise<Stage> {
   const sql = stageSql(warehouse, target)
   await client.query(
-    `create temporary table if not exists ${sql.stage} on commit delete rows as select ${sql.names.join(', ')} from ${sql.table} with no data`,
+    `create temporary table if not exists ${sql.stage} on commit ${warehouse.isPooled ? 'drop' : 'delete rows'} as select ${sql.names.join(', ')} from ${sql.table} with no data`,
   )
   if (rows.length > 0) await copyRows(client, sql.stage, rows)
   // The planner knows nothing of the temporary table and would join by nested loops: minutes instead of milliseconds.

@@ -100,6 +100,7 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     clock,
     version: 'test',
     source: service.url,
+    sourceAddress: service.url,
   }
   const projects = ids.map((id) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
   return {

@@ -1,4 +1,5 @@
 import { count, listSome } from '../../core/text.ts'
+import { claimSource } from '../../ledger/source.ts'
 import type { AuditedStream } from '../../sync/audit.ts'
 import { type AuditResult, runAudit } from '../../sync/run-audit.ts'
 import { migrate } from '../../warehouse/migrate.ts'
@@ -16,6 +17,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   const { config, log, clock, version } = session
   return withServices({ config, log, clock, version, projects: options.project ?? [] }, async (open) => {
     await migrate(open.warehouse, config)
+    await claimSource(open.warehouse, open.sourceAddress)
     const request = { projects: open.projects, repair: options.repair ?? false, signal: session.signal }
     const result = await runAudit(open, request, session.observer)
     session.print({ source: open.source, ...result }, render(result, options.repair ?? false))

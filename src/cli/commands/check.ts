@@ -1,7 +1,9 @@
 import { messageOf, UsageError } from '../../core/errors.ts'
+import { hasLedger } from '../../ledger/coverage.ts'
+import { readSource, refusal } from '../../ledger/source.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { openSource, openWarehouse } from '../open.ts'
+import { type OpenSource, openSource, openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
 
 interface Verdict {
@@ -14,12 +16,14 @@ interface Verdict {
 export async function check(session: Session): Promise<number> {
   const { config, log, clock } = session
   const verdicts: Verdict[] = []
+  let isUsage = false
   const judge = async (what: string, work: () => Promise<string>) => {
     try {
       verdicts.push({ what, ok: true, detail: await work() })
       return true
     } catch (error) {
       verdicts.push({ what, ok: false, detail: messageOf(error) })
+      isUsage ||= error instanceof UsageError && what.startsWith('source')
       return false
     }
   }
@@ -27,17 +31,19 @@ export async function check(session: Session): Promise<number> {
     'configuration',
     async () => `${config.file ?? 'no file, defaults and environment'}: ${streamsOf(config).length} streams`,
   )
-  const source = await openSource(config, clock)
-  try {
-    for (const project of source.projects) {
-      await judge(`project ${project.id}`, async () => {
-        const { total, items } = await source.client.prompts(project.caller, { limit: 1 }, { signal: session.signal })
-        return `readable at ${source.source}${total === undefined ? '' : `, ${total} prompts`}${items.length === 0 ? ', no prompts yet' : ''}`
-      })
-    }
-  } finally {
-    await source.close()
+  let source: OpenSource | undefined
+  await judge('source', async () => {
+    source = await openSource(config, clock)
+    return source.source
+  })
+  for (const project of source?.projects ?? []) {
+    await judge(`project ${project.id}`, async () => {
+      const { client } = source!
+      const { total, items } = await client.prompts(project.caller, { limit: 1 }, { signal: session.signal })
+      return `readable${total === undefined ? '' : `, ${total} prompts`}${items.length === 0 ? ', no prompts yet' : ''}`
+    })
   }
+  await source?.close()
   let database: Awaited<ReturnType<typeof openWarehouse>> | undefined
   await judge('database', async () => {
     database = await openWarehouse(config, log)
@@ -49,6 +55,8 @@ export async function check(session: Session): Promise<number> {
   if (database !== undefined) {
     const { warehouse, close } = database
     await judge('privileges', () => privileges(warehouse))
+    const address = source?.address
+    if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     await close()
   }
   const ok = verdicts.every((verdict) => verdict.ok)
@@ -61,7 +69,14 @@ export async function check(session: Session): Promise<number> {
       ok ? 'All well. Next: npx visibility-sync sync' : 'Not ready: mend what is marked ✗ and check again.',
     ].join('\n'),
   )
-  return ok ? 0 : 1
+  return ok ? 0 : isUsage ? 2 : 1
+}
+
+async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise<string> {
+  const known = (await hasLedger(warehouse)) ? await readSource(warehouse) : undefined
+  if (known === undefined) return 'nothing was synced into it yet'
+  if (known !== address) throw new UsageError(refusal(known, address))
+  return `filled from ${known}`
 }
 
 async function privileges(warehouse: Warehouse): Promise<string> {

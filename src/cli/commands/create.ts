@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline/promises'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
 import type { CreationKind } from '../../ledger/creations.ts'
+import { claimSource } from '../../ledger/source.ts'
 import { type CreationPlan, createAll, type WishResult } from '../../sync/create.ts'
 import type { Wish } from '../../sync/wish.ts'
 import { migrate } from '../../warehouse/migrate.ts'
@@ -33,6 +34,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
   return withServices({ config, log, clock, version, projects: named }, async (open) => {
     const project = onlyProject(open)
     await migrate(open.warehouse, config)
+    await claimSource(open.warehouse, open.sourceAddress)
     let asked: CreationPlan | undefined
     const results = await createAll(open, {
       project,

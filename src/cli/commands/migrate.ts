@@ -1,13 +1,17 @@
 import { count } from '../../core/text.ts'
+import { moveSource } from '../../ledger/source.ts'
 import { migrate as runMigrations } from '../../warehouse/migrate.ts'
-import { openWarehouse } from '../open.ts'
+import { openWarehouse, sourceAddress } from '../open.ts'
 import type { Session } from '../session.ts'
 
 /** `migrate`: creates or upgrades the tables, without reading anything. */
-export async function migrate(session: Session): Promise<number> {
+export async function migrate(session: Session, options: { moveSource?: boolean } = {}): Promise<number> {
   const database = await openWarehouse(session.config, session.log)
   try {
     const { applied, reportsMade, views } = await runMigrations(database.warehouse, session.config)
+    const movedFrom = options.moveSource
+      ? await moveSource(database.warehouse, sourceAddress(session.config))
+      : undefined
     if (session.config.queue.mode === 'pg-boss') {
       const { openBoss } = await import('../../queue/boss.ts')
       await (await openBoss(database.warehouse, session.log)).close()
@@ -20,6 +24,8 @@ export async function migrate(session: Session): Promise<number> {
             `${count(reportsMade.length, 'report table')} made${reportsMade.length > 0 ? `: ${reportsMade.join(', ')}` : ''}`,
             `${count(views.made.length, 'view')} made or replaced${views.made.length > 0 ? `: ${views.made.join(', ')}` : ''}`,
           ].join('\n')
+    const moved =
+      movedFrom === undefined ? [] : [`The source moved from ${movedFrom} to ${sourceAddress(session.config)}`]
     const left = views.left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`)
     session.print(
       {
@@ -28,8 +34,9 @@ export async function migrate(session: Session): Promise<number> {
         reports_made: reportsMade,
         views_made: views.made,
         views_left_out: views.left,
+        source_moved_from: movedFrom ?? null,
       },
-      [text, ...left].join('\n'),
+      [text, ...moved, ...left].join('\n'),
     )
     return 0
   } finally {

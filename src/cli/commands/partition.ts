@@ -1,7 +1,9 @@
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
+import { lockRun, type RunLock } from '../../ledger/locks.ts'
+import { closeRun } from '../../ledger/runs.ts'
 import { migrate } from '../../warehouse/migrate.ts'
-import { beginMove, holdMove, type MoveStep, moveMonths } from '../../warehouse/move-to-months.ts'
+import { beginMove, type MoveStep, moveMonths } from '../../warehouse/move-to-months.ts'
 import { readLayout } from '../../warehouse/partitions.ts'
 import { openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
@@ -9,7 +11,7 @@ import { renderTable } from '../table.ts'
 
 /** `partition`: moves report tables in one piece into monthly parts. May be stopped and started again at any time. */
 export async function partition(session: Session): Promise<number> {
-  const { config, log, signal } = session
+  const { config, log } = session
   if (config.warehouse.partition !== 'month') {
     throw new UsageError(
       'warehouse.partition: got "none"; set it to month first, so that new tables are made in months, too',
@@ -17,9 +19,16 @@ export async function partition(session: Session): Promise<number> {
   }
   const database = await openWarehouse(config, log)
   const { warehouse } = database
-  const release = await holdMove(warehouse)
+  let lock: RunLock | undefined
   try {
     await migrate(warehouse, config)
+    lock = await lockRun(
+      warehouse,
+      [{ projectId: '*', stream: 'partition' }],
+      { command: 'partition', version: session.version, source: '' },
+      { log, signal: session.signal, activity: () => 'tables are being moved into months' },
+    )
+    const signal = AbortSignal.any([session.signal, lock.lost])
     const steps: MoveStep[] = []
     const unfinished: string[] = []
     for (const report of config.reports) {
@@ -41,6 +50,8 @@ export async function partition(session: Session): Promise<number> {
       return { table, months: own.length, rows: own.reduce((sum, step) => sum + step.rows, 0) }
     })
     const complete = unfinished.length === 0 && !signal.aborted
+    const outcome = complete ? 'complete' : 'interrupted'
+    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: null })
     session.print(
       { complete, moved, unfinished },
       [
@@ -63,7 +74,7 @@ export async function partition(session: Session): Promise<number> {
     )
     return complete ? 0 : 1
   } finally {
-    await release()
+    await lock?.release()
     await database.close()
   }
 }

@@ -6,7 +6,7 @@ import { count } from '../../core/text.ts'
 import { hasLedger, NOTHING_KNOWN, readCoverage, readKnowledge } from '../../ledger/coverage.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
-import { DATA_FOLDER, openSource, openWarehouse } from '../open.ts'
+import { chooseProjects, configuredProjects, dataFolder, openWarehouse, sourceName } from '../open.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 import { parseRange } from './backfill.ts'
@@ -38,16 +38,16 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
     throw new UsageError('--from and --to go together: give both or neither')
   const range = options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, today)
   const streams = streamsOf(config, options.stream)
-  const source = await openSource(config, clock, options.project)
-  await source.close()
+  const projects = chooseProjects(configuredProjects(config, clock), options.project ?? [])
+  const source = sourceName(config)
   // Without a database folder nothing was synced yet, and looking must not make one.
-  const fresh = config.warehouse.url === undefined && !existsSync(DATA_FOLDER)
+  const fresh = config.warehouse.url === undefined && !existsSync(dataFolder(config))
   const database = fresh ? undefined : await openWarehouse(config, log)
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
     const interest = daysOfInterest(config, today)
     const days = streams.filter(({ by }) => by === 'day')
-    const pairs = source.projects.flatMap(({ id }) => days.map(({ name }) => ({ projectId: id, stream: name })))
+    const pairs = projects.flatMap(({ id }) => days.map(({ name }) => ({ projectId: id, stream: name })))
     const settings = { today, lookbackDays: config.lookback_days }
     const knowledgeOf =
       warehouse === undefined || range !== undefined
@@ -69,7 +69,7 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
       return plan
     }
     const rows: PlanRow[] = []
-    for (const { id } of source.projects) {
+    for (const { id } of projects) {
       for (const stream of streams) {
         const base = { project_id: id, stream: stream.name }
         if (stream.by === 'day') {
@@ -82,8 +82,8 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
     }
     const requests = rows.reduce((sum, row) => sum + row.requests, 0)
     session.print(
-      { source: source.source, page_limit: config.source.page_limit, requests, streams: rows },
-      render(rows, source.source, requests),
+      { source, page_limit: config.source.page_limit, requests, streams: rows },
+      render(rows, source, requests),
     )
     return 0
   } finally {

@@ -1,6 +1,7 @@
 import { dayOf } from '../../core/day.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { lastRuns } from '../../ledger/runs.ts'
+import { claimSource } from '../../ledger/source.ts'
 import { findingsOfRun, findingsOfStatus, tell } from '../../schedule/alerts.ts'
 import { createCron } from '../../schedule/cron.ts'
 import { type Follow, Live } from '../../schedule/live.ts'
@@ -31,6 +32,7 @@ export async function serve(session: Session, options: { host?: string; port?: n
   const maxStalenessMs = durationMs(config.serve.max_staleness)
   return withServices({ config, log, clock, version }, async (open) => {
     await migrate(open.warehouse, config)
+    await claimSource(open.warehouse, open.sourceAddress)
     const metrics = createMetrics()
     const live = new Live(clock, [metrics.observer])
     const view = createView(open, open.projects)

@@ -6,7 +6,7 @@ import { closeAbandonedRuns } from '../../ledger/locks.ts'
 import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamsOf } from '../../streams/registry.ts'
-import { openSource, openWarehouse } from '../open.ts'
+import { configuredProjects, openWarehouse } from '../open.ts'
 import { duration } from '../progress.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
@@ -15,8 +15,6 @@ import { renderTable } from '../table.ts'
 export async function status(session: Session, options: { runs: number }): Promise<number> {
   const { config, log, clock } = session
   const now = clock()
-  const source = await openSource(config, clock)
-  await source.close()
   const database = await openWarehouse(config, log)
   try {
     const today = dayOf(now)
@@ -25,7 +23,7 @@ export async function status(session: Session, options: { runs: number }): Promi
       interest: daysOfInterest(config, today),
       today,
       lookbackDays: config.lookback_days,
-      projects: source.projects.map(({ id }) => id),
+      projects: configuredProjects(config, clock).map(({ id }) => id),
       streams: streamsOf(config),
       runs: options.runs,
     })

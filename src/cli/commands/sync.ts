@@ -38,9 +38,6 @@ export async function runAndPrint(
   }
   return withServices({ config, log, clock, version, projects: projects ?? [] }, async (open) => {
     log.info({ source: open.source, warehouse: open.database.shown, embedded: open.database.embedded }, 'connected')
-    if (config.source.base_url === undefined && config.source.api_key !== undefined) {
-      log.warn('an API key is set but no VISIBILITY_API_URL: synthetic data of the reference service is being read')
-    }
     const report = await runSync(open, requestOf(open), session.observer)
     await tell({ warehouse: open.warehouse, webhookUrl: config.alerts.webhook_url, log }, findingsOfRun(report))
     const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }

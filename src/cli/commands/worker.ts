@@ -1,4 +1,4 @@
-import { UsageError } from '../../core/errors.ts'
+import { claimSource } from '../../ledger/source.ts'
 import { openBoss } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
 import { signIn, signOfLife, signOut, type WorkerSelf } from '../../queue/workers.ts'
@@ -13,13 +13,9 @@ export async function worker(session: Session, options: { concurrency?: number }
   const concurrency = options.concurrency ?? session.config.source.concurrency
   const source = { ...session.config.source, concurrency }
   const config = { ...session.config, source, queue: { mode: 'pg-boss' as const } }
-  if (source.base_url === undefined && config.warehouse.url !== undefined) {
-    throw new UsageError(
-      'VISIBILITY_API_URL: got nothing; a worker needs the address of the service that its runs read',
-    )
-  }
   return withServices({ config, log, clock, version }, async (open) => {
     await migrate(open.warehouse, config)
+    await claimSource(open.warehouse, open.sourceAddress)
     const boss = await openBoss(open.warehouse, log)
     const taker = new QueueWorker(open, boss, {
       concurrency,

@@ -5,6 +5,7 @@ import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { messageOf, UsageError } from '../errors.ts'
 import { clip } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
+import { REFERENCE } from './choose-source.ts'
 import { interpolate } from './interpolate.ts'
 import { configSchema, type FileConfig } from './schema.ts'
 
@@ -238,7 +239,7 @@ function checkSense(config: FileConfig, place: string): void {
   if (ids.includes(undefined) && ids.length > 1) {
     fail('projects: a project without id is allowed only alone, with a project key: with several, each needs its id')
   }
-  if (config.source.base_url !== undefined) {
+  if (config.source.base_url !== undefined && config.source.base_url !== REFERENCE) {
     const missing = config.projects.find((project) => project.api_key === undefined)
     if (config.source.api_key === undefined && (config.projects.length === 0 || missing !== undefined)) {
       fail(

@@ -26,9 +26,13 @@ function oneOf<const T extends readonly string[]>(values: T) {
 const webAddress = z
   .url({ protocol: /^https?$/, error: 'an http:// or https:// address' })
   .transform((text) => text.replace(/\/+$/, ''))
-const baseUrl = webAddress.refine((text) => /\/v\d+$/.test(text), {
-  error: 'an address that ends in the version, such as https://api.example.com/v1',
-})
+const ADDRESS = 'an address that ends in the version, such as https://api.example.com/v1, or "reference"'
+const baseUrl = z
+  .string({ error: ADDRESS })
+  .transform((text) => text.replace(/\/+$/, ''))
+  .refine((text) => text === 'reference' || (/^https?:\/\/.*\/v\d+$/.test(text) && URL.canParse(text)), {
+    error: ADDRESS,
+  })
 const databaseUrl = z
   .string({ error: 'a postgres:// connection string' })
   .refine((text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text), {
@@ -112,6 +116,7 @@ export const configSchema = z.strictObject({
         .refine((text) => !text.startsWith('pg_'), { error: 'a name that does not start with pg_' })
         .default('visibility'),
       partition: oneOf(['none', 'month']).default('none'),
+      patience_seconds: wholeNumber(1, 86_400).default(120),
     })
     .prefault({}),
   queue: z.strictObject({ mode: oneOf(['none', 'pg-boss']).default('none') }).prefault({}),

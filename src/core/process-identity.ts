@@ -1,0 +1,49 @@
+import { readFileSync, readlinkSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { codeOf } from './errors.ts'
+
+/*
+ * A name for a process that no other process ever has: the boot of the machine, the pid namespace (containers number
+ * their processes separately), the pid, and when it started (pids are used again). Where the system does not tell these,
+ * as on macOS, the name of the machine and the pid must do.
+ */
+
+export function processIdentity(pid = process.pid): string {
+  return [machineScope(), pid, startTicks(pid) ?? ''].join('/')
+}
+
+/** False only where the process ran on this machine and is gone; undefined where that cannot be told from here. */
+export function isProcessAlive(identity: string): boolean | undefined {
+  const [boot, namespace, pid, started] = identity.split('/')
+  if (`${boot}/${namespace}` !== machineScope()) return undefined
+  const number = Number(pid)
+  if (!Number.isInteger(number) || number <= 0) return undefined
+  if (started !== '') return startTicks(number) === started
+  try {
+    process.kill(number, 0)
+    return true
+  } catch (error) {
+    return codeOf(error) !== 'ESRCH'
+  }
+}
+
+function machineScope(): string {
+  try {
+    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+    return `${boot}/${readlinkSync('/proc/self/ns/pid')}`
+  } catch {
+    return `${hostname().replaceAll('/', '-')}/-`
+  }
+}
+
+/** When a process started, in clock ticks since boot; undefined where there is no such process or no /proc. */
+function startTicks(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    // The name of the program may hold spaces and brackets; fields are counted behind it. A zombie does not count as alive.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return fields[0] === 'Z' ? undefined : fields[19]
+  } catch {
+    return undefined
+  }
+}
