@@ -238,6 +238,7 @@ test('people are told once of trouble and once when it is over, by any process',
     source: 's',
     seconds: 1,
     streams: [],
+    notes: [],
     ...over,
   })
   const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'

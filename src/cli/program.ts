@@ -211,14 +211,22 @@ was read or written) · 3 another run holds the lock`,
     .description('the rows that failed validation')
     .helpOption('--help', 'show this help')
     .helpCommand(false)
-  const all = () => new Option('--all', 'resolved ones too')
+  const reason = () => new Option('--reason <text>', 'only rows that failed for this reason, to the letter')
+  const dismissed = (about: string) => new Option('--dismissed', about)
   add(
     'list',
-    'lists them',
-    ['quarantine list', 'quarantine list --stream chats --all'],
+    'lists them by reason',
+    ['quarantine list', 'quarantine list --each --stream chats', 'quarantine list --all'],
     async () => (await import('./commands/quarantine.ts')).quarantineList,
     {
-      options: [streams(), projects(), all()],
+      options: [
+        streams(),
+        projects(),
+        reason(),
+        new Option('--each', 'one line for each row'),
+        dismissed('those that were dismissed'),
+        new Option('--all', 'resolved and dismissed ones too'),
+      ],
       parent: quarantine,
     },
   )
@@ -240,7 +248,28 @@ was read or written) · 3 another run holds the lock`,
       const { quarantineRetry } = await import('./commands/quarantine.ts')
       return (session, options, ids) => quarantineRetry(session, ids, options)
     },
-    { options: [streams(), projects()], parent: quarantine },
+    { options: [streams(), projects(), reason(), dismissed('undo dismissals, too')], parent: quarantine },
+  )
+  add<{ because?: string }, [string[]]>(
+    'dismiss [ids...]',
+    'rows that will never load no longer make runs partial',
+    [
+      'quarantine dismiss 12 13 --because "test rows of the vendor"',
+      'quarantine dismiss --stream chats --because "known, reported to the vendor"',
+    ],
+    async () => {
+      const { quarantineDismiss } = await import('./commands/quarantine.ts')
+      return (session, options, ids) => quarantineDismiss(session, ids, options)
+    },
+    {
+      options: [
+        streams(),
+        projects(),
+        reason(),
+        new Option('--because <why>', 'why, for those who look later (required)'),
+      ],
+      parent: quarantine,
+    },
   )
   addCreations(program, add)
   add(

@@ -34,6 +34,7 @@ export function renderRun(report: RunReport, warehouse: { url: string; embedded:
     '',
     verdict(report, total),
     ...problems(report),
+    ...report.notes.map((note) => `  note: ${note}`),
     '',
     `Warehouse: ${warehouse.url}${warehouse.embedded ? '  (embedded, in .data/)' : ''}`,
     nextStep(report, warehouse.embedded),

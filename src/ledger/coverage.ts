@@ -210,7 +210,8 @@ function knownBefore(rows: readonly KnownDay[], pair: Pair, readOrder: number): 
 export interface CoverageEntry {
   pair: Pair
   range: Range
-  rowsByDay: Map<Day, number>
+  /** How many rows the table has on each day. */
+  rowsByDay: ReadonlyMap<Day, number>
   stateOf: (day: Day) => CoverageState
   readOrder: number
   readAt: Date
@@ -245,6 +246,19 @@ export async function saveCoverage({ ops }: Transaction, entry: CoverageEntry): 
       })),
     )
     .execute()
+}
+
+/** Counts rows that came to days, or left them, otherwise than by reading these days. */
+export async function adjustRows({ ops }: Transaction, pair: Pair, byDay: Iterable<[Day, number]>): Promise<void> {
+  for (const [date, change] of byDay) {
+    await ops
+      .updateTable('coverage')
+      .set({ rows: sql<number>`greatest(0, rows + ${change}::int)` })
+      .where('project_id', '=', pair.projectId)
+      .where('stream', '=', pair.stream)
+      .where('date', '=', date)
+      .execute()
+  }
 }
 
 /** A list that was read whole settles what earlier days left held or quarantined. */
@@ -295,7 +309,7 @@ export async function markOthersStale(
 }
 
 /** Marks days as stale: the next run reads them again. */
-export async function markStale({ ops }: Warehouse, pair: Pair, days: Day[]): Promise<void> {
+export async function markStale({ ops }: Pick<Warehouse, 'ops'>, pair: Pair, days: Day[]): Promise<void> {
   if (days.length === 0) return
   await ops
     .updateTable('coverage')

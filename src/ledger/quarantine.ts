@@ -8,6 +8,50 @@ import type { Pair } from './locks.ts'
 const RAW_MAX = 65_536
 const DEPTH_MAX = 100
 
+/** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
+export interface KnownRejects {
+  byFingerprint: ReadonlyMap<string, { raw: string; reason: string; date: Day | undefined }>
+  open: number
+}
+
+/** A reject that was dismissed counts as if the answer did not have it; another version of it has another fingerprint. */
+export async function knownRejects(
+  { ops }: Transaction,
+  pair: Pair,
+  rejects: readonly Reject[],
+): Promise<KnownRejects> {
+  const byFingerprint = new Map<string, { raw: string; reason: string; date: Day | undefined }>()
+  let open = 0
+  if (rejects.length === 0) return { byFingerprint, open }
+  const fingerprints = rejects.map(({ raw, reason, date }) => {
+    const text = storable(raw)
+    const fingerprint = createHash('md5').update(text).digest('hex')
+    byFingerprint.set(fingerprint, { raw: text, reason, date })
+    return fingerprint
+  })
+  const dismissed = await ops
+    .selectFrom('quarantine')
+    .select('fingerprint')
+    .where('project_id', '=', pair.projectId)
+    .where('stream', '=', pair.stream)
+    .where('dismissed_at', 'is not', null)
+    .where('fingerprint', '=', sql<string>`any(${[...byFingerprint.keys()]}::text[])`)
+    .execute()
+  const ignored = new Set(dismissed.map(({ fingerprint }) => fingerprint))
+  open = fingerprints.filter((fingerprint) => !ignored.has(fingerprint)).length
+  return { byFingerprint, open }
+}
+
+export interface RejectsOrigin {
+  /** The days of the answer; without them it was a list. */
+  range?: Range
+  runId: number
+  /** Days on which the answer was held for review: it settles nothing there. */
+  heldDays?: ReadonlySet<Day> | undefined
+  /** True where a list was held for review. */
+  isHeld?: boolean
+}
+
 /**
  * Keeps the rejects of an answer. A row that fails again is counted, not kept twice; a row that failed before and is
  * not among the rejects of the same days any more is marked as resolved.
@@ -15,27 +59,23 @@ const DEPTH_MAX = 100
 export async function saveRejects(
   { ops }: Transaction,
   pair: Pair,
-  range: Range | undefined,
-  rejects: readonly Reject[],
-  runId: number,
+  { byFingerprint }: KnownRejects,
+  { range, runId, heldDays, isHeld = false }: RejectsOrigin,
 ): Promise<void> {
-  const entries = new Map<string, { raw: string; reason: string; from: Day | null; to: Day | null }>()
-  for (const { raw, reason, date } of rejects) {
-    const text = storable(raw)
-    const [from, to] = [date ?? range?.from ?? null, date ?? range?.to ?? null]
-    entries.set(createHash('md5').update(text).digest('hex'), { raw: text, reason, from, to })
-  }
-  const column = (pick: 'raw' | 'reason' | 'from' | 'to') => fingerprints.map((name) => entries.get(name)![pick])
-  const fingerprints = [...entries.keys()].sort()
+  const fingerprints = [...byFingerprint.keys()].sort()
+  const entries = fingerprints.map((fingerprint) => byFingerprint.get(fingerprint)!)
   if (fingerprints.length > 0) {
+    const reasons = entries.map(({ reason }) => reason)
+    const raws = entries.map(({ raw }) => raw)
+    const from = entries.map(({ date }) => date ?? range?.from ?? null)
+    const to = entries.map(({ date }) => date ?? range?.to ?? null)
     await ops
       .insertInto('quarantine')
       .columns(['project_id', 'stream', 'reason', 'raw', 'fingerprint', 'from_date', 'to_date', 'run_id'])
       .expression(
         sql`select ${pair.projectId}::text, ${pair.stream}::text, reject.reason, reject.raw::json, reject.fingerprint,
               reject.from_date, reject.to_date, ${runId}::bigint
-            from unnest(${column('reason')}::text[], ${column('raw')}::text[], ${fingerprints}::text[],
-                        ${column('from')}::date[], ${column('to')}::date[])
+            from unnest(${reasons}::text[], ${raws}::text[], ${fingerprints}::text[], ${from}::date[], ${to}::date[])
               as reject(reason, raw, fingerprint, from_date, to_date)` as never,
       )
       .onConflict((conflict) =>
@@ -46,20 +86,25 @@ export async function saveRejects(
           run_id: eb.ref('excluded.run_id'),
           last_seen_at: sql<Date>`now()`,
           times_seen: sql<number>`quarantine.times_seen + 1`,
-          resolved_at: null,
-          resolution: null,
+          resolved_at: sql<Date | null>`case when quarantine.dismissed_at is not null then quarantine.resolved_at end`,
+          resolution: sql<string | null>`case when quarantine.dismissed_at is not null then quarantine.resolution end`,
         })),
       )
       .execute()
   }
+  if (isHeld) return
   let gone = ops
     .updateTable('quarantine')
     .set({ resolved_at: sql`now()`, resolution: GONE })
     .where('project_id', '=', pair.projectId)
     .where('stream', '=', pair.stream)
     .where('resolved_at', 'is', null)
+    .where('fingerprint', '<>', sql<string>`all(${fingerprints}::text[])`)
   if (range !== undefined) gone = gone.where('from_date', '>=', range.from).where('to_date', '<=', range.to)
-  if (fingerprints.length > 0) gone = gone.where('fingerprint', 'not in', fingerprints)
+  if (heldDays !== undefined && heldDays.size > 0) {
+    const held = sql`unnest(${[...heldDays]}::date[]) as held(date)`
+    gone = gone.where(sql<boolean>`not exists (select from ${held} where held.date between from_date and to_date)`)
+  }
   await gone.execute()
 }
 
@@ -122,14 +167,18 @@ export interface QuarantineEntry {
   times_seen: number
   resolved_at: Date | null
   resolution: string | null
+  dismissed_at: Date | null
+  dismissed_because: string | null
 }
 
 export interface QuarantineFilter {
   ids?: readonly number[]
   streams?: readonly string[]
   projects?: readonly string[]
-  /** Resolved ones too. */
-  all?: boolean
+  /** The reason for which the row failed, to the letter. */
+  reason?: string | undefined
+  /** Which of them: open ones by default, those that were dismissed, or all. */
+  state?: 'open' | 'dismissed' | 'all'
   limit?: number
 }
 
@@ -138,14 +187,75 @@ export function listQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: Quaranti
     .selectFrom('quarantine')
     .select(['quarantine_id', 'project_id', 'stream', 'reason', 'raw', 'from_date', 'to_date', 'run_id'])
     .select(['first_seen_at', 'last_seen_at', 'times_seen', 'resolved_at', 'resolution'])
+    .select(['dismissed_at', 'dismissed_because'])
+    .where(matching(filter))
     .orderBy('quarantine_id')
-  if (filter.ids !== undefined && filter.ids.length > 0) query = query.where('quarantine_id', 'in', filter.ids)
-  if (filter.streams !== undefined && filter.streams.length > 0) query = query.where('stream', 'in', filter.streams)
-  if (filter.projects !== undefined && filter.projects.length > 0)
-    query = query.where('project_id', 'in', filter.projects)
-  if (!filter.all) query = query.where('resolved_at', 'is', null)
   if (filter.limit !== undefined) query = query.limit(filter.limit)
   return query.execute()
+}
+
+export interface QuarantineGroup {
+  stream: string
+  reason: string
+  rows: number
+  projects: string[]
+  from_date: Day | null
+  to_date: Day | null
+  last_seen_at: Date
+  /** One of them, to look at. */
+  example_id: number
+}
+
+/** The same by reason, most rows first. */
+export function groupQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: QuarantineFilter): Promise<QuarantineGroup[]> {
+  return ops
+    .selectFrom('quarantine')
+    .select(['stream', 'reason'])
+    .select(({ fn }) => [
+      fn.countAll<number>().as('rows'),
+      sql<string[]>`array_agg(distinct project_id order by project_id)`.as('projects'),
+      fn.min('from_date').as('from_date'),
+      fn.max('to_date').as('to_date'),
+      fn.max('last_seen_at').as('last_seen_at'),
+      fn.min('quarantine_id').as('example_id'),
+    ])
+    .where(matching(filter))
+    .groupBy(['stream', 'reason'])
+    .orderBy('rows', 'desc')
+    .orderBy('stream')
+    .execute()
+}
+
+function matching({ ids = [], streams = [], projects = [], reason, state = 'open' }: QuarantineFilter) {
+  const parts = [
+    ...(ids.length > 0 ? [sql`quarantine_id = any(${ids}::bigint[])`] : []),
+    ...(streams.length > 0 ? [sql`stream = any(${streams}::text[])`] : []),
+    ...(projects.length > 0 ? [sql`project_id = any(${projects}::text[])`] : []),
+    ...(reason === undefined ? [] : [sql`reason = ${reason}`]),
+    ...(state === 'open' ? [sql`resolved_at is null`] : []),
+    ...(state === 'dismissed' ? [sql`dismissed_at is not null`] : []),
+  ]
+  return parts.length === 0 ? sql<boolean>`true` : sql<boolean>`${sql.join(parts, sql` and `)}`
+}
+
+/** Dismisses entries: they no longer count, and their days are read again without them. */
+export async function dismissEntries({ ops }: Transaction, ids: readonly number[], because: string): Promise<void> {
+  await ops
+    .updateTable('quarantine')
+    .set({ dismissed_at: sql`now()`, dismissed_because: because, resolved_at: sql`now()`, resolution: 'dismissed' })
+    .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
+    .where('resolved_at', 'is', null)
+    .execute()
+}
+
+/** Undoes a dismissal. */
+export async function reopenEntries({ ops }: Transaction, ids: readonly number[]): Promise<void> {
+  await ops
+    .updateTable('quarantine')
+    .set({ dismissed_at: null, dismissed_because: null, resolved_at: null, resolution: null })
+    .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
+    .where('dismissed_at', 'is not', null)
+    .execute()
 }
 
 /** Marks entries as loaded after all. They stay, so that people can see what was. */
@@ -154,7 +264,7 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
   await ops
     .updateTable('quarantine')
     .set({ resolved_at: sql`now()`, resolution })
-    .where('quarantine_id', 'in', ids)
+    .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
     .where('resolved_at', 'is', null)
     .execute()
 }

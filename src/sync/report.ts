@@ -27,6 +27,8 @@ export interface RunReport {
   source: string
   seconds: number
   streams: StreamReport[]
+  /** What people should know that is no failure, a sentence each. */
+  notes: string[]
   error?: string
 }
 

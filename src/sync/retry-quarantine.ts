@@ -1,9 +1,11 @@
+import { type Day, daysIn } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
-import { lockLoads } from '../ledger/coverage.ts'
+import { adjustRows, lockLoads, markStale } from '../ledger/coverage.ts'
 import {
   listQuarantine,
   type QuarantineEntry,
   type QuarantineFilter,
+  reopenEntries,
   resolveEntries,
   settleDays,
 } from '../ledger/quarantine.ts'
@@ -17,6 +19,9 @@ import { replaceList } from '../warehouse/replace-list.ts'
 import { replaceWindow, whatIsThere } from '../warehouse/replace-window.ts'
 import type { Services } from './context.ts'
 
+/** A retry reads nothing from the service. */
+type Stored = Pick<Services, 'warehouse' | 'config'>
+
 export interface RetryResult {
   tried: number
   loaded: number
@@ -28,11 +33,12 @@ export interface RetryResult {
  * one stream are sifted together, so two that contradict each other still do. Nothing is deleted.
  */
 export async function retryQuarantine(
-  services: Services,
+  services: Stored,
   streams: readonly Stream[],
   filter: QuarantineFilter,
 ): Promise<RetryResult> {
-  const open = await listQuarantine(services.warehouse, { ...filter, all: false })
+  await reopenDismissed(services, filter)
+  const open = await listQuarantine(services.warehouse, { ...filter, state: 'open' })
   const missing = (filter.ids ?? []).filter((id) => !open.some(({ quarantine_id }) => quarantine_id === id))
   if (missing.length > 0)
     throw new UsageError(`quarantine retry: got ${missing.join(', ')}; there is no such open entry`)
@@ -54,8 +60,24 @@ export async function retryQuarantine(
   return result
 }
 
+/** A retry undoes dismissals, where it names the entries or asks for the dismissed ones. */
+async function reopenDismissed({ warehouse }: Stored, filter: QuarantineFilter): Promise<void> {
+  if ((filter.ids ?? []).length === 0 && filter.state !== 'dismissed') return
+  await inTransaction(warehouse, async (tx) => {
+    const dismissed = await listQuarantine(tx, { ...filter, state: 'dismissed' })
+    await reopenEntries(
+      tx,
+      dismissed.map(({ quarantine_id }) => quarantine_id),
+    )
+    for (const { project_id, stream, from_date, to_date } of dismissed) {
+      if (from_date === null || to_date === null) continue
+      await markStale(tx, { projectId: project_id, stream }, daysIn({ from: from_date, to: to_date }))
+    }
+  })
+}
+
 async function retryGroup(
-  services: Services,
+  services: Stored,
   stream: Stream,
   projectId: string,
   entries: QuarantineEntry[],
@@ -87,7 +109,7 @@ async function retryGroup(
     const clashing = new Set(sifted.rejects.map(({ raw }) => raw))
     const passed = sound.filter(({ raw }) => !clashing.has(raw))
     for (const { quarantine_id, raw } of sound) if (clashing.has(raw)) bad.set(quarantine_id, CONTRADICTION)
-    await load(tx, services, stream, projectId, sifted)
+    await adjustRows(tx, pair, await load(tx, services, stream, projectId, sifted))
     await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map(), false)
     await resolveEntries(
       tx,
@@ -110,19 +132,20 @@ function rangeOf(entries: readonly QuarantineEntry[]): { range?: { from: string;
   return from === undefined || to === undefined ? {} : { range: { from, to } }
 }
 
+/** Gives how many rows came to each day. */
 async function load(
   tx: Transaction,
-  services: Services,
+  services: Stored,
   stream: Stream,
   projectId: string,
   { rows, rowsByDay, children }: Sifted<PackedRows>,
-): Promise<void> {
-  if (rows.length === 0) return
+): Promise<[Day, number][]> {
+  if (rows.length === 0) return []
   // Rows that are not among these stay: this is no answer, only what was missing from one.
   const careful = { mayDelete: false, acceptDeletes: true, heldBefore: new Set<string>() }
   if (stream.by === 'list') {
     await replaceList(tx, services.warehouse, { projectId, stream, rows, children, ...careful })
-    return
+    return []
   }
   const days = [...rowsByDay.keys()].sort()
   const range = { from: days[0]!, to: days.at(-1)! }
@@ -130,11 +153,12 @@ async function load(
   const window = { projectId, stream, range }
   // These are some of the rows of their days, so a digest of all would tell nothing.
   const [there] = await askTogether(tx.client, whatIsThere(warehouse, window, false))
-  await replaceWindow(tx, warehouse, there, {
+  const { byDay } = await replaceWindow(tx, warehouse, there, {
     ...window,
     rows,
     rowsByDay,
     ...careful,
     readOrder: Number.MAX_SAFE_INTEGER,
   })
+  return [...byDay].map(([day, { inserted }]) => [day, inserted])
 }

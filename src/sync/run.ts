@@ -7,8 +7,9 @@ import { closeRun } from '../ledger/runs.ts'
 import { claimSource } from '../ledger/source.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { DayStream, Stream } from '../streams/stream.ts'
-import { applyLabels } from '../warehouse/mentions.ts'
+import { applyLabels, listProjects } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
+import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../warehouse/own-brands.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
@@ -71,9 +72,13 @@ export async function runSync(services: Services, request: RunRequest, observer:
   )
   let error: string | null = null
   const reports: StreamReport[] = []
+  const notes: string[] = []
   try {
     const ids = request.projects.map(({ id }) => id)
-    await withRetries(run.warehouse, run.signal, () => applyLabels(warehouse, ids, config.labels))
+    await withRetries(warehouse, run.signal, async () => {
+      await listProjects(warehouse, ids)
+      await applyLabels(warehouse, ids, config.labels)
+    })
     const tasks = await makeTasks(run, request, reports, observer, (reason) => {
       error ??= reason
       stopped.abort()
@@ -85,6 +90,8 @@ export async function runSync(services: Services, request: RunRequest, observer:
     // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
     for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) await work()
     for (const task of all) abandon(task)
+    notes.push(...(await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))))
+    for (const note of notes) run.log.warn(note)
   } catch (cause) {
     if (!run.signal.aborted) error ??= messageOf(cause)
   }
@@ -101,6 +108,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
     source: services.source,
     seconds: (Date.now() - startedAt) / 1000,
     streams: reports,
+    notes,
     ...(error === null ? {} : { error }),
   }
   const end = { outcome: report.outcome, summary: report.streams, error }
@@ -114,6 +122,15 @@ export async function runSync(services: Services, request: RunRequest, observer:
     'run ended',
   )
   return report
+}
+
+/** Own brands by labels or by the profile, and what to say of them. */
+async function settleOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
+  const hasChanged = await applyOwnBrands(warehouse, ids, config.labels)
+  const { derived, without } = await readOwnBrands(warehouse, ids, config.labels)
+  // Said when it is decided, not again by every run.
+  const own = { derived: hasChanged ? derived : [], without }
+  return ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels))
 }
 
 function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {

@@ -1,7 +1,7 @@
 import { type Day, dayOf } from '../core/day.ts'
 import { beginRead, heldSince, lockOfLoads, saveCoverage, settleList, whatWasBefore } from '../ledger/coverage.ts'
 import { saveDrift } from '../ledger/drift.ts'
-import { saveRejects } from '../ledger/quarantine.ts'
+import { knownRejects, saveRejects } from '../ledger/quarantine.ts'
 import type { CallContext } from '../source/client.ts'
 import { PackedRows } from '../streams/packed-rows.ts'
 import { refuseBadPage } from '../streams/sift.ts'
@@ -37,26 +37,27 @@ export async function syncList(
         const before = whatWasBefore(warehouse, pair, sinceToday, read.readOrder)
         await askTogether(tx.client, lockOfLoads(warehouse, pair), before)
         const acceptDeletes = run.acceptDeletes
-        const load = { projectId: project.id, stream, rows, children, mayDelete: rejects.length === 0, acceptDeletes }
+        const known = await knownRejects(tx, pair, rejects)
+        const load = { projectId: project.id, stream, rows, children, mayDelete: known.open === 0, acceptDeletes }
         const effect = await replaceList(tx, warehouse, load)
         const fresh = await saveMentions(tx, project.id, mentions, run.config.labels, run.mentions, false)
         if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
-        await saveRejects(tx, pair, undefined, rejects, runId)
+        await saveRejects(tx, pair, known, { runId, isHeld: effect.held !== undefined })
         await saveDrift(tx, pair, drift, runId)
-        const state = effect.held !== undefined ? 'held' : rejects.length > 0 ? 'quarantined' : 'read'
+        const state = effect.held !== undefined ? 'held' : known.open > 0 ? 'quarantined' : 'read'
         const since = state === 'held' ? await heldSince(tx, pair) : undefined
         await settleList(tx, pair, today)
         const range = { from: today, to: today }
         await saveCoverage(tx, {
           pair,
           range,
-          rowsByDay: new Map([[today, rows.length]]),
+          rowsByDay: new Map([[today, effect.rows]]),
           stateOf: () => state,
           runId,
           ...read,
           heldSince: since,
         })
-        const outcome = { range: undefined, rowsRead: rows.length + rejects.length, rejects: rejects.length, effect }
+        const outcome = { range: undefined, rowsRead: rows.length + rejects.length, rejects: known.open, effect }
         const loaded: Loaded = { kind: 'loaded', outcome, rowsByDay: new Map(), pageRows: undefined, again: [] }
         await run.committing?.(tx, loaded)
         run.signal.throwIfAborted()

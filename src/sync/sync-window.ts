@@ -2,6 +2,7 @@ import { type Day, type Range, showRange } from '../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../core/errors.ts'
 import type { Dimension } from '../core/vocabulary.ts'
 import {
+  adjustRows,
   type BegunRead,
   beginRead,
   lockOfLoads,
@@ -11,7 +12,7 @@ import {
 } from '../ledger/coverage.ts'
 import { saveDrift } from '../ledger/drift.ts'
 import type { Pair } from '../ledger/locks.ts'
-import { saveRejects, settleWindowRejects } from '../ledger/quarantine.ts'
+import { knownRejects, saveRejects, settleWindowRejects } from '../ledger/quarantine.ts'
 import { saveRestatements } from '../ledger/restatements.ts'
 import type { CallContext } from '../source/client.ts'
 import { PackedRows } from '../streams/packed-rows.ts'
@@ -52,12 +53,12 @@ export async function syncWindow(
   }
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
-  const loadedBy = (effect: Effect): Loaded => ({
+  const loadedBy = (effect: Effect, rejects: number): Loaded => ({
     kind: 'loaded',
     rowsByDay: sifted.rowsByDay,
     pageRows: answer.pageRows,
     again: answer.again,
-    outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects: sifted.rejects.length, effect },
+    outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects, effect },
   })
   const loaded = await withRetries(run.warehouse, run.signal, async () => {
     if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
@@ -79,7 +80,7 @@ async function loadWindow(
   range: Range,
   sifted: Sifted<PackedRows>,
   read: BegunRead,
-  loadedBy: (effect: Effect) => Loaded,
+  loadedBy: (effect: Effect, rejects: number) => Loaded,
 ): Promise<Loaded> {
   const { warehouse, runId } = run
   const { rows, rowsByDay, rejects, mentions, drift } = sifted
@@ -96,11 +97,12 @@ async function loadWindow(
         whatWasBefore(warehouse, pair, range, read.readOrder),
         whatIsThere(warehouse, window),
       )
+      const known = await knownRejects(tx, pair, rejects)
       const effect = await replaceWindow(tx, warehouse, there, {
         ...window,
         rows,
         rowsByDay,
-        mayDelete: rejects.length === 0,
+        mayDelete: known.open === 0,
         acceptDeletes: run.acceptDeletes,
         heldBefore: new Set([...before.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
         readOrder: read.readOrder,
@@ -114,10 +116,16 @@ async function loadWindow(
         range.to >= run.recentFrom,
       )
       await saveDrift(tx, pair, drift, runId)
-      const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : rejects.length > 0 ? 'quarantined' : 'read')
-      await saveCoverage(tx, { pair, range, rowsByDay, stateOf, runId, ...read })
+      const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : known.open > 0 ? 'quarantined' : 'read')
+      await saveCoverage(tx, { pair, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
+      // A row whose key has no date may have moved here from another day.
+      await adjustRows(
+        tx,
+        pair,
+        [...effect.movedFrom].map(([day, count]) => [day, -count]),
+      )
       if (before.hasRejects || rejects.length > 0) {
-        await saveRejects(tx, pair, range, rejects, runId)
+        await saveRejects(tx, pair, known, { range, runId, heldDays: effect.held?.days })
         await settleWindowRejects(tx, pair, range)
       }
       const restated = await saveRestatements(tx, pair, before.states, effect.byDay, runId)
@@ -129,7 +137,7 @@ async function loadWindow(
         settled,
         runId,
       )
-      const loaded = loadedBy(effect)
+      const loaded = loadedBy(effect, known.open)
       await run.committing?.(tx, loaded)
       // Told to stop while loading: roll back rather than commit after the run is closed.
       run.signal.throwIfAborted()

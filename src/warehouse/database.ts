@@ -80,6 +80,8 @@ export interface OpsTables {
     times_seen: Generated<number>
     resolved_at: Date | null
     resolution: string | null
+    dismissed_at: Date | null
+    dismissed_because: string | null
   }
   drift: {
     project_id: string

@@ -1,5 +1,5 @@
-import { sql } from 'kysely'
 import type { Config } from '../core/config/load.ts'
+import { quote } from '../core/identifier.ts'
 import type { Mentions } from '../streams/stream.ts'
 import { type Transaction, tableName, type Warehouse } from './connect.ts'
 
@@ -85,22 +85,20 @@ export async function saveMentions(
   return fresh
 }
 
-/** Lists the configured projects, and brings names and ownership in line with the labels of the configuration. */
-export async function applyLabels(warehouse: Warehouse, projectIds: string[], labels: Config['labels']): Promise<void> {
-  const { tables } = warehouse
-  await tables
-    .insertInto('projects')
-    .values(projectIds.map((id) => ({ project_id: id, name: null })))
-    .onConflict((conflict) => conflict.doNothing())
-    .execute()
-  const own = Object.entries(labels.brands).flatMap(([id, label]) => (label.own ? [id] : []))
-  const isOwn = sql<boolean>`brand_id = any(${own}::text[])`
-  await tables
-    .updateTable('brands')
-    .set({ is_own: isOwn })
-    .where('project_id', 'in', projectIds)
-    .where('is_own', 'is distinct from', isOwn)
-    .execute()
+/** Lists the configured projects. */
+export async function listProjects({ pool, schema }: Warehouse, projectIds: readonly string[]): Promise<void> {
+  await pool.query(
+    `insert into ${quote(schema, 'projects')} (project_id) select unnest($1::text[]) on conflict do nothing`,
+    [projectIds],
+  )
+}
+
+/** Brings names in line with the labels of the configuration. */
+export async function applyLabels(
+  { tables }: Warehouse,
+  projectIds: readonly string[],
+  labels: Config['labels'],
+): Promise<void> {
   for (const [id, { name }] of Object.entries(labels.brands)) {
     if (name === undefined) continue
     await tables

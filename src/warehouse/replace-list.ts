@@ -5,7 +5,9 @@ import type { Transaction, Warehouse } from './connect.ts'
 import type { Effect } from './replace-window.ts'
 import { stageRows } from './stage.ts'
 
-export interface ListEffect extends Omit<Effect, 'byDay' | 'held'> {
+export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' | 'movedFrom'> {
+  /** How many rows the list has afterwards. */
+  rows: number
   held: { present: number; vanishing: number } | undefined
 }
 
@@ -35,7 +37,8 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   const { present, inserted, vanishing, updated } = rows[0]!
   const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
   // A held list is left exactly as it was.
-  if (held !== undefined) return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, held, kept: vanishing }
+  if (held !== undefined)
+    return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, kept: vanishing }
   const removes = vanishing > 0 && load.mayDelete
   if (removes) {
     await client.query(
@@ -66,6 +69,7 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
     updated,
     deleted: removes ? vanishing : 0,
     unchanged: load.rows.length - inserted - updated,
+    rows: load.rows.length + (removes ? 0 : vanishing),
     held,
     kept: removes ? 0 : vanishing,
   }

@@ -24,6 +24,10 @@ export interface Effect extends Change {
   kept: number
   /** What changed on each day. */
   byDay: Map<Day, Change>
+  /** How many rows the table has on each day of the window afterwards. */
+  rowsByDay: ReadonlyMap<Day, number>
+  /** Rows that stood under days outside the window before, and left them. */
+  movedFrom: ReadonlyMap<Day, number>
 }
 
 export interface Window {
@@ -57,11 +61,11 @@ export async function replaceWindow(
   load: WindowLoad,
 ): Promise<Effect> {
   if (there.count === 0) {
-    if (load.rows.length === 0) return effectOf(new Map(), 0)
+    if (load.rows.length === 0) return effectOf(load, new Map())
     const table = tableName(warehouse, load.stream.table)
-    if (await copyStraight(client, table, load)) return effectOf(insertedByDay(load), load.rows.length)
+    if (await copyStraight(client, table, load)) return effectOf(load, insertedByDay(load))
   } else if (there.count === load.rows.length && there.digest !== undefined && there.digest === digestOf(load.rows)) {
-    return effectOf(new Map(), load.rows.length)
+    return effectOf(load, new Map())
   }
   return merge(client, warehouse, load)
 }
@@ -126,12 +130,12 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
        count(s.project_id) as staged,
        count(*) filter (where t.project_id is null) as inserted,
        count(*) filter (where s.project_id is null) as deleted,
-       count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.differs}) as updated
+       count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.differs}) as updated,
+       count(*) filter (where s.project_id is not null and t.date not between $2 and $3) as moved
      from (select * from ${sql.table} t where ${mine}) t full join ${sql.stage} s on ${sql.matches}
      group by 1`,
     window,
   )
-  const sum = (pick: (day: (typeof days)[number]) => number) => days.reduce((total, day) => total + pick(day), 0)
   const held = heldDays(days, load)
   const free = days.filter(({ date }) => !held?.days.has(date))
   const vanishing = free.reduce((total, day) => total + day.deleted, 0)
@@ -147,6 +151,9 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
       values,
     )
   }
+  const movedFrom = free.some((day) => day.moved > 0)
+    ? await countMoved(client, sql, { values, skip: unless('s', 4) })
+    : new Map<Day, number>()
   const ownDays = keyHasDate ? 'and t.date between $2 and $3' : 'and $2::date <= $3::date'
   if (free.some((day) => day.updated > 0)) {
     const stamp = stream.stamped ? ', changed_at = now()' : ''
@@ -168,17 +175,31 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
     const change = { inserted, updated, deleted: deletes ? deleted : 0 }
     if (change.inserted + change.updated + change.deleted > 0) byDay.set(date, change)
   }
-  const effect = effectOf(
-    byDay,
-    sum((day) => day.staged),
+  const rowsByDay = new Map(
+    days.map((day) => [day.date, held?.days.has(day.date) ? day.present : day.staged + (deletes ? 0 : day.deleted)]),
   )
-  return { ...effect, held, kept: deletes ? 0 : vanishing }
+  return { ...effectOf(load, byDay), rowsByDay, movedFrom, held, kept: deletes ? 0 : vanishing }
+}
+
+/** Rows of the answer that stand under days outside the window now. */
+async function countMoved(
+  client: PoolClient,
+  sql: Stage,
+  { values, skip }: { values: unknown[]; skip: string },
+): Promise<Map<Day, number>> {
+  const { rows } = await client.query<{ date: Day; count: number }>(
+    `select t.date, count(*) as count from ${sql.table} t join ${sql.stage} s on ${sql.matches}
+     where t.project_id = $1 and t.date not between $2 and $3 ${skip} group by 1`,
+    values,
+  )
+  return new Map(rows.map(({ date, count }) => [date, count]))
 }
 
 interface ComparedDay extends Change {
   date: Day
   present: number
   staged: number
+  moved: number
 }
 
 /** The days on which the answer is not obeyed: where more than half of the window would vanish, those that lose rows. */
@@ -212,12 +233,13 @@ async function dropOutrunRows(client: PoolClient, warehouse: Warehouse, load: Wi
   )
 }
 
-function effectOf(byDay: Map<Day, Change>, rows: number): Effect {
+function effectOf({ rows, rowsByDay }: WindowLoad, byDay: Map<Day, Change>): Effect {
   const total = { inserted: 0, updated: 0, deleted: 0 }
   for (const change of byDay.values()) {
     total.inserted += change.inserted
     total.updated += change.updated
     total.deleted += change.deleted
   }
-  return { ...total, unchanged: rows - total.inserted - total.updated, held: undefined, kept: 0, byDay }
+  const unchanged = rows.length - total.inserted - total.updated
+  return { ...total, unchanged, held: undefined, kept: 0, byDay, rowsByDay, movedFrom: new Map() }
 }

@@ -3,7 +3,8 @@ import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { type OpenSource, openSource, openWarehouse } from '../open.ts'
+import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/own-brands.ts'
+import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
 
 interface Verdict {
@@ -16,6 +17,7 @@ interface Verdict {
 export async function check(session: Session): Promise<number> {
   const { config, log, clock } = session
   const verdicts: Verdict[] = []
+  const notes: string[] = []
   let isUsage = false
   const judge = async (what: string, work: () => Promise<string>) => {
     try {
@@ -57,14 +59,20 @@ export async function check(session: Session): Promise<number> {
     await judge('privileges', () => privileges(warehouse))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
+    const ids = configuredProjects(config, clock).map(({ id }) => id)
+    if (await hasLedger(warehouse).catch(() => false)) {
+      const own = await readOwnBrands(warehouse, ids, config.labels)
+      notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
+    }
     await close()
   }
   const ok = verdicts.every((verdict) => verdict.ok)
   const lines = verdicts.map((verdict) => `${verdict.ok ? '✓' : '✗'} ${verdict.what}: ${verdict.detail}`)
   session.print(
-    { ok, verdicts },
+    { ok, verdicts, notes },
     [
       ...lines,
+      ...notes.map((note) => `! ${note}`),
       '',
       ok ? 'All well. Next: npx visibility-sync sync' : 'Not ready: mend what is marked ✗ and check again.',
     ].join('\n'),

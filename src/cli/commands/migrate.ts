@@ -1,7 +1,9 @@
 import { count } from '../../core/text.ts'
 import { moveSource } from '../../ledger/source.ts'
+import { applyLabels } from '../../warehouse/mentions.ts'
 import { migrate as runMigrations } from '../../warehouse/migrate.ts'
-import { openWarehouse, sourceAddress } from '../open.ts'
+import { applyOwnBrands } from '../../warehouse/own-brands.ts'
+import { configuredProjects, openWarehouse, sourceAddress } from '../open.ts'
 import type { Session } from '../session.ts'
 
 /** `migrate`: creates or upgrades the tables, without reading anything. */
@@ -12,6 +14,9 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     const movedFrom = options.moveSource
       ? await moveSource(database.warehouse, sourceAddress(session.config))
       : undefined
+    const ids = configuredProjects(session.config, session.clock).map(({ id }) => id)
+    await applyLabels(database.warehouse, ids, session.config.labels)
+    await applyOwnBrands(database.warehouse, ids, session.config.labels)
     if (session.config.queue.mode === 'pg-boss') {
       const { openBoss } = await import('../../queue/boss.ts')
       await (await openBoss(database.warehouse, session.log)).close()

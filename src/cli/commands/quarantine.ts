@@ -1,60 +1,130 @@
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
-import { listQuarantine, type QuarantineEntry } from '../../ledger/quarantine.ts'
+import {
+  groupQuarantine,
+  listQuarantine,
+  type QuarantineEntry,
+  type QuarantineFilter,
+  type QuarantineGroup,
+} from '../../ledger/quarantine.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { safeJson } from '../../streams/sift.ts'
+import { dismissQuarantine } from '../../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../../sync/retry-quarantine.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
 import { migrate } from '../../warehouse/migrate.ts'
-import { type Open, withServices } from '../open.ts'
+import { openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
 export interface QuarantineOptions {
   stream?: string[]
   project?: string[]
+  reason?: string
   all?: boolean
+  each?: boolean
+  dismissed?: boolean
+  because?: string
 }
 
-function withLedger(session: Session, work: (open: Open) => Promise<number>): Promise<number> {
-  const { config, log, clock, version } = session
-  return withServices({ config, log, clock, version }, async (open) => {
-    await migrate(open.warehouse, config)
-    return work(open)
-  })
+/** The ledger alone: none of these commands reads the service. */
+async function withLedger(session: Session, work: (warehouse: Warehouse) => Promise<number>): Promise<number> {
+  const { config, log } = session
+  const database = await openWarehouse(config, log)
+  try {
+    await migrate(database.warehouse, config)
+    return await work(database.warehouse)
+  } finally {
+    await database.close()
+  }
+}
+
+function filterOf({ stream = [], project = [], reason, dismissed }: QuarantineOptions): QuarantineFilter {
+  return { streams: stream, projects: project, reason, ...(dismissed ? { state: 'dismissed' } : {}) }
 }
 
 const LISTED = 200
 
-/** `quarantine list`: the rows that failed validation. */
+/** `quarantine list`: the rows that failed validation, by reason, or with `--each` one by one. */
 export function quarantineList(session: Session, options: QuarantineOptions): Promise<number> {
-  return withLedger(session, async ({ warehouse }) => {
-    const filter = { streams: options.stream ?? [], projects: options.project ?? [], all: options.all ?? false }
-    const entries = await listQuarantine(warehouse, { ...filter, ...(session.json ? {} : { limit: LISTED + 1 }) })
-    const shown = entries.slice(0, LISTED)
-    const table = renderTable<QuarantineEntry>(
-      [
-        { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
-        { title: 'project', value: (row) => row.project_id },
-        { title: 'stream', value: (row) => row.stream },
-        { title: 'day', value: placeOf },
-        { title: 'seen', align: 'right', value: (row) => row.times_seen },
-        { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
-        { title: 'state', value: (row) => row.resolution ?? 'open' },
-        { title: 'reason', value: (row) => clip(row.reason, 80) },
-      ],
-      shown,
-    )
-    const rest = entries.length > LISTED ? [`… more than ${LISTED}; --json shows all`] : []
+  return withLedger(session, async (warehouse) => {
+    const filter: QuarantineFilter = { ...filterOf(options), ...(options.all ? { state: 'all' } : {}) }
+    const groups = await groupQuarantine(warehouse, filter)
+    const limit = session.json ? {} : { limit: LISTED + 1 }
+    const entries = session.json || options.each ? await listQuarantine(warehouse, { ...filter, ...limit }) : []
+    const kind = options.all ? '' : options.dismissed ? 'dismissed ' : 'open '
     const text =
-      entries.length === 0
-        ? `No ${options.all ? '' : 'open '}rows in quarantine.`
-        : [table, ...rest, '', 'Next: visibility-sync quarantine show ID'].join('\n')
-    session.print({ entries }, text)
+      groups.length === 0
+        ? `No ${kind}rows in quarantine.`
+        : options.each
+          ? renderEntries(entries)
+          : renderGroups(groups)
+    session.print({ groups, entries }, text)
     return 0
   })
 }
 
-function placeOf({ from_date, to_date }: QuarantineEntry): string {
+function renderGroups(groups: QuarantineGroup[]): string {
+  const table = renderTable<QuarantineGroup>(
+    [
+      { title: 'rows', align: 'right', value: (row) => row.rows },
+      { title: 'stream', value: (row) => row.stream },
+      { title: 'projects', align: 'right', value: (row) => row.projects.length },
+      { title: 'days', value: placeOf },
+      { title: 'e.g.', align: 'right', value: (row) => String(row.example_id) },
+      { title: 'reason', value: (row) => clip(row.reason, 80) },
+    ],
+    groups,
+  )
+  const next = [
+    'Next: visibility-sync quarantine show ID           one row as it came, and why it failed',
+    '      visibility-sync quarantine dismiss --help    rows that will never load',
+  ]
+  return [table, '', ...next].join('\n')
+}
+
+function renderEntries(entries: QuarantineEntry[]): string {
+  const table = renderTable<QuarantineEntry>(
+    [
+      { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
+      { title: 'project', value: (row) => row.project_id },
+      { title: 'stream', value: (row) => row.stream },
+      { title: 'day', value: placeOf },
+      { title: 'seen', align: 'right', value: (row) => row.times_seen },
+      { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
+      { title: 'state', value: (row) => row.resolution ?? 'open' },
+      { title: 'reason', value: (row) => clip(row.reason, 80) },
+    ],
+    entries.slice(0, LISTED),
+  )
+  const rest = entries.length > LISTED ? [`… more than ${LISTED}; --json shows all`] : []
+  return [table, ...rest, '', 'Next: visibility-sync quarantine show ID'].join('\n')
+}
+
+/** `quarantine dismiss`: rows that will never load no longer make runs partial. */
+export function quarantineDismiss(session: Session, ids: string[], options: QuarantineOptions): Promise<number> {
+  const numbers = ids.map(parseId)
+  const { because } = options
+  if (because === undefined || because.trim() === '')
+    throw new UsageError('quarantine dismiss: say why with --because "…"; it is kept with the rows')
+  const chosen = numbers.length > 0 || options.stream !== undefined || options.reason !== undefined
+  if (!chosen) throw new UsageError('quarantine dismiss: name what to dismiss: ids, --reason "…" or --stream NAME')
+  return withLedger(session, async (warehouse) => {
+    const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because.trim())
+    const text =
+      dismissed.length === 0
+        ? 'Nothing to dismiss: no open row in quarantine is like that.'
+        : [
+            `${count(dismissed.length, 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
+            'Next: visibility-sync sync   reads their days again without them',
+            'Undo: visibility-sync quarantine retry --dismissed',
+          ].join('\n')
+    session.print({ dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because: because.trim() }, text)
+    return 0
+  })
+}
+
+function placeOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_date'>): string {
   if (from_date === null || to_date === null) return 'whole list'
   return from_date === to_date ? from_date : `${from_date}..${to_date}`
 }
@@ -62,8 +132,8 @@ function placeOf({ from_date, to_date }: QuarantineEntry): string {
 /** `quarantine show`: one row as it came, and why it failed. */
 export function quarantineShow(session: Session, id: string): Promise<number> {
   const number = parseId(id)
-  return withLedger(session, async ({ warehouse }) => {
-    const [entry] = await listQuarantine(warehouse, { ids: [number], all: true })
+  return withLedger(session, async (warehouse) => {
+    const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
     if (entry === undefined)
       throw new UsageError(
         `quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`,
@@ -72,6 +142,7 @@ export function quarantineShow(session: Session, id: string): Promise<number> {
       `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${placeOf(entry)}`,
       `Reason:     ${entry.reason}`,
       `Seen:       ${count(entry.times_seen, 'time')}, first ${entry.first_seen_at.toISOString()}, last ${entry.last_seen_at.toISOString()} (run ${entry.run_id})`,
+      ...(entry.dismissed_because === null ? [] : [`Dismissed:  ${entry.dismissed_because}`]),
       `State:      ${entry.resolved_at === null ? 'open' : `${entry.resolution}, ${entry.resolved_at.toISOString()}`}`,
       '',
       JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2),
@@ -84,9 +155,12 @@ export function quarantineShow(session: Session, id: string): Promise<number> {
 /** `quarantine retry`: validates again and loads what passes now. */
 export function quarantineRetry(session: Session, ids: string[], options: QuarantineOptions): Promise<number> {
   const numbers = ids.map(parseId)
-  return withLedger(session, async (open) => {
-    const filter = { ids: numbers, streams: options.stream ?? [], projects: options.project ?? [] }
-    const result = await retryQuarantine(open, streamsOf(open.config), filter)
+  return withLedger(session, async (warehouse) => {
+    const { config } = session
+    const result = await retryQuarantine({ warehouse, config }, streamsOf(config), {
+      ...filterOf(options),
+      ids: numbers,
+    })
     const lines = result.still_bad.slice(0, 20).map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`)
     session.print(
       result,

@@ -10,7 +10,9 @@ import { streamsOf } from '../../streams/registry.ts'
 import type { RunReport } from '../../sync/report.ts'
 import { type RunRequest, runSync } from '../../sync/run.ts'
 import { runAudit } from '../../sync/run-audit.ts'
+import { applyLabels } from '../../warehouse/mentions.ts'
 import { migrate } from '../../warehouse/migrate.ts'
+import { applyOwnBrands } from '../../warehouse/own-brands.ts'
 import { createMetrics } from '../../web/metrics.ts'
 import { type BackfillRequest, createServer } from '../../web/server.ts'
 import { createView } from '../../web/view.ts'
@@ -33,6 +35,9 @@ export async function serve(session: Session, options: { host?: string; port?: n
   return withServices({ config, log, clock, version }, async (open) => {
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
+    const ids = open.projects.map(({ id }) => id)
+    await applyLabels(open.warehouse, ids, config.labels)
+    await applyOwnBrands(open.warehouse, ids, config.labels)
     const metrics = createMetrics()
     const live = new Live(clock, [metrics.observer])
     const view = createView(open, open.projects)
@@ -135,7 +140,7 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
       } finally {
         follow.end()
         const seconds = (clock().getTime() - startedAt) / 1000
-        const report = { run_id: 0, command: 'audit', outcome, source: open.source, seconds, streams: [] }
+        const report = { run_id: 0, command: 'audit', outcome, source: open.source, seconds, streams: [], notes: [] }
         await finished({ ...report, ...(error === undefined ? {} : { error }) }).catch(() => {})
       }
     },

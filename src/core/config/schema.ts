@@ -158,7 +158,7 @@ export const configSchema = z.strictObject({
       brands: z
         .record(
           z.string(),
-          z.strictObject({ own: z.boolean({ error: 'true or false' }).default(false), name: name.optional() }),
+          z.strictObject({ own: z.boolean({ error: 'true or false' }).optional(), name: name.optional() }),
         )
         .default({}),
       topics: z.record(z.string(), name).default({}),

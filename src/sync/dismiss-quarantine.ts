@@ -1,0 +1,30 @@
+import { UsageError } from '../core/errors.ts'
+import {
+  dismissEntries,
+  listQuarantine,
+  type QuarantineEntry,
+  type QuarantineFilter,
+  settleDays,
+} from '../ledger/quarantine.ts'
+import { inTransaction, type Warehouse } from '../warehouse/connect.ts'
+
+/** Dismisses open entries, so that they no longer make runs partial. Their days are read again by the next run. */
+export async function dismissQuarantine(
+  warehouse: Warehouse,
+  filter: QuarantineFilter,
+  because: string,
+): Promise<QuarantineEntry[]> {
+  return inTransaction(warehouse, async (tx) => {
+    const entries = await listQuarantine(tx, { ...filter, state: 'open' })
+    const found = new Set(entries.map(({ quarantine_id }) => quarantine_id))
+    const missing = (filter.ids ?? []).filter((id) => !found.has(id))
+    if (missing.length > 0)
+      throw new UsageError(`quarantine dismiss: got ${missing.join(', ')}; there is no such open entry`)
+    await dismissEntries(tx, [...found], because)
+    const pairs = new Map(
+      entries.map(({ project_id, stream }) => [`${project_id}\0${stream}`, { projectId: project_id, stream }]),
+    )
+    for (const pair of pairs.values()) await settleDays(tx, pair)
+    return entries
+  })
+}

@@ -1,0 +1,191 @@
+import { afterEach, describe, expect, test } from '@jest/globals'
+import { daysOfInterest } from '../src/core/config/load.ts'
+import { readStatus } from '../src/ledger/status.ts'
+import { streamsOf } from '../src/streams/registry.ts'
+import { runCli } from './support/cli.ts'
+import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
+
+let setup: Setup
+afterEach(async () => {
+  await setup.close()
+})
+
+const BAD = { ...NO_LIMIT, malformed: 0.02 }
+async function start(options: SetupOptions = {}) {
+  setup = await setUp({
+    world: { projects: 1, prompts: 7, models: 2, brands: 3 },
+    config: { streams: ['prompts', 'chats'], reports: FOUR_GRAINS },
+    ...options,
+  })
+}
+const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+const open = async () =>
+  (
+    await setup.database.rows<{ n: number }>(
+      'select count(*)::int as n from visibility_ops.quarantine where resolved_at is null',
+    )
+  )[0]!.n
+const count = async (table: string, where = 'true') =>
+  (await setup.database.rows<{ n: number }>(`select count(*)::int as n from visibility.${table} where ${where}`))[0]!.n
+
+async function statusRows(): Promise<Record<string, number>> {
+  const today = '2026-03-31'
+  const status = await readStatus(setup.database.warehouse, {
+    interest: daysOfInterest(setup.config, today),
+    today,
+    lookbackDays: setup.config.lookback_days,
+    projects: setup.projects.map(({ id }) => id),
+    streams: streamsOf(setup.config),
+    runs: 5,
+  })
+  return Object.fromEntries(status!.streams.map(({ stream, rows }) => [stream, rows]))
+}
+
+async function expectStatusCountsTheTables() {
+  const rows = await statusRows()
+  const tables = ['chats', ...FOUR_GRAINS.map(({ name }) => name)]
+  for (const table of tables) expect([table, rows[table]]).toEqual([table, await count(table)])
+  expect(rows.prompts).toBe(await count('prompts', 'removed_at is null'))
+}
+
+describe('a dismissed row', () => {
+  test('no longer makes runs partial, is kept with its reason, and comes back when it changes', async () => {
+    await start({ faults: BAD })
+    expect((await cli('sync')).code).toBe(1)
+    const before = await open()
+    expect(before).toBeGreaterThan(3)
+    const groups = (await cli('quarantine', 'list', '--json')).json().groups
+    expect(groups.reduce((sum: number, group: { rows: number }) => sum + group.rows, 0)).toBe(before)
+
+    const unsaid = await cli('quarantine', 'dismiss', '--stream', groups[0].stream)
+    expect([unsaid.code, unsaid.stderr]).toEqual([2, expect.stringContaining('--because')])
+    const [first] = groups
+    const one = await cli('quarantine', 'dismiss', String(first.example_id), '--because', 'looked at by hand')
+    expect([one.code, await open()]).toEqual([0, before - 1])
+    await cli('quarantine', 'dismiss', '--reason', first.reason, '--because', 'vendor knows')
+    expect(await open()).toBe(
+      before -
+        groups.filter((group: any) => group.reason === first.reason).reduce((sum: number, g: any) => sum + g.rows, 0),
+    )
+    for (const stream of [...new Set<string>(groups.map((group: { stream: string }) => group.stream))])
+      await cli('quarantine', 'dismiss', '--stream', stream, '--because', 'vendor knows')
+    expect(await open()).toBe(0)
+
+    const complete = await cli('sync', '--json')
+    expect([complete.code, complete.json().outcome]).toEqual([0, 'complete'])
+    expect((await cli('quarantine', 'list', '--dismissed', '--json')).json().entries).toHaveLength(before)
+
+    // The same rows, bad in another way.
+    await setup.database.rows(
+      "update visibility_ops.quarantine set fingerprint = md5('another version' || quarantine_id)",
+    )
+    expect((await cli('sync')).code).toBe(1)
+    expect(await open()).toBeGreaterThan(0)
+  })
+
+  test('is tried again, and no longer dismissed, when it is retried by name', async () => {
+    await start({ faults: BAD })
+    await cli('sync')
+    const all = await open()
+    for (const stream of ['prompts', 'chats', ...FOUR_GRAINS.map(({ name }) => name)])
+      await cli('quarantine', 'dismiss', '--stream', stream, '--because', 'test')
+    expect((await cli('quarantine', 'retry', '--json')).json().tried).toBe(0)
+    const retried = await cli('quarantine', 'retry', '--dismissed', '--json')
+    expect([retried.code, retried.json().tried, await open()]).toEqual([1, all, all])
+  })
+
+  test('no longer keeps rows that vanished from its window', async () => {
+    await start()
+    await setup.sync()
+    setup.service.setFaults(BAD)
+    const [project] = setup.service.world.projects
+    setup.service.world.deletePrompt(project!, project!.prompts[0]!.id)
+    const range = { from: '2026-03-01', to: '2026-03-31' }
+    await setup.sync({ range, command: 'backfill' })
+    await cli('quarantine', 'dismiss', '--stream', 'by_prompt', '--because', 'test')
+    await setup.sync()
+    expect(
+      await count('by_prompt', `prompt_id not in (select prompt_id from visibility.prompts where removed_at is null)`),
+    ).toBe(0)
+    await expectStatusCountsTheTables()
+  })
+})
+
+test('an answer that is held settles no quarantine entry of its days', async () => {
+  await start({ faults: BAD })
+  await setup.sync()
+  const before = await open()
+  setup.service.setFaults({ ...NO_LIMIT, empty: true })
+  const held = await setup.sync()
+  expect(held.streams.some((stream) => stream.held.length > 0)).toBe(true)
+  expect(await open()).toBe(before)
+  setup.service.setFaults(NO_LIMIT)
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect(await open()).toBe(0)
+})
+
+test('the rows of the status are what the tables hold, whatever the last answer had', async () => {
+  await start()
+  await setup.sync()
+  await expectStatusCountsTheTables()
+  setup.service.setFaults(BAD)
+  await setup.sync({ range: { from: '2026-03-01', to: '2026-03-31' }, command: 'backfill' })
+  await expectStatusCountsTheTables()
+  setup.service.setFaults({ ...NO_LIMIT, empty: true })
+  await setup.sync()
+  await expectStatusCountsTheTables()
+  // A chat that stands under another day now.
+  setup.service.setFaults(NO_LIMIT)
+  await setup.database.rows(
+    "update visibility.chats set date = '2026-03-02' where chat_id in (select chat_id from visibility.chats where date = '2026-03-30' limit 3)",
+  )
+  await setup.database.rows(
+    "update visibility_ops.coverage set rows = rows + 3 where stream = 'chats' and date = '2026-03-02'",
+  )
+  await setup.sync()
+  await expectStatusCountsTheTables()
+})
+
+describe('own brands', () => {
+  const isOwn = () =>
+    setup.database.rows<{ brand_id: string }>('select brand_id from visibility.brands where is_own order by 1')
+  const labelled = (labels: unknown) => ({ env: setup.env, config: { ...setup.fileConfig, labels } })
+
+  test('without labels the brand that is called like the profile is own, said once, and in check', async () => {
+    await start({ config: { streams: ['project_profile'], reports: FOUR_GRAINS.slice(0, 1) } })
+    const [project] = setup.service.world.projects
+    const first = await cli('sync', '--json')
+    expect(first.json().notes).toEqual([
+      expect.stringContaining(`own brand of ${project!.id}: ${project!.brands[0]!.name}`),
+    ])
+    expect(await isOwn()).toEqual([{ brand_id: project!.brands[0]!.id }])
+    expect((await cli('sync', '--json')).json().notes).toEqual([])
+    expect((await cli('check')).stdout).toContain('because its profile has the same name')
+  })
+
+  test('labels override it, on migrate as well, and an explicit false leaves none', async () => {
+    await start({ config: { streams: ['project_profile'], reports: FOUR_GRAINS.slice(0, 1) } })
+    const [project] = setup.service.world.projects
+    const [profiled, other] = project!.brands
+    await cli('sync')
+    await runCli(['migrate'], labelled({ brands: { [other!.id]: { own: true } } }))
+    expect(await isOwn()).toEqual([{ brand_id: other!.id }])
+    const none = await runCli(['sync', '--json'], labelled({ brands: { [profiled!.id]: { own: false } } }))
+    expect([none.code, none.json().notes]).toEqual([0, [expect.stringContaining(`no brand of ${project!.id} is own`)]])
+    expect(await isOwn()).toEqual([])
+  })
+
+  test('labels of ids that no row has are said', async () => {
+    await start({ config: { streams: ['project_profile'], reports: FOUR_GRAINS.slice(0, 1) } })
+    const synced = await runCli(
+      ['sync', '--json'],
+      labelled({ brands: { kw_nowhere: { own: true } }, topics: { to_no: 'x' } }),
+    )
+    expect(synced.json().notes).toEqual(
+      expect.arrayContaining([
+        expect.stringContaining('labels.brands.kw_nowhere: no row has this id'),
+        expect.stringContaining('labels.topics.to_no: no row has this id'),
+      ]),
+    )
+  })
+})
