@@ -121,7 +121,7 @@ test('status before the first sync says what to do, and check passes', async () 
   expect((await cli('status')).stdout).toContain('Nothing was synced')
   const check = await cli('check')
   expect(check.code).toBe(0)
-  expect(check.stdout.match(/✓/g)!.length).toBe(5)
+  expect(check.stdout.match(/✓/g)!.length).toBe(7)
 })
 
 test('migrate makes the tables, and a second time has nothing to do', async () => {
@@ -190,6 +190,7 @@ test('check names each thing that is wrong and exits 1', async () => {
   expect(wrong.code).toBe(1)
   expect(wrong.json().verdicts.map((verdict: any) => [verdict.what.split(' ')[0], verdict.ok])).toEqual([
     ['configuration', true],
+    ['source', true],
     ['project', false],
     ['project', false],
     ['database', false],

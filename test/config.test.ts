@@ -28,7 +28,7 @@ function failure(yaml: string, env: Record<string, string> = {}): string {
 test('an empty file gives the documented defaults', () => {
   const config = load('')
   expect(config.source).toMatchObject({ page_limit: 10_000, requests_per_minute: 200, compress: true })
-  expect(config.warehouse).toEqual({ schema: 'visibility', partition: 'none' })
+  expect(config.warehouse).toEqual({ schema: 'visibility', partition: 'none', patience_seconds: 120 })
   expect(config.queue).toEqual({ mode: 'none' })
   expect(config.lookback_days).toBe(7)
   expect(config.streams).toEqual([

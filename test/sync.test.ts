@@ -405,7 +405,10 @@ test('labels name brands, topics and tags, and say which brands are ours', async
   ])
   setup.services.config = { ...setup.config, labels: { brands: {}, topics: { [topic.id]: 'Mud' }, tags: {} } }
   await setup.sync()
-  expect(await count('brands', 'is_own')).toBe(0)
+  // Without a label the brand that is called like the profile is ours.
+  expect(await setup.database.rows('select brand_id from visibility.brands where is_own')).toEqual([
+    { brand_id: project().brands[0]!.id },
+  ])
   expect(await setup.database.rows('select name from visibility.topics where topic_id = $1', [topic.id])).toEqual([
     { name: 'Mud' },
   ])

@@ -42,9 +42,19 @@ async function takeBackTo(version: number): Promise<void> {
   await database.rows(
     'alter table visibility.brand_daily alter changed_at set default now(), add primary key (project_id, date, brand_id)',
   )
-  for (const table of keep) await database.rows(`insert into visibility.${table} select * from kept.${table}`)
-  for (const table of ledger)
-    await database.rows(`insert into visibility_ops.${table} overriding system value select * from kept.ops_${table}`)
+  // Columns that came later are not there yet.
+  const copyBack = async (target: string, kept: string) => {
+    const [columns] = await database.rows<{ list: string }>(
+      `select string_agg(quote_ident(attname), ', ' order by attnum) as list from pg_attribute
+       where attrelid = $1::regclass and attnum > 0 and not attisdropped`,
+      [target],
+    )
+    await database.rows(
+      `insert into ${target} (${columns!.list}) overriding system value select ${columns!.list} from kept.${kept}`,
+    )
+  }
+  for (const table of keep) await copyBack(`visibility.${table}`, table)
+  for (const table of ledger) await copyBack(`visibility_ops.${table}`, `ops_${table}`)
   await database.rows("select setval('visibility_ops.read_order', 1000000)")
   await database.rows(
     "select setval(pg_get_serial_sequence('visibility_ops.runs', 'run_id'), (select max(run_id) from visibility_ops.runs))",

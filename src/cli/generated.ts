@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../core/config/schema.ts'
-import { HELPER_VIEWS, OPS_TABLES, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from '../warehouse/catalogue.ts'
+import { HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from '../warehouse/catalogue.ts'
+import { OPS_TABLES } from '../warehouse/ops-catalogue.ts'
 import { QUESTIONS, VIEWS, viewsOf } from '../warehouse/view-notes.ts'
 
 /* What is made from the code for editors and readers: the JSON Schema of the configuration, and docs/tables.md. */

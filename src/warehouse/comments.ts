@@ -1,8 +1,9 @@
 import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../core/config/load.ts'
 import { quote } from '../core/identifier.ts'
-import { HELPER_VIEWS, OPS_TABLES, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
+import { HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
 import type { Warehouse } from './connect.ts'
+import { OPS_TABLES } from './ops-catalogue.ts'
 import { VIEWS } from './view-notes.ts'
 
 interface Wanted {
