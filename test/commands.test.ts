@@ -24,7 +24,7 @@ async function everyValue(url: string, schemas: string[]): Promise<string> {
 
 let setup: Setup
 beforeAll(async () => {
-  setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
+  setup = await setUp({ emptyDatabase: true, world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
 })
 afterAll(() => setup.close())
 const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })

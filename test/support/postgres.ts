@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { Client } from 'pg'
+import { loadConfig } from '../../src/core/config/load.ts'
 import { connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
+import { migrate } from '../../src/warehouse/migrate.ts'
 
 /** A database of one's own on the test server. */
 export interface TestDatabase {
@@ -39,12 +41,26 @@ async function dropDatabase(name: string): Promise<void> {
   }
 }
 
-export async function createDatabase(schema = 'visibility'): Promise<TestDatabase> {
+/** A database with all migrations applied and no report tables, cloned for each test: 0.25 s less than migrating. */
+const TEMPLATE = 'vs_template'
+
+/** Makes the template anew, once before all tests. */
+export async function createTemplate(): Promise<void> {
+  await onServer(`drop database if exists ${TEMPLATE} with (force)`)
+  await onServer(`create database ${TEMPLATE} template template0`)
+  const url = serverUrl()
+  url.pathname = `/${TEMPLATE}`
+  const warehouse = await connectWarehouse({ url: url.href, schema: 'visibility', connections: 1 })
+  await migrate(warehouse, { ...loadConfig({ env: {} }), reports: [] })
+  await warehouse.close()
+}
+
+export async function createDatabase(content: 'empty' | 'migrated' = 'empty'): Promise<TestDatabase> {
   const name = `vs_${randomBytes(6).toString('hex')}`
-  await onServer(`create database ${name} template template0`)
+  await onServer(`create database ${name} template ${content === 'empty' ? 'template0' : TEMPLATE}`)
   const url = serverUrl()
   url.pathname = `/${name}`
-  const warehouse = await connectWarehouse({ url: url.href, schema, connections: 6 })
+  const warehouse = await connectWarehouse({ url: url.href, schema: 'visibility', connections: 6 })
   return {
     url: url.href,
     warehouse,

@@ -42,6 +42,8 @@ export interface SetupOptions {
   faults?: FaultSettings
   config?: Record<string, unknown>
   now?: string
+  /** For tests of the very first run: nothing was migrated yet. */
+  emptyDatabase?: boolean
 }
 
 /** The configuration as if it had been read from a file. */
@@ -62,7 +64,7 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     world: createWorld({ restating: false, clock, ...options.world }),
     faults: options.faults ?? NO_LIMIT,
   })
-  const database = await createDatabase()
+  const database = await createDatabase(options.emptyDatabase ? 'empty' : 'migrated')
   const fileConfig = {
     start_date: '2026-03-01',
     end_date: '2026-03-31',
