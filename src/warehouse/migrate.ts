@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import type { PoolClient } from 'pg'
@@ -19,13 +20,24 @@ export interface MigrationResult {
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
 const MIGRATION_LOCK = 7_265_190_401
 
+interface Migration {
+  version: number
+  name: string
+  text: string
+  checksum: string
+}
+
 /** Numbered files, run once each in their order. Forward only. */
-function migrationFiles(): { version: number; name: string; path: URL }[] {
+export function readMigrations(): Migration[] {
   const folder = new URL('../../sql/migrations/', import.meta.url)
   return readdirSync(fileURLToPath(folder))
     .filter((name) => /^\d{4}_\w+\.sql$/.test(name))
     .sort()
-    .map((name) => ({ version: Number(name.slice(0, 4)), name, path: new URL(name, folder) }))
+    .map((name) => {
+      const text = readFileSync(new URL(name, folder), 'utf8')
+      const checksum = createHash('sha256').update(text).digest('hex')
+      return { version: Number(name.slice(0, 4)), name, text, checksum }
+    })
 }
 
 /** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
@@ -89,9 +101,18 @@ async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<str
       `create table ${ledger} (version integer primary key, name text not null, applied_at timestamptz not null default now())`,
     )
   }
-  const { rows } = await client.query<{ version: number }>(`select version from ${ledger}`)
+  // Asked first: "if not exists" would lock the table on every run.
+  const { rowCount: hasChecksums } = await client.query(
+    "select from pg_attribute where attrelid = to_regclass($1) and attname = 'checksum' and not attisdropped",
+    [ledger],
+  )
+  if (hasChecksums === 0) await client.query(`alter table ${ledger} add column checksum text`)
+  const { rows } = await client.query<{ version: number; checksum: string | null }>(
+    `select version, checksum from ${ledger}`,
+  )
   const done = new Set(rows.map(({ version }) => version))
-  const files = migrationFiles()
+  const files = readMigrations()
+  refuseEdited(files, rows)
   const newest = Math.max(...files.map(({ version }) => version))
   const ahead = Math.max(0, ...done)
   if (ahead > newest) {
@@ -101,10 +122,24 @@ async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<str
   }
   const names: Record<string, string> = { schema: quote(warehouse.schema), ops: quote(warehouse.opsSchema) }
   const applied: string[] = []
-  for (const { version, name, path } of files.filter((file) => !done.has(file.version))) {
-    await client.query(readFileSync(path, 'utf8').replaceAll(/\{(schema|ops)\}/g, (_, key: string) => names[key]!))
-    await client.query(`insert into ${ledger} (version, name) values ($1, $2)`, [version, name])
+  for (const { version, name, text, checksum } of files.filter((file) => !done.has(file.version))) {
+    await client.query(text.replaceAll(/\{(schema|ops)\}/g, (_, key: string) => names[key]!))
+    await client.query(`insert into ${ledger} (version, name, checksum) values ($1, $2, $3)`, [version, name, checksum])
     applied.push(name)
   }
   return applied
+}
+
+/** A migration that changed after it was applied would leave warehouses in two different shapes. */
+function refuseEdited(
+  files: readonly Migration[],
+  applied: readonly { version: number; checksum: string | null }[],
+): void {
+  for (const { version, checksum } of applied) {
+    const file = files.find((candidate) => candidate.version === version)
+    if (file === undefined || checksum === null || checksum === file.checksum) continue
+    throw new UsageError(
+      `the migration ${file.name} is not the one that was applied to this database: this copy of visibility-sync was changed; install it again`,
+    )
+  }
 }

@@ -3,7 +3,12 @@ import { PROJECT, RUN, type TableNote } from './catalogue.ts'
 export const OPS_TABLES: Record<string, TableNote> = {
   migrations: {
     about: 'The migrations that were applied.',
-    columns: { version: 'Its number.', name: 'Its file.', applied_at: 'When it was applied.' },
+    columns: {
+      version: 'Its number.',
+      name: 'Its file.',
+      applied_at: 'When it was applied.',
+      checksum: 'Of the file as it was applied.',
+    },
   },
   runs: {
     about: 'One row for each invocation that read or changed something.',
