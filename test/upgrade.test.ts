@@ -10,7 +10,9 @@ let setup: Setup
 afterEach(() => setup.close())
 
 const folder = new URL('../sql/migrations/', import.meta.url)
-const files = readdirSync(fileURLToPath(folder)).sort()
+const files = readdirSync(fileURLToPath(folder))
+  .filter((name) => name.endsWith('.sql'))
+  .sort()
 const range = { from: '2026-03-01', to: '2026-03-31' }
 const reports = [{ name: 'brand_daily', dimensions: ['date'] }]
 
