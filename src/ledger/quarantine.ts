@@ -1,12 +1,9 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import { type Reject, safeJson } from '../streams/sift.ts'
+import type { Reject } from '../streams/sift.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { Pair } from './locks.ts'
-
-const RAW_MAX = 65_536
-const DEPTH_MAX = 100
 
 /**
  * Keeps the rejects of an answer. A row that fails again is counted, not kept twice; a row that failed before and is
@@ -21,9 +18,8 @@ export async function saveRejects(
 ): Promise<void> {
   const entries = new Map<string, { raw: string; reason: string; from: Day | null; to: Day | null }>()
   for (const { raw, reason, date } of rejects) {
-    const text = storable(raw)
     const [from, to] = [date ?? range?.from ?? null, date ?? range?.to ?? null]
-    entries.set(createHash('md5').update(text).digest('hex'), { raw: text, reason, from, to })
+    entries.set(createHash('md5').update(raw).digest('hex'), { raw, reason, from, to })
   }
   const column = (pick: 'raw' | 'reason' | 'from' | 'to') => fingerprints.map((name) => entries.get(name)![pick])
   const fingerprints = [...entries.keys()].sort()
@@ -89,23 +85,6 @@ export async function settleWindowRejects({ ops }: Transaction, pair: Pair, rang
       ),
     )
     .execute()
-}
-
-/** The raw item as JSON that Postgres takes: not too long, not too deep. */
-function storable(raw: unknown): string {
-  const text = safeJson(raw)
-  if (text.length <= RAW_MAX && depth(text) <= DEPTH_MAX) return text
-  return JSON.stringify(`${text.slice(0, 2000)}… (cut: ${text.length} characters)`)
-}
-
-function depth(text: string): number {
-  let deepest = 0
-  let now = 0
-  for (const character of text) {
-    if (character === '{' || character === '[') deepest = Math.max(deepest, ++now)
-    else if (character === '}' || character === ']') now--
-  }
-  return deepest
 }
 
 export interface QuarantineEntry {
