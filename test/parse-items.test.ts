@@ -99,7 +99,7 @@ test('rows of different batches that contradict each other are both rejected wit
   })
   const range = { from: '2026-01-01', to: '2026-01-31' }
   const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
-  const { takeFamiliar, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'p'))
+  const { takeFamiliar: _, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'p'))
   await parseItems(Buffer.from(JSON.stringify({ data })), false, intake, { limit: 10_000 })
   const { rows, rejects, rowsByDay, drift } = intake.finish()
   expect([rows.length, rowsByDay.get('2026-01-02')]).toEqual([3999, 3999])

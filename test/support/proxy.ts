@@ -45,10 +45,13 @@ export async function startRewriter(
   const base = new URL(target)
   const server = createServer((message, reply) => {
     const { method, headers, url } = message
-    const onward = request({ host: base.hostname, port: base.port, path: url, method, headers }, async (answer) => {
-      const text = Buffer.concat(await answer.toArray()).toString()
-      const { 'content-length': _, 'transfer-encoding': __, ...kept } = answer.headers
-      reply.writeHead(answer.statusCode!, kept).end(rewrite(text, message))
+    const onward = request({ host: base.hostname, port: base.port, path: url, method, headers }, (answer) => {
+      const chunks: Buffer[] = []
+      answer.on('data', (chunk: Buffer) => chunks.push(chunk))
+      answer.on('end', () => {
+        const { 'content-length': _, 'transfer-encoding': __, ...kept } = answer.headers
+        reply.writeHead(answer.statusCode!, kept).end(rewrite(Buffer.concat(chunks).toString(), message))
+      })
     })
     onward.on('error', () => reply.destroy())
     message.pipe(onward)
