@@ -59,7 +59,10 @@ const WAYS: Record<string, (intake: Intake) => [Intake, Bounds]> = {
   'row by row': (intake) => [intake, { limit: 100 }],
   'in small batches': ({ takeFamiliar: _, ...intake }) => [intake, { limit: 100, batchBytes: 150 }],
   'in one batch': ({ takeFamiliar: _, ...intake }) => [intake, { limit: 100 }],
-  'with each end looked for': ({ takeFamiliar: _, ...intake }) => [intake, { limit: 100, values: 1e6, batchBytes: 150 }],
+  'with each end looked for': ({ takeFamiliar: _, ...intake }) => [
+    intake,
+    { limit: 100, values: 1e6, batchBytes: 150 },
+  ],
 }
 
 async function read(text: string, way: keyof typeof WAYS): Promise<Outcome> {
