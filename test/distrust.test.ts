@@ -1,7 +1,9 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { daysIn } from '../src/core/day.ts'
+import { createClient } from '../src/source/client.ts'
 import { streamsOf } from '../src/streams/registry.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
+import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectChats, expectExact, expectReport } from './support/truth.ts'
 
@@ -18,8 +20,8 @@ const start = async (options: SetupOptions = {}) => {
 const project = () => setup.service.world.projects[0]!
 const exact = (over = range) =>
   expectExact(setup.database, { world: setup.service.world, range: over, reports: FOUR_GRAINS })
-const count = async (table: string, where = 'true') =>
-  (await setup.database.rows<{ n: number }>(`select count(*)::int as n from visibility.${table} where ${where}`))[0]!.n
+const count = async (table: string, where = 'true', schema = 'visibility') =>
+  (await setup.database.rows<{ n: number }>(`select count(*)::int as n from ${schema}.${table} where ${where}`))[0]!.n
 const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.flatMap(({ failed }) => failed)
 
 describe('page limits', () => {
@@ -124,6 +126,55 @@ describe('page limits', () => {
     setup.service.setFaults({ ...NO_LIMIT, silent_cap: 260 })
     await setup.sync({ command: 'backfill', range: week, streams: streamsOf(setup.config, ['by_prompt']) })
     await exact()
+  })
+})
+
+describe('answers that were changed on their way', () => {
+  /** A sync of one day of a report with 480 rows through something that changes its answers. */
+  const syncThrough = async (rewrite: (text: string) => string | Buffer) => {
+    await start({
+      world: { projects: 1, prompts: 40, models: 2, brands: 6 },
+      config: { streams: [], reports: FOUR_GRAINS.slice(3), start_date: '2026-03-31', source: { max_attempts: 3 } },
+    })
+    const proxy = await startRewriter(setup.service.url, rewrite)
+    const client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000, maxAttempts: 3 })
+    setup.services.client.close()
+    setup.services.client = client
+    try {
+      return await setup.sync()
+    } finally {
+      client.close()
+      await proxy.close()
+    }
+  }
+
+  // The last row, with the comma before it.
+  const LAST_ROW = /,(\{"brand":(?:(?!\{"brand").)*\})\]\}$/s
+  test.each([
+    ['the last row is lost and its comma is left', (text: string) => text.replace(LAST_ROW, ',]}')],
+    ['the comma before the last row is lost', (text: string) => text.replace(LAST_ROW, '$1]}')],
+    ['the last row became nothing between two commas', (text: string) => text.replace(LAST_ROW, ',,$1]}')],
+    ['a second list follows the first', (text: string) => text.replace(/\}$/, ',"data":[]}')],
+    ['another answer follows the first', (text: string) => `${text}{"data":[]}`],
+  ])('%s: nothing of it is believed, however often it comes', async (_, damage) => {
+    let damaged = 0
+    const report = await syncThrough((text) => {
+      const changed = damage(text)
+      if (changed !== text) damaged++
+      return changed
+    })
+    expect(damaged).toBe(3)
+    expect(report.outcome).toBe('failed')
+    expect(failures(report)[0]!.error).toContain('the answer is not whole JSON')
+    expect(await count('by_prompt')).toBe(0)
+    expect(await count('coverage', 'true', 'visibility_ops')).toBe(0)
+  })
+
+  test('an answer that was damaged once is asked for again, and no row is lost', async () => {
+    let answers = 0
+    const report = await syncThrough((text) => (answers++ === 0 ? text.replace(LAST_ROW, ',]}') : text))
+    expect(report.outcome).toBe('complete')
+    expect(await count('by_prompt')).toBe(480)
   })
 })
 

@@ -5,31 +5,25 @@ import { brandReport } from '../src/streams/brand-report.ts'
 import { FamiliarRows } from '../src/streams/familiar-rows.ts'
 import { NumberReader } from '../src/streams/number-reader.ts'
 import { PackedRows } from '../src/streams/packed-rows.ts'
-import { Sifter } from '../src/streams/sift.ts'
+import { siftingIntake } from '../src/streams/sift.ts'
 
 const report = brandReport({ name: 'r', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] })
 const range = { from: '2026-01-01', to: '2026-01-09' }
 
 /** Reads an answer as a sync does, with rows that may be familiar or with each of them parsed. */
 async function read(text: string, familiar: boolean) {
-  const bytes = Buffer.from(text)
   let taken = 0
-  let sifter!: Sifter<PackedRows>
-  const { body, count } = await parseItems(bytes, false, {
-    begin(suspectText, whole) {
-      taken = 0
-      sifter = new Sifter(report, { range, suspectText, whole }, new PackedRows(report.columns, 'or_1'))
+  const { takeFamiliar, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'or_1'))
+  const counting = {
+    ...intake,
+    takeFamiliar(bytes: Buffer, start: number) {
+      const end = takeFamiliar!(bytes, start)
+      if (end >= 0) taken++
+      return end
     },
-    take: (items, origin) => sifter.take(items, origin),
-    ...(familiar && {
-      takeFamiliar(from: Buffer, start: number) {
-        const end = sifter.takeFamiliar(from, start)
-        if (end >= 0) taken++
-        return end
-      },
-    }),
-  })
-  const { rows, rowsByDay, rejects, mentions, drift } = sifter.finish()
+  }
+  const { body, count } = await parseItems(Buffer.from(text), false, familiar ? counting : intake, { limit: 10_000 })
+  const { rows, rowsByDay, rejects, mentions, drift } = intake.finish()
   const chunks = [...rows.chunks()].map((chunk) => Buffer.from(chunk))
   rows.arrange()
   const packed = Buffer.concat([...chunks, ...rows.chunks()]).toString('latin1')

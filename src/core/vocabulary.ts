@@ -61,6 +61,7 @@ export const MODELS = (
 ).split(' ')
 
 export const PAGE_LIMIT_MAX = 10_000
+export const PAGE_LIMIT_DEFAULT = 1000
 export const PROMPT_TEXT_MAX = 700
 export const TOPIC_NAME_MAX = 64
 export const CLASSIFICATION_NAME_MAX = 60

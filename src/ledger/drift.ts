@@ -1,4 +1,4 @@
-import type { DriftNote } from '../streams/sift.ts'
+import type { DriftNote } from '../streams/drift-notes.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import type { Pair } from './locks.ts'
 

@@ -1,12 +1,9 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import { type Reject, safeJson } from '../streams/sift.ts'
+import type { Reject } from '../streams/sift.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { Pair } from './locks.ts'
-
-const RAW_MAX = 65_536
-const DEPTH_MAX = 100
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface KnownRejects {
@@ -24,9 +21,8 @@ export async function knownRejects(
   let open = 0
   if (rejects.length === 0) return { byFingerprint, open }
   const fingerprints = rejects.map(({ raw, reason, date }) => {
-    const text = storable(raw)
-    const fingerprint = createHash('md5').update(text).digest('hex')
-    byFingerprint.set(fingerprint, { raw: text, reason, date })
+    const fingerprint = createHash('md5').update(raw).digest('hex')
+    byFingerprint.set(fingerprint, { raw, reason, date })
     return fingerprint
   })
   const dismissed = await ops
@@ -134,23 +130,6 @@ export async function settleWindowRejects({ ops }: Transaction, pair: Pair, rang
       ),
     )
     .execute()
-}
-
-/** The raw item as JSON that Postgres takes: not too long, not too deep. */
-function storable(raw: unknown): string {
-  const text = safeJson(raw)
-  if (text.length <= RAW_MAX && depth(text) <= DEPTH_MAX) return text
-  return JSON.stringify(`${text.slice(0, 2000)}… (cut: ${text.length} characters)`)
-}
-
-function depth(text: string): number {
-  let deepest = 0
-  let now = 0
-  for (const character of text) {
-    if (character === '{' || character === '[') deepest = Math.max(deepest, ++now)
-    else if (character === '}' || character === ']') now--
-  }
-  return deepest
 }
 
 export interface QuarantineEntry {

@@ -2,6 +2,7 @@ import type { z } from 'zod'
 import { countDays, type Range } from '../core/day.ts'
 import { hashText } from '../core/random.ts'
 import { clip } from '../core/text.ts'
+import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import * as requests from '../source/requests.ts'
 import { brandReport, chatList } from './aggregate.ts'
 import type { Faults } from './faults.ts'
@@ -10,7 +11,6 @@ import type { Project, Prompt, World } from './world.ts'
 
 /* The operations of the interface over the synthetic world. */
 
-const DEFAULT_LIMIT = 1000
 const DEFAULT_DAY = '2026-01-01'
 
 /** An answer that is not a success. */
@@ -148,7 +148,7 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
   /** A page of a list: order, cap and emptiness as the faults say. */
   function paged<T>(
     items: T[],
-    { limit = DEFAULT_LIMIT, offset = 0 }: { limit?: number | undefined; offset?: number | undefined },
+    { limit = PAGE_LIMIT_DEFAULT, offset = 0 }: { limit?: number | undefined; offset?: number | undefined },
   ): T[] {
     if (limit > (mood.faults().limit_max ?? limit))
       throw new Refusal(400, `limit must not exceed ${mood.faults().limit_max}`)

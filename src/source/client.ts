@@ -1,6 +1,7 @@
 import type { z } from 'zod'
 import { TransientError, UsageError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
+import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
 import { type CallContext, createHttp, type HttpAnswer, type HttpRequest } from './http.ts'
 import { createdClassification, createdPrompt, createdTopic, listEnvelope, profileEnvelope } from './items.ts'
@@ -72,14 +73,19 @@ export function createClient(options: ClientOptions) {
     )
   }
 
-  async function page(caller: Caller, request: Omit<HttpRequest, 'repeatable'>, context?: CallContext): Promise<Page> {
+  async function page(
+    caller: Caller,
+    request: Omit<HttpRequest, 'repeatable'>,
+    { limit = PAGE_LIMIT_DEFAULT }: { limit?: number | undefined },
+    context?: CallContext,
+  ): Promise<Page> {
     const place = `${request.method} /${request.path}`
     return repeatShape(async () => {
-      const answer = await send(caller, { ...request, repeatable: true }, context)
+      const answer = await send(caller, { ...request, repeatable: true, limit }, context)
       const list = shaped(listEnvelope, answer, place)
       return {
-        items: list.data,
-        count: list.data.length + answer.count,
+        items: answer.items,
+        count: answer.count,
         total: wholeNumber(list.totalCount ?? list.total_count),
         suspectText: answer.suspectText,
       }
@@ -102,7 +108,7 @@ export function createClient(options: ClientOptions) {
   return {
     brandsReport(caller: Caller, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
       const json = checked(requests.reportRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'POST', path: 'reports/brands', json }, context)
+      return page(caller, { method: 'POST', path: 'reports/brands', json }, request, context)
     },
 
     /** The profile as the service gave it; null where it has none. */
@@ -119,12 +125,12 @@ export function createClient(options: ClientOptions) {
 
     prompts(caller: Caller, request: requests.PromptsRequest, context?: CallContext): Promise<Page> {
       const query = checked(requests.promptsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'prompts', query }, context)
+      return page(caller, { method: 'GET', path: 'prompts', query }, request, context)
     },
 
     promptSuggestions(caller: Caller, request: requests.SuggestionsRequest, context?: CallContext): Promise<Page> {
       const query = checked(requests.suggestionsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'prompts/suggestions', query }, context)
+      return page(caller, { method: 'GET', path: 'prompts/suggestions', query }, request, context)
     },
 
     domainClassifications(
@@ -133,12 +139,12 @@ export function createClient(options: ClientOptions) {
       context?: CallContext,
     ): Promise<Page> {
       const query = checked(requests.classificationsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'classifications/domains', query }, context)
+      return page(caller, { method: 'GET', path: 'classifications/domains', query }, request, context)
     },
 
     chats(caller: Caller, request: requests.ChatsRequest, context?: CallContext): Promise<Page> {
       const query = checked(requests.chatsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'chats', query }, context)
+      return page(caller, { method: 'GET', path: 'chats', query }, request, context)
     },
 
     createPrompt(caller: Caller, request: requests.CreatePromptRequest, context?: CallContext) {

@@ -17,7 +17,8 @@ import { sleep } from '../core/sleep.ts'
 import { clip, redact } from '../core/text.ts'
 import { Body } from './body.ts'
 import type { RequestBudget } from './budget.ts'
-import { type Intake, parseItems } from './parse-items.ts'
+import { type Answer, parseAnswer } from './parse-answer.ts'
+import type { Intake } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
 import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
 
@@ -38,6 +39,8 @@ export interface HttpRequest {
   json?: unknown
   /** Only what changes nothing in the service may be sent twice. */
   repeatable: boolean
+  /** Set where a page is asked for: how many items it may have. */
+  limit?: number
 }
 
 /** What goes with a call besides its contents. */
@@ -49,13 +52,8 @@ export interface CallContext {
   intake?: Intake | undefined
 }
 
-export interface HttpAnswer {
+export interface HttpAnswer extends Answer {
   status: number
-  body: unknown
-  /** How many items the intake took. */
-  count: number
-  /** True where a text of the body may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
-  suspectText: boolean
 }
 
 export interface HttpClient {
@@ -68,7 +66,8 @@ const RETRIED = new Set([408, 425, 429])
 const MOST_REFUSALS = 40
 const WRONG_KEY =
   /api[ _-]?key|(?:invalid|wrong|missing|bad|unknown) key\b|key (?:is )?(?:invalid|missing|wrong)|unauthori[sz]ed|authenticat/i
-const NUL_OR_SURROGATE = /\\u(0000|[dD][89a-fA-F])/
+// Of the body of an error, more than its message needs.
+const ERROR_BYTES = 65_536
 
 /** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
 export function createHttp(options: HttpOptions): HttpClient {
@@ -126,7 +125,9 @@ export function createHttp(options: HttpOptions): HttpClient {
       permit.learn(rate, status === 429)
       context.onAttempt?.(status)
       if (status >= 200 && status < 300) {
-        return { status, ...(await parseBody(head, await unpacked(head, body.bytes, place), place, context.intake)) }
+        const bytes = await unpacked(head, body.bytes, place)
+        refuseOtherType(head, place)
+        return { status, ...(await parseAnswer(bytes, place, request.limit, context.intake)) }
       }
       const told = clip(redact(errorMessage(await errorText(head, body.bytes)), [key]))
       throw failureOf(status, told, place, rate.retryAfterMs)
@@ -214,31 +215,20 @@ export function createHttp(options: HttpOptions): HttpClient {
 
 /** The body of an error, read as well as it can be: its status alone decides what happens. */
 async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<string> {
-  if (headers['content-encoding'] !== 'gzip') return bytes.toString('utf8')
-  return unzip(bytes, { maxOutputLength: 1_048_576 }).then(String, () => '')
+  if (headers['content-encoding'] !== 'gzip') return bytes.toString('utf8', 0, ERROR_BYTES)
+  return unzip(bytes, { maxOutputLength: 16 * ERROR_BYTES }).then(
+    (unpacked) => unpacked.toString('utf8', 0, ERROR_BYTES),
+    () => '',
+  )
 }
 
 /** A 429: the budget is spent for now. */
 class BusyError extends TransientError {}
 
-async function parseBody(
-  { headers }: PlainResponse,
-  bytes: Buffer,
-  place: string,
-  intake: Intake | undefined,
-): Promise<Omit<HttpAnswer, 'status'>> {
+function refuseOtherType({ headers }: PlainResponse, place: string): void {
   const type = headers['content-type']
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
     throw new TransientError(`${place}: the answer is ${clip(type, 60)}, not JSON`)
-  }
-  // Most answers hold no escaped character at all, which bytes tell faster than a pattern.
-  const suspectText = bytes.includes('\\u') && NUL_OR_SURROGATE.test(bytes.toString('utf8'))
-  try {
-    if (intake !== undefined) return { suspectText, ...(await parseItems(bytes, suspectText, intake)) }
-    return { suspectText, body: JSON.parse(bytes.toString('utf8')), count: 0 }
-  } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error
-    throw new TransientError(`${place}: the answer is not whole JSON (${bytes.length} bytes)`)
   }
 }
 

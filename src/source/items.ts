@@ -108,6 +108,6 @@ export const listEnvelope = z.object({
 })
 export const profileEnvelope = z.object({ profile: z.unknown() })
 
-export const createdPrompt = z.object({ id: z.string().min(1), warning: z.string().nullish() })
-export const createdTopic = z.object({ id: z.string().min(1) })
+export const createdPrompt = z.object({ id, warning: z.string().nullish() })
+export const createdTopic = z.object({ id })
 export const createdClassification = z.object({ name: z.string(), color: z.string().nullish() })

@@ -1,11 +1,20 @@
+import { RefusedError } from '../core/errors.ts'
+import { count as counted } from '../core/text.ts'
+import { PAGE_LIMIT_MAX } from '../core/vocabulary.ts'
+import { JsonScanner } from './json-scanner.ts'
+import { LargeItem } from './large-item.ts'
+
 /** Takes the items of an answer while it is being parsed, so that only a batch of them is alive at once. */
 export interface Intake {
-  /** An answer begins; what an earlier attempt gave does not count. `whole` where all items come at once. */
-  begin(suspectText: boolean, whole: boolean): void
-  /** False asks for all items at once, from the beginning. `origin` is where a single item was read. */
-  take(items: unknown[], origin?: Origin): boolean
+  /** An answer begins; what an earlier attempt gave does not count. */
+  begin(suspectText: boolean): void
+  /** `origin` is where a single item was read. */
+  take(items: unknown[], origin?: Origin): void
   /** Takes the item that begins here without parsing it, and gives where it ends; -1 where it has to be parsed. */
   takeFamiliar?(bytes: Buffer, start: number): number
+  /** Asked at the end: true where all items are to be shown once more, in the same order. */
+  wantsAgain?(): boolean
+  takeAgain?(items: unknown[]): void
 }
 
 export interface Origin {
@@ -14,98 +23,273 @@ export interface Origin {
   end: number
 }
 
-// Measured: smaller batches cost more calls, larger ones survive long enough to be copied by the garbage collector.
-const BATCH_BYTES = 196_608
-const BETWEEN_ITEMS = Buffer.from('},{')
-const UP_TO_ITEMS = /^\s*\{(?:\s*"\w+"\s*:\s*(?:-?\d+|null|true|false)\s*,)*\s*"data"\s*:\s*\[/
-const LONGEST_START = 256
-
-/**
- * Parses `{"data": […], …}` in batches of whole items. Where `},{` stands, an item most likely ends. A batch that was cut
- * elsewhere, inside a text or a nested list, is no valid list; then the answer is parsed as one, and `intake` begins again.
- * Gives the rest of the answer and how many items there were. Throws what JSON.parse throws.
- */
-export async function parseItems(bytes: Buffer, suspectText: boolean, intake: Intake): Promise<ParsedAnswer> {
-  const parsed = await parseInBatches(bytes, suspectText, intake).catch((error: unknown) => {
-    if (error instanceof SyntaxError) return undefined
-    throw error
-  })
-  if (parsed !== undefined) return parsed
-  const body = JSON.parse(bytes.toString('utf8')) as { data?: unknown } | null
-  const items = body?.data
-  if (!Array.isArray(items)) return { body, count: 0 }
-  intake.begin(suspectText, true)
-  intake.take(items)
-  return { body: { ...body, data: [] }, count: items.length }
+/** What an answer may hold at most. */
+export interface Bounds {
+  /** How many items were asked for. */
+  limit: number
+  /** Set where all items are kept: how many values they may have in all, since each takes memory however short it is. */
+  values?: number
+  /** How many bytes make a batch; unless told otherwise, as many as measurements showed to be best. */
+  batchBytes?: number
 }
 
-interface ParsedAnswer {
-  /** The answer without its items. */
+export interface ParsedAnswer {
+  /** The answer without its items, and without members too long to be one of ours. */
   body: unknown
   count: number
 }
 
-/** Undefined where the answer has to be parsed as one. */
-async function parseInBatches(bytes: Buffer, suspectText: boolean, intake: Intake): Promise<ParsedAnswer | undefined> {
-  const start = UP_TO_ITEMS.exec(bytes.toString('utf8', 0, LONGEST_START))?.[0]
-  if (start === undefined) return undefined
-  intake.begin(suspectText, false)
-  const begun = await takeFamiliar(bytes, Buffer.byteLength(start), intake)
-  if (begun === undefined) return undefined
-  let { at, count } = begun
-  for (;;) {
-    const cut = at + BATCH_BYTES < bytes.length ? bytes.indexOf(BETWEEN_ITEMS, at + BATCH_BYTES) : -1
-    if (cut < 0) break
-    const items = JSON.parse(`[${bytes.toString('utf8', at, cut + 1)}]`) as unknown[]
-    count += items.length
-    if (!intake.take(items)) return undefined
-    at = cut + 2
-    // Sockets are served in between: the database gets the page before this one while this one is parsed.
-    await new Promise(setImmediate)
-  }
-  const tail = bytes.toString('utf8', at)
-  // A second list of this name would win over the first.
-  if (count > 0 && /"data"\s*:/.test(tail)) return undefined
-  const { data, ...rest } = JSON.parse(start + tail) as { data: unknown }
-  if (!Array.isArray(data) || !intake.take(data)) return undefined
-  return { body: { ...rest, data: [] }, count: count + data.length }
-}
+/**
+ * A page with more items than were asked for counts as full: some services repeat rows, others have pages of a size of
+ * their own. Beyond twice the largest page of the interface the limit was ignored, and the answer is refused.
+ */
+const MOST_ITEMS = 2 * PAGE_LIMIT_MAX
 
+// Far more than any item of the service needs. A larger one is not parsed, and rejected alone.
+export const ITEM_BYTES = 262_144
+// Measured: smaller batches cost more calls, larger ones survive long enough to be copied by the garbage collector.
+const BATCH_BYTES = 196_608
 // So many items may have to be parsed one by one before it is judged whether that pays.
 const FIRST_ITEMS = 100
-const COMMA = 0x2c
 // Between so many bytes others are served: what the database answers should not wait long.
 const PAUSE_BYTES = 32_768
 
+/** What is kept of an answer besides its items. */
+const MEMBERS = new Set(['data', 'totalCount', 'total_count'])
+// A name of twelve letters, each of them escaped.
+const LONGEST_NAME = 74
+const LONGEST_MEMBER = 1000
+
+const BETWEEN_ITEMS = Buffer.from('},{')
+const COMMA = 0x2c
+const LIST_START = 0x5b
+const LIST_END = 0x5d
+const OBJECT_START = 0x7b
+const OBJECT_END = 0x7d
+
 /**
- * Takes items one by one as long as most of them are familiar, and gives how far it came. What remains is parsed in
- * batches; undefined where all has to be parsed as one.
+ * Parses `{"data": […], …}` in batches of whole items. It accepts what JSON.parse accepts, whichever way the items are
+ * read, except for an answer with two members of the name `data`: nothing tells which is meant. Throws a SyntaxError for
+ * anything else, and a RefusedError for an answer out of bounds.
  */
-async function takeFamiliar(
+export async function parseItems(
   bytes: Buffer,
-  start: number,
+  suspectText: boolean,
   intake: Intake,
-): Promise<{ at: number; count: number } | undefined> {
-  let at = start
-  let count = 0
-  let parsed = 0
-  let pauseAt = at + PAUSE_BYTES
-  if (intake.takeFamiliar === undefined) return { at, count }
-  for (;;) {
-    let end = intake.takeFamiliar(bytes, at)
-    if (end < 0) {
-      const cut = bytes.indexOf(BETWEEN_ITEMS, at)
-      if (cut < 0 || (parsed >= FIRST_ITEMS && parsed * 3 > count)) return { at, count }
-      end = cut + 1
-      parsed++
-      if (!intake.take([JSON.parse(bytes.toString('utf8', at, end))], { bytes, start: at, end })) return undefined
+  bounds: Bounds,
+): Promise<ParsedAnswer> {
+  return new PageParser(bytes, intake, bounds).parse(suspectText)
+}
+
+type Take = (items: unknown[]) => void
+
+class PageParser {
+  private readonly scanner: JsonScanner
+  private count = 0
+  private parsedAlone = 0
+  private goesOneByOne: boolean
+  /** False once a batch was cut inside an item: from then on the ends of items are looked for, not guessed. */
+  private guesses: boolean
+  private readonly batchBytes: number
+
+  constructor(
+    private readonly bytes: Buffer,
+    private readonly intake: Intake,
+    private readonly bounds: Bounds,
+  ) {
+    this.scanner = new JsonScanner(bytes)
+    this.goesOneByOne = intake.takeFamiliar !== undefined
+    this.guesses = bounds.values === undefined
+    this.batchBytes = bounds.batchBytes ?? BATCH_BYTES
+  }
+
+  async parse(suspectText: boolean): Promise<ParsedAnswer> {
+    const { bytes, scanner, intake } = this
+    intake.begin(suspectText)
+    const first = scanner.skipSpace(0)
+    if (bytes[first] !== OBJECT_START) {
+      const end = scanner.endOfValue(first)
+      this.expectEnd(end)
+      return { body: this.shortValue(first, end), count: 0 }
     }
-    count++
-    at = end
-    if (bytes[at] !== COMMA) return { at, count }
-    at++
-    if (at < pauseAt) continue
-    pauseAt = at + PAUSE_BYTES
-    await new Promise(setImmediate)
+    const members = new Map<string, unknown>()
+    let list: number | undefined
+    let at = scanner.skipSpace(first + 1)
+    while (bytes[at] !== OBJECT_END) {
+      const start = scanner.skipSpace(scanner.endOfKey(at))
+      const name = this.nameAt(at)
+      if (name === 'data' && members.has(name)) throw new SyntaxError('"data" stands twice')
+      if (name === 'data' && bytes[start] === LIST_START) {
+        list = start + 1
+        at = await this.readItems(list)
+        members.set(name, [])
+      } else {
+        at = scanner.endOfValue(start)
+        if (MEMBERS.has(name)) members.set(name, this.shortValue(start, at))
+      }
+      at = scanner.skipSpace(at)
+      if (bytes[at] === OBJECT_END) break
+      if (bytes[at] !== COMMA) throw scanner.errorAt(at, 'a comma or an end')
+      at = scanner.skipSpace(at + 1)
+      if (bytes[at] === OBJECT_END) throw scanner.errorAt(at, 'a key')
+    }
+    this.expectEnd(at + 1)
+    if (list !== undefined && intake.wantsAgain?.()) await this.showAgain(list)
+    return { body: Object.fromEntries(members), count: this.count }
+  }
+
+  /** Reads the items of the list whose first one begins here, and gives where it ends. */
+  private async readItems(start: number): Promise<number> {
+    const { bytes, scanner } = this
+    const take: Take = (items) => {
+      this.count += items.length
+      this.checkCount()
+      this.intake.take(items)
+    }
+    let at = scanner.skipSpace(start)
+    if (bytes[at] === LIST_END) return at + 1
+    let pauseAt = at + PAUSE_BYTES
+    for (;;) {
+      at = scanner.skipSpace(this.goesOneByOne ? this.takeOneByOne(at, pauseAt) : this.takeBatch(at, take))
+      if (bytes[at] === LIST_END) return at + 1
+      if (bytes[at] !== COMMA) throw scanner.errorAt(at, 'a comma or an end')
+      at = scanner.skipSpace(at + 1)
+      if (at < pauseAt) continue
+      pauseAt = at + PAUSE_BYTES
+      // Sockets are served in between: the database gets the page before this one while this one is parsed.
+      await new Promise(setImmediate)
+    }
+  }
+
+  private async showAgain(list: number): Promise<void> {
+    const { bytes, scanner } = this
+    let at = scanner.skipSpace(list)
+    while (bytes[at] !== LIST_END) {
+      at = scanner.skipSpace(this.takeBatch(at, (items) => this.intake.takeAgain?.(items)))
+      if (bytes[at] === COMMA) at = scanner.skipSpace(at + 1)
+      await new Promise(setImmediate)
+    }
+  }
+
+  /** Takes familiar items, and the first one that is not, up to this place; gives where the last of them ends. */
+  private takeOneByOne(start: number, until: number): number {
+    const { bytes, scanner, intake } = this
+    let at = start
+    for (;;) {
+      const end = intake.takeFamiliar!(bytes, at)
+      if (end < 0) return this.takeUnfamiliar(at)
+      this.count++
+      if (end >= until || bytes[end] !== COMMA) {
+        this.checkCount()
+        return end
+      }
+      at = scanner.skipSpace(end + 1)
+    }
+  }
+
+  private takeUnfamiliar(start: number): number {
+    const { bytes } = this
+    const end = this.scanner.endOfValue(start)
+    this.intake.take([this.itemAt(start, end)], { bytes, start, end })
+    this.count++
+    this.checkCount()
+    this.parsedAlone++
+    this.goesOneByOne = this.parsedAlone <= FIRST_ITEMS || this.parsedAlone * 3 <= this.count
+    return end
+  }
+
+  /** Takes as many items as make a batch, and gives where the last of them ends. */
+  private takeBatch(start: number, take: Take): number {
+    const end = this.guesses ? this.guessEnd(start) : -1
+    if (end > start) {
+      const items = this.parseGuess(start, end)
+      if (items !== undefined) {
+        take(items)
+        return end
+      }
+    }
+    return this.takeScanned(start, take)
+  }
+
+  /**
+   * Where `},{` stands, an item most likely ends, and the last bracket most likely ends the list. If items up to there
+   * make a valid list, they are the items: what stands before a place tells what may follow.
+   */
+  private guessEnd(start: number): number {
+    const { bytes } = this
+    if (start + this.batchBytes >= bytes.length) return bytes.lastIndexOf(LIST_END)
+    const cut = bytes.subarray(0, start + ITEM_BYTES).indexOf(BETWEEN_ITEMS, start + this.batchBytes)
+    return cut < 0 ? -1 : cut + 1
+  }
+
+  private parseGuess(start: number, end: number): unknown[] | undefined {
+    try {
+      return this.itemsAt(start, end)
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error
+      this.guesses = false
+      return undefined
+    }
+  }
+
+  /** Looks for the ends of items instead of guessing them. */
+  private takeScanned(start: number, take: Take): number {
+    const { bytes, scanner } = this
+    let at = start
+    let end = start
+    for (;;) {
+      const itemEnd = scanner.endOfValue(at)
+      this.checkValues()
+      if (itemEnd - at > ITEM_BYTES) {
+        if (end > start) take(this.itemsAt(start, end))
+        take([LargeItem.at(bytes, at, itemEnd)])
+        return itemEnd
+      }
+      end = itemEnd
+      at = scanner.skipSpace(end)
+      if (bytes[at] !== COMMA) break
+      at = scanner.skipSpace(at + 1)
+      if (at - start >= this.batchBytes) break
+    }
+    take(this.itemsAt(start, end))
+    return end
+  }
+
+  private itemsAt(start: number, end: number): unknown[] {
+    return JSON.parse(`[${this.bytes.toString('utf8', start, end)}]`) as unknown[]
+  }
+
+  private itemAt(start: number, end: number): unknown {
+    if (end - start > ITEM_BYTES) return LargeItem.at(this.bytes, start, end)
+    return JSON.parse(this.bytes.toString('utf8', start, end))
+  }
+
+  private checkCount(): void {
+    if (this.count <= MOST_ITEMS) return
+    throw new RefusedError(
+      `asked for at most ${counted(this.bounds.limit, 'item')} and got more than ${counted(MOST_ITEMS, 'item')}; ` +
+        'the service ignores the limit, so the answer was refused',
+    )
+  }
+
+  private checkValues(): void {
+    const { values } = this.bounds
+    if (values === undefined || this.scanner.values <= values) return
+    throw new RefusedError(`the answer holds more than ${counted(values, 'value')}; it was refused`)
+  }
+
+  /** The name of a member, where it is short enough to be one of ours. */
+  private nameAt(start: number): string {
+    const end = this.scanner.endOfText(start)
+    return end - start > LONGEST_NAME ? '' : (JSON.parse(this.bytes.toString('utf8', start, end)) as string)
+  }
+
+  private shortValue(start: number, end: number): unknown {
+    return end - start > LONGEST_MEMBER ? undefined : JSON.parse(this.bytes.toString('utf8', start, end))
+  }
+
+  private expectEnd(at: number): void {
+    const end = this.scanner.skipSpace(at)
+    if (end < this.bytes.length) throw new SyntaxError(`something follows the answer at byte ${end}`)
   }
 }

@@ -2,6 +2,7 @@ import type { ReportConfig } from '../core/config/load.ts'
 import { COUNTRIES, type Dimension, METRICS, MODELS } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
 import { type Column, type DayStream, defineDayStream, type Row } from './stream.ts'
+import { NAME_MAX, wrongLength } from './text-limits.ts'
 
 /** Where a row carries the value of a dimension. */
 const VALUE_OF: Record<Dimension, (item: ReportItem) => string | null> = {
@@ -99,6 +100,10 @@ export function brandReport(report: ReportConfig): DayStream {
       row[at++] = item.position_count ?? null
       return row
     },
+
+    // A limit in the schema would take zod off its fast path.
+    flaw: ({ brand: { name } }) =>
+      name != null && name.length > NAME_MAX ? wrongLength('brand.name', name, NAME_MAX) : undefined,
 
     dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,
 

@@ -10,8 +10,13 @@ const KEY = /\s*"([^"\\.]+)"\s*:\s*/y
 const SCALAR = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?![\d.eE])|null/y
 const SPACE = /\s*/y
 
-/** What a valid item is made of; undefined where it holds a list, a boolean, an exponent or a field twice. */
+// Rows of reports have about thirty. What is learned of each is kept.
+const MOST_FIELDS = 100
+const LONGEST = 16_384
+
+/** What a valid item is made of; undefined where it holds a list, a boolean, an exponent, a field twice or very much. */
 export function outline(bytes: Buffer, start: number, end: number): Outline | undefined {
+  if (end - start > LONGEST) return undefined
   // One character for each byte, so that places in the text are places in the bytes.
   const text = bytes.toString('latin1', start, end)
   const pieces: Piece[] = []
@@ -31,7 +36,7 @@ export function outline(bytes: Buffer, start: number, end: number): Outline | un
       const name = match(KEY)?.[1]
       if (name === undefined) return false
       const path = prefix + name
-      if (paths.has(path) || name === '__proto__') return false
+      if (paths.has(path) || paths.size >= MOST_FIELDS || name === '__proto__') return false
       paths.add(path)
       if (!readValue(path)) return false
       match(SPACE)

@@ -1,5 +1,6 @@
 import { type ProfileItem, profileItem } from '../source/items.ts'
 import { defineListStream, type Value } from './stream.ts'
+import { TEXT_MAX } from './text-limits.ts'
 
 const json = (value: unknown): Value => (value == null ? null : JSON.stringify(value))
 
@@ -10,8 +11,8 @@ export const projectProfile = defineListStream<ProfileItem>({
   single: true,
   columns: [
     { name: 'name', type: 'text' },
-    { name: 'occupation', type: 'text' },
-    { name: 'industry', type: 'text' },
+    { name: 'occupation', type: 'text', longest: TEXT_MAX },
+    { name: 'industry', type: 'text', longest: TEXT_MAX },
     { name: 'brand_presentation', type: 'jsonb' },
     { name: 'products_and_services', type: 'jsonb' },
     { name: 'target_markets', type: 'jsonb' },

@@ -1,6 +1,7 @@
 import { COUNTRIES } from '../core/vocabulary.ts'
 import { type PromptItem, promptItem } from '../source/items.ts'
 import { type Column, defineListStream, type ListStream, type Row } from './stream.ts'
+import { TAGS_MAX, TEXT_MAX } from './text-limits.ts'
 
 /* Prompts and prompt suggestions have the same shape and differ in the names of their tables and ids. */
 
@@ -12,7 +13,7 @@ function promptLike(
 ): ListStream {
   const columns: Column[] = [
     { name: id, type: 'text' },
-    { name: 'text', type: 'text' },
+    { name: 'text', type: 'text', longest: TEXT_MAX },
     { name: 'messages', type: 'jsonb' },
     { name: 'topic_id', type: 'text' },
     { name: 'user_location', type: 'jsonb' },
@@ -35,6 +36,8 @@ function promptLike(
       countryOf(item),
       item.volume == null ? null : String(item.volume),
     ],
+    flaw: ({ tags }) =>
+      tags != null && tags.length > TAGS_MAX ? `tags: there are ${tags.length}; allowed: up to ${TAGS_MAX}` : undefined,
     mention(item, mentions) {
       if (item.topic?.id) mentions.topics.add(item.topic.id)
       for (const tag of item.tags ?? []) mentions.tags.add(tag.id)

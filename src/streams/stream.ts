@@ -59,6 +59,8 @@ export class RowList implements Rows {
 export interface Column {
   name: string
   type: ColumnType
+  /** How many characters a text may have; a name's worth, unless told otherwise. */
+  longest?: number
 }
 
 /** What an answer mentions besides its rows: it fills the tables of brands, topics, tags and models. */
@@ -98,6 +100,8 @@ interface Common<Item> {
   key: string[]
   item: z.ZodObject
   flatten(item: Item): Row
+  /** Why an item is rejected though its schema accepts it. */
+  flaw?: (item: Item) => string | undefined
   mention?: (item: Item, mentions: Mentions) => void
   vocabulary?: Vocabulary[]
   /** Set where most rows are like others: they need not be parsed and judged each. */

@@ -4,6 +4,9 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 // Combinations are counted with sixteen bits for each.
 const TEXTS_KEPT = 60_000
+// Long texts seldom come again, and many of them would fill the memory.
+const LONGEST_KEPT = 1024
+const BYTES_KEPT = 4_194_304
 
 /** Bytes to compare with, four at a time. */
 export interface Piece {
@@ -48,6 +51,7 @@ export class TextMemory {
   lastNumber = 0
   private last: Text | undefined
   private readonly texts: Text[] = []
+  private bytesKept = 0
   /** Numbers of texts by their hash; at least half of them empty. */
   private slots = new Int32Array(64)
 
@@ -55,7 +59,7 @@ export class TextMemory {
   constructor(readonly index: number) {}
 
   get isFull(): boolean {
-    return this.texts.length >= TEXTS_KEPT
+    return this.texts.length >= TEXTS_KEPT || this.bytesKept >= BYTES_KEPT
   }
 
   /** The text that begins here with its quote; undefined where it is new. */
@@ -73,9 +77,10 @@ export class TextMemory {
   /** Keeps a text with its quotes. */
   add(written: Buffer, value: string): void {
     const view = new DataView(written.buffer, written.byteOffset, written.length)
-    if (this.isFull || this.search(written, view, 0) !== undefined) return
+    if (this.isFull || written.length > LONGEST_KEPT || this.search(written, view, 0) !== undefined) return
     const text = { quoted: pieceOf(written), value, number: this.texts.length + 1, next: undefined }
     this.texts.push(text)
+    this.bytesKept += written.length
     if (this.texts.length * 2 > this.slots.length) {
       this.slots = new Int32Array(this.slots.length * 4)
       for (const each of this.texts) this.enter(each)

@@ -1,9 +1,10 @@
 import type { CallContext, Caller, Client, Page } from '../source/client.ts'
+import type { DriftNote } from '../streams/drift-notes.ts'
 import type { PackedRows } from '../streams/packed-rows.ts'
-import { type DriftNote, type Sifted, sift } from '../streams/sift.ts'
+import { type Sifted, sift, siftingIntake } from '../streams/sift.ts'
 import { keyOf, keyPositions, type ListStream } from '../streams/stream.ts'
 import { isUsualCap, type PageLimit } from './page-limit.ts'
-import { hasNoMoreThan, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { hasNoMoreThan, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 
 /** Reads a whole list. One page where it fits; otherwise by offset, with proof that nothing was missed. */
 export async function readList(
@@ -11,15 +12,18 @@ export async function readList(
   caller: Caller,
   stream: ListStream,
   context: CallContext,
-  rows: PackedRows,
+  makeRows: () => PackedRows,
 ): Promise<Sifted<PackedRows>> {
   const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
   const notes: DriftNote[] = []
-  const first = await readPage(read, limit)
+  const intake = siftingIntake(stream, {}, makeRows)
+  const first = await readPage((page) => stream.read(client, caller, page, { ...context, intake }), limit)
   const { asked } = first
   let page: Page = first
+  let sifted: Sifted<PackedRows> | undefined
   if (!stream.single) {
     const { count } = page
+    if (count > asked) notes.push(longPage(asked, count))
     let whole = count < Math.min(asked, limit.current)
     const disagrees = page.total !== undefined && page.total !== count && whole
     if (whole && (disagrees || isUsualCap(count))) {
@@ -31,13 +35,14 @@ export async function readList(
         notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${count} rows` })
       }
     }
-    if (!whole) {
+    if (whole) sifted = intake.finish()
+    else {
       const positions = keyPositions(stream)
       const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
       page = await readByOffset(read, limit, keys, stream.name)
     }
   }
-  const sifted = sift(stream, page.items, { suspectText: page.suspectText }, rows)
+  sifted ??= sift(stream, page.items, { suspectText: page.suspectText }, makeRows())
   sifted.drift.push(...notes)
   return sifted
 }

@@ -1,7 +1,8 @@
 import type { z } from 'zod'
 import { IncompleteError } from '../core/errors.ts'
 import type { Page } from '../source/client.ts'
-import { safeJson } from '../streams/sift.ts'
+import type { DriftNote } from '../streams/drift-notes.ts'
+import { safeJson } from '../streams/raw-text.ts'
 import type { PageLimit } from './page-limit.ts'
 
 /** Asks for one page of something whose other parameters are settled. */
@@ -29,6 +30,11 @@ export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Pr
     // No lower limit helped, so it was about something else.
     throw refusal
   }
+}
+
+/** A service that gives more rows than were asked for: nothing is taken from such a page, but it is worth a note. */
+export function longPage(asked: number, rows: number): DriftNote {
+  return { kind: 'long_page', name: 'limit', example: `asked for ${asked} rows, got ${rows}` }
 }
 
 /**

@@ -2,12 +2,12 @@ import { countDays, type Range, showRange } from '../core/day.ts'
 import { IncompleteError, RefusedError, UsageError } from '../core/errors.ts'
 import type { Dimension, Filter } from '../core/vocabulary.ts'
 import type { CallContext, Caller, Client } from '../source/client.ts'
-import type { Intake } from '../source/parse-items.ts'
-import { type DriftNote, type Sifted, Sifter, sift } from '../streams/sift.ts'
+import type { DriftNote } from '../streams/drift-notes.ts'
+import { type Sifted, sift, siftingIntake } from '../streams/sift.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../streams/stream.ts'
 import type { PageLimit, SizedWindow } from './page-limit.ts'
 import { halves } from './plan.ts'
-import { hasNoMoreThan, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { hasNoMoreThan, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
 export interface Reader {
@@ -52,23 +52,14 @@ export async function readWindow<R extends Rows>(
     const value = stream.dimensionOf(row, splitBy!)
     if (value !== null) seen.add(value)
   }
-  const sifterOf = (suspectText: boolean, whole: boolean) =>
-    new Sifter(stream, { range, suspectText, whole, each: splitBy && each }, makeRows())
-  let sifter = sifterOf(true, false)
-  const intake: Intake = {
-    begin: (suspectText, whole) => {
-      sifter = sifterOf(suspectText, whole)
-    },
-    take: (items, origin) => sifter.take(items, origin),
-    ...(stream.familiar && { takeFamiliar: (bytes: Buffer, start: number) => sifter.takeFamiliar(bytes, start) }),
-  }
+  const intake = siftingIntake(stream, { range, each: splitBy && each }, makeRows)
   const page = await readPage(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, intake }),
     limit,
   )
   const read = ask([])
   const rows = page.count
-  const notes: DriftNote[] = []
+  const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
   let again: SizedWindow[] = []
   let whole = rows < Math.min(page.asked, limit.current)
   const window = { name: known.name, range }
@@ -83,7 +74,7 @@ export async function readWindow<R extends Rows>(
       notes.push({ kind: 'short_page', name: 'limit', example })
     }
   }
-  if (whole) return { kind: 'rows', sifted: sifter.finish(), again, pageRows: rows }
+  if (whole) return { kind: 'rows', sifted: intake.finish(), again, pageRows: rows }
   if (countDays(range) > 1) return { kind: 'split', again, notes }
   const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)

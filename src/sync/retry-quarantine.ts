@@ -106,9 +106,8 @@ async function retryGroup(
       { suspectText: true, ...rangeOf(sound) },
       new PackedRows(stream.columns, projectId),
     )
-    const clashing = new Set(sifted.rejects.map(({ raw }) => raw))
-    const passed = sound.filter(({ raw }) => !clashing.has(raw))
-    for (const { quarantine_id, raw } of sound) if (clashing.has(raw)) bad.set(quarantine_id, CONTRADICTION)
+    for (const { index, reason } of sifted.rejects) bad.set(sound[index]!.quarantine_id, reason)
+    const passed = sound.filter(({ quarantine_id }) => !bad.has(quarantine_id))
     await adjustRows(tx, pair, await load(tx, services, stream, projectId, sifted))
     await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map(), false)
     await resolveEntries(

@@ -24,8 +24,8 @@ export async function syncList(
   const { warehouse, runId } = run
   const pair = { projectId: project.id, stream: stream.name }
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(warehouse, pair))
-  const packed = new PackedRows(stream.columns, project.id)
-  const sifted = await readList(run, project.caller, stream, context, packed)
+  const pack = () => new PackedRows(stream.columns, project.id)
+  const sifted = await readList(run, project.caller, stream, context, pack)
   const { rows, children, rejects, mentions, drift } = sifted
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const today: Day = dayOf(read.readAt)

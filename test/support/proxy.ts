@@ -36,3 +36,33 @@ export async function startProxy(
       }),
   }
 }
+
+/** A real server in front of another one, which changes the text of answers on their way. */
+export async function startRewriter(
+  target: string,
+  rewrite: (text: string, message: IncomingMessage) => string | Buffer,
+) {
+  const base = new URL(target)
+  const server = createServer((message, reply) => {
+    const { method, headers, url } = message
+    const onward = request({ host: base.hostname, port: base.port, path: url, method, headers }, (answer) => {
+      const chunks: Buffer[] = []
+      answer.on('data', (chunk: Buffer) => chunks.push(chunk))
+      answer.on('end', () => {
+        const { 'content-length': _, 'transfer-encoding': __, ...kept } = answer.headers
+        reply.writeHead(answer.statusCode!, kept).end(rewrite(Buffer.concat(chunks).toString(), message))
+      })
+    })
+    onward.on('error', () => reply.destroy())
+    message.pipe(onward)
+  })
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}${base.pathname}`,
+    close: () =>
+      new Promise<void>((done) => {
+        server.close(() => done())
+        server.closeAllConnections()
+      }),
+  }
+}

@@ -7,8 +7,8 @@ import {
   type QuarantineFilter,
   type QuarantineGroup,
 } from '../../ledger/quarantine.ts'
+import { safeJson } from '../../streams/raw-text.ts'
 import { streamsOf } from '../../streams/registry.ts'
-import { safeJson } from '../../streams/sift.ts'
 import { dismissQuarantine } from '../../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../../sync/retry-quarantine.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'

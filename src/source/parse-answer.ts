@@ -1,0 +1,86 @@
+import { RefusedError, TransientError } from '../core/errors.ts'
+import { count as counted } from '../core/text.ts'
+import { JsonScanner } from './json-scanner.ts'
+import { type Intake, parseItems } from './parse-items.ts'
+
+/** What the body of a success comes to. */
+export interface Answer {
+  /** Without the items, where it is a page. */
+  body: unknown
+  /** The items of a page that no intake took. */
+  items: unknown[]
+  /** How many items there were. */
+  count: number
+  /** True where a text may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
+  suspectText: boolean
+}
+
+/*
+ * Each value takes memory, however short it is: 60 bytes and more. Where all values of an answer live at once, their
+ * number is bounded. A full page of reports has a quarter of a million, and no other object of the service a thousand.
+ */
+const MOST_VALUES = 1_000_000
+const MOST_VALUES_OF_OBJECT = 200_000
+const LARGEST_OBJECT = 8_388_608
+
+/** @param limit how many items were asked for; undefined where the answer is a single object */
+export async function parseAnswer(
+  bytes: Buffer,
+  place: string,
+  limit: number | undefined,
+  intake: Intake | undefined,
+): Promise<Answer> {
+  const suspectText = holdsSuspectText(bytes)
+  try {
+    if (limit === undefined) return { suspectText, body: parseObject(bytes), items: [], count: 0 }
+    if (intake !== undefined)
+      return { suspectText, items: [], ...(await parseItems(bytes, suspectText, intake, { limit })) }
+    const all = new Collected()
+    const parsed = await parseItems(bytes, suspectText, all, { limit, values: MOST_VALUES })
+    return { suspectText, items: all.items, ...parsed }
+  } catch (error) {
+    if (error instanceof RefusedError) throw new RefusedError(`${place}: ${error.message}`)
+    if (!(error instanceof SyntaxError)) throw error
+    // The parser's own words may quote the answer.
+    throw new TransientError(`${place}: the answer is not whole JSON (${bytes.length} bytes)`)
+  }
+}
+
+class Collected implements Intake {
+  items: unknown[] = []
+
+  begin(): void {
+    this.items = []
+  }
+
+  take(items: unknown[]): void {
+    for (const item of items) this.items.push(item)
+  }
+}
+
+function parseObject(bytes: Buffer): unknown {
+  if (bytes.length > LARGEST_OBJECT) {
+    throw new RefusedError(`the answer has ${bytes.length} bytes, more than ${LARGEST_OBJECT}; it was refused`)
+  }
+  const scanner = new JsonScanner(bytes)
+  scanner.endOfValue(0)
+  if (scanner.values > MOST_VALUES_OF_OBJECT) {
+    throw new RefusedError(`the answer holds more than ${counted(MOST_VALUES_OF_OBJECT, 'value')}; it was refused`)
+  }
+  return JSON.parse(bytes.toString('utf8'))
+}
+
+const NUL_OR_SURROGATE = /\\u(?:0000|[dD][89a-fA-F])/
+const ESCAPE = Buffer.from('\\u')
+const ESCAPE_LENGTH = 6
+const CHUNK_BYTES = 1_048_576
+
+/** Most answers hold no escaped character at all, which bytes tell faster than a pattern. */
+function holdsSuspectText(bytes: Buffer): boolean {
+  let at = bytes.indexOf(ESCAPE)
+  while (at >= 0) {
+    if (NUL_OR_SURROGATE.test(bytes.toString('latin1', at, at + CHUNK_BYTES + ESCAPE_LENGTH))) return true
+    at = bytes.indexOf(ESCAPE, at + CHUNK_BYTES)
+  }
+  return false
+}

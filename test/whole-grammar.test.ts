@@ -1,0 +1,377 @@
+import { expect, test } from '@jest/globals'
+import fc from 'fast-check'
+import { RefusedError } from '../src/core/errors.ts'
+import { JsonScanner } from '../src/source/json-scanner.ts'
+import { type Bounds, type Intake, parseItems } from '../src/source/parse-items.ts'
+import { brandReport } from '../src/streams/brand-report.ts'
+import { PackedRows } from '../src/streams/packed-rows.ts'
+import { type Sifted, sift, siftingIntake } from '../src/streams/sift.ts'
+
+/*
+ * An answer is accepted if and only if JSON.parse accepts all of it, whichever way its rows are read. The seams between
+ * rows are where a reader of parts can go wrong, so documents are damaged there. GRAMMAR_RUNS asks for more of them.
+ */
+
+const RUNS = Number(process.env.GRAMMAR_RUNS ?? 400)
+const SEED = Number(process.env.GRAMMAR_SEED ?? 20_260_331)
+
+const report = brandReport({ name: 'r', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] })
+const range = { from: '2026-01-01', to: '2026-01-09' }
+const rowsOf = () => new PackedRows(report.columns, 'or_1')
+
+/** Two brands for each of some prompts: about half of the rows are familiar. */
+const row = (index: number) =>
+  `{"brand":{"id":"kw_${index % 2}","name":"B},{${index % 2}"},"mention_count":${index},"visibility":0.5,"visibility_count":1,` +
+  `"visibility_total":2,"prompt":{"id":"pr_${Math.floor(index / 2)}"},"date":"2026-01-01"}`
+
+type Outcome = { rows: string; rejects: unknown; count: number } | 'mangled'
+
+function summary({ rows, rejects }: Sifted<PackedRows>, count: number): Outcome {
+  return { rows: Buffer.concat([...rows.chunks()]).toString('latin1'), rejects, count }
+}
+
+/** What the service's rows are, read by JSON.parse. */
+function expected(text: string): Outcome {
+  let body: { data?: unknown } | null
+  try {
+    body = JSON.parse(text)
+  } catch {
+    return 'mangled'
+  }
+  if (membersOf(text) > 1) return 'mangled'
+  const items = Array.isArray(body?.data) ? body.data : []
+  return summary(sift(report, items, { range, suspectText: false }, rowsOf()), items.length)
+}
+
+/** How many members of the name `data` a valid document has. */
+function membersOf(text: string): number {
+  let found = 0
+  let depth = 0
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"\s*:?|[[\]{}]/g)) {
+    if (token === '{' || token === '[') depth++
+    else if (token === '}' || token === ']') depth--
+    else if (depth === 1 && token.endsWith(':') && JSON.parse(token.slice(0, -1)) === 'data') found++
+  }
+  return text.trimStart().startsWith('{') ? found : 0
+}
+
+const WAYS: Record<string, (intake: Intake) => [Intake, Bounds]> = {
+  'row by row': (intake) => [intake, { limit: 100 }],
+  'in small batches': ({ takeFamiliar: _, ...intake }) => [intake, { limit: 100, batchBytes: 150 }],
+  'in one batch': ({ takeFamiliar: _, ...intake }) => [intake, { limit: 100 }],
+  'with each end looked for': ({ takeFamiliar: _, ...intake }) => [
+    intake,
+    { limit: 100, values: 1e6, batchBytes: 150 },
+  ],
+}
+
+async function read(text: string, way: keyof typeof WAYS): Promise<Outcome> {
+  const sifting = siftingIntake(report, { range }, rowsOf)
+  const [intake, bounds] = WAYS[way]!(sifting)
+  try {
+    const { count } = await parseItems(Buffer.from(text), false, intake, bounds)
+    return summary(sifting.finish(), count)
+  } catch (error) {
+    if (error instanceof SyntaxError) return 'mangled'
+    throw error
+  }
+}
+
+async function compare(text: string): Promise<Outcome> {
+  const wanted = expected(text)
+  for (const way of Object.keys(WAYS)) {
+    const outcome = await read(text, way)
+    // Thousands of comparisons: only one that fails needs to be shown.
+    if (JSON.stringify(outcome) !== JSON.stringify(wanted)) expect([way, text, outcome]).toEqual([way, text, wanted])
+  }
+  return wanted
+}
+
+const document = (rows: string[], head = '{"data":[', tail = ']}') => `${head}${rows.join(',')}${tail}`
+const twelve = Array.from({ length: 12 }, (_, index) => row(index))
+
+test('a comma without a row, and rows without a comma, are mangled wherever they stand', async () => {
+  expect(await compare(document(twelve))).toMatchObject({ count: 12 })
+  for (let at = 0; at <= 12; at++) {
+    expect(await compare(document([...twelve.slice(0, at), '', ...twelve.slice(at)]))).toBe('mangled')
+    const [before, after] = [twelve.slice(0, at), twelve.slice(at)]
+    if (at > 0 && at < 12) expect(await compare(`{"data":[${before.join(',')}${after.join(',')}]}`)).toBe('mangled')
+  }
+})
+
+test('a list that a proxy cut between two rows is mangled, with its comma or without', async () => {
+  for (const lost of [1, 2, 6]) {
+    const kept = twelve.slice(0, -lost)
+    expect(await compare(`{"data":[${kept.join(',')},]}`)).toBe('mangled')
+    expect(await compare(`{"data":[${kept.join(',')},`)).toBe('mangled')
+    expect(await compare(`{"data":[${kept.join(',')}`)).toBe('mangled')
+  }
+})
+
+test('what is ambiguous, or stands behind the end, is mangled', async () => {
+  const rows = twelve.join(',')
+  for (const text of [
+    `{"data":[${rows}],"data":[]}`,
+    `{"data":[],"data":[${rows}]}`,
+    `{"data":[${rows}],"d\\u0061ta":[${rows}]}`,
+    `{"data":null,"data":[${rows}]}`,
+    `{"data":[${rows}],"data":7}`,
+    `{"data":[${rows}]}x`,
+    `{"data":[${rows}]}}`,
+    `{"data":[${rows}]}{}`,
+    `{"data":[${rows}]}\0`,
+    `\ufeff{"data":[${rows}]}`,
+    `{"data":[${rows}]}\u00a0`,
+    `{"data":[\u00a0${rows}]}`,
+    `{"data":[${rows}],}`,
+    `{,"data":[${rows}]}`,
+    `{"data":[${rows}]"more":1}`,
+    `{"data":[${rows}],"more":01}`,
+    `{"more":[1,],"data":[${rows}]}`,
+    '',
+    '{',
+    '{"data"',
+    '{"data":[',
+  ]) {
+    expect(await compare(text)).toBe('mangled')
+  }
+})
+
+test('white space, other members and lists within lists are no reason to refuse an answer', async () => {
+  const rows = twelve.join(' ,\n')
+  for (const text of [
+    `\r\n\t {"data" :\n[ ${rows}\t]\r}\n`,
+    `{"data":[${rows}],"more":[{"data":[{"a":[]},{}]}],"":null}`,
+    `{"more":{"data":[1,2]},"totalCount":1e3,"data":[${rows}]}`,
+    `{"data":[${twelve.join(',')},{"list":[{"a":1},{"b":[{"c":2},{"d":3}]}]},7,null,"},{",[[]],${row(12)}]}`,
+  ]) {
+    expect(await compare(text)).not.toBe('mangled')
+  }
+  expect(await compare('{"data":{"0":1}}')).toMatchObject({ count: 0 })
+  expect(await compare('[]')).toMatchObject({ count: 0 })
+  expect(await compare('{}')).toMatchObject({ count: 0 })
+})
+
+test('every byte around the border of two rows may be lost or changed', async () => {
+  const text = document(twelve.slice(0, 6))
+  // The fourth row is familiar, the fifth is not.
+  for (const border of [3, 4, 5, 6].map((count) => document(twelve.slice(0, count)).length - 2)) {
+    for (let at = border - 6; at < border + 6; at++) {
+      const around = [text.slice(0, at), text.slice(at + 1)]
+      for (const byte of ['', ' ', ',', '{', '}', '[', ']', '"', '0', '-', 'e', ':', '\\', '\n', '\x01', 'é']) {
+        await compare(around.join(byte))
+        await compare(`${text.slice(0, at)}${byte}${text.slice(at)}`)
+      }
+    }
+  }
+})
+
+/* Documents made of parts, of which some are lost, doubled, moved or put in between. */
+
+const filler = fc.constantFrom(
+  ...[
+    ' ',
+    '\n',
+    ',',
+    ',,',
+    '[',
+    ']',
+    '{',
+    '}',
+    ':',
+    '"',
+    '0',
+    '-1.5e3',
+    '01',
+    '1.',
+    '.5',
+    '+1',
+    'null',
+    'nul',
+    'true',
+    'NaN',
+  ],
+  ...[
+    '{}',
+    '[]',
+    '[[],{}]',
+    '{"a":1}',
+    '{"a":1,}',
+    '{"a"}',
+    '[1,]',
+    '"},{"',
+    '"\\u00e9"',
+    '"\\x"',
+    '"\\u12"',
+    '"a\nb"',
+    '\ufeff',
+  ],
+  ...['"data":[]', ',"data":[{}]', ',"totalCount":3', ',"more":[{"a":1},{"b":2}]', 'é', '\0', '//', '\\'],
+)
+const item = fc.oneof(
+  { weight: 60, arbitrary: fc.integer({ min: 0, max: 15 }).map(row) },
+  { weight: 8, arbitrary: fc.jsonValue({ maxDepth: 4 }).map((value) => JSON.stringify(value)) },
+  { weight: 1, arbitrary: filler },
+)
+const spaced = fc.oneof(
+  { weight: 20, arbitrary: fc.constant('') },
+  fc.constantFrom(' ', '\n  ', '\t\r\n', '\u00a0', '\v'),
+)
+const parts = fc
+  .record({
+    head: fc.constantFrom(
+      '{"data":[',
+      ' { "data" : [',
+      '{"totalCount":3,"data":[',
+      '{"m":[{"x":1},{}],"data":[',
+      '{"d\\u0061ta":[',
+    ),
+    items: fc.array(item, { maxLength: 14 }),
+    space: spaced,
+    tail: fc.oneof(
+      { weight: 4, arbitrary: fc.constantFrom(']}', '],"totalCount":3}', ']}\n', '],"m":[{"x":1},{"y":"]}"}]}') },
+      fc.constantFrom(']}]', '],"data":[]}', ']'),
+    ),
+  })
+  .map(({ head, items, space, tail }) => [
+    head,
+    ...items.flatMap((text, index) => (index === 0 ? [text] : [`${space},${space}`, text])),
+    tail,
+  ])
+const change = fc.record({
+  kind: fc.constantFrom('none', 'none', 'none', 'drop', 'double', 'swap', 'insert', 'cut', 'byte'),
+  at: fc.nat(),
+  near: fc.integer({ min: -12, max: 12 }),
+  filler,
+})
+
+function damage(
+  all: string[],
+  { kind, at, near, filler: text }: typeof change extends fc.Arbitrary<infer T> ? T : never,
+) {
+  const list = [...all]
+  const index = at % list.length
+  if (kind === 'drop') list.splice(index, 1)
+  if (kind === 'double') list.splice(index, 0, list[index]!)
+  if (kind === 'swap') [list[index], list[0]] = [list[0]!, list[index]!]
+  if (kind === 'insert') list.splice(index, 0, text)
+  if (kind !== 'cut' && kind !== 'byte') return list
+  const whole = list.join('')
+  const place = Math.max(0, Math.min(whole.length, list.slice(0, index + 1).join('').length + near))
+  return [kind === 'cut' ? whole.slice(0, place) : whole.slice(0, place) + text + whole.slice(place + 1)]
+}
+
+test('any damaged answer is refused, or read, as JSON.parse does', async () => {
+  const seen = { mangled: 0, read: 0 }
+  await fc.assert(
+    fc.asyncProperty(parts, fc.array(change, { minLength: 1, maxLength: 2 }), async (whole, changes) => {
+      const text = changes.reduce((list, each) => damage(list, each), whole).join('')
+      // Halves of surrogate pairs cannot be written as UTF-8.
+      if (!text.isWellFormed()) return
+      seen[(await compare(text)) === 'mangled' ? 'mangled' : 'read']++
+    }),
+    { numRuns: RUNS, seed: SEED },
+  )
+  // Both happen often, or nothing is compared.
+  expect(Math.min(seen.mangled, seen.read)).toBeGreaterThan(RUNS / 6)
+})
+
+test('the scanner accepts what JSON.parse accepts, and finds its end', () => {
+  const accepts = (text: string) => {
+    const scanner = new JsonScanner(Buffer.from(text))
+    try {
+      return scanner.skipSpace(scanner.endOfValue(0)) === Buffer.byteLength(text)
+    } catch (error) {
+      if (error instanceof SyntaxError) return false
+      throw error
+    }
+  }
+  const parses = (text: string) => {
+    try {
+      JSON.parse(text)
+      return true
+    } catch {
+      return false
+    }
+  }
+  const pieces = fc.array(
+    fc.oneof(
+      filler,
+      fc.jsonValue({ maxDepth: 3 }).map((value) => JSON.stringify(value)),
+    ),
+    { maxLength: 6 },
+  )
+  const text = fc.oneof(
+    fc.jsonValue().map((value) => JSON.stringify(value, null, 1)),
+    pieces.map((all) => all.join('')),
+    pieces.map((all) => `[${all.join(',')}]`),
+    fc.string({ unit: fc.constantFrom(...'{}[]",:\\u0123456789abcdefE+-. \n\tntrulfs') }),
+    fc.tuple(fc.jsonValue(), fc.nat(), fc.nat(255)).map(([value, at, byte]) => {
+      const whole = JSON.stringify(value)
+      const place = at % whole.length
+      return `${whole.slice(0, place)}${String.fromCharCode(byte)}${whole.slice(place + 1)}`
+    }),
+  )
+  fc.assert(
+    fc.property(text, (given) => {
+      if (given.isWellFormed()) expect([given, accepts(given)]).toEqual([given, parses(given)])
+    }),
+    { numRuns: RUNS * 10, seed: SEED },
+  )
+})
+
+test('a page with more items than were asked for is shown as such, and one with far more is refused at once', async () => {
+  const many = (count: number) => `{"data":[${Array.from({ length: count }, () => '{}').join(',')}]}`
+  for (const bounds of [{ limit: 50 }, { limit: 50, values: 1e6 }]) {
+    let taken = 0
+    const intake = {
+      begin: () => void (taken = 0),
+      take: (items: unknown[]) => void (taken += items.length),
+    }
+    expect(await parseItems(Buffer.from(many(60)), false, intake, bounds)).toMatchObject({ count: 60 })
+    const refused = parseItems(Buffer.from(many(500_000)), false, intake, bounds)
+    await expect(refused).rejects.toBeInstanceOf(RefusedError)
+    await expect(refused).rejects.toThrow('asked for at most 50 items and got more than 20,000 items')
+    expect(taken).toBeLessThan(100_000)
+  }
+})
+
+test('an answer with more values than may be kept is refused', async () => {
+  const values = `{"data":[${Array.from({ length: 100 }, () => `[${'{},'.repeat(999)}{}]`).join(',')}]}`
+  const intake = { begin() {}, take() {} }
+  await expect(parseItems(Buffer.from(values), false, intake, { limit: 100, values: 50_000 })).rejects.toThrow(
+    'the answer holds more than 50,000 values',
+  )
+  expect(await parseItems(Buffer.from(values), false, intake, { limit: 100 })).toMatchObject({ count: 100 })
+})
+
+test('an item that is too large is rejected alone, whichever way it is read', async () => {
+  const large = [
+    `{"x":"${'é'.repeat(200_000)}"}`,
+    `{"x":${'['.repeat(140_000)}${']'.repeat(140_000)}}`,
+    `"${'y'.repeat(300_000)}"`,
+  ]
+  for (const [index, one] of large.entries()) {
+    for (const space of ['', '\n ']) {
+      const items = [...twelve.slice(0, 3), one, ...twelve.slice(3)]
+      for (const way of Object.keys(WAYS)) {
+        const outcome = await read(document(items.map((text) => space + text)), way)
+        expect(outcome).toMatchObject({
+          count: 13,
+          rejects: [{ index: 3, reason: expect.stringMatching(/^row: has \d+ bytes; allowed: up to 262144$/) }],
+        })
+        expect((outcome as { rejects: { raw: string }[] }).rejects[0]!.raw.length).toBeLessThan(
+          2100 * (index === 0 ? 1 : 2),
+        )
+        expect(() => JSON.parse((outcome as { rejects: { raw: string }[] }).rejects[0]!.raw)).not.toThrow()
+      }
+    }
+    // Not parsed is not the same as not checked.
+    for (const way of Object.keys(WAYS)) {
+      expect(await read(document([twelve[0]!, `${one.slice(0, -1)},`, twelve[1]!]), way)).toBe('mangled')
+      expect(await read(document([twelve[0]!, one.replace(/(\]|é|y)(?=[^\]éy]*$)/, '\\x'), twelve[1]!]), way)).toBe(
+        'mangled',
+      )
+    }
+  }
+})
