@@ -1,7 +1,10 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { daysOfInterest } from '../src/core/config/load.ts'
+import { listQuarantine, type QuarantineFilter, type QuarantineGroup } from '../src/ledger/quarantine.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { streamsOf } from '../src/streams/registry.ts'
+import { dismissQuarantine } from '../src/sync/dismiss-quarantine.ts'
+import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
 import { runCli } from './support/cli.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
@@ -28,6 +31,8 @@ const open = async () =>
 const count = async (table: string, where = 'true') =>
   (await setup.database.rows<{ n: number }>(`select count(*)::int as n from visibility.${table} where ${where}`))[0]!.n
 
+const dismiss = (filter: QuarantineFilter) => dismissQuarantine(setup.database.warehouse, filter, 'known to the vendor')
+
 async function statusRows(): Promise<Record<string, number>> {
   const today = '2026-03-31'
   const status = await readStatus(setup.database.warehouse, {
@@ -51,47 +56,48 @@ async function expectStatusCountsTheTables() {
 describe('a dismissed row', () => {
   test('no longer makes runs partial, is kept with its reason, and comes back when it changes', async () => {
     await start({ faults: BAD })
-    expect((await cli('sync')).code).toBe(1)
+    await setup.sync()
     const before = await open()
     expect(before).toBeGreaterThan(3)
-    const groups = (await cli('quarantine', 'list', '--json')).json().groups
-    expect(groups.reduce((sum: number, group: { rows: number }) => sum + group.rows, 0)).toBe(before)
+    const { groups } = (await cli('quarantine', 'list', '--json')).json() as { groups: QuarantineGroup[] }
+    const rowsOf = (some: QuarantineGroup[]) => some.reduce((sum, group) => sum + group.rows, 0)
+    expect(rowsOf(groups)).toBe(before)
 
-    const unsaid = await cli('quarantine', 'dismiss', '--stream', groups[0].stream)
+    const unsaid = await cli('quarantine', 'dismiss', '--stream', groups[0]!.stream)
     expect([unsaid.code, unsaid.stderr]).toEqual([2, expect.stringContaining('--because')])
-    const [first] = groups
-    const one = await cli('quarantine', 'dismiss', String(first.example_id), '--because', 'looked at by hand')
+    const { example_id, reason } = groups[0]!
+    const one = await cli('quarantine', 'dismiss', String(example_id), '--because', 'looked at by hand')
     expect([one.code, await open()]).toEqual([0, before - 1])
-    await cli('quarantine', 'dismiss', '--reason', first.reason, '--because', 'vendor knows')
-    expect(await open()).toBe(
-      before -
-        groups.filter((group: any) => group.reason === first.reason).reduce((sum: number, g: any) => sum + g.rows, 0),
-    )
-    for (const stream of [...new Set<string>(groups.map((group: { stream: string }) => group.stream))])
-      await cli('quarantine', 'dismiss', '--stream', stream, '--because', 'vendor knows')
+    await dismiss({ reason })
+    expect(await open()).toBe(before - rowsOf(groups.filter((group) => group.reason === reason)))
+    await dismiss({ streams: groups.map(({ stream }) => stream) })
     expect(await open()).toBe(0)
 
-    const complete = await cli('sync', '--json')
-    expect([complete.code, complete.json().outcome]).toEqual([0, 'complete'])
-    expect((await cli('quarantine', 'list', '--dismissed', '--json')).json().entries).toHaveLength(before)
+    expect((await setup.sync()).outcome).toBe('complete')
+    const dismissed = await listQuarantine(setup.database.warehouse, { state: 'dismissed' })
+    expect(dismissed).toHaveLength(before)
+    expect(dismissed.find(({ quarantine_id }) => quarantine_id === example_id)).toMatchObject({
+      dismissed_because: 'looked at by hand',
+      resolution: 'dismissed',
+    })
 
     // The same rows, bad in another way.
     await setup.database.rows(
       "update visibility_ops.quarantine set fingerprint = md5('another version' || quarantine_id)",
     )
-    expect((await cli('sync')).code).toBe(1)
+    expect((await setup.sync()).outcome).toBe('partial')
     expect(await open()).toBeGreaterThan(0)
   })
 
   test('is tried again, and no longer dismissed, when it is retried by name', async () => {
     await start({ faults: BAD })
-    await cli('sync')
+    await setup.sync()
     const all = await open()
-    for (const stream of ['prompts', 'chats', ...FOUR_GRAINS.map(({ name }) => name)])
-      await cli('quarantine', 'dismiss', '--stream', stream, '--because', 'test')
-    expect((await cli('quarantine', 'retry', '--json')).json().tried).toBe(0)
-    const retried = await cli('quarantine', 'retry', '--dismissed', '--json')
-    expect([retried.code, retried.json().tried, await open()]).toEqual([1, all, all])
+    const streams = ['prompts', 'chats', ...FOUR_GRAINS.map(({ name }) => name)]
+    await dismiss({ streams })
+    const retry = (filter: QuarantineFilter) => retryQuarantine(setup.services, streamsOf(setup.config), filter)
+    expect((await retry({})).tried).toBe(0)
+    expect([(await retry({ state: 'dismissed' })).tried, await open()]).toEqual([all, all])
   })
 
   test('no longer keeps rows that vanished from its window', async () => {
@@ -102,7 +108,7 @@ describe('a dismissed row', () => {
     setup.service.world.deletePrompt(project!, project!.prompts[0]!.id)
     const range = { from: '2026-03-01', to: '2026-03-31' }
     await setup.sync({ range, command: 'backfill' })
-    await cli('quarantine', 'dismiss', '--stream', 'by_prompt', '--because', 'test')
+    await dismiss({ streams: ['by_prompt'] })
     await setup.sync()
     expect(
       await count('by_prompt', `prompt_id not in (select prompt_id from visibility.prompts where removed_at is null)`),
