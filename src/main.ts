@@ -18,17 +18,21 @@ for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   })
 }
 
-// Whoever reads our output may stop reading, as `head` does, or close the terminal.
+// Whoever reads our output may stop reading, as `head` does, or close the terminal. Output that cannot be written for
+// another reason, such as a full disk, ends the command in order: nobody would learn what it did.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE' && error.code !== 'EIO') throw error
+    if (error.code === 'EPIPE' || error.code === 'EIO') return
+    process.exitCode ||= 1
+    stop.abort()
   })
 }
 
 boundYoungMemory()
-process.exitCode = await runProgram(process.argv.slice(2), {
+const code = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   signal: stop.signal,
   version,
 })
+process.exitCode = code || process.exitCode || 0

@@ -134,3 +134,8 @@ export async function startDatabase(cwd: string) {
   await running.saw('"url"')
   return { ...running, toGroup: (name: NodeJS.Signals) => process.kill(-running.child.pid!, name) }
 }
+
+/** The port of the server, also before anyone was told. */
+export function lastPort(folder: string): number {
+  return Number(readFileSync(join(folder, 'postgres.port'), 'utf8'))
+}

@@ -16,8 +16,8 @@ export function isDiskFull(problem: unknown): boolean {
 /** Not bad usage: the same command works once there is room. */
 export function diskFullError(folder: string, neededMb: number): TransientError {
   return new TransientError(
-    `the disk that holds ${folder} is full${room(folder)}: free at least ${neededMb} MB there and run the command again; ` +
-      'nothing has to be repaired',
+    `the disk that holds ${folder} is too full${room(folder)}: have at least ${neededMb} MB free there and run the command ` +
+      'again; nothing has to be repaired',
   )
 }
 

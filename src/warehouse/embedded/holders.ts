@@ -37,6 +37,10 @@ export class Holders {
     return this.#held.size
   }
 
+  get isReady(): boolean {
+    return this.#state?.is === 'ready'
+  }
+
   /** Tells all who hold the server, and all who come, how it is. */
   announce(state: Ready | Failed): void {
     this.#state = state

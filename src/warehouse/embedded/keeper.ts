@@ -93,7 +93,11 @@ async function keep(options: KeeperOptions, holders: Holders, signal: AbortSigna
   await prepareCluster(place, signal)
   const identity = folderIdentity(data)
   if (identity === undefined) throw new UsageError(`${data}: was moved or deleted while it was being started`)
-  const log = new ServerLog(join(folder, 'postgres.log'), fullDiskNotice(folder, holders))
+  const notice = fullDiskNotice(folder, holders)
+  const log = new ServerLog(join(folder, 'postgres.log'), (text) => {
+    // Until the server is ready, what it says becomes the error of the start.
+    if (holders.isReady) notice(text)
+  })
   const server = await startPostmaster(place, log, settings, signal)
   holders.announce({ is: 'ready', port: server.port, how: place.runAs.how, data: identity })
   const isMoved = await untilMovedOrEnded(server, data, identity, signal)
