@@ -1,15 +1,26 @@
-// npm run demo: serve on the embedded Postgres and the reference service, whatever the environment says.
-import { spawn } from 'node:child_process'
+// npm run demo: serve on the reference service and an embedded Postgres of its own, whatever is configured.
+import { mkdirSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const at = (path) => fileURLToPath(new URL(`../${path}`, import.meta.url))
-const { VISIBILITY_API_URL: _url, VISIBILITY_PROJECTS: _projects, DATABASE_URL: _database, ...env } = process.env
-const child = spawn(
-  process.execPath,
-  [at('bin/visibility-sync.js'), 'serve', '--config', at('config/demo.yaml'), ...process.argv.slice(2)],
-  { stdio: 'inherit', env: { LOG_LEVEL: 'warn', ...env } },
-)
-for (const name of ['SIGINT', 'SIGTERM']) process.on(name, () => child.kill(name))
-child.on('exit', (code) => {
-  process.exitCode = code ?? 1
-})
+const args = process.argv.slice(2)
+if (args.some((word) => word === '--config' || word.startsWith('--config='))) {
+  console.error('demo: it has a configuration of its own; for yours run "npx visibility-sync serve --config FILE"')
+  process.exit(2)
+}
+
+// Only what has nothing to do with the program stays: no variable can name another database or service.
+const KEPT = /^(PATH|HOME|USER|LOGNAME|SHELL|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|LANG|LC_.*|TZ|TMPDIR|LOG_LEVEL|NODE_.*)$/
+for (const name of Object.keys(process.env)) if (!KEPT.test(name)) delete process.env[name]
+process.env.VISIBILITY_API_URL = 'reference'
+process.env.LOG_LEVEL ||= 'warn'
+
+const folder = resolve('.data/demo')
+mkdirSync(folder, { recursive: true })
+process.chdir(folder)
+console.error(`Demo:      synthetic data, kept in ${folder}; delete it to start anew`)
+
+// In this process, so that a signal arrives once. The last --config counts.
+process.argv.splice(2, args.length, 'serve', ...args, '--config', at('config/demo.yaml'))
+await import('../bin/visibility-sync.js')

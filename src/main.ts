@@ -5,25 +5,34 @@ import { boundYoungMemory } from './core/young-memory.ts'
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
 const stop = new AbortController()
 
-for (const name of ['SIGINT', 'SIGTERM'] as const) {
+// One Ctrl-C arrives more than once: from the terminal, and again from npm, which passes it on.
+const ECHO_MS = 1000
+let toldAt = Number.POSITIVE_INFINITY
+for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(name, () => {
-    // The first asks for an orderly end; whoever repeats it does not want to wait.
-    if (stop.signal.aborted) process.exit(1)
+    // The first asks for an orderly end; whoever repeats it does not want to wait. An embedded Postgres is stopped by its
+    // keeper, however this process ends.
+    if (performance.now() - toldAt > ECHO_MS) process.exit(1)
+    toldAt = Math.min(toldAt, performance.now())
     stop.abort()
   })
 }
 
-// Whoever reads our output may stop reading, as `head` does.
+// Whoever reads our output may stop reading, as `head` does, or close the terminal. Output that cannot be written for
+// another reason, such as a full disk, ends the command in order: nobody would learn what it did.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error
+    if (error.code === 'EPIPE' || error.code === 'EIO') return
+    process.exitCode ||= 1
+    stop.abort()
   })
 }
 
 boundYoungMemory()
-process.exitCode = await runProgram(process.argv.slice(2), {
+const code = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   signal: stop.signal,
   version,
 })
+process.exitCode = code || process.exitCode || 0

@@ -139,14 +139,14 @@ export async function openWarehouse(config: Config, log: Log): Promise<OpenWareh
     })
     return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
   }
-  const server = await startEmbedded({ folder: resolve(dataFolder(config)) })
+  const server = await startEmbedded({ folder: resolve(dataFolder(config)), log })
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
     const { schema } = config.warehouse
     const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs })
     return {
       warehouse,
-      shown: server.url,
+      shown: withoutPassword(server.url),
       embedded: true,
       async close() {
         await warehouse.close()

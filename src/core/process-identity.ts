@@ -1,11 +1,12 @@
+import { spawnSync } from 'node:child_process'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { codeOf } from './errors.ts'
 
 /*
  * A name for a process that no other process ever has: the boot of the machine, the pid namespace (containers number
- * their processes separately), the pid, and when it started (pids are used again). Where the system does not tell these,
- * as on macOS, the name of the machine and the pid must do.
+ * their processes separately), the pid, and when it started (pids are used again). Where the system does not tell the
+ * first two, as on macOS, the name of the machine must do.
  */
 
 export function processIdentity(pid = process.pid): string {
@@ -36,8 +37,9 @@ function machineScope(): string {
   }
 }
 
-/** When a process started, in clock ticks since boot; undefined where there is no such process or no /proc. */
+/** When a process started, in clock ticks since boot, or as `ps` tells it; undefined where there is no such process. */
 function startTicks(pid: number): string | undefined {
+  if (process.platform !== 'linux') return startByPs(pid)
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     // The name of the program may hold spaces and brackets; fields are counted behind it. A zombie does not count as alive.
@@ -46,4 +48,10 @@ function startTicks(pid: number): string | undefined {
   } catch {
     return undefined
   }
+}
+
+function startByPs(pid: number): string | undefined {
+  const { stdout } = spawnSync('ps', ['-p', String(pid), '-o', 'state=,lstart='], { encoding: 'utf8' })
+  const [state, ...start] = (stdout ?? '').trim().split(/\s+/)
+  return state?.startsWith('Z') || start.length === 0 ? undefined : start.join(' ')
 }

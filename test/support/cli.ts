@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { stringify } from 'yaml'
 
-const BIN = fileURLToPath(new URL('../../bin/visibility-sync.js', import.meta.url))
+const BIN = 'bin/visibility-sync.js'
 
 export interface CliResult {
   code: number | null
@@ -19,6 +19,10 @@ export interface CliOptions {
   /** Written to config/sync.yaml of the folder in which the command runs. */
   config?: unknown
   cwd?: string
+  /** Another script of the checkout. */
+  script?: string
+  /** In a process group of its own, as a terminal starts it; kill(-pid) then reaches all of it. */
+  detached?: boolean
 }
 
 export interface RunningCli {
@@ -45,7 +49,13 @@ export function startCli(args: string[], options: CliOptions = {}): RunningCli {
     writeFileSync(file, typeof options.config === 'string' ? options.config : stringify(options.config))
     env.VISIBILITY_CONFIG = file
   }
-  const child = spawn(process.execPath, [BIN, ...args], { cwd: folder.path, env, stdio: ['ignore', 'pipe', 'pipe'] })
+  const script = fileURLToPath(new URL(`../../${options.script ?? BIN}`, import.meta.url))
+  const child = spawn(process.execPath, [script, ...args], {
+    cwd: folder.path,
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: options.detached ?? false,
+  })
   let stdout = ''
   let stderr = ''
   const waiting: { text: string; done: () => void }[] = []

@@ -1,5 +1,7 @@
+import { resolve } from 'node:path'
 import { UsageError } from '../../core/errors.ts'
-import { openWarehouse } from '../open.ts'
+import { passwordFile } from '../../warehouse/embedded/password.ts'
+import { dataFolder, openWarehouse } from '../open.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 /** `database`: keeps the embedded Postgres running until it is told to stop, for psql or a BI tool. */
@@ -10,11 +12,12 @@ export async function database(session: Session): Promise<number> {
     )
   }
   const open = await openWarehouse(session.config, session.log)
+  const file = passwordFile(dataFolder(session.config))
   session.print(
-    { url: open.shown },
+    { url: open.shown, password_file: resolve(file) },
     [
-      `The warehouse listens at ${open.shown}`,
-      `  psql ${open.shown} -c 'select * from ${session.config.warehouse.schema}.brand_daily limit 5'`,
+      `The warehouse listens at ${open.shown}; the password is in ${file}`,
+      `  PGPASSFILE=${file} psql ${open.shown} -c 'select * from ${session.config.warehouse.schema}.brand_daily limit 5'`,
       'Ctrl-C stops it.',
     ].join('\n'),
   )

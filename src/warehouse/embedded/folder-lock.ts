@@ -1,68 +1,95 @@
-import { closeSync, linkSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs'
-import { setTimeout as delay } from 'node:timers/promises'
-import { messageOf, UsageError } from '../../core/errors.ts'
+import { linkSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
+import { isProcessAlive } from '../../core/process-identity.ts'
+import { folderIdentity } from './folder-identity.ts'
 
-const PATIENCE_MS = 60_000
+/** What the lock file says about the process that runs the server of a folder. */
+export interface FolderLock {
+  /** A name for the process that no other process ever has. */
+  process: string
+  /** The folder as device and inode: in a copy of the folder, a copy of the lock holds nothing. */
+  folder: string
+  /** Where the process listens for commands, and the 32 hexadecimal digits that they have to say there. */
+  port: number
+  token: string
+}
 
-/** Runs one command at a time through starting and stopping the server. A lock whose holder died is taken over. */
-export async function withFolderLock<T>(path: string, work: () => Promise<T>): Promise<T> {
-  const deadline = Date.now() + PATIENCE_MS
-  while (!take(path)) {
-    if (Date.now() > deadline)
-      throw new UsageError(`${path}: another command is starting or stopping the embedded Postgres`)
-    await delay(50)
-  }
+/** A lock of a process in another container or machine counts only while it is refreshed. */
+const FRESH_MS = 10_000
+const DRAFT = /\.[\da-f]{32}$/
+
+/** The lock of a live process. An empty, half-written or stale file is none. */
+export function readLock(path: string): FolderLock | undefined {
   try {
-    return await work()
+    const lock = JSON.parse(readFileSync(path, 'utf8')) as FolderLock | null
+    if (lock === null || typeof lock !== 'object' || typeof lock.process !== 'string') return undefined
+    if (lock.folder !== folderIdentity(dirname(path))) return undefined
+    const isAlive = isProcessAlive(lock.process) ?? Math.abs(Date.now() - statSync(path).mtimeMs) < FRESH_MS
+    return isAlive ? lock : undefined
+  } catch (error) {
+    const code = codeOf(error)
+    if (code === undefined || code === 'ENOENT') return undefined
+    throw new UsageError(`${path}: cannot be read (${messageOf(error)}); is it of another user?`)
+  }
+}
+
+/** True where the process holds a lock that it can see from here: one in another container cannot be talked to. */
+export function isReachable(lock: FolderLock): boolean {
+  return isProcessAlive(lock.process) === true
+}
+
+/**
+ * Takes the lock unless a live process holds it. The file is written under another name first and appears whole: a full
+ * disk or a kill leaves no half of it.
+ */
+export function takeLock(path: string, lock: FolderLock): boolean {
+  const draft = `${path}.${lock.token}`
+  try {
+    writeFileSync(draft, JSON.stringify(lock), { mode: 0o600 })
+    if (linked(draft, path)) return true
+    if (readLock(path) !== undefined) return false
+    // One at a time clears a stale lock, and looks again first: it may have been cleared and taken meanwhile.
+    const clearing = `${path}.clear`
+    if (!takeLock(clearing, lock)) return false
+    try {
+      if (readLock(path) === undefined) rmSync(path, { force: true })
+      return linked(draft, path)
+    } finally {
+      rmSync(clearing, { force: true })
+    }
   } finally {
-    rmSync(path, { force: true })
+    rmSync(draft, { force: true })
   }
 }
 
-function take(path: string): boolean {
+function linked(draft: string, path: string): boolean {
   try {
-    const file = openSync(path, 'wx')
-    writeSync(file, String(process.pid))
-    closeSync(file)
+    linkSync(draft, path)
     return true
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST')
-      throw new UsageError(`${path}: cannot be written: ${messageOf(error)}`)
+    // The draft is gone where the new holder of the lock tidied up.
+    if (codeOf(error) === 'EEXIST' || codeOf(error) === 'ENOENT') return false
+    throw error
   }
-  clearIfStale(path)
-  return false
 }
 
-function clearIfStale(path: string): void {
-  const holder = readHolder(path)
-  // Our own number in it is that of a dead process in an earlier container.
-  if (holder === undefined || (holder !== process.pid && isAlive(holder))) return
-  // Renaming first lets only one of several waiting commands clear it.
-  const aside = `${path}.${process.pid}`
+/** Removes drafts that a kill left behind. Only for the holder of the lock. */
+export function tidyLock(path: string): void {
+  for (const name of readdirSync(dirname(path))) {
+    if (name.startsWith(basename(path)) && DRAFT.test(name)) rmSync(join(dirname(path), name), { force: true })
+  }
+}
+
+/** Says that the holder lives, to those in other containers. */
+export function refreshLock(path: string): void {
   try {
-    renameSync(path, aside)
-    // It may have been cleared and taken meanwhile: then it goes back to its new holder.
-    if (readHolder(aside) === holder) rmSync(aside, { force: true })
-    else linkSync(aside, path)
+    utimesSync(path, new Date(), new Date())
   } catch {
-    // Another command cleared it.
+    // The folder was moved or deleted: others notice that.
   }
 }
 
-function readHolder(path: string): number | undefined {
-  try {
-    const pid = Number(readFileSync(path, 'utf8'))
-    return Number.isInteger(pid) && pid > 0 ? pid : undefined
-  } catch {
-    return undefined
-  }
-}
-
-export function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM'
-  }
+export function dropLock(path: string, lock: FolderLock): void {
+  if (readLock(path)?.token === lock.token) rmSync(path, { force: true })
 }

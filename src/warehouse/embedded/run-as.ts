@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process'
-import { chownSync, readFileSync } from 'node:fs'
+import { lchownSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { userInfo } from 'node:os'
+import { join } from 'node:path'
 import { UsageError } from '../../core/errors.ts'
 
 /** How to run Postgres so that it accepts its user: it refuses root, and a uid that has no name. */
@@ -28,10 +29,22 @@ export function chooseUser(binary: string, folder: string): RunAs {
       how: `as ${name}, since Postgres refuses root`,
       prefix: [],
       user,
-      own: (path) => chownSync(path, user.uid, user.gid),
+      own: (path) => lchownSync(path, user.uid, user.gid),
     }
   }
   return namespace('Postgres refuses root, and neither postgres nor nobody can reach this folder')
+}
+
+/**
+ * Gives a data folder to the user who runs Postgres now. As root that changes: a user "postgres" is added, or the folder
+ * moves to where only root can enter.
+ */
+export function ownDataFolder({ user }: RunAs, data: string): void {
+  const { uid, gid } = user ?? { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
+  if (process.getuid?.() !== 0 || statSync(data).uid === uid) return
+  for (const name of readdirSync(data, { recursive: true, encoding: 'utf8' })) lchownSync(join(data, name), uid, gid)
+  // Last: a folder that belongs to the user is one whose contents do.
+  lchownSync(data, uid, gid)
 }
 
 function hasName(): boolean {

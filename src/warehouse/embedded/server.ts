@@ -1,35 +1,23 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import {
-  appendFileSync,
-  chmodSync,
-  closeSync,
-  existsSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
-import { createServer } from 'node:net'
-import { join, resolve } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
+import { chmodSync, mkdirSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { Client } from 'pg'
-import { messageOf, UsageError } from '../../core/errors.ts'
-import { clip } from '../../core/text.ts'
-import { type Binaries, findBinaries } from './binaries.ts'
-import { isAlive, withFolderLock } from './folder-lock.ts'
-import { chooseUser, type RunAs } from './run-as.ts'
+import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import type { Log } from '../../core/logger.ts'
+import { sleep } from '../../core/sleep.ts'
+import { folderIdentity } from './folder-identity.ts'
+import { type Hold, holdServer } from './hold.ts'
+import { dataPath } from './layout.ts'
+import { passwordFile, ROLE, readPassword } from './password.ts'
 
 /*
- * A real Postgres in a folder of ours, shared by all commands that run at the same time. Each command holds one anchor
- * connection while it needs the server; the last to let go stops it. Connections die with their process, so a killed
- * command never keeps the count wrong: the server it leaves behind is adopted, and stopped, by the next one.
+ * A real Postgres in a folder of ours, shared by all commands that run at the same time. A process of its own, the keeper,
+ * runs it for as long as a command holds it; the last to let go, or to be killed, stops it.
  */
 
 export interface EmbeddedPostgres {
+  /** With the password: for connections, not for people. */
   url: string
-  /** "started" or "adopted", and how. */
+  /** "started" or "already running", and how. */
   how: string
   /** Lets go of the server; the last one stops it. */
   release(): Promise<void>
@@ -40,27 +28,24 @@ export interface EmbeddedOptions {
   folder: string
   /** Extra server settings. */
   settings?: Record<string, string>
+  /** Is told of a full disk, and of a server that ended and was started again. */
+  log?: Log
 }
 
-const ROLE = 'visibility'
-const ANCHOR = 'visibility-sync anchor'
-const START_MS = 60_000
-const STOP_MS = 30_000
+const FIRST_PAUSE_MS = 500
+const LONGEST_PAUSE_MS = 15_000
 
 export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   const folder = resolve(options.folder)
   makeFolder(folder)
-  const data = join(folder, 'postgres')
-  const lock = join(folder, 'postgres.lock')
-  return withFolderLock(lock, async () => {
-    const adopted = await adopt(data)
-    if (adopted !== undefined) return handle(adopted, data, lock, 'already running')
-    const binaries = findBinaries(folder)
-    const runAs = chooseUser(binaries.postgres, folder)
-    if (!existsSync(join(data, 'PG_VERSION'))) initialise(binaries, runAs, folder, data)
-    const anchor = await launch(binaries, runAs, folder, data, options.settings ?? {})
-    return handle(anchor, data, lock, `started ${runAs.how}`)
-  })
+  const held = new HeldServer({ ...options, folder })
+  const first = await held.start()
+  try {
+    return { url: await checkedUrl(folder, first.port), how: first.how, release: () => held.release() }
+  } catch (error) {
+    await held.release()
+    throw error
+  }
 }
 
 function makeFolder(folder: string): void {
@@ -75,224 +60,75 @@ function makeFolder(folder: string): void {
   }
 }
 
-function handle(anchor: Anchor, data: string, lock: string, how: string): EmbeddedPostgres {
-  let released: Promise<void> | undefined
-  return {
-    url: urlOf(anchor.port),
-    how,
-    release() {
-      released ??= withFolderLock(lock, () => letGo(anchor, data))
-      return released
-    },
-  }
-}
-
-function urlOf(port: number): string {
-  return `postgres://${ROLE}@127.0.0.1:${port}/${ROLE}`
-}
-
-interface Anchor {
-  client: Client
-  port: number
-}
-
-interface Postmaster {
-  pid: number
-  port: number
-}
-
-function readPostmaster(data: string): Postmaster | undefined {
-  try {
-    const [pid, , , port] = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')
-    return Number(pid) > 0 && Number(port) > 0 ? { pid: Number(pid), port: Number(port) } : undefined
-  } catch {
-    return undefined
-  }
-}
-
-/** Connects to a server of ours that is still running; clears what a dead one left behind. */
-async function adopt(data: string): Promise<Anchor | undefined> {
-  const postmaster = readPostmaster(data)
-  if (postmaster === undefined) return undefined
-  const deadline = Date.now() + START_MS
-  while (isAlive(postmaster.pid) && isPostgres(postmaster.pid) && Date.now() < deadline) {
-    const anchor = await connect(postmaster.port)
-    if (anchor !== undefined) return anchor
-    await delay(100)
-  }
-  if (isAlive(postmaster.pid) && isPostgres(postmaster.pid)) {
-    throw new UsageError(
-      `${data}: a Postgres (process ${postmaster.pid}) runs there but does not answer; stop it and try again`,
-    )
-  }
-  rmSync(join(data, 'postmaster.pid'), { force: true })
-  return undefined
-}
-
-/** The process number of a dead server may belong to something else by now. */
-function isPostgres(pid: number): boolean {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('postgres')
-  } catch {
-    if (process.platform === 'linux') return false
-    return (
-      spawnSync('ps', ['-p', String(pid), '-o', 'comm='], { encoding: 'utf8' }).stdout?.includes('postgres') ?? false
-    )
-  }
-}
-
-async function connect(port: number): Promise<Anchor | undefined> {
-  const client = new Client({ connectionString: urlOf(port), application_name: ANCHOR, connectionTimeoutMillis: 2000 })
-  // A server that goes away is noticed by the connections that work, not by this one.
+/** The connection string, once it has worked: people can change the password of our role. */
+async function checkedUrl(folder: string, port: number): Promise<string> {
+  const password = encodeURIComponent(readPassword(folder) ?? '')
+  const url = `postgres://${ROLE}:${password}@127.0.0.1:${port}/${ROLE}`
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: 30_000 })
   client.on('error', () => {})
   try {
     await client.connect()
-    return { client, port }
-  } catch {
+  } catch (cause) {
+    const told = `the embedded Postgres in ${folder} refuses a connection: ${messageOf(cause)}`
+    if (!codeOf(cause)?.startsWith('28')) throw new TransientError(told)
+    throw new UsageError(`${told}. Delete ${passwordFile(folder)} and the next command sets a new password`)
+  } finally {
     await client.end().catch(() => {})
-    return undefined
   }
+  return url
 }
 
-function initialise(binaries: Binaries, runAs: RunAs, folder: string, data: string): void {
-  const fresh = `${data}.new`
-  rmSync(fresh, { recursive: true, force: true })
-  mkdirSync(fresh, { mode: 0o700 })
-  runAs.own(fresh)
-  // The builtin provider gives the same UTF-8 database whatever LANG says, or does not say.
-  const locale = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
-  command(runAs, binaries, folder, [
-    binaries.initdb,
-    '-D',
-    fresh,
-    '-U',
-    'postgres',
-    '-A',
-    'trust',
-    '--no-sync',
-    ...locale,
-  ])
-  // Our role has no superuser rights and can connect from this machine alone, so there is no password to keep. Roles
-  // that people make, for a BI tool for example, need one; the superuser has none and so cannot connect at all.
-  const local = ['127.0.0.1/32', '::1/128']
-  const rules = [
-    ...local.map((address) => `host all ${ROLE} ${address} trust`),
-    ...local.map((address) => `host all all ${address} scram-sha-256`),
-  ]
-  writeFileSync(join(fresh, 'pg_hba.conf'), `${rules.join('\n')}\n`)
-  appendFileSync(
-    join(fresh, 'postgresql.conf'),
-    "\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\nmax_connections = 200\nmax_wal_size = 2GB\nshared_buffers = 256MB\n",
-  )
-  const roles = `create role ${ROLE} login createdb createrole\ncreate database ${ROLE} owner ${ROLE}\n`
-  command(runAs, binaries, folder, [binaries.postgres, '--single', '-D', fresh, 'postgres'], roles)
-  renameSync(fresh, data)
-}
+/** The hold of one command. A server that ends under it, by a crash for example, is started again on the same port. */
+class HeldServer {
+  readonly #options: EmbeddedOptions
+  readonly #released = new AbortController()
+  #hold: Hold | undefined
+  #restarting: Promise<void> = Promise.resolve()
+  #releasing: Promise<void> | undefined
 
-/** Extra variables are set by `env`, in front of the command. */
-function withVariables({ env }: Binaries): string[] {
-  const settings = Object.entries(env).map(([name, value]) => `${name}=${value}`)
-  return settings.length === 0 ? [] : ['env', ...settings]
-}
-
-function command(runAs: RunAs, binaries: Binaries, folder: string, words: string[], input = ''): void {
-  const [program, ...args] = [...runAs.prefix, ...withVariables(binaries), ...words]
-  const result = spawnSync(program!, args, {
-    cwd: folder,
-    input,
-    encoding: 'utf8',
-    ...(runAs.user ?? {}),
-  })
-  if (result.status === 0) return
-  const told = clip(`${result.stderr ?? ''} ${result.stdout ?? ''} ${result.error?.message ?? ''}`.trim(), 800)
-  throw new UsageError(
-    `the embedded Postgres cannot be set up in ${folder}: ${told}\nSet DATABASE_URL to use another Postgres.`,
-  )
-}
-
-async function launch(
-  binaries: Binaries,
-  runAs: RunAs,
-  folder: string,
-  data: string,
-  settings: Record<string, string>,
-): Promise<Anchor> {
-  const port = await choosePort(join(folder, 'postgres.port'))
-  const logPath = join(folder, 'postgres.log')
-  const log = openSync(logPath, 'a')
-  const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const [program, ...args] = [
-    ...runAs.prefix,
-    ...withVariables(binaries),
-    binaries.postgres,
-    '-D',
-    data,
-    '-p',
-    String(port),
-    ...options,
-  ]
-  // In a session of its own, so that Ctrl-C reaches us alone and we can finish before the server goes.
-  const child: ChildProcess = spawn(program!, args, {
-    cwd: folder,
-    detached: true,
-    stdio: ['ignore', log, log],
-    ...(runAs.user ?? {}),
-  })
-  closeSync(log)
-  let ended = false
-  child.on('exit', () => {
-    ended = true
-  })
-  child.on('error', () => {
-    ended = true
-  })
-  child.unref()
-  const deadline = Date.now() + START_MS
-  while (!ended && Date.now() < deadline) {
-    const anchor = await connect(port)
-    if (anchor !== undefined) return anchor
-    await delay(30)
+  constructor(options: EmbeddedOptions) {
+    this.#options = options
   }
-  const tail = existsSync(logPath) ? readFileSync(logPath, 'utf8').split('\n').slice(-8).join('\n') : ''
-  throw new UsageError(`the embedded Postgres does not start in ${data} (see ${logPath}):\n${clip(tail, 1200)}`)
-}
 
-/** The port of the last time where it is free, so that saved connections of BI tools keep working. */
-async function choosePort(file: string): Promise<number> {
-  const last = existsSync(file) ? Number(readFileSync(file, 'utf8')) : 0
-  const port = last > 0 && (await freePort(last)) !== undefined ? last : ((await freePort(0)) as number)
-  writeFileSync(file, String(port))
-  return port
-}
-
-function freePort(wanted: number): Promise<number | undefined> {
-  return new Promise((done) => {
-    const probe = createServer()
-    probe.once('error', () => done(undefined))
-    probe.listen(wanted, '127.0.0.1', () => {
-      const { port } = probe.address() as { port: number }
-      probe.close(() => done(port))
+  async start(): Promise<Hold> {
+    const { folder, settings = {}, log } = this.#options
+    const onFull = (reason: string) => log?.error({ reason }, 'the disk of the embedded Postgres is full')
+    const hold = await holdServer({ folder, settings }, onFull)
+    this.#hold = hold
+    void hold.lost.then(() => {
+      this.#hold = undefined
+      if (!this.#released.signal.aborted) this.#restarting = this.#restart(hold.data)
     })
-  })
-}
-
-/** Lets go of the server; where nobody else holds it, stops it. */
-async function letGo(anchor: Anchor, data: string): Promise<void> {
-  const postmaster = readPostmaster(data)
-  let others = 0
-  try {
-    const result = await anchor.client.query<{ others: string }>(
-      'select count(*) as others from pg_stat_activity where application_name = $1 and pid <> pg_backend_pid()',
-      [ANCHOR],
-    )
-    others = Number(result.rows[0]?.others ?? 0)
-  } catch {
-    // The server is gone already.
+    return hold
   }
-  await anchor.client.end().catch(() => {})
-  if (others > 0 || postmaster === undefined || !isAlive(postmaster.pid)) return
-  // SIGINT is Postgres's fast shutdown: sessions are ended, data is safe.
-  process.kill(postmaster.pid, 'SIGINT')
-  const deadline = Date.now() + STOP_MS
-  while (existsSync(join(data, 'postmaster.pid')) && isAlive(postmaster.pid) && Date.now() < deadline) await delay(20)
+
+  release(): Promise<void> {
+    this.#releasing ??= this.#release()
+    return this.#releasing
+  }
+
+  async #release(): Promise<void> {
+    this.#released.abort()
+    await this.#restarting
+    await this.#hold?.release()
+  }
+
+  async #restart(identity: string): Promise<void> {
+    const { folder, log } = this.#options
+    for (let pauseMs = FIRST_PAUSE_MS; !this.#released.signal.aborted; pauseMs *= 2) {
+      // Nothing is made anew in the place of a folder that someone moved away.
+      if (folderIdentity(dataPath(folder)) !== identity) {
+        log?.error({ folder }, 'the data folder of the embedded Postgres was moved or deleted; start the command again')
+        return
+      }
+      try {
+        await this.start()
+        log?.warn({ folder }, 'the embedded Postgres had ended and was started again')
+        return
+      } catch (error) {
+        log?.error({ reason: messageOf(error) }, 'the embedded Postgres has ended and cannot be started')
+      }
+      await sleep(Math.min(pauseMs, LONGEST_PAUSE_MS), this.#released.signal).catch(() => {})
+    }
+  }
 }

@@ -1,0 +1,143 @@
+import { randomBytes } from 'node:crypto'
+import { dirname, join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { messageOf, UsageError } from '../../core/errors.ts'
+import { processIdentity } from '../../core/process-identity.ts'
+import { findBinaries } from './binaries.ts'
+import { prepareCluster } from './cluster.ts'
+import { diskFullError, isDiskFull, RUNNING_MB } from './disk-space.ts'
+import { folderIdentity } from './folder-identity.ts'
+import { dropLock, type FolderLock, refreshLock, takeLock, tidyLock } from './folder-lock.ts'
+import { Holders } from './holders.ts'
+import { dataPath, lockPath } from './layout.ts'
+import { type Failed, type KeeperGreeting, type KeeperOptions, lineOf } from './messages.ts'
+import { endServerIn, endServersMovedFrom } from './orphans.ts'
+import { type Postmaster, startPostmaster } from './postmaster.ts'
+import { chooseUser } from './run-as.ts'
+import { ServerLog } from './server-log.ts'
+
+/*
+ * The keeper: a process of its own that runs the server of one folder for as long as a command holds it. It has a
+ * session of its own, so that signals of a terminal do not reach it, and it notices when a command ends, however that
+ * happens: the last one's end stops the server. The lock file of the folder is there for as long as the keeper lives.
+ */
+
+const WATCH_MS = 250
+const REFRESH_EVERY = 12
+const TELL_FULL_MS = 60_000
+const HEAR_MS = 10_000
+
+/** Runs until nobody holds the server. What it has to say goes to those who do. */
+export async function runKeeper(options: KeeperOptions): Promise<void> {
+  const { folder } = options
+  const token = randomBytes(16).toString('hex')
+  const stop = new AbortController()
+  const end = () => {
+    // At once: whoever came between the decision and the end would hold a server that is being stopped.
+    holders.refuse()
+    stop.abort()
+  }
+  // The command that started us holds the server by this pipe until it is connected.
+  let isStarterHere = true
+  const leave = () => {
+    if (!isStarterHere && holders.count === 0) end()
+  }
+  const holders = new Holders(token, leave)
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, end)
+  process.stdout.on('error', () => {})
+  process.stdin.on('error', () => {})
+  process.stdin.on('close', () => {
+    isStarterHere = false
+    leave()
+  })
+  process.stdin.resume()
+  const greet = (greeting: KeeperGreeting) => process.stdout.write(lineOf(greeting))
+
+  const lock: FolderLock = {
+    process: processIdentity(),
+    folder: folderIdentity(folder) ?? '',
+    port: await holders.listen(),
+    token,
+  }
+  try {
+    if (!takeLock(lockPath(folder), lock)) {
+      greet({ is: 'busy' })
+      return
+    }
+  } catch (error) {
+    greet(failureOf(error, folder))
+    return
+  }
+  greet({ is: 'listening', port: lock.port, token })
+  try {
+    await keep(options, holders, stop.signal)
+  } catch (error) {
+    holders.announce(failureOf(error, folder))
+    // Until all who wait have heard it.
+    await until(stop.signal, HEAR_MS)
+  } finally {
+    holders.refuse()
+    dropLock(lockPath(folder), lock)
+    await holders.close()
+  }
+}
+
+async function keep(options: KeeperOptions, holders: Holders, signal: AbortSignal): Promise<void> {
+  const { folder, settings } = options
+  const data = dataPath(folder)
+  tidyLock(lockPath(folder))
+  const binaries = findBinaries(folder)
+  const place = { folder, data, binaries, runAs: chooseUser(binaries.postgres, folder) }
+  await endServerIn(data)
+  await endServersMovedFrom(data)
+  await prepareCluster(place, signal)
+  const identity = folderIdentity(data)
+  if (identity === undefined) throw new UsageError(`${data}: was moved or deleted while it was being started`)
+  const notice = fullDiskNotice(folder, holders)
+  const log = new ServerLog(join(folder, 'postgres.log'), (text) => {
+    // Until the server is ready, what it says becomes the error of the start.
+    if (holders.isReady) notice(text)
+  })
+  const server = await startPostmaster(place, log, settings, signal)
+  holders.announce({ is: 'ready', port: server.port, how: place.runAs.how, data: identity })
+  const isMoved = await untilMovedOrEnded(server, data, identity, signal)
+  holders.refuse()
+  await server.stop(isMoved ? 'immediate' : 'fast')
+  log.close()
+}
+
+/** Watches the folder and the server. True where the data folder is no longer the one that the server was started in. */
+async function untilMovedOrEnded(
+  server: Postmaster,
+  data: string,
+  identity: string,
+  signal: AbortSignal,
+): Promise<boolean> {
+  for (let round = 1; !server.hasEnded() && !signal.aborted; round++) {
+    if (folderIdentity(data) !== identity) return true
+    if (round % REFRESH_EVERY === 0) refreshLock(lockPath(dirname(data)))
+    await Promise.race([server.ended, until(signal, WATCH_MS)])
+  }
+  // An orderly end writes a checkpoint: look once more where it would go.
+  return folderIdentity(data) !== identity
+}
+
+/** Tells those who hold the server that its disk is full, as soon as the server says so. */
+function fullDiskNotice(folder: string, holders: Holders): (text: string) => void {
+  let toldAt = Number.NEGATIVE_INFINITY
+  return (text) => {
+    if (!isDiskFull(text) || Date.now() - toldAt < TELL_FULL_MS) return
+    toldAt = Date.now()
+    holders.tell({ is: 'full', message: messageOf(diskFullError(folder, RUNNING_MB)) })
+  }
+}
+
+function failureOf(error: unknown, folder: string): Failed {
+  const told = isDiskFull(error) ? diskFullError(folder, RUNNING_MB) : error
+  return { is: 'failed', message: messageOf(told), usage: told instanceof UsageError }
+}
+
+/** Waits for a signal, but not longer than so many milliseconds. */
+async function until(signal: AbortSignal, ms: number): Promise<void> {
+  await delay(ms, undefined, { signal }).catch(() => {})
+}
