@@ -1,9 +1,22 @@
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
+import { plainError } from './core/errors.ts'
+import { createRedactor } from './core/redactor.ts'
 import { boundYoungMemory } from './core/young-memory.ts'
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
 const stop = new AbortController()
+const redactor = createRedactor()
+
+// Node itself would print the error with all that it carries: requests with their headers, clients with their settings.
+for (const name of ['uncaughtException', 'unhandledRejection'] as const) {
+  process.on(name, (error: unknown) => {
+    const { message, stack, cause } = plainError(error)
+    const lines = [stack ?? message, ...(cause === undefined ? [] : [`caused by: ${cause.stack ?? cause.message}`])]
+    process.stderr.write(redactor.text(`visibility-sync: this should not happen: ${lines.join('\n')}\n`))
+    process.exit(1)
+  })
+}
 
 for (const name of ['SIGINT', 'SIGTERM'] as const) {
   process.on(name, () => {
@@ -26,4 +39,5 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   stderr: process.stderr,
   signal: stop.signal,
   version,
+  redactor,
 })

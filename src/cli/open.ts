@@ -1,4 +1,5 @@
 import { resolve } from 'node:path'
+import { shownId } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
@@ -90,7 +91,7 @@ export function chooseProjects(projects: SyncedProject[], named: readonly string
   for (const id of named) {
     if (!projects.some((project) => project.id === id)) {
       throw new UsageError(
-        `--project: got "${id}"; configured are: ${projects.map((project) => project.id).join(', ')}`,
+        `--project: got ${shownId(id)}; configured are: ${projects.map((project) => project.id).join(', ')}`,
       )
     }
   }
@@ -105,13 +106,20 @@ export async function openWarehouse(config: Config, log: Log): Promise<OpenWareh
       url: config.warehouse.url,
       schema: config.warehouse.schema,
       connections,
+      redactor: config.redactor,
     })
     return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
   }
   const server = await startEmbedded({ folder: resolve(DATA_FOLDER) })
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
-    const warehouse = await connectWarehouse({ url: server.url, schema: config.warehouse.schema, connections })
+    const { redactor } = config
+    const warehouse = await connectWarehouse({
+      url: server.url,
+      schema: config.warehouse.schema,
+      connections,
+      redactor,
+    })
     return {
       warehouse,
       shown: server.url,

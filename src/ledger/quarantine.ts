@@ -13,7 +13,7 @@ const DEPTH_MAX = 100
  * not among the rejects of the same days any more is marked as resolved.
  */
 export async function saveRejects(
-  { ops }: Transaction,
+  { ops, redactor }: Transaction,
   pair: Pair,
   range: Range | undefined,
   rejects: readonly Reject[],
@@ -21,9 +21,9 @@ export async function saveRejects(
 ): Promise<void> {
   const entries = new Map<string, { raw: string; reason: string; from: Day | null; to: Day | null }>()
   for (const { raw, reason, date } of rejects) {
-    const text = storable(raw)
+    const text = redactor.json(storable(raw))
     const [from, to] = [date ?? range?.from ?? null, date ?? range?.to ?? null]
-    entries.set(createHash('md5').update(text).digest('hex'), { raw: text, reason, from, to })
+    entries.set(createHash('md5').update(text).digest('hex'), { raw: text, reason: redactor.text(reason), from, to })
   }
   const column = (pick: 'raw' | 'reason' | 'from' | 'to') => fingerprints.map((name) => entries.get(name)![pick])
   const fingerprints = [...entries.keys()].sort()

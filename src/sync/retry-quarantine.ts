@@ -1,4 +1,5 @@
 import { UsageError } from '../core/errors.ts'
+import { REDACTED } from '../core/redactor.ts'
 import { lockLoads } from '../ledger/coverage.ts'
 import {
   listQuarantine,
@@ -8,7 +9,7 @@ import {
   settleDays,
 } from '../ledger/quarantine.ts'
 import { PackedRows } from '../streams/packed-rows.ts'
-import { CONTRADICTION, type Sifted, sift } from '../streams/sift.ts'
+import { CONTRADICTION, type Sifted, safeJson, sift } from '../streams/sift.ts'
 import { RowList, type Stream } from '../streams/stream.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/mentions.ts'
@@ -16,6 +17,8 @@ import { askTogether } from '../warehouse/question.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
 import { replaceWindow, whatIsThere } from '../warehouse/replace-window.ts'
 import type { Services } from './context.ts'
+
+const REDACTED_ROW = 'a secret was taken out of this row when it was kept; only a new answer can bring it'
 
 export interface RetryResult {
   tried: number
@@ -71,6 +74,8 @@ async function retryGroup(
     for (const entry of still) {
       // Which of two contradicting rows is true only a new answer can tell.
       if (entry.reason === CONTRADICTION) bad.set(entry.quarantine_id, entry.reason)
+      // What is left of such a row is not what the service sent.
+      else if (safeJson(entry.raw).includes(REDACTED)) bad.set(entry.quarantine_id, REDACTED_ROW)
       else {
         const options = { suspectText: true, ...rangeOf([entry]) }
         const [reject] = sift(stream, [entry.raw], options, new RowList()).rejects

@@ -12,6 +12,7 @@ import {
 } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
+import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { clip, redact } from '../core/text.ts'
 import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
 
@@ -22,6 +23,8 @@ export interface Warehouse {
   /** The schema for people, and the one for the machinery. */
   tables: Tables
   ops: Ops
+  /** Cleans what is written to the schema for the machinery: words of the service and of errors, never rows. */
+  redactor: Redactor
   /** A connection of one's own, outside the pool. */
   dedicated(name: string): Promise<Client>
   close(): Promise<void>
@@ -32,6 +35,7 @@ export interface Transaction {
   client: PoolClient
   tables: Tables
   ops: Ops
+  redactor: Redactor
 }
 
 const OLDEST = 150_000
@@ -58,6 +62,7 @@ export interface ConnectOptions {
   url: string
   schema: string
   connections: number
+  redactor?: Redactor
 }
 
 /** Connects and checks the server: an unreachable or too old one is said in one sentence, with what to do. */
@@ -96,6 +101,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     opsSchema,
     tables: bind<WarehouseTables>(options.schema, pool),
     ops: bind<OpsTables>(opsSchema, pool),
+    redactor: options.redactor ?? createRedactor(),
     async dedicated(name) {
       const client = new Client({ ...config, application_name: name })
       client.on('error', () => {})
@@ -171,7 +177,8 @@ export async function inTransaction<T>(
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
     await client.query('begin')
-    const result = await work({ client, tables: kysely(warehouse.schema), ops: kysely(warehouse.opsSchema) })
+    const { schema, opsSchema, redactor } = warehouse
+    const result = await work({ client, tables: kysely(schema), ops: kysely(opsSchema), redactor })
     await client.query('commit')
     return result
   } catch (error) {
