@@ -155,15 +155,19 @@ was read or written) · 3 another run holds the lock`,
       ],
     },
   )
-  add<{ concurrency?: number }>(
+  add<{ concurrency?: number; heartbeatFile?: string }>(
     'worker',
     'takes windows from the shared queue; any number on any machines',
-    ['worker', 'worker --concurrency 8'],
+    ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
     async () => (await import('./commands/worker.ts')).worker,
     {
       options: [
         new Option('--concurrency <number>', 'windows at once (default: source.concurrency)').argParser(
           wholeNumber('--concurrency', 1, 64),
+        ),
+        new Option(
+          '--heartbeat-file <file>',
+          'a file to touch every 5 s, for a probe that restarts a process that hangs',
         ),
       ],
     },
