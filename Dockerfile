@@ -1,5 +1,7 @@
-# syntax=docker/dockerfile:1
-ARG NODE=node:24-slim
+# NODE may name another image, such as one that is on the machine already.
+ARG NODE=base
+# The digest is what is built on; Dependabot keeps it current, which it could not do in an ARG.
+FROM node:24-slim@sha256:a9f5f7c91a432850b2a8a7797adf5eadb6c733ceed61167806cee7ea7fbc29df AS base
 
 # The compiler's stage: everything is installed, and src/ becomes dist/.
 FROM ${NODE} AS build

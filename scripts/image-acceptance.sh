@@ -82,7 +82,9 @@ exits 0 wait "$serve"
 
 docker image inspect "$image" | grep -q '/app/bin/healthcheck.js' || fail 'the image has no HEALTHCHECK'
 docker image inspect "$image" | grep -q 'org.opencontainers.image.version' || fail 'the image has no labels'
-base=$(docker image inspect --format '{{.Size}}' node:24-slim)
+from=$(sed -n 's/^FROM \(node:[^ ]*\) AS base$/\1/p' Dockerfile)
+docker pull --quiet "$from" >/dev/null
+base=$(docker image inspect --format '{{.Size}}' "$from")
 size=$(docker image inspect --format '{{.Size}}' "$image")
 above=$(( (size - base) / 1000000 ))
 [ "$above" -lt 200 ] || fail "the image is $above MB above its base"

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { parseRange, streamsToBackfill } from './cli/commands/backfill.ts'
 import { withServices } from './cli/open.ts'
-import { type Config, loadConfig, secretsOf } from './core/config/load.ts'
+import { type Config, loadConfig } from './core/config/load.ts'
 import { dayOf } from './core/day.ts'
-import { UsageError } from './core/errors.ts'
+import { cleanError, UsageError } from './core/errors.ts'
 import { createLog } from './core/logger.ts'
 import { streamsOf } from './streams/registry.ts'
 import type { RunReport } from './sync/report.ts'
@@ -32,16 +32,27 @@ export interface SyncOptions {
   onLog?: (line: string) => void
 }
 
-/** One run, as `visibility-sync sync` or `backfill` does it. Throws on bad configuration; outcomes are in the report. */
+/**
+ * One run, as `visibility-sync sync` or `backfill` does it. Throws on bad configuration; outcomes are in the report. No
+ * error and no report holds a secret of the configuration.
+ */
 export async function sync(options: SyncOptions = {}): Promise<RunReport> {
   const config: Config = loadConfig({
     file: options.file,
     ...(options.env === undefined ? {} : { env: options.env as NodeJS.ProcessEnv }),
   })
+  try {
+    return config.redactor.value(await runOnce(config, options))
+  } catch (error) {
+    throw cleanError(error, config.redactor)
+  }
+}
+
+async function runOnce(config: Config, options: SyncOptions): Promise<RunReport> {
   const { onLog } = options
   const log = createLog({
     level: onLog === undefined ? 'silent' : (config.log_level ?? 'info'),
-    secrets: secretsOf(config),
+    redactor: config.redactor,
     destination: { write: (line) => onLog?.(line) },
   })
   const range = options.range === undefined ? undefined : parseRange(options.range, dayOf(new Date()))

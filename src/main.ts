@@ -1,9 +1,22 @@
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
+import { plainError } from './core/errors.ts'
+import { createRedactor } from './core/redactor.ts'
 import { boundYoungMemory } from './core/young-memory.ts'
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
 const stop = new AbortController()
+const redactor = createRedactor()
+
+// Node itself would print the error with all that it carries: requests with their headers, clients with their settings.
+for (const name of ['uncaughtException', 'unhandledRejection'] as const) {
+  process.on(name, (error: unknown) => {
+    const { message, stack, cause } = plainError(error)
+    const lines = [stack ?? message, ...(cause === undefined ? [] : [`caused by: ${cause.stack ?? cause.message}`])]
+    process.stderr.write(redactor.text(`visibility-sync: this should not happen: ${lines.join('\n')}\n`))
+    process.exit(1)
+  })
+}
 
 // One Ctrl-C arrives more than once: from the terminal, and again from npm, which passes it on.
 const ECHO_MS = 1000
@@ -34,5 +47,6 @@ const code = await runProgram(process.argv.slice(2), {
   stderr: process.stderr,
   signal: stop.signal,
   version,
+  redactor,
 })
 process.exitCode = code || process.exitCode || 0

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from '@jest/globals'
-import { daysOfInterest, loadConfig, secretsOf } from '../src/core/config/load.ts'
+import { daysOfInterest, loadConfig } from '../src/core/config/load.ts'
 import { UsageError } from '../src/core/errors.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-config-'))
@@ -97,13 +97,83 @@ test('projects come from the list or the environment, and keep their own keys', 
   ])
 })
 
-test('secretsOf finds every value that must not be printed', () => {
-  const config = load('projects: [{ id: or_1, api_key: "${K}" }]', {
-    K: 'own-key',
-    VISIBILITY_API_KEY: 'main-key',
-    DATABASE_URL: 'postgres://u:p%40ss@h/d',
+describe('every secret of the configuration is known to what cleans the output', () => {
+  const shown = (yaml: string, env: Record<string, string>, text: string) => load(yaml, env).redactor.text(text)
+  const cases: [string, string, Record<string, string>, string][] = [
+    ['the key', '', { VISIBILITY_API_KEY: 'main-key-1' }, 'main-key-1'],
+    ['the key of a project', 'projects: [{ id: or_1, api_key: "${K}" }]', { K: 'own-key-1' }, 'own-key-1'],
+    ['a key in the file', 'source: { api_key: abcdef12 }', {}, 'abcdef12'],
+    ['a password', '', { DATABASE_URL: 'postgres://u:p%40ssword@h/d' }, 'p@ssword'],
+    ['a password as it is written', '', { DATABASE_URL: 'postgres://u:p%40ssword@h/d' }, 'p%40ssword'],
+    ['a password with a percent sign', '', { DATABASE_URL: 'postgres://u:100%sure-of@h/d' }, '100%sure-of'],
+    ['a password among parameters', '', { DATABASE_URL: 'postgres://u@h/d?password=hunter22' }, 'hunter22'],
+    ['a password of the platform', '', { PGPASSWORD: 'hunter22' }, 'hunter22'],
+    [
+      'a password in the address of the service',
+      '',
+      { VISIBILITY_API_URL: 'https://u:hunter22@h/v1', VISIBILITY_API_KEY: 'k-1234567' },
+      'hunter22',
+    ],
+    ['a webhook', 'alerts: { webhook_url: "https://h.example/T0/B0/0123456789abcdef01" }', {}, '0123456789abcdef01'],
+    ['a parameter of a webhook', 'alerts: { webhook_url: "https://h.example/?t=hunter22" }', {}, 'hunter22'],
+    ['the token', '', { VISIBILITY_TOKEN: 'token-123' }, 'token-123'],
+    ['the key of Metabase', '', { METABASE_API_KEY: 'mb_12345' }, 'mb_12345'],
+    ['the password for Metabase', '', { METABASE_PASSWORD: 'hunter22' }, 'hunter22'],
+    ['the password of its database', '', { METABASE_DATABASE_URL: 'postgres://r:hunter22@h/d' }, 'hunter22'],
+  ]
+  test.each(cases)('%s', (_, yaml, env, secret) => {
+    expect(shown(yaml, env, `it is ${secret}, they said`)).toBe('it is [redacted], they said')
   })
-  expect(secretsOf(config)).toEqual(expect.arrayContaining(['own-key', 'main-key', 'p%40ss', 'p@ss']))
+
+  test('one that comes from a file', () => {
+    const file = join(folder, 'key-file')
+    writeFileSync(file, 'from-a-file-1\n')
+    expect(shown('', { VISIBILITY_API_KEY_FILE: file }, 'from-a-file-1')).toBe('[redacted]')
+  })
+
+  test('a password that is a word of the address is not hunted: that would show which word it is', () => {
+    const env = { DATABASE_URL: 'postgres://visibility:visibility@db/warehouse' }
+    expect(shown('', env, 'visibility.brand_daily of visibility-sync')).toBe(
+      'visibility.brand_daily of visibility-sync',
+    )
+    expect(shown('', env, `at ${env.DATABASE_URL}`)).not.toContain('visibility:visibility')
+  })
+})
+
+describe('an address over plain http is refused unless it leads to this machine', () => {
+  const key = { VISIBILITY_API_KEY: 'k-1234567' }
+  const cases: [string, string][] = [
+    ['the service', 'source: { base_url: "http://api.example.com/v1" }'],
+    ['a webhook', 'alerts: { webhook_url: "http://hooks.example.com/T0" }'],
+    ['a host that only looks like this machine', 'source: { base_url: "http://localhost.example.com/v1" }'],
+    ['a number that only looks like this machine', 'source: { base_url: "http://127.0.0.1.example.com/v1" }'],
+    ['a user that looks like this machine', 'source: { base_url: "http://127.0.0.1@example.com/v1" }'],
+    ['every interface', 'source: { base_url: "http://0.0.0.0/v1" }'],
+  ]
+  test.each(cases)('%s', (_, yaml) => {
+    const message = failure(yaml, key)
+    expect(message).toContain('got an http:// address of another machine; allowed: https://')
+    expect(message).toContain('allow_http: true')
+    expect(message.split('\n').length).toBe(1)
+    expect(load(`${yaml}\nallow_http: true`, key).allow_http).toBe(true)
+  })
+
+  test('the environment is judged like the file', () => {
+    expect(failure('', { ...key, VISIBILITY_API_URL: 'http://api.example.com/v1' })).toContain('source.base_url')
+  })
+
+  test.each([
+    '127.0.0.1',
+    '127.9.9.9',
+    '127.1',
+    '[::1]',
+    '[::ffff:127.0.0.1]',
+    'localhost',
+    'LOCALHOST',
+    'api.localhost',
+  ])('%s is this machine', (host) => {
+    expect(load(`source: { base_url: "http://${host}:8080/v1" }`, key).source.base_url).toContain('http://')
+  })
 })
 
 describe('bad input is refused with the field, the value and what is allowed', () => {
@@ -162,7 +232,7 @@ describe('bad input is refused with the field, the value and what is allowed', (
     ],
     ['a project twice', 'projects: [{ id: or_1 }, { id: or_1 }]', ['or_1 twice']],
     ['a nameless project among others', 'projects: [{ id: or_1 }, {}]', ['without id']],
-    ['a bad project id', 'projects: [{ id: "a b" }]', ['projects.0.id', 'a b']],
+    ['a bad project id', 'projects: [{ id: "or_a b" }]', ['projects.0.id', 'or_a b']],
     ['an unsafe schema', 'warehouse: { schema: "pub lic" }', ['warehouse.schema', 'pub lic']],
     ['a stream twice', 'streams: [chats, chats]', ['streams', 'each stream once']],
     ['something that is no YAML', 'a: [', ['not valid YAML']],
@@ -178,25 +248,69 @@ describe('bad input is refused with the field, the value and what is allowed', (
     for (const part of parts) expect(message).toContain(part)
   })
 
-  test('a key that stands in the wrong place is not shown', () => {
-    for (const yaml of [
-      'projects: { id: or_1, api_key: "${K}" }',
-      'source: "${K}"',
-      'alerts: "${K}"',
-      'projects: ["${K}"]',
-      'warehouse: ["${K}"]',
-    ]) {
-      expect(failure(yaml, { K: 'sk-live-12345' })).not.toContain('sk-live-12345')
-    }
+  describe('a key that stands in the wrong place is not shown', () => {
+    const env = { K: 'sk-live-12345', VISIBILITY_API_KEY: 'sk-live-12345' }
+    test.each([
+      ['a section', 'source: "${K}"'],
+      ['another section', 'alerts: "${K}"'],
+      ['a list', 'projects: ["${K}"]'],
+      ['a group in place of a list', 'projects: { id: or_1, api_key: "${K}" }'],
+      ['a list in place of a group', 'warehouse: ["${K}"]'],
+      ['a number', 'lookback_days: "${K}"'],
+      ['a number of its own', 'source: { page_limit: "${VISIBILITY_API_KEY}" }'],
+      ['the default of a variable', 'lookback_days: "${NOT_SET:-sk-live-12345}"'],
+      ['a date', 'start_date: "${K}"'],
+      ['a name', 'reports: [{ name: "${K}", dimensions: [date] }]'],
+      ['a stream', 'streams: ["${K}"]'],
+      ['a time zone', 'schedule: { timezone: "${K}" }'],
+      ['a setting that nobody knows', 'labels: { brands: { kw_1: { "${K}": 1 } } }'],
+      ['the name of a setting', 'sk-live-12345: 1'],
+      ['the name of a setting of a section', 'source: { sk-live-12345: 1 }'],
+      ['the id of a project', 'projects: [{ id: "${K} " }]'],
+      ['a project id that is no key of ours', 'projects: [{ id: "sk live 12345" }]'],
+      ['an alias', '{ source: { api_key: &key sk-live-12345 }, lookback_days: *key }'],
+      ['an alias as a name', '{ source: { api_key: &key sk-live-12345 }, *key : 1 }'],
+      [
+        'an alias as the name of a label',
+        '{ source: { api_key: &key sk-live-12345 }, labels: { topics: { *key : Shoes } } }',
+      ],
+      ['an alias in a label', '{ source: { api_key: &key sk-live-12345 }, labels: { topics: { to_1: *key } } }'],
+      ['a variable in a label', 'labels: { topics: { to_1: "${VISIBILITY_API_KEY}" } }'],
+      ['an id that passes for one', 'projects: [{ id: "${K}" }]'],
+      ['two of them', 'projects: [{ id: "${K}" }, { id: "${K}" }]'],
+      ['a host', 'serve: { host: "${K}" }'],
+      [
+        'a filter',
+        'reports: [{ name: a, dimensions: [date], filters: [{ field: tag_id, operator: in, values: ["${K}"] }] }]',
+      ],
+      ['a password that reads as an alias', 'source: { api_key: *sk-live-12345 }'],
+      ['a password that reads as a tag', 'source: { api_key: !sk-live-12345 [ }'],
+      ['YAML that is broken behind it', 'source: { api_key: sk-live-12345\n  x: ['],
+      ['a name twice', '{ sk-live-12345: 1, sk-live-12345: 2 }'],
+    ])('%s', (_, yaml) => {
+      expect(failure(yaml, env)).not.toMatch(/sk.live.12345/)
+    })
+
+    test('in a variable that holds something else', () => {
+      const secret = 'sk-live-1234567890'
+      for (const variable of ['LOG_LEVEL', 'VISIBILITY_PROJECTS', 'VISIBILITY_API_URL', 'DATABASE_URL'])
+        expect(failure('', { [variable]: `${secret} x` })).not.toContain(secret)
+      for (const variable of ['VISIBILITY_API_KEY_FILE', 'DATABASE_URL_FILE', 'VISIBILITY_TOKEN_FILE']) {
+        const message = failure('', { [variable]: variable.startsWith('DATA') ? `postgres://u:${secret}@h/d` : secret })
+        expect(message).toContain(`${variable}: a path that is not shown cannot be read (ENOENT)`)
+        expect(message).not.toContain(secret)
+      }
+    })
+
+    test('a value that is filled in is told by the name of its variable', () => {
+      expect(failure('lookback_days: "${DAYS}"', { DAYS: 'many' })).toContain('lookback_days: got "${DAYS}"; allowed')
+      expect(failure('source: { page_limit: "${N}" }', { N: '99999' })).toContain('got "${N}"')
+    })
   })
 
   test('a wrong variable is blamed, not the file', () => {
     expect(failure('lookback_days: 3', { DATABASE_URL: 'mysql://h/d' })).toMatch(/^DATABASE_URL: warehouse\.url: got/)
     expect(failure('projects: or_1', { VISIBILITY_PROJECTS: 'or_2' })).toContain('projects: got')
-  })
-
-  test('a percent sign in a password is no reason to stumble', () => {
-    expect(secretsOf(load('', { DATABASE_URL: 'postgres://u:100%sure@h/d' }))).toContain('100%sure')
   })
 
   test('a bad secret is named but not shown', () => {

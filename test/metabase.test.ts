@@ -172,6 +172,73 @@ test('a user and a password do as well as a key, and a wrong one is told without
   expect(wrong.stderr + wrong.stdout).not.toContain('very-wrong-word')
 })
 
+test('a Metabase that repeats what it was sent gets no key, password or session into the output', async () => {
+  const secrets = ['mb/key+"of=tests', 'pass word%of"tests', 'session-of-the-tests', 'reader/of the"tests']
+  for (const status of [400, 200, 302]) {
+    for (const failing of ['session', 'database', 'collection']) {
+      const echo = createServer((request, response) => {
+        void bodyOf(request).then((body) => {
+          const odd = JSON.stringify({ headers: request.headers, body, told: secrets })
+          const sound = request.url!.includes('session')
+            ? { id: secrets[2] }
+            : request.method === 'GET'
+              ? []
+              : { id: 1 }
+          if (request.url!.includes(failing)) response.writeHead(status, { location: `/${secrets[2]}` }).end(odd)
+          else response.writeHead(200).end(JSON.stringify(sound))
+        })
+      })
+      await new Promise<void>((done) => echo.listen(0, '127.0.0.1', done))
+      const address = `http://127.0.0.1:${(echo.address() as AddressInfo).port}`
+      const login =
+        failing === 'session'
+          ? { METABASE_USER: 'ann', METABASE_PASSWORD: secrets[1]! }
+          : { METABASE_API_KEY: secrets[0]! }
+      const database = `postgres://reader:${encodeURIComponent(secrets[3]!)}@db/wh`
+      const result = await runCli(['metabase', '--url', address, '--json'], {
+        env: { ...login, METABASE_DATABASE_URL: database },
+      })
+      await new Promise((done) => echo.close(done))
+      expect(result.code).toBe(1)
+      expect(result.stderr).toContain(`/api/${failing}`)
+      for (const text of [result.stdout, result.stderr]) {
+        const sent = Object.values({ ...login, database: secrets[3]! }).filter((value) => value !== 'ann')
+        for (const secret of sent) {
+          expect(text).not.toContain(secret)
+          expect(text).not.toContain(JSON.stringify(secret).slice(1, -1))
+        }
+      }
+    }
+  }
+}, 120_000)
+
+test('a session that was opened with a password is not shown either', async () => {
+  const session = 'opened-session-0815'
+  const echo = createServer((request, response) =>
+    response
+      .writeHead(request.url!.includes('session') ? 200 : 500)
+      .end(JSON.stringify({ id: session, headers: request.headers })),
+  )
+  await new Promise<void>((done) => echo.listen(0, '127.0.0.1', done))
+  const address = `http://127.0.0.1:${(echo.address() as AddressInfo).port}`
+  const login = { METABASE_API_KEY: '', METABASE_USER: 'ann', METABASE_PASSWORD: 'right-word' }
+  const result = await runCli(['metabase', '--url', address], { env: { ...env, ...login } })
+  await new Promise((done) => echo.close(done))
+  expect([result.code, result.stderr]).toEqual([1, expect.stringContaining('HTTP 500')])
+  expect(result.stderr).not.toContain(session)
+})
+
+test('a Metabase on another machine is not spoken to over plain http, unless that is allowed', async () => {
+  const refused = await runCli(['metabase', '--url', 'http://metabase.example.com'], { env })
+  expect([refused.code, refused.stderr]).toEqual([
+    2,
+    expect.stringContaining('--url: got an http:// address of another'),
+  ])
+  const settings = { env, config: { allow_http: true } }
+  const allowed = await runCli(['metabase', '--url', 'http://metabase.invalid'], settings)
+  expect([allowed.code, allowed.stderr]).toEqual([1, expect.stringContaining('GET /api/database')])
+})
+
 test('what is missing is named before anything is sent', async () => {
   expect((await run({ METABASE_DATABASE_URL: '' })).stderr).toContain('METABASE_DATABASE_URL')
   expect((await run({ METABASE_API_KEY: '' })).stderr).toContain('METABASE_API_KEY')

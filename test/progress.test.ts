@@ -3,6 +3,7 @@ import { expect, test } from '@jest/globals'
 import { barText, duration, terminalProgress } from '../src/cli/progress.ts'
 import { renderTable } from '../src/cli/table.ts'
 import { createLog, prettyLine } from '../src/core/logger.ts'
+import { createRedactor } from '../src/core/redactor.ts'
 import { refuseOld } from '../src/warehouse/connect.ts'
 
 test('the bar shows share, rows, rate and time left', () => {
@@ -47,7 +48,7 @@ test('a log line loses every secret, wherever it stands', () => {
   const lines: string[] = []
   const log = createLog({
     level: 'info',
-    secrets: ['s3cret-key'],
+    redactor: createRedactor(['s3cret-key']),
     destination: { write: (line: string) => void lines.push(line) },
   })
   log.info(

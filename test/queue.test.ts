@@ -23,7 +23,7 @@ import { expectExact } from './support/truth.ts'
 
 const RANGE = { from: '2026-03-10', to: '2026-03-31' }
 const SMALL = { projects: 1, prompts: 4, models: 2, brands: 3 }
-const quiet = createLog({ level: 'silent', secrets: [], destination: { write: () => {} } })
+const quiet = createLog({ level: 'silent', destination: { write: () => {} } })
 
 let setup: Setup
 const started: RunningCli[] = []

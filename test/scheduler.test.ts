@@ -3,7 +3,7 @@ import { createLog } from '../src/core/logger.ts'
 import { createCron } from '../src/schedule/cron.ts'
 import { Scheduler } from '../src/schedule/scheduler.ts'
 
-const log = createLog({ level: 'silent', secrets: [], destination: { write: () => {} } })
+const log = createLog({ level: 'silent', destination: { write: () => {} } })
 
 /** Every time at which a cron comes true between two moments, asked minute by minute. */
 function times(text: string, zone: string, from: string, to: string): string[] {

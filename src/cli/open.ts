@@ -1,5 +1,6 @@
 import { resolve } from 'node:path'
 import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
+import { shownId } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
@@ -119,7 +120,7 @@ export function chooseProjects(projects: SyncedProject[], named: readonly string
   for (const id of named) {
     if (!projects.some((project) => project.id === id)) {
       throw new UsageError(
-        `--project: got "${id}"; configured are: ${projects.map((project) => project.id).join(', ')}`,
+        `--project: got ${shownId(id)}; configured are: ${projects.map((project) => project.id).join(', ')}`,
       )
     }
   }
@@ -136,14 +137,16 @@ export async function openWarehouse(config: Config, log: Log): Promise<OpenWareh
       schema: config.warehouse.schema,
       connections,
       patienceMs,
+      redactor: config.redactor,
     })
     return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
   }
   const server = await startEmbedded({ folder: resolve(dataFolder(config)), log })
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
+    const { redactor } = config
     const { schema } = config.warehouse
-    const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs })
+    const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs, redactor })
     return {
       warehouse,
       shown: withoutPassword(server.url),

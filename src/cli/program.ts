@@ -1,6 +1,6 @@
 import { Command, CommanderError, Option } from 'commander'
+import { shownText } from '../core/config/describe-issue.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
-import { redact } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import type { CreateOptions } from './commands/create.ts'
 import type { GlobalOptions, Session, Surroundings } from './session.ts'
@@ -13,17 +13,23 @@ type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A)
 
 /** Runs a command line and gives the exit code. Never throws. */
 export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {
+  const { stderr, redactor } = surroundings
   let code: number = EXIT.ok
   let json = args.includes('--json')
-  const command = buildProgram(surroundings, (result) => {
+  const complaints: string[] = []
+  const command = buildProgram(surroundings, complaints, (result) => {
     code = result
   })
   try {
     await command.parseAsync([...args], { from: 'user' })
     return code
   } catch (error) {
+    if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok
+    // What was typed may hold a secret, and the configuration may not have been read.
+    const { learnEnvironment } = await import('../core/config/load.ts')
+    learnEnvironment(redactor)
     if (error instanceof CommanderError) {
-      if (error.exitCode === 0) return EXIT.ok
+      stderr.write(redactor.text(complaints.join('')))
       if (json)
         printError(surroundings, 'usage', error.code === 'commander.help' ? 'a command is missing' : error.message)
       return EXIT.usage
@@ -34,19 +40,20 @@ export async function runProgram(args: readonly string[], surroundings: Surround
         : error instanceof LockedError
           ? [EXIT.locked, 'locked']
           : [EXIT.failed, 'failed']
-    const message = redact(messageOf(error), [])
+    const message = redactor.text(messageOf(error))
     json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
-    surroundings.stderr.write(`visibility-sync: ${message}\n`)
+    stderr.write(`visibility-sync: ${message}\n`)
     return exit
   }
 }
 
-function printError({ stdout }: Surroundings, code: string, message: string): void {
-  stdout.write(`${JSON.stringify({ error: { code, message } }, null, 2)}\n`)
+function printError({ stdout, redactor }: Surroundings, code: string, message: string): void {
+  stdout.write(`${JSON.stringify(redactor.value({ error: { code, message } }), null, 2)}\n`)
 }
 
-function buildProgram(surroundings: Surroundings, setCode: (code: number) => void): Command {
+/** What commander has to say of a wrong command line is collected in `complaints`. */
+function buildProgram(surroundings: Surroundings, complaints: string[], setCode: (code: number) => void): Command {
   const program = new Command('visibility-sync')
     .description('Keeps a Postgres warehouse in step with an AI answer visibility reporting service.')
     .version(surroundings.version, '--version', 'print the version')
@@ -55,7 +62,7 @@ function buildProgram(surroundings: Surroundings, setCode: (code: number) => voi
     .exitOverride()
     .configureOutput({
       writeOut: (text) => void surroundings.stdout.write(text),
-      writeErr: (text) => void surroundings.stderr.write(text),
+      writeErr: (text) => void complaints.push(text),
     })
     .showHelpAfterError('(--help shows what is allowed)')
   addGlobals(program)
@@ -148,15 +155,19 @@ was read or written) · 3 another run holds the lock`,
       ],
     },
   )
-  add<{ concurrency?: number }>(
+  add<{ concurrency?: number; heartbeatFile?: string }>(
     'worker',
     'takes windows from the shared queue; any number on any machines',
-    ['worker', 'worker --concurrency 8'],
+    ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
     async () => (await import('./commands/worker.ts')).worker,
     {
       options: [
         new Option('--concurrency <number>', 'windows at once (default: source.concurrency)').argParser(
           wholeNumber('--concurrency', 1, 64),
+        ),
+        new Option(
+          '--heartbeat-file <file>',
+          'a file to touch every 5 s, for a probe that restarts a process that hangs',
         ),
       ],
     },
@@ -401,6 +412,6 @@ function wholeNumber(option: string, from: number, to: number): (text: string) =
   return (text) => {
     const value = Number(text)
     if (/^\d+$/.test(text) && value >= from && value <= to) return value
-    throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
+    throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a whole number from ${from} to ${to}`)
   }
 }

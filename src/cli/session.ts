@@ -1,6 +1,7 @@
-import { type Config, loadConfig, secretsOf } from '../core/config/load.ts'
+import { type Config, loadConfig } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { createLog, type Log, prettyLine } from '../core/logger.ts'
+import type { Redactor } from '../core/redactor.ts'
 import type { Observer } from '../sync/run.ts'
 import { type Progress, terminalProgress } from './progress.ts'
 
@@ -19,8 +20,8 @@ export interface Session {
   json: boolean
   signal: AbortSignal
   observer: Observer
-  /** The command's result: one JSON document, or text for people. */
-  print(document: unknown, text: string): void
+  /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
+  print(document: unknown, text: string, redactor?: Redactor): void
   end(): void
 }
 
@@ -29,11 +30,12 @@ export interface Surroundings {
   stderr: NodeJS.WriteStream
   signal: AbortSignal
   version: string
+  redactor: Redactor
 }
 
 export function openSession(options: GlobalOptions, surroundings: Surroundings, showProgress = false): Session {
   const { stdout, stderr, signal, version } = surroundings
-  const loaded = loadConfig({ file: options.config })
+  const loaded = loadConfig({ file: options.config, redactor: surroundings.redactor })
   const config: Config = options.queue ? { ...loaded, queue: { mode: 'pg-boss' } } : loaded
   const json = options.json ?? false
   const terminal = stderr.isTTY === true
@@ -44,7 +46,7 @@ export function openSession(options: GlobalOptions, surroundings: Surroundings, 
   const level = config.log_level ?? (terminal ? 'warn' : 'info')
   const log = createLog({
     level,
-    secrets: secretsOf(config),
+    redactor: config.redactor,
     destination: { write: (line: string) => write(terminal && !json ? prettyLine(line) : line) },
   })
   for (const warning of config.warnings) log.warn(warning)
@@ -56,9 +58,9 @@ export function openSession(options: GlobalOptions, surroundings: Surroundings, 
     json,
     signal,
     observer: progress?.observer ?? {},
-    print(document, text) {
+    print(document, text, redactor = config.redactor) {
       progress?.stop()
-      stdout.write(json ? `${JSON.stringify(document, null, 2)}\n` : `${text}\n`)
+      stdout.write(json ? `${redactor.json(JSON.stringify(document, null, 2), 2)}\n` : `${redactor.text(text)}\n`)
     },
     end: () => progress?.stop(),
   }

@@ -1,3 +1,5 @@
+import type { Redactor } from './redactor.ts'
+
 /*
  * Every error that reaches a person carries a verdict (its class), a place (its message) and a cause. The message
  * never holds a key, a password or a connection string.
@@ -90,4 +92,42 @@ export function messageOf(error: unknown): string {
 export function codeOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code
   return typeof code === 'string' ? code : undefined
+}
+
+const DEEPEST_CAUSE = 5
+
+/** Cleans the words of an error, and of what caused it, for whoever catches it outside. Gives the same error. */
+export function cleanError<T>(error: T, redactor: Redactor, depth = 0): T {
+  if (!(error instanceof Error) || depth > DEEPEST_CAUSE) return error
+  for (const name of ['message', 'stack'] as const) {
+    const text = error[name]
+    const clean = text === undefined ? text : redactor.text(text)
+    // Those of the platform have no message that could be set.
+    if (clean !== text) Object.defineProperty(error, name, { value: clean, configurable: true, writable: true })
+  }
+  cleanError(error.cause, redactor, depth + 1)
+  if (error instanceof AggregateError) for (const one of error.errors) cleanError(one, redactor, depth + 1)
+  return error
+}
+
+export interface PlainError {
+  type: string
+  message: string
+  code?: string
+  stack?: string
+  cause?: PlainError
+}
+
+/** The words of an error and of what caused it, without anything else that it carries. */
+export function plainError(error: unknown, depth = 0): PlainError {
+  if (!(error instanceof Error)) return { type: typeof error, message: String(error) }
+  const { name, stack, cause } = error
+  const code = codeOf(error)
+  return {
+    type: name,
+    message: messageOf(error),
+    ...(code === undefined ? {} : { code }),
+    ...(stack === undefined ? {} : { stack }),
+    ...(cause === undefined || depth >= DEEPEST_CAUSE ? {} : { cause: plainError(cause, depth + 1) }),
+  }
 }

@@ -1,27 +1,38 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
-import { redact } from './text.ts'
+import { plainError } from './errors.ts'
+import { createRedactor, type Redactor } from './redactor.ts'
 
 export type Log = Logger
 
 export interface LogOptions {
   level: string
-  /** Values that must never be written, wherever they turn up. */
-  secrets: readonly string[]
+  /** Cleans every finished line; without one, only passwords in addresses are taken out. */
+  redactor?: Redactor
   /** Where lines go. Human-readable lines instead of JSON are the business of this stream. */
   destination: DestinationStream
 }
 
-/** The program's logger. A last line of defence redacts every secret from the finished line. */
-export function createLog({ level, secrets, destination }: LogOptions): Log {
+/** The program's logger. Errors are written by their words alone, and each finished line is cleaned of secrets. */
+export function createLog({ level, redactor = createRedactor(), destination }: LogOptions): Log {
   return pino(
     {
       level,
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
-      formatters: { level: (label) => ({ level: label }) },
+      formatters: { level: (label) => ({ level: label }), log: withPlainErrors },
+      // They are plain by then; the serializer that comes with pino would write them once more.
+      serializers: { err: (error: unknown) => error },
       redact: { paths: ['*.api_key', '*.url', '*.headers', 'api_key'], censor: '[redacted]' },
     },
-    { write: (line: string) => destination.write(redact(line, secrets)) },
+    { write: (line: string) => destination.write(redactor.json(line)) },
+  )
+}
+
+/** The errors of libraries carry requests with their headers, and clients with their settings. */
+function withPlainErrors(fields: Record<string, unknown>): Record<string, unknown> {
+  if (!Object.values(fields).some((value) => value instanceof Error)) return fields
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [name, value instanceof Error ? plainError(value) : value]),
   )
 }
 

@@ -1,3 +1,5 @@
+import { createRedactor } from './redactor.ts'
+
 /** Cuts a text to a length that is safe to log or keep, saying how much is gone. */
 export function clip(text: string, length = 300): string {
   const cut = text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
@@ -16,9 +18,7 @@ export function listSome(items: readonly string[], most = 5): string {
   return `${items.slice(0, most).join(', ')} and ${items.length - most} more`
 }
 
-/** Replaces the values of secrets wherever they stand in a text. */
+/** Takes secrets out of one text. */
 export function redact(text: string, secrets: readonly string[]): string {
-  let clean = text
-  for (const secret of secrets) if (secret.length > 3) clean = clean.replaceAll(secret, '[redacted]')
-  return clean.replaceAll(/\b(postgres(?:ql)?:\/\/[^:@/\s]*):[^@\s]*@/g, '$1:[redacted]@')
+  return createRedactor(secrets).text(text)
 }

@@ -13,11 +13,12 @@ export function openAlerts({ ops }: Warehouse): Promise<OpenAlert[]> {
 
 /** True where it is news: nobody was told yet, or it spread. Of several processes that notice, one tells. */
 export async function raiseAlert(
-  { ops }: Warehouse,
+  { ops, redactor }: Warehouse,
   condition: string,
-  text: string,
+  told: string,
   members: readonly string[],
 ): Promise<boolean> {
+  const text = redactor.text(told)
   const list = sql<string[]>`${[...members]}::text[]`
   const made = await ops
     .insertInto('alerts')

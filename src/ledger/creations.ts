@@ -67,11 +67,11 @@ export async function beginCreation(
 }
 
 export async function settleCreation(
-  { ops }: Warehouse,
+  { ops, redactor }: Warehouse,
   place: Place,
   end: { state: CreationState; id?: string | null; warning?: string | null; error?: string | null },
 ): Promise<void> {
-  const { state, id = null, warning = null, error = null } = end
+  const { state, id = null, warning = null, error = null } = redactor.value(end)
   await ops
     .updateTable('creations')
     .set({ state, id, warning, error, settled_at: state === 'sent' ? null : new Date() })

@@ -1,10 +1,11 @@
+import type { Redactor } from '../core/redactor.ts'
 import type { DriftNote } from '../streams/drift-notes.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import type { Pair } from './locks.ts'
 
 /** Notes once what the interface does not mention. */
 export async function saveDrift(
-  { ops }: Transaction,
+  { ops, redactor }: Transaction,
   pair: Pair,
   notes: readonly DriftNote[],
   runId: number,
@@ -12,13 +13,20 @@ export async function saveDrift(
   if (notes.length === 0) return
   await ops
     .insertInto('drift')
-    .values(notes.map((note) => ({ project_id: pair.projectId, stream: pair.stream, run_id: runId, ...clean(note) })))
+    .values(
+      notes.map((note) => ({
+        project_id: pair.projectId,
+        stream: pair.stream,
+        run_id: runId,
+        ...clean(note, redactor),
+      })),
+    )
     .onConflict((conflict) => conflict.doNothing())
     .execute()
 }
 
-/** Names and examples come from the service and may hold what Postgres cannot store. */
-function clean({ kind, name, example }: DriftNote): DriftNote {
-  const storable = (text: string) => text.replaceAll('\0', '\uFFFD').toWellFormed()
+/** Names and examples come from the service and may hold what Postgres cannot store, or repeat a secret. */
+function clean({ kind, name, example }: DriftNote, redactor: Redactor): DriftNote {
+  const storable = (text: string) => redactor.text(text.replaceAll('\0', '\uFFFD').toWellFormed())
   return { kind, name: storable(name), example: storable(example) }
 }

@@ -13,7 +13,7 @@ export interface KnownRejects {
 
 /** A reject that was dismissed counts as if the answer did not have it; another version of it has another fingerprint. */
 export async function knownRejects(
-  { ops }: Transaction,
+  { ops, redactor }: Transaction,
   pair: Pair,
   rejects: readonly Reject[],
 ): Promise<KnownRejects> {
@@ -21,8 +21,9 @@ export async function knownRejects(
   let open = 0
   if (rejects.length === 0) return { byFingerprint, open }
   const fingerprints = rejects.map(({ raw, reason, date }) => {
-    const fingerprint = createHash('md5').update(raw).digest('hex')
-    byFingerprint.set(fingerprint, { raw, reason, date })
+    const text = redactor.json(raw)
+    const fingerprint = createHash('md5').update(text).digest('hex')
+    byFingerprint.set(fingerprint, { raw: text, reason: redactor.text(reason), date })
     return fingerprint
   })
   const dismissed = await ops

@@ -26,13 +26,15 @@ export async function openRun(
 }
 
 export async function closeRun(
-  { ops }: Warehouse,
+  { ops, redactor }: Warehouse,
   runId: number,
   end: { outcome: RunOutcome; summary: unknown; error: string | null },
 ): Promise<void> {
+  const summary = redactor.json(JSON.stringify(end.summary))
+  const error = end.error === null ? null : redactor.text(end.error)
   await ops
     .updateTable('runs')
-    .set({ outcome: end.outcome, summary: JSON.stringify(end.summary), error: end.error, ended_at: new Date() })
+    .set({ outcome: end.outcome, summary, error, ended_at: new Date() })
     .where('run_id', '=', runId)
     .execute()
 }

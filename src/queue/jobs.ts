@@ -4,7 +4,7 @@ import { closeAbandonedRuns } from '../ledger/locks.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { type Boss, DEAD, WINDOWS, within } from './boss.ts'
-import { type Sent, type Told, toSent } from './told.ts'
+import { cleanWords, type Sent, type Told, toSent } from './told.ts'
 
 /* Windows as jobs: put in, taken, kept alive, given back, and ended together with their rows. */
 
@@ -147,7 +147,7 @@ export async function completeJob(tx: Transaction, boss: Boss, job: TakenJob, to
 export async function failJob(tx: Transaction, boss: Boss, job: TakenJob, told: Told): Promise<void> {
   const { result, ...spent } = told
   await tellRuns(tx, boss, job, spent, 'update {jobs} set output = null')
-  await boss.api.fail(WINDOWS, job.id, result, within(tx))
+  await boss.api.fail(WINDOWS, job.id, cleanWords({ result }, tx.redactor).result, within(tx))
 }
 
 /** Gives a job back because this process may not be the right one to do it, and tells the runs why. */
@@ -158,7 +158,7 @@ export async function doubtJob(tx: Transaction, boss: Boss, job: TakenJob, told:
 
 /** Tells the runs that wait for a job, and changes it; nobody can take it away until the transaction ends. */
 async function tellRuns(
-  { client }: Transaction,
+  { client, redactor }: Transaction,
   boss: Boss,
   job: TakenJob,
   told: Partial<Sent>,
@@ -174,7 +174,7 @@ async function tellRuns(
        select run::bigint, $4, $5, $6::date, $7::date, $8::jsonb from mine, jsonb_array_elements_text(runs) run
      )
      select count(*) as mine from mine`,
-    [WINDOWS, job.id, job.retries, project, stream, from, to, JSON.stringify(told)],
+    [WINDOWS, job.id, job.retries, project, stream, from, to, JSON.stringify(cleanWords(told, redactor))],
   )
   if (rows[0]!.mine === 0) throw new TakenOverError('another process took this window over')
 }

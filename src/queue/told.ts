@@ -1,4 +1,5 @@
 import type { Day } from '../core/day.ts'
+import type { Redactor } from '../core/redactor.ts'
 import type { Loaded, StepResult } from '../sync/context.ts'
 
 /* What a worker tells the run: a result as JSON, with what it cost. */
@@ -30,6 +31,16 @@ export function toSent(told: Told): Sent {
   }
   const outcome = { ...result.outcome, effect }
   return { ...told, result: { ...result, outcome, again: [], rowsByDay: [...result.rowsByDay] } }
+}
+
+/** Words of the service may repeat a secret. The rest is of our own making, and stays as it is whatever the secrets are. */
+export function cleanWords<T extends Partial<Pick<Sent, 'result' | 'doubt'>>>(sent: T, redactor: Redactor): T {
+  const { result, doubt } = sent
+  return {
+    ...sent,
+    ...(doubt === undefined ? {} : { doubt: redactor.text(doubt) }),
+    ...(result?.kind === 'failed' ? { result: { ...result, reason: redactor.text(result.reason) } } : {}),
+  }
 }
 
 /** Without a result where it only counts an attempt that failed. */

@@ -77,18 +77,19 @@ export function findingsOfStatus(status: Status, now: Date, maxStalenessMs: numb
 /** Compares with what people were told, and tells them what is new and what is over. */
 export async function tell({ warehouse, webhookUrl, log }: Alerting, findings: Findings): Promise<void> {
   if (webhookUrl === undefined) return
+  const say = (json: object) => send(webhookUrl, warehouse.redactor.value(json))
   for (const [condition, finding] of Object.entries(findings)) {
     try {
       if (finding !== undefined) {
         const { text, members } = finding
         if (!(await raiseAlert(warehouse, condition, text, members))) continue
-        await send(webhookUrl, { text: `visibility-sync: ${text}`, event: 'raised', condition, detail: text })
+        await say({ text: `visibility-sync: ${text}`, event: 'raised', condition, detail: text })
         log.info({ condition }, 'alert sent')
       } else {
         const over = (await openAlerts(warehouse)).find((alert) => alert.condition === condition)
         if (over === undefined) continue
         const { text: detail, raised_at } = over
-        await send(webhookUrl, {
+        await say({
           text: `visibility-sync: over: ${detail}`,
           event: 'cleared',
           condition,

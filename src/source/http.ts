@@ -5,6 +5,7 @@ import { promisify } from 'node:util'
 import { gunzip } from 'node:zlib'
 import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
 import {
+  cleanError,
   codeOf,
   InterruptedError,
   KeyError,
@@ -13,8 +14,9 @@ import {
   RefusedError,
   TransientError,
 } from '../core/errors.ts'
+import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
-import { clip, redact } from '../core/text.ts'
+import { clip } from '../core/text.ts'
 import { Body } from './body.ts'
 import type { RequestBudget } from './budget.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
@@ -116,7 +118,7 @@ export function createHttp(options: HttpOptions): HttpClient {
         if (error instanceof RefusedError) throw error
         // got's errors carry the request's headers, so only the code and a clean message go on.
         const code = codeOf(error) ?? 'no answer'
-        throw new TransientError(`${place}: ${code} (${clip(redact(messageOf(error), [key]))})`, {
+        throw new TransientError(`${place}: ${code} (${clip(messageOf(error))})`, {
           neverSent: ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'].includes(code),
         })
       }
@@ -129,7 +131,7 @@ export function createHttp(options: HttpOptions): HttpClient {
         refuseOtherType(head, place)
         return { status, ...(await parseAnswer(bytes, place, request.limit, context.intake)) }
       }
-      const told = clip(redact(errorMessage(await errorText(head, body.bytes)), [key]))
+      const told = clip(errorMessage(await errorText(head, body.bytes)))
       throw failureOf(status, told, place, rate.retryAfterMs)
     } finally {
       body.release()
@@ -194,6 +196,8 @@ export function createHttp(options: HttpOptions): HttpClient {
         try {
           return await attempt(request, key, budget, context)
         } catch (error) {
+          // A service may repeat the key anywhere: in a header, in its words, in an address.
+          cleanError(error, createRedactor([key]))
           if (!(error instanceof TransientError) || !request.repeatable) throw error
           if ((error.retryAfterMs ?? 0) > LONGEST_WAIT_MS) {
             throw new TransientError(

@@ -1,3 +1,4 @@
+import { shownText } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import type { BaseStream } from '../core/vocabulary.ts'
@@ -21,7 +22,9 @@ export function streamsOf(config: Config, named: readonly string[] = []): Stream
   const all: Stream[] = [...config.streams.map((name) => BASE[name]), ...config.reports.map(brandReport)]
   for (const name of named) {
     if (!all.some((stream) => stream.name === name)) {
-      throw new UsageError(`--stream: got "${name}"; configured are: ${all.map((stream) => stream.name).join(', ')}`)
+      throw new UsageError(
+        `--stream: got ${shownText(name)}; configured are: ${all.map((stream) => stream.name).join(', ')}`,
+      )
     }
   }
   const chosen = named.length === 0 ? all : all.filter((stream) => named.includes(stream.name))

@@ -1,5 +1,6 @@
 import { type Day, daysIn } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
+import { REDACTED } from '../core/redactor.ts'
 import { adjustRows, lockLoads, markStale } from '../ledger/coverage.ts'
 import {
   listQuarantine,
@@ -10,6 +11,7 @@ import {
   settleDays,
 } from '../ledger/quarantine.ts'
 import { PackedRows } from '../streams/packed-rows.ts'
+import { safeJson } from '../streams/raw-text.ts'
 import { CONTRADICTION, type Sifted, sift } from '../streams/sift.ts'
 import { RowList, type Stream } from '../streams/stream.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
@@ -21,6 +23,7 @@ import type { Services } from './context.ts'
 
 /** A retry reads nothing from the service. */
 type Stored = Pick<Services, 'warehouse' | 'config'>
+const REDACTED_ROW = 'a secret was taken out of this row when it was kept; only a new answer can bring it'
 
 export interface RetryResult {
   tried: number
@@ -93,6 +96,8 @@ async function retryGroup(
     for (const entry of still) {
       // Which of two contradicting rows is true only a new answer can tell.
       if (entry.reason === CONTRADICTION) bad.set(entry.quarantine_id, entry.reason)
+      // What is left of such a row is not what the service sent.
+      else if (safeJson(entry.raw).includes(REDACTED)) bad.set(entry.quarantine_id, REDACTED_ROW)
       else {
         const options = { suspectText: true, ...rangeOf([entry]) }
         const [reject] = sift(stream, [entry.raw], options, new RowList()).rejects

@@ -11,6 +11,7 @@ import {
 } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
+import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { clip, redact } from '../core/text.ts'
 import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
 
@@ -25,6 +26,8 @@ export interface Warehouse {
   patienceMs: number
   /** True behind a pooler, where two transactions may be on two connections of the server. */
   isPooled: boolean
+  /** Cleans what is written to the schema for the machinery: words of the service and of errors, never rows. */
+  redactor: Redactor
   close(): Promise<void>
 }
 
@@ -33,6 +36,7 @@ export interface Transaction {
   client: PoolClient
   tables: Tables
   ops: Ops
+  redactor: Redactor
 }
 
 const OLDEST = 150_000
@@ -63,6 +67,7 @@ export interface ConnectOptions {
   schema: string
   connections: number
   patienceMs?: number
+  redactor?: Redactor
 }
 
 const PATIENCE_MS = 120_000
@@ -105,6 +110,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     ops: bind<OpsTables>(opsSchema, pool),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     isPooled,
+    redactor: options.redactor ?? createRedactor(),
     close: () => pool.end(),
   }
 }
@@ -188,7 +194,8 @@ export async function inTransaction<T>(
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
     await client.query(BEGIN)
-    const result = await work({ client, tables: kysely(warehouse.schema), ops: kysely(warehouse.opsSchema) })
+    const { schema, opsSchema, redactor } = warehouse
+    const result = await work({ client, tables: kysely(schema), ops: kysely(opsSchema), redactor })
     await client.query('commit')
     return result
   } catch (error) {

@@ -27,6 +27,18 @@ export async function grantReader(warehouse: Warehouse, role: string): Promise<s
       `grant select on all tables in schema ${schema} to ${quote(role)}`,
       `alter default privileges in schema ${schema} grant select on tables to ${quote(role)}`,
     ]
+    // Whoever else makes tables there, as a role for migrations does, has default privileges of its own.
+    const { rows: owners } = await client.query<{ name: string }>(
+      `select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
+       where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind in ('r', 'p')
+         and o.rolname <> current_user and pg_has_role(o.oid, 'usage') order by 1`,
+      [warehouse.schema],
+    )
+    for (const { name } of owners) {
+      statements.push(
+        `alter default privileges for role ${quote(name)} in schema ${schema} grant select on tables to ${quote(role)}`,
+      )
+    }
     for (const statement of statements) await client.query(statement)
     return statements
   })

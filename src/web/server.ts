@@ -52,6 +52,14 @@ const SECURITY = {
   'cache-control': 'no-store',
 }
 
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** True where an answer needs no cleaning: it is clean already, or holds nothing from outside. */
+    isClean?: boolean
+  }
+}
+const CLEAN = { config: { isClean: true } }
+
 const day = z.string().refine(isDay, { error: 'a calendar date, YYYY-MM-DD' })
 const backfillBody = z.strictObject({
   from: day,
@@ -72,8 +80,14 @@ export function createServer(options: ServerOptions): FastifyInstance {
     // A page that someone keeps open must not hold up the end of the program.
     forceCloseConnections: true,
   })
+  const { redactor } = services.config
   app.addHook('onRequest', async (_request, reply) => {
     reply.headers(SECURITY)
+  })
+  app.addHook('onSend', async (request, reply, payload) => {
+    if (typeof payload !== 'string' || request.routeOptions.config.isClean === true) return payload
+    const isJson = String(reply.getHeader('content-type')).startsWith('application/json')
+    return isJson ? redactor.json(payload) : redactor.text(payload)
   })
   app.setErrorHandler((error: Error & { statusCode?: number }, request, reply) => {
     const status = error instanceof UsageError ? 400 : (error.statusCode ?? 500)
@@ -102,7 +116,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
   const statusText = remembered(view.now, async () => {
     const [status, alerts, queue] = await Promise.all([view.status(), view.alerts(), view.queue()])
     const next = options.next()
-    return JSON.stringify({
+    const text = JSON.stringify({
       warehouse: options.warehouse,
       synced: status !== undefined,
       ...status,
@@ -112,8 +126,9 @@ export function createServer(options: ServerOptions): FastifyInstance {
       alerts,
       queue: queue ?? null,
     })
+    return redactor.json(text)
   })
-  app.get('/api/status', async (_request, reply) =>
+  app.get('/api/status', CLEAN, async (_request, reply) =>
     reply.type('application/json; charset=utf-8').send(await statusText()),
   )
 
@@ -173,7 +188,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
     return reply.type('text/html; charset=utf-8').send(page)
   })
   for (const [name, { type, text }] of assets()) {
-    app.get(`/assets/${name}`, async (_request, reply) =>
+    app.get(`/assets/${name}`, CLEAN, async (_request, reply) =>
       reply.type(type).header('cache-control', 'public, max-age=3600').send(text),
     )
   }

@@ -91,7 +91,6 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
   const logs: string[] = []
   const log = createLog({
     level: 'trace',
-    secrets: [],
     destination: { write: (line: string) => void logs.push(line) },
   })
   const services: Services = {

@@ -1,11 +1,26 @@
+import type { Config } from '../../core/config/load.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
+import { listSome } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
+import { queueSchema } from '../../queue/boss.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/own-brands.ts'
 import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
+
+/** The tables that are filled besides those of the streams. */
+const TABLES_OF_ROWS = [
+  'projects',
+  'brands',
+  'topics',
+  'tags',
+  'models',
+  'prompt_tags',
+  'prompt_suggestion_tags',
+  'calendar',
+]
 
 interface Verdict {
   what: string
@@ -56,7 +71,7 @@ export async function check(session: Session): Promise<number> {
   })
   if (database !== undefined) {
     const { warehouse, close } = database
-    await judge('privileges', () => privileges(warehouse))
+    await judge('privileges', () => privileges(warehouse, config))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     const ids = configuredProjects(config, clock).map(({ id }) => id)
@@ -87,25 +102,37 @@ async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise
   return `filled from ${known}`
 }
 
-async function privileges(warehouse: Warehouse): Promise<string> {
+async function privileges(warehouse: Warehouse, config: Config): Promise<string> {
+  const { schema, opsSchema } = warehouse
+  const wanted = [schema, opsSchema, ...(config.queue.mode === 'none' ? [] : [queueSchema(warehouse)])]
   const { rows } = await warehouse.pool.query<{
     may_temp: boolean
     may_create: boolean
     schemas: { name: string; usable: boolean }[] | null
+    closed: string[]
   }>(
     `select has_database_privilege(current_database(), 'temp') as may_temp,
        has_database_privilege(current_database(), 'create') as may_create,
        (select json_agg(json_build_object('name', nspname, 'usable', has_schema_privilege(nspname, 'create') and has_schema_privilege(nspname, 'usage')))
-        from pg_namespace where nspname = any($1)) as schemas`,
-    [[warehouse.schema, warehouse.opsSchema]],
+        from pg_namespace where nspname = any($1)) as schemas,
+       array(select format('%s.%s', nspname, relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+         where nspname = any($1) and relkind in ('r', 'p') and (nspname <> $2 or relname = any($3))
+           and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
+             and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) order by 1) as closed`,
+    // Tables that people keep beside ours in the schema for people are theirs alone.
+    [wanted, schema, [...TABLES_OF_ROWS, ...streamsOf(config).map(({ table }) => table)]],
   )
-  const { may_temp, may_create, schemas } = rows[0]!
+  const { may_temp, may_create, schemas, closed } = rows[0]!
+  const missing = wanted.filter((name) => !schemas?.some((found) => found.name === name))
   const lacking = [
     ...(may_temp ? [] : ['temp on the database']),
-    ...((schemas?.length ?? 0) < 2 && !may_create ? ['create on the database (or both schemas made beforehand)'] : []),
+    ...(missing.length > 0 && !may_create
+      ? [`create on the database (or the schemas ${wanted.join(', ')} made beforehand)`]
+      : []),
     ...(schemas ?? []).filter(({ usable }) => !usable).map(({ name }) => `usage and create on schema ${name}`),
+    ...(closed.length > 0 ? [`select, insert, update, delete on ${listSome(closed)}`] : []),
   ]
   if (lacking.length > 0)
     throw new UsageError(`the role lacks: ${lacking.join(', ')}; docs/operations.md lists the grants`)
-  return `enough to make and fill ${warehouse.schema} and ${warehouse.opsSchema}`
+  return `enough to make and fill ${wanted.slice(0, -1).join(', ')} and ${wanted.at(-1)}`
 }

@@ -60,7 +60,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
       return 2
     }
     const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
-    if (file !== undefined) writeFileSync(file, resultsText(results))
+    if (file !== undefined) writeFileSync(file, resultsText(config.redactor.value(results)))
     const count_ = (status: WishResult['status']) => results.filter((result) => result.status === status).length
     const totals = {
       created: count_('created'),
@@ -115,7 +115,9 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
   if (session.json || process.stdin.isTTY !== true) return false
   const terminal = createInterface({ input: process.stdin, output: process.stderr })
   try {
-    const answer = await terminal.question(`${text}\nGo ahead? [y/N] `, { signal: session.signal })
+    const answer = await terminal.question(`${session.config.redactor.text(text)}\nGo ahead? [y/N] `, {
+      signal: session.signal,
+    })
     return /^y(es)?$/i.test(answer.trim())
   } finally {
     terminal.close()

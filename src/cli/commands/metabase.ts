@@ -1,3 +1,5 @@
+import { refusePlainHttp } from '../../core/address.ts'
+import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { connectMetabase, type Login } from '../metabase/api.ts'
@@ -7,15 +9,16 @@ import type { Session } from '../session.ts'
 
 /** `metabase`: the connection, the twelve questions and a dashboard in a Metabase, made once and then kept up to date. */
 export async function metabase(session: Session, { url }: { url: string }): Promise<number> {
-  const { metabase: settings, warehouse } = session.config
-  if (!/^https?:\/\//.test(url))
-    throw new UsageError(`--url: got "${url}"; allowed: an address such as https://metabase.example.com`)
+  const { metabase: settings, warehouse, allow_http, redactor } = session.config
+  if (!/^https?:\/\//.test(url) || !URL.canParse(url))
+    throw new UsageError(`--url: got ${shownText(url)}; allowed: an address such as https://metabase.example.com`)
+  refusePlainHttp(url, '--url', allow_http)
   if (settings.database_url === undefined) {
     throw new UsageError(
       'METABASE_DATABASE_URL is not set: the warehouse as Metabase reaches it, with a reader role (visibility-sync grant)',
     )
   }
-  const server = await connectMetabase(url, loginOf(settings))
+  const server = await connectMetabase(url, loginOf(settings), redactor)
   const result = await provision(server, {
     databaseUrl: settings.database_url,
     schema: warehouse.schema,

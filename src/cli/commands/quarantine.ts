@@ -1,3 +1,4 @@
+import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
 import {
@@ -177,5 +178,5 @@ export function quarantineRetry(session: Session, ids: string[], options: Quaran
 
 function parseId(text: string): number {
   if (/^\d{1,15}$/.test(text)) return Number(text)
-  throw new UsageError(`quarantine: got "${clip(text, 40)}"; allowed: the number of an entry`)
+  throw new UsageError(`quarantine: got ${shownText(text, 40)}; allowed: the number of an entry`)
 }

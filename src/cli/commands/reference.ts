@@ -1,4 +1,6 @@
+import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
+import { createRedactor } from '../../core/redactor.ts'
 import { faultsSchema } from '../../reference/faults.ts'
 import { startReference } from '../../reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../../reference/world.ts'
@@ -18,7 +20,7 @@ export async function reference(session: Session, options: ReferenceOptions): Pr
   const number = (text: string, option: string, from: number, to: number) => {
     const value = Number(text)
     if (!/^\d+$/.test(text) || value < from || value > to)
-      throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
+      throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a whole number from ${from} to ${to}`)
     return value
   }
   const world = createWorld({
@@ -53,6 +55,8 @@ export async function reference(session: Session, options: ReferenceOptions): Pr
       '',
       'Ctrl-C stops it.',
     ].join('\n'),
+    // Its keys are no secrets, though one of them may be set as the key in the environment.
+    createRedactor(),
   )
   await untilStopped(session)
   await service.close()
@@ -65,7 +69,7 @@ function parseFaults(settings: string[]): Record<string, unknown> {
     const [name, ...rest] = setting.split('=')
     const text = rest.join('=')
     if (name === undefined || name === '' || text === '')
-      throw new UsageError(`--fault: got "${setting}"; allowed: name=value, such as server_error=0.1`)
+      throw new UsageError(`--fault: got ${shownText(setting)}; allowed: name=value, such as server_error=0.1`)
     try {
       return [name, JSON.parse(text) as unknown]
     } catch {

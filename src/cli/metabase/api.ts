@@ -1,7 +1,9 @@
 import { got, HTTPError } from 'got'
 import { z } from 'zod'
 import { codeOf, messageOf, RefusedError, UsageError } from '../../core/errors.ts'
-import { clip, redact } from '../../core/text.ts'
+import type { Redactor } from '../../core/redactor.ts'
+import { decoded } from '../../core/secret-forms.ts'
+import { clip } from '../../core/text.ts'
 
 /* The part of Metabase's public API that provisioning needs. */
 
@@ -34,8 +36,7 @@ export interface Dashcard {
 export type Metabase = Awaited<ReturnType<typeof connectMetabase>>
 
 /** Signs in and gives the calls. Every answer is checked; an unexpected one ends the command with what was asked. */
-export async function connectMetabase(url: string, login: Login) {
-  const secrets = 'apiKey' in login ? [login.apiKey] : [login.password]
+export async function connectMetabase(url: string, login: Login, redactor: Redactor) {
   const client = got.extend({
     prefixUrl: `${url.replace(/\/+$/, '')}/api`,
     timeout: { request: 30_000 },
@@ -57,28 +58,25 @@ export async function connectMetabase(url: string, login: Login) {
         if (error instanceof HTTPError) {
           const { statusCode, body: told } = error.response
           const hint = statusCode === 401 ? ' (check METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD)' : ''
-          throw new RefusedError(`${place}: HTTP ${statusCode}: ${clip(redact(String(told), secrets), 200)}${hint}`, {
+          throw new RefusedError(`${place}: HTTP ${statusCode}: ${clip(String(told), 200)}${hint}`, {
             status: statusCode,
           })
         }
-        throw new RefusedError(`${place}: ${codeOf(error) ?? clip(redact(messageOf(error), secrets))}`)
+        throw new RefusedError(`${place}: ${codeOf(error) ?? clip(messageOf(error))}`)
       })
     const parsed = answer.safeParse(parseJson(body))
     if (parsed.success) return parsed.data
     throw new RefusedError(`${place}: an unexpected answer: ${clip(body, 120)}`)
   }
 
-  const headers: Record<string, string> =
-    'apiKey' in login
-      ? { 'x-api-key': login.apiKey }
-      : {
-          'x-metabase-session': (
-            await call('POST', 'session', z.object({ id: z.string() }), {
-              username: login.user,
-              password: login.password,
-            })
-          ).id,
-        }
+  async function signIn(user: string, password: string): Promise<Record<string, string>> {
+    const { id } = await call('POST', 'session', z.object({ id: z.string() }), { username: user, password })
+    // Whoever has it is signed in, and a later answer may repeat it.
+    redactor.add([id])
+    return { 'x-metabase-session': id }
+  }
+
+  const headers = 'apiKey' in login ? { 'x-api-key': login.apiKey } : await signIn(login.user, login.password)
   const get = <S extends z.ZodType>(path: string, answer: S) => call('GET', path, answer, undefined, headers)
   const post = <S extends z.ZodType>(path: string, answer: S, json: object) => call('POST', path, answer, json, headers)
   const put = (path: string, json: object) => call('PUT', path, z.unknown(), json, headers)
@@ -131,9 +129,9 @@ export function connectionDetails(url: string, schema: string): Record<string, u
   return {
     host: parsed.hostname,
     port: Number(parsed.port || 5432),
-    dbname: decodeURIComponent(parsed.pathname.slice(1)),
-    user: decodeURIComponent(parsed.username),
-    password: decodeURIComponent(parsed.password),
+    dbname: decoded(parsed.pathname.slice(1)),
+    user: decoded(parsed.username),
+    password: decoded(parsed.password),
     ssl: ['require', 'verify-ca', 'verify-full'].includes(parsed.searchParams.get('sslmode') ?? ''),
     'schema-filters-type': 'inclusion',
     'schema-filters-patterns': schema,

@@ -1,6 +1,7 @@
 import { UsageError } from '../errors.ts'
 
-const PLACEHOLDER = /\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}/g
+/** `${NAME}` or `${NAME:-default}`. */
+export const PLACEHOLDER = /\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}/g
 
 /**
  * Fills `${NAME}` and `${NAME:-default}` into every text of a parsed document. It works on values, not on the file's

@@ -1,13 +1,16 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { parseDocument } from 'yaml'
+import { type Document, parseDocument } from 'yaml'
 import type { z } from 'zod'
+import { refusePlainHttp } from '../address.ts'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
-import { messageOf, UsageError } from '../errors.ts'
-import { clip } from '../text.ts'
+import { codeOf, messageOf, UsageError } from '../errors.ts'
+import { createRedactor, type Redactor } from '../redactor.ts'
 import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
 import { REFERENCE } from './choose-source.ts'
+import { describeIssue, shownText } from './describe-issue.ts'
 import { interpolate } from './interpolate.ts'
 import { configSchema, type FileConfig } from './schema.ts'
+import { mayHoldSecret, secretsIn, secretsOfAddress, textsIn } from './secrets.ts'
 
 export type { FileConfig, ReportConfig } from './schema.ts'
 
@@ -27,11 +30,25 @@ export interface Config extends FileConfig {
     password: string | undefined
     database_url: string | undefined
   }
+  /** Knows every secret of this configuration; whatever leaves the program passes through it. */
+  redactor: Redactor
+}
+
+export interface LoadOptions {
+  file?: string | undefined
+  env?: NodeJS.ProcessEnv
+  /** Told of every secret as soon as it is read, so that it can clean the errors of a configuration that is not valid. */
+  redactor?: Redactor
 }
 
 const DEFAULT_FILE = 'config/sync.yaml'
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']
 const START_DAYS_AGO = 90
+/** Variables that hold a secret, or an address with a password. */
+const SECRET_VARIABLES = [
+  ...['VISIBILITY_API_URL', 'VISIBILITY_API_KEY', 'DATABASE_URL', 'VISIBILITY_TOKEN', 'PGPASSWORD'],
+  ...['METABASE_API_KEY', 'METABASE_PASSWORD', 'METABASE_DATABASE_URL'],
+]
 
 /** Names that a report may not take: they belong to other tables or views of the schema. */
 const RESERVED = new Set([
@@ -41,28 +58,65 @@ const RESERVED = new Set([
 ])
 
 /** Reads the configuration file and the environment; the environment wins. This is the only reader of `process.env`. */
-export function loadConfig(options: { file?: string | undefined; env?: NodeJS.ProcessEnv } = {}): Config {
-  const env = options.env ?? process.env
-  const named = options.file ?? nonEmpty(env.VISIBILITY_CONFIG)
+export function loadConfig({ file, env = process.env, redactor = createRedactor() }: LoadOptions = {}): Config {
+  learnEnvironment(redactor, env)
+  try {
+    return read(file, env, redactor)
+  } catch (error) {
+    throw error instanceof UsageError ? new UsageError(redactor.text(error.message)) : error
+  }
+}
+
+/** Tells the secrets of the environment, whether or not the rest of the configuration can be read. */
+export function learnEnvironment(redactor: Redactor, env: NodeJS.ProcessEnv = process.env): void {
+  for (const name of SECRET_VARIABLES) {
+    const value = nonEmpty(env[name])
+    if (value !== undefined) redactor.add(secretsOfVariable(name, value))
+  }
+}
+
+function secretsOfVariable(name: string, value: string): string[] {
+  return name.endsWith('_URL') ? secretsOfAddress(value) : [value]
+}
+
+function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redactor): Config {
+  const named = given ?? nonEmpty(env.VISIBILITY_CONFIG)
   const file = named ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
-  const document = file === undefined ? { values: {}, warnings: [] } : readDocument(file, env)
-  const config = parse(withEnvironment(document.values, env), file ?? 'the configuration', env)
+  const document = file === undefined ? { written: {}, values: {}, warnings: [] } : readDocument(file, env, redactor)
+  const secrets: string[] = []
+  const learn = (more: string[]) => {
+    secrets.push(...more)
+    redactor.add(more)
+  }
+  const fromEnv = (name: string) => {
+    const secret = fromEnvironment(env, name)
+    if (secret !== undefined) learn(secretsOfVariable(name, secret))
+    return secret
+  }
+  const token = fromEnv('VISIBILITY_TOKEN')
+  const metabase = {
+    api_key: fromEnv('METABASE_API_KEY'),
+    user: nonEmpty(env.METABASE_USER),
+    password: fromEnv('METABASE_PASSWORD'),
+    database_url: fromEnv('METABASE_DATABASE_URL'),
+  }
+  const merged = withEnvironment(document.values, env, fromEnv)
+  learn(secretsIn(merged))
+  const place = file ?? 'the configuration'
+  const config = parse(merged, document.written, place, env)
   const level = nonEmpty(env.LOG_LEVEL)
   if (level !== undefined && !LOG_LEVELS.includes(level))
-    throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
-  checkSense(config, file ?? 'the configuration')
+    throw new UsageError(`LOG_LEVEL: got ${shownText(level, 40)}; allowed: ${LOG_LEVELS.join(', ')}`)
+  checkSense(config, place)
+  refuseStraySecrets(config, secrets, place)
   return {
     ...config,
     log_level: level,
     file,
     warnings: document.warnings,
-    token: fromEnvironment(env, 'VISIBILITY_TOKEN'),
-    metabase: {
-      api_key: fromEnvironment(env, 'METABASE_API_KEY'),
-      user: nonEmpty(env.METABASE_USER),
-      password: fromEnvironment(env, 'METABASE_PASSWORD'),
-      database_url: fromEnvironment(env, 'METABASE_DATABASE_URL'),
-    },
+    token,
+    metabase,
+    redactor,
   }
 }
 
@@ -73,38 +127,19 @@ export function daysOfInterest(config: Config, today: Day): Range {
   return { from, to }
 }
 
-/** Every value that must not be printed, for the logger's last line of defence. */
-export function secretsOf(config: Config): string[] {
-  const password = config.warehouse.url === undefined ? '' : new URL(config.warehouse.url).password
-  return [
-    config.source.api_key,
-    ...config.projects.map((project) => project.api_key),
-    password === '' ? undefined : config.warehouse.url,
-    password,
-    password === '' ? undefined : decoded(password),
-    config.alerts.webhook_url,
-    config.alerts.webhook_url === undefined ? undefined : new URL(config.alerts.webhook_url).href,
-    config.token,
-    config.metabase.api_key,
-    config.metabase.password,
-    config.metabase.database_url,
-  ].filter((secret) => secret !== undefined && secret !== '') as string[]
-}
-
-/** A stray percent sign is part of the password as it stands. */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
-}
-
 function nonEmpty(text: string | undefined): string | undefined {
   return text === undefined || text.trim() === '' ? undefined : text.trim()
 }
 
-function readDocument(file: string, env: NodeJS.ProcessEnv): { values: Record<string, unknown>; warnings: string[] } {
+interface ReadDocument {
+  /** As it stands in the file. */
+  written: Record<string, unknown>
+  /** With variables filled in. */
+  values: Record<string, unknown>
+  warnings: string[]
+}
+
+function readDocument(file: string, env: NodeJS.ProcessEnv, redactor: Redactor): ReadDocument {
   let text: string
   try {
     text = readFileSync(file, 'utf8')
@@ -113,20 +148,36 @@ function readDocument(file: string, env: NodeJS.ProcessEnv): { values: Record<st
       `${file}: cannot be read (${messageOf(cause)}); name another with --config or VISIBILITY_CONFIG`,
     )
   }
-  const document = parseDocument(text, { uniqueKeys: true })
-  const [problem] = document.errors
-  if (problem !== undefined) throw new UsageError(`${file}: not valid YAML: ${problem.message.split('\n')[0]}`)
-  const raw: unknown = document.toJS() ?? {}
-  if (typeof raw !== 'object' || Array.isArray(raw))
+  const raw = plainValues(parseDocument(text, { uniqueKeys: true }), file)
+  if (typeof raw !== 'object' || raw === null || Array.isArray(raw))
     throw new UsageError(`${file}: must hold settings such as "projects:"`)
-  const warnings = secretsWrittenIn(raw as Record<string, unknown>).map(
+  const written = raw as Record<string, unknown>
+  redactor.add(secretsIn(written))
+  const warnings = secretsWrittenIn(written).map(
     (field) =>
       `${file}: ${field} is written in the file; a variable such as \${VISIBILITY_API_KEY} keeps it out of there`,
   )
   try {
-    return { values: interpolate(raw, env) as Record<string, unknown>, warnings }
+    return { written, values: interpolate(written, env) as Record<string, unknown>, warnings }
   } catch (error) {
     throw new UsageError(`${file}: ${messageOf(error)}`)
+  }
+}
+
+/** The parser's own words quote the file, which may hold a secret: a password that begins with "*" reads as an alias. */
+function plainValues(document: Document.Parsed, file: string): unknown {
+  const [problem] = document.errors
+  if (problem !== undefined) {
+    const [{ line, col } = { line: 1, col: 1 }] = problem.linePos ?? []
+    const what = problem.code.toLowerCase().replaceAll('_', ' ')
+    throw new UsageError(`${file}: not valid YAML: ${what} at line ${line}, column ${col}`)
+  }
+  try {
+    return document.toJS() ?? {}
+  } catch {
+    throw new UsageError(
+      `${file}: not valid YAML: an alias (*name) without its anchor (&name), or too many of them; a text that begins with "*" needs quotes`,
+    )
   }
 }
 
@@ -140,16 +191,21 @@ function secretsWrittenIn(raw: Record<string, unknown>): string[] {
   ]
 }
 
-function withEnvironment(values: Record<string, unknown>, env: NodeJS.ProcessEnv): Record<string, unknown> {
+function withEnvironment(
+  values: Record<string, unknown>,
+  env: NodeJS.ProcessEnv,
+  fromEnv: (name: string) => string | undefined,
+): Record<string, unknown> {
   const merged = { ...values }
   const set = (section: string, field: string, value: string | undefined) => {
     if (value === undefined) return
-    const present = merged[section]
-    merged[section] = { ...(typeof present === 'object' ? present : {}), [field]: value }
+    const present = merged[section] ?? {}
+    // A wrong kind of section in the file is refused, not covered up.
+    if (typeof present === 'object' && !Array.isArray(present)) merged[section] = { ...present, [field]: value }
   }
   set('source', 'base_url', nonEmpty(env.VISIBILITY_API_URL))
-  set('source', 'api_key', fromEnvironment(env, 'VISIBILITY_API_KEY'))
-  set('warehouse', 'url', fromEnvironment(env, 'DATABASE_URL'))
+  set('source', 'api_key', fromEnv('VISIBILITY_API_KEY'))
+  set('warehouse', 'url', fromEnv('DATABASE_URL'))
   const projects = nonEmpty(env.VISIBILITY_PROJECTS)
   // A wrong kind of list in the file is refused, not covered up.
   if (projects !== undefined && (merged.projects === undefined || Array.isArray(merged.projects))) {
@@ -170,8 +226,13 @@ function fromEnvironment(env: NodeJS.ProcessEnv, name: string): string | undefin
   try {
     return nonEmpty(readFileSync(file, 'utf8'))
   } catch (cause) {
-    throw new UsageError(`${name}_FILE: ${file} cannot be read (${messageOf(cause)})`)
+    throw new UsageError(`${name}_FILE: ${shownPath(file)} cannot be read (${codeOf(cause) ?? 'not a file'})`)
   }
+}
+
+/** The secret itself may stand where the name of its file belongs. */
+function shownPath(path: string): string {
+  return /^\.{0,2}\/[^:@]*$/.test(path) ? path : 'a path that is not shown'
 }
 
 const VARIABLES: Record<string, string> = {
@@ -180,36 +241,32 @@ const VARIABLES: Record<string, string> = {
   'warehouse.url': 'DATABASE_URL',
 }
 
-function parse(values: unknown, place: string, env: NodeJS.ProcessEnv): FileConfig {
+function parse(values: unknown, written: unknown, place: string, env: NodeJS.ProcessEnv): FileConfig {
   const result = configSchema.safeParse(values, { reportInput: true })
   if (result.success) return result.data
   // The environment wins over the file, so it is to blame where it was set.
-  const origin = (issue: z.core.$ZodIssue) => {
+  const blamed = (issue: z.core.$ZodIssue) => {
     const variable = VARIABLES[issue.path.join('.')]
-    return variable !== undefined && (env[variable] || env[`${variable}_FILE`]) ? variable : place
+    return variable !== undefined && (env[variable] || env[`${variable}_FILE`]) ? variable : undefined
   }
-  throw new UsageError(result.error.issues.map((issue) => `${origin(issue)}: ${describe(issue)}`).join('\n'))
+  const lines = result.error.issues.map((issue) => {
+    const variable = blamed(issue)
+    return `${variable ?? place}: ${describeIssue(issue, variable === undefined ? written : undefined)}`
+  })
+  throw new UsageError(lines.join('\n'))
 }
 
-function describe(issue: z.core.$ZodIssue): string {
-  const path = issue.path.join('.')
-  if (issue.code === 'unrecognized_keys') {
-    const fields = issue.keys.map((key) => (path === '' ? key : `${path}.${key}`))
-    return `${fields.join(', ')}: unknown; check the spelling, or see docs/configuration.md for every setting`
+/** A secret in any other setting, through an alias or a variable, would end up in a table, a page or a request. */
+function refuseStraySecrets(config: FileConfig, secrets: readonly string[], place: string): void {
+  const isStray = (text: string) =>
+    secrets.some((secret) => (text === secret && secret.length >= 8) || (secret.length >= 16 && text.includes(secret)))
+  for (const { path, text } of textsIn(config)) {
+    const shown = mayHoldSecret(path) ? path : [...path, text]
+    if (shown.some(isStray))
+      throw new UsageError(
+        `${place}: ${path.join('.')}: holds a secret of another setting; allowed: what anybody may see`,
+      )
   }
-  const value = shown(issue.input, path)
-  return `${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}`
-}
-
-/** Where a secret belongs, or may stand by mistake: a key in place of the section that should hold it. */
-const SECRET = /(^|\.)(api_key|url|base_url|webhook_url)$|^(source|warehouse|alerts|projects)(\.\d+)?$/
-
-/** A value for an error message: nothing that may be, or contain, a secret. */
-function shown(input: unknown, path: string): string {
-  if (input === undefined) return 'nothing'
-  if (Array.isArray(input)) return 'a list'
-  if (typeof input === 'object' && input !== null) return 'a group of settings'
-  return SECRET.test(path) && typeof input === 'string' ? 'a text that is not shown' : clip(JSON.stringify(input), 80)
 }
 
 /** What no single field can tell. */
@@ -232,6 +289,9 @@ function checkSense(config: FileConfig, place: string): void {
       fail(`reports.${index}.name: got "${report.name}" a second time; allowed: each name once`)
     names.add(report.name)
   }
+  for (const { path, text } of textsIn(config)) {
+    if (path.at(-1)!.endsWith('url')) refusePlainHttp(text, `${place}: ${path.join('.')}`, config.allow_http)
+  }
   const ids = config.projects.map((project) => project.id)
   const twice = ids.find((id, index) => ids.indexOf(id) !== index)
   if (new Set(ids).size !== ids.length)
@@ -252,5 +312,5 @@ function checkSense(config: FileConfig, place: string): void {
 /** A date from the command line. */
 export function parseDay(text: string, option: string): Day {
   if (isDay(text)) return text
-  throw new UsageError(`${option}: got "${clip(text, 40)}"; allowed: a real calendar date, YYYY-MM-DD`)
+  throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a real calendar date, YYYY-MM-DD`)
 }

@@ -119,6 +119,7 @@ export const configSchema = z.strictObject({
       patience_seconds: wholeNumber(1, 86_400).default(120),
     })
     .prefault({}),
+  allow_http: z.boolean({ error: 'true or false' }).default(false),
   queue: z.strictObject({ mode: oneOf(['none', 'pg-boss']).default('none') }).prefault({}),
   projects: z.array(z.strictObject({ id: projectId.optional(), api_key: secret.optional() })).default([]),
   start_date: day.optional(),

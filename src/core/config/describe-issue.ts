@@ -1,0 +1,61 @@
+import type { z } from 'zod'
+import { clip } from '../text.ts'
+import { PLACEHOLDER } from './interpolate.ts'
+import { mayHoldSecret } from './secrets.ts'
+
+/* What is wrong with a setting, in a sentence that shows nothing that may be, or hold, a secret. */
+
+const HIDDEN = 'a text that is not shown'
+/** Sections in whose place a key may stand by mistake. */
+const SECTION = /^(source|warehouse|alerts|projects)(\.\d+)?$/
+const PROJECT_ID = /^projects\.\d+\.id$/
+/** No setting has a digit in its name, so one with digits may be a key that was pasted in the wrong place. */
+const SETTING_NAME = /^[A-Za-z_-]{1,40}$/
+// As long, without a space and with both letters and digits: that may be a key, and a date, a time zone or a name is not.
+const LIKE_A_KEY = /(?=\S*[A-Za-z])(?=\S*\d)\S{16,}/
+
+/** `document` is the file as it was written: variables are shown by their names, not by what they hold. */
+export function describeIssue(issue: z.core.$ZodIssue, document: unknown): string {
+  const path = issue.path.join('.')
+  if (issue.code === 'unrecognized_keys') {
+    const fields = issue.keys.map((key) => [...issue.path, shownName(key)].join('.'))
+    return `${fields.join(', ')}: unknown; check the spelling, or see docs/configuration.md for every setting`
+  }
+  const value = shownValue(issue.input, issue.path.map(String), writtenAt(document, issue.path))
+  return `${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}`
+}
+
+/** A text from outside for an error message, unless it looks like a key. */
+export function shownText(text: string, most = 80): string {
+  return LIKE_A_KEY.test(text) ? HIDDEN : clip(JSON.stringify(text), most)
+}
+
+/** People paste a key where the id of a project belongs; what is an id begins as one. */
+export function shownId(text: string): string {
+  return text.startsWith('or_') ? clip(JSON.stringify(text), 80) : HIDDEN
+}
+
+function shownName(name: string): string {
+  return SETTING_NAME.test(name) ? name : '(a name that is not shown)'
+}
+
+function shownValue(input: unknown, path: readonly string[], written: unknown): string {
+  if (input === undefined) return 'nothing'
+  if (Array.isArray(input)) return 'a list'
+  if (typeof input === 'object' && input !== null) return 'a group of settings'
+  const place = path.join('.')
+  if (mayHoldSecret(path) || SECTION.test(place)) return HIDDEN
+  if (typeof written === 'string' && written.includes('${')) {
+    // Neither what a variable holds nor its default: the name is what helps.
+    const names = written.replaceAll(PLACEHOLDER, '${$1}')
+    return LIKE_A_KEY.test(written.replaceAll(PLACEHOLDER, ' ')) ? HIDDEN : clip(JSON.stringify(names), 80)
+  }
+  if (typeof input !== 'string') return clip(JSON.stringify(input) ?? typeof input, 80)
+  return PROJECT_ID.test(place) ? shownId(input) : shownText(input)
+}
+
+function writtenAt(document: unknown, path: readonly PropertyKey[]): unknown {
+  let found = document
+  for (const name of path) found = (found as Record<PropertyKey, unknown> | null | undefined)?.[name]
+  return found
+}

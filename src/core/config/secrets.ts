@@ -1,0 +1,62 @@
+import { decoded } from '../secret-forms.ts'
+
+/* Which settings are secrets, or hold some. */
+
+const SECRET_NAME = /(^|_)(api_key|token|password|secret)$/
+/** Addresses that are secrets as a whole: whoever knows them can write there. */
+const SECRET_ADDRESS = /^(webhook|ping|push)_url$/
+const SECRET_PARAMETER = /key|token|secret|pass|sig|auth/i
+// A part of a path that is as long is likely to be a token, not a word.
+const SHORTEST_TOKEN = 16
+// These stand in ordinary output. Taking such a password out of it would hide nothing, and show which word it is.
+const PUBLIC_WORDS = ['visibility', 'visibility-sync', 'postgres', 'postgresql', 'metabase', 'password', 'secret']
+
+interface Setting {
+  path: readonly string[]
+  text: string
+}
+
+/** Every text of a parsed document, with the names that lead to it. */
+export function* textsIn(value: unknown, path: readonly string[] = []): Generator<Setting> {
+  if (typeof value === 'string') yield { path, text: value }
+  else if (typeof value === 'object' && value !== null) {
+    for (const [name, item] of Object.entries(value)) yield* textsIn(item, [...path, name])
+  }
+}
+
+/** True where a setting is, by its name, a secret or an address, which may hold one. */
+export function mayHoldSecret(path: readonly string[]): boolean {
+  const name = path.at(-1) ?? ''
+  return SECRET_NAME.test(name) || /(^|_)url$/.test(name)
+}
+
+/** Every value in a document that must not be shown, whether the document is valid or not. */
+export function secretsIn(document: unknown): string[] {
+  return [...textsIn(document)].flatMap(({ path, text }) => {
+    const name = path.at(-1) ?? ''
+    return [...(SECRET_NAME.test(name) ? [text] : []), ...secretsOfAddress(text, SECRET_ADDRESS.test(name))]
+  })
+}
+
+/** The password and the secret parameters of an address; where it is secret as a whole, its path, too. */
+export function secretsOfAddress(text: string, whole = false): string[] {
+  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) return whole ? [text] : []
+  if (!URL.canParse(text)) return [text]
+  const url = new URL(text)
+  const named = [...url.searchParams].filter(([name]) => whole || SECRET_PARAMETER.test(name))
+  const secrets = [
+    ...(isPublicWord(url) ? [] : [url.password, decoded(url.password)]),
+    ...named.map(([, value]) => value),
+  ]
+  if (url.password !== '') secrets.push(text)
+  if (whole) {
+    const tokens = url.pathname.split('/').filter((part) => part.length >= SHORTEST_TOKEN)
+    secrets.push(text, url.href, url.pathname === '/' ? '' : url.pathname + url.search, ...tokens)
+  }
+  return secrets.filter((secret) => secret !== '')
+}
+
+function isPublicWord({ password, username, hostname, pathname }: URL): boolean {
+  const words = [...PUBLIC_WORDS, decoded(username), hostname, decoded(pathname.slice(1))]
+  return words.some((word) => word.toLowerCase() === decoded(password).toLowerCase())
+}

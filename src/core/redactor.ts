@@ -1,0 +1,136 @@
+import { formsOf } from './secret-forms.ts'
+
+/**
+ * Takes secrets out of what leaves the program. There is one in a process: whatever reads a secret adds it, and whatever
+ * writes a log, an error, a result, a table of the ledger, a page or a webhook passes its text through it last, so that
+ * nothing that happens to a text before can bring a secret back.
+ */
+export interface Redactor {
+  add(secrets: Iterable<string | undefined>): void
+  text(text: string): string
+  /** JSON stays JSON: only its texts change, never its numbers or its structure. */
+  json(text: string, indent?: number): string
+  /** A copy in which every text is clean. */
+  value<T>(value: T): T
+}
+
+export const REDACTED = '[redacted]'
+
+// Three characters stand everywhere. Up to seven may be a word, or a part of one: those count only where they stand alone.
+const SHORTEST = 4
+const SHORTEST_ANYWHERE = 8
+/** Ends a text that was cut; what stands before it may be the beginning of a secret. */
+const CUT = '…'
+const WORD = /[\p{L}\p{N}]/u
+const PASSWORD_IN_ADDRESS =
+  /\b(?:(postgres(?:ql)?:\/\/[^:@/\s]*):[^@\s]*|([a-z][a-z0-9+.-]*:\/\/[^:@/\s]*):[^@/\s]*)@/gi
+
+export function createRedactor(secrets: Iterable<string | undefined> = []): Redactor {
+  const forms = new FormIndex()
+  const redactor: Redactor = {
+    add(more) {
+      for (const secret of more) {
+        if (secret !== undefined && secret.length >= SHORTEST) for (const form of formsOf(secret)) forms.add(form)
+      }
+    },
+    text(given) {
+      const clean = given.replaceAll(
+        PASSWORD_IN_ADDRESS,
+        (_, database?: string, other?: string) => `${database ?? other}:${REDACTED}@`,
+      )
+      return forms.replaceIn(clean)
+    },
+    json(given, indent) {
+      const clean = redactor.text(given)
+      if (clean === given) return given
+      try {
+        const end = given.endsWith('\n') ? '\n' : ''
+        return JSON.stringify(redactor.value(JSON.parse(given)), null, indent) + end
+      } catch {
+        return clean
+      }
+    },
+    value: <T>(given: T) => copy(given, redactor.text) as T,
+  }
+  redactor.add(secrets)
+  return redactor
+}
+
+/**
+ * Finds any of many forms in one pass. Where 300 projects have keys of their own, one pattern of all forms took 3.5 s for a
+ * page of 1 MB; this takes 50 ms.
+ */
+class FormIndex {
+  private readonly byStart = new Map<string, string[]>()
+  /** Marks pairs of characters with which a form begins: few places of a text pass it. */
+  private readonly pairs = new Uint8Array(65_536)
+  private longest = 0
+
+  add(form: string): void {
+    const folded = fold(form)
+    const start = folded.slice(0, SHORTEST)
+    const known = this.byStart.get(start) ?? []
+    if (known.includes(folded)) return
+    // The longest first: one secret may be the beginning of another.
+    this.byStart.set(
+      start,
+      [...known, folded].sort((a, b) => b.length - a.length),
+    )
+    this.pairs[pairOf(folded, 0)] = 1
+    this.longest = Math.max(this.longest, folded.length)
+  }
+
+  replaceIn(text: string): string {
+    if (this.longest === 0) return text
+    const folded = fold(text)
+    let clean = ''
+    let done = 0
+    for (let at = 0; at <= folded.length - SHORTEST; at++) {
+      if (this.pairs[pairOf(folded, at)] === 0) continue
+      const end = this.endOfSecret(folded, at)
+      if (end < 0) continue
+      clean += text.slice(done, at) + REDACTED
+      done = end
+      at = end - 1
+    }
+    return done === 0 ? text : clean + text.slice(done)
+  }
+
+  /** Where the secret that begins here ends; -1 where none does. */
+  private endOfSecret(text: string, at: number): number {
+    const begun = this.byStart.get(text.slice(at, at + SHORTEST))
+    if (begun === undefined) return -1
+    for (const form of begun) if (text.startsWith(form, at) && standsFor(form, text, at)) return at + form.length
+    const left = text.slice(at, at + this.longest).split(CUT, 1)[0]!
+    if (text[at + left.length] !== CUT) return -1
+    return begun.some((form) => form.length >= SHORTEST_ANYWHERE && form.startsWith(left)) ? at + left.length : -1
+  }
+}
+
+function standsFor(form: string, text: string, at: number): boolean {
+  if (form.length >= SHORTEST_ANYWHERE) return true
+  return !WORD.test(text.charAt(at - 1)) && !WORD.test(text.charAt(at + form.length))
+}
+
+/** Services may change the case of what they repeat. Every character keeps its place. */
+function fold(text: string): string {
+  const lower = text.toLowerCase()
+  if (lower.length === text.length) return lower
+  return text.replaceAll(/\p{Lu}/gu, (letter) => {
+    const small = letter.toLowerCase()
+    return small.length === letter.length ? small : letter
+  })
+}
+
+function pairOf(text: string, at: number): number {
+  return (text.charCodeAt(at) * 31 + text.charCodeAt(at + 1)) & 0xffff
+}
+
+function copy(value: unknown, text: (text: string) => string): unknown {
+  if (typeof value === 'string') return text(value)
+  if (Array.isArray(value)) return value.map((item) => copy(item, text))
+  if (typeof value !== 'object' || value === null) return value
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype !== Object.prototype && prototype !== null) return value
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [text(key), copy(item, text)]))
+}

@@ -1,0 +1,192 @@
+import { randomBytes } from 'node:crypto'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
+import { migrate } from '../src/warehouse/migrate.ts'
+import { verifyReader } from '../src/warehouse/verify-reader.ts'
+import { runCli } from './support/cli.ts'
+import { createDatabase, type TestDatabase } from './support/postgres.ts'
+import { configOf } from './support/setup.ts'
+
+/* grant and check claim nothing of privileges that the database does not confirm. */
+
+let database: TestDatabase
+let name: string
+const tail = randomBytes(4).toString('hex')
+const reader = `reader_${tail}`
+const group = `group_${tail}`
+const other = `other_${tail}`
+const settings = () => ({ env: { DATABASE_URL: database.url } })
+const CLOSED = ['visibility_ops', 'visibility_queue']
+/** Undoes what a test did. */
+const undo: string[] = []
+
+beforeAll(async () => {
+  database = await createDatabase()
+  name = new URL(database.url).pathname.slice(1)
+  await migrate(database.warehouse, configOf({}))
+  await database.rows('create schema visibility_queue')
+  await database.rows('create table visibility_queue.job (id int)')
+  for (const role of [reader, group, other]) await database.rows(`create role ${role} login password 'secret-of-tests'`)
+})
+afterEach(async () => {
+  for (const statement of undo.splice(0).reverse()) await database.rows(statement)
+})
+afterAll(async () => {
+  for (const role of [reader, group, other]) {
+    await database.rows(`grant ${role} to current_user`)
+    await database.rows(`drop owned by ${role}`)
+    await database.rows(`drop role ${role}`)
+  }
+  await database.drop()
+})
+
+async function given(statement: string, undoing: string): Promise<void> {
+  await database.rows(statement)
+  undo.push(undoing)
+}
+const grant = async () => {
+  const result = await runCli(['grant', '--role', reader, '--json'], settings())
+  return { code: result.code, ...result.json() } as {
+    code: number
+    ok: boolean
+    problems: string[]
+    relations: number
+    closed: string[]
+  }
+}
+
+test('a role that reads what it should and nothing else is confirmed, with what was looked at', async () => {
+  const [there] = await database.rows<{ n: number }>(
+    "select count(*)::int as n from pg_class where relnamespace = 'visibility'::regnamespace and relkind in ('r', 'v', 'p')",
+  )
+  expect(await grant()).toMatchObject({ code: 0, ok: true, problems: [], relations: there!.n, closed: CLOSED })
+  const told = await runCli(['grant', '--role', reader], settings())
+  expect([told.code, told.stdout]).toEqual([0, expect.stringContaining(`reads all ${there!.n} tables and views`)])
+  expect(told.stdout).toContain('visibility_ops and visibility_queue are closed to it')
+})
+
+test('what PUBLIC may do counts for the role, in the ledger, in the queue and in the tables', async () => {
+  await given('grant usage on schema visibility_ops to public', 'revoke usage on schema visibility_ops from public')
+  expect(await grant()).toMatchObject({
+    code: 1,
+    ok: false,
+    problems: [`${reader} can look into visibility_ops, which should be closed to it, through PUBLIC`],
+  })
+  await given(
+    'grant select (error) on visibility_ops.runs to public',
+    'revoke select (error) on visibility_ops.runs from public',
+  )
+  expect((await grant()).problems).toEqual([
+    `${reader} can read or write visibility_ops.runs, which should be closed to it, through PUBLIC`,
+  ])
+  await given('grant usage on schema visibility_queue to public', 'revoke usage on schema visibility_queue from public')
+  await given('grant delete on visibility_queue.job to public', 'revoke delete on visibility_queue.job from public')
+  expect((await grant()).problems[1]).toBe(
+    `${reader} can read or write visibility_queue.job, which should be closed to it, through PUBLIC`,
+  )
+  await given('grant update on visibility.brands to public', 'revoke update on visibility.brands from public')
+  await given('grant create on schema visibility to public', 'revoke create on schema visibility from public')
+  const told = await runCli(['grant', '--role', reader], settings())
+  expect(told.code).toBe(1)
+  expect(told.stdout).toContain(`✗ ${reader} can write to visibility.brands, through PUBLIC`)
+  expect(told.stdout).toContain(`✗ ${reader} can make tables in visibility, through PUBLIC`)
+  expect(told.stdout).not.toContain('Checked:')
+})
+
+test.each(['inherit true', 'inherit false'])(
+  'what a role may do through a membership with %s counts',
+  async (option) => {
+    const [{ version }] = (await database.rows<{ version: number }>(
+      "select current_setting('server_version_num')::int as version",
+    )) as [{ version: number }]
+    // Before Postgres 16 the role as a whole inherits or does not.
+    const inherits = option === 'inherit true' ? 'inherit' : 'noinherit'
+    if (version < 160_000) await given(`alter role ${reader} ${inherits}`, `alter role ${reader} inherit`)
+    await given(
+      `grant ${group} to ${reader}${version < 160_000 ? '' : ` with ${option}`}`,
+      `revoke ${group} from ${reader}`,
+    )
+    await given(
+      `grant usage on schema visibility_ops to ${group}`,
+      `revoke usage on schema visibility_ops from ${group}`,
+    )
+    await given(`grant select on visibility_ops.runs to ${group}`, `revoke select on visibility_ops.runs from ${group}`)
+    expect(await grant()).toMatchObject({
+      code: 1,
+      problems: [`${reader} can read or write visibility_ops.runs, which should be closed to it, through ${group}`],
+    })
+  },
+)
+
+test('a role that reads all data is told so', async () => {
+  const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', CLOSED)
+  expect(problems.join('\n')).toMatch(/pg_read_all_data can read or write visibility_ops\.\w+, .* and \d+ more/)
+})
+
+test('a table that it cannot read, and a view that reads what it cannot, are named', async () => {
+  await given('create table public.hidden_base (a int)', 'drop table public.hidden_base')
+  await given(
+    'create view visibility.theirs with (security_invoker = on) as select * from public.hidden_base',
+    'drop view visibility.theirs',
+  )
+  expect(await grant()).toMatchObject({ code: 1, problems: [`${reader} cannot read theirs`] })
+  await given(`grant select on public.hidden_base to ${reader}`, `revoke all on public.hidden_base from ${reader}`)
+  expect((await grant()).code).toBe(0)
+  await given(`revoke connect on database ${name} from public`, `grant connect on database ${name} to public`)
+  expect((await grant()).problems).toEqual([`${reader} may not connect to this database: grant connect on it`])
+})
+
+test('tables that another role makes later are promised only where that role has promised them', async () => {
+  await given(`grant usage, create on schema visibility to ${other}`, `revoke all on schema visibility from ${other}`)
+  await given(`grant ${other} to current_user`, `revoke ${other} from current_user`)
+  await database.rows(`set role ${other}; create table visibility.from_another (a int); reset role`)
+  undo.push(`set role ${other}; drop table visibility.from_another; reset role`)
+  const inherited = await grant()
+  expect([inherited.code, inherited.problems]).toEqual([0, []])
+  // A role that may not speak for the other can neither grant nor promise anything for it.
+  const { problems } = await verifyReader(database.warehouse, group, CLOSED)
+  expect(problems).toContainEqual(expect.stringContaining(`tables that`))
+  expect(problems.join()).toContain(other)
+  await database.rows(`set role ${other}; create table visibility.made_later (a int); reset role`)
+  undo.push(`set role ${other}; drop table visibility.made_later; reset role`)
+  expect(
+    await database.rows('select has_table_privilege($1, $2, $3) as may', [reader, 'visibility.made_later', 'select']),
+  ).toEqual([{ may: true }])
+})
+
+test('check looks at the schema of the queue where there is to be one', async () => {
+  const url = new URL(database.url)
+  url.username = other
+  url.password = 'secret-of-tests'
+  const rights = 'usage, create on schema visibility, visibility_ops'
+  await given(`grant ${rights} to ${other}`, `revoke ${rights} from ${other}`)
+  await given(`grant temporary on database ${name} to ${other}`, `revoke temporary on database ${name} from ${other}`)
+  const tables = 'select, insert, update, delete on all tables in schema visibility, visibility_ops'
+  await given(`grant ${tables} to ${other}`, `revoke ${tables} from ${other}`)
+  const verdict = async (config: object) => {
+    const result = await runCli(['check', '--json'], { env: { DATABASE_URL: url.href }, config })
+    return result.json().verdicts.find(({ what }: { what: string }) => what === 'privileges')
+  }
+  expect(await verdict({})).toMatchObject({ ok: true })
+  expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
+    ok: false,
+    detail: expect.stringContaining('usage and create on schema visibility_queue'),
+  })
+  await given(
+    `grant usage, create on schema visibility_queue to ${other}`,
+    `revoke all on schema visibility_queue from ${other}`,
+  )
+  expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
+    ok: false,
+    detail: expect.stringContaining('select, insert, update, delete on visibility_queue.job'),
+  })
+  await given(`grant all on visibility_queue.job to ${other}`, `revoke all on visibility_queue.job from ${other}`)
+  expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
+    ok: true,
+    detail: expect.stringContaining('visibility_queue'),
+  })
+  await given(`revoke delete on visibility_ops.runs from ${other}`, `grant delete on visibility_ops.runs to ${other}`)
+  expect(await verdict({})).toMatchObject({
+    ok: false,
+    detail: expect.stringContaining('select, insert, update, delete on visibility_ops.runs'),
+  })
+})
