@@ -86,6 +86,7 @@ export const BI_VIEWS = [
   'share_of_voice_daily',
   'share_of_voice_weekly',
   'visibility_by_model_weekly',
+  'visibility_by_channel_weekly',
   'head_to_head_weekly',
   'topics_weekly',
   'absent_prompts',
@@ -97,5 +98,8 @@ export const BI_VIEWS = [
   'visibility_by_country_weekly',
   'sample_sizes',
   'sample_sizes_daily',
+  'answers_daily',
+  'data_status',
+  'freshness',
 ] as const
 export type BiView = (typeof BI_VIEWS)[number]

@@ -8,7 +8,9 @@ import { streamsOf } from '../streams/registry.ts'
 import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
+import { sumOpenPeriods } from '../warehouse/prompt-sums.ts'
 import { withRetries } from '../warehouse/retry.ts'
+import { saveStreamSettings } from '../warehouse/stream-settings.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
@@ -72,6 +74,8 @@ export async function runSync(services: Services, request: RunRequest, observer:
   try {
     const ids = request.projects.map(({ id }) => id)
     await withRetries(run.signal, () => applyLabels(warehouse, ids, config.labels))
+    const interest = daysOfInterest(config, today)
+    await withRetries(run.signal, () => saveStreamSettings(warehouse.pool, warehouse, config, interest, ids))
     const tasks = await makeTasks(run, request, reports, observer, (reason) => {
       error ??= reason
       stopped.abort()
@@ -83,6 +87,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
     // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
     for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) await work()
     for (const task of all) abandon(task)
+    await sumForViews(run)
   } catch (cause) {
     if (!run.signal.aborted) error ??= messageOf(cause)
   }
@@ -112,6 +117,16 @@ export async function runSync(services: Services, request: RunRequest, observer:
     'run ended',
   )
   return report
+}
+
+/** Open periods make views slower, not wrong: a run that read everything is complete without their sums. */
+async function sumForViews({ warehouse, signal, log }: Run): Promise<void> {
+  try {
+    const periods = await withRetries(signal, () => sumOpenPeriods(warehouse, signal))
+    if (periods > 0) log.debug({ periods }, 'periods summed for views')
+  } catch (cause) {
+    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, 'periods could not be summed for views')
+  }
 }
 
 function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {
