@@ -11,6 +11,7 @@ import { migrate } from '../src/warehouse/migrate.ts'
 import { VIEWS, viewsOf } from '../src/warehouse/view-notes.ts'
 import { runCli } from './support/cli.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
+import { clarity, newcombe, type Sample, verdict, wilson } from './support/statistics.ts'
 
 /* The views against answers that are worked out here, one by one, from the raw chats of the reference service. */
 
@@ -84,10 +85,14 @@ const ratio = (above: number | undefined, below: number | undefined) =>
 const minus = (a: number | null, b: number | null) => (a === null || b === null ? null : a - b)
 const visibility = (sums: Sums | undefined) => ratio(sums?.seen, sums?.answers)
 const position = (sums: Sums | undefined) => ratio(sums?.position, sums?.positions)
+/** As the reference service scales it. */
 const sentiment = (sums: Sums | undefined) => {
   const mean = ratio(sums?.sentiment, sums?.sentiments)
   return mean === null ? null : (mean / 2 + 0.5) * 100
 }
+const points = (value: number | null, count: number | undefined) => (value === null ? null : value * count!)
+const sample = (sums: Sums): Sample => ({ k: sums.seen, n: sums.answers })
+const sampleBefore = ({ before }: Pick<Cell, 'before'>) => (before === undefined ? undefined : sample(before))
 
 /** Groups the answers of a project by the texts that `keysOf` gives; an answer may stand in several groups. */
 function groupsOf(projectId: string, keysOf: (chat: Chat) => (string | null)[][]): Map<string, Chat[]> {
@@ -145,6 +150,37 @@ const compared = ({ now, before }: Cell) => ({
   previous_answers: before?.answers ?? null,
   change: minus(visibility(now), visibility(before)),
 })
+const interval = ({ now }: Pick<Cell, 'now'>) => ({
+  visibility_low: wilson(now.seen, now.answers)![0],
+  visibility_high: wilson(now.seen, now.answers)![1],
+  enough_answers: now.answers >= 30,
+})
+const change = (cell: Pick<Cell, 'now' | 'before'>) => {
+  const [low, high] = newcombe(sample(cell.now), sampleBefore(cell)) ?? [null, null]
+  return {
+    ...interval(cell),
+    previous_visibility_count: cell.before?.seen ?? null,
+    change_low: low,
+    change_high: high,
+    verdict: verdict(sample(cell.now), sampleBefore(cell)),
+  }
+}
+
+/** The weeks of the range are whole; its months are not. */
+const read = (week: Day) => ({ days: 7, is_complete: daysIn(range).includes(week), is_provisional: false })
+const bothRead = (week: Day, before: unknown) => ({
+  ...read(week),
+  comparison_is_complete: before === undefined || before === null ? null : true,
+})
+
+/** The change over the prompts that have answers in both. */
+function changeOfSamePrompts({ brand, group, groupBefore }: Pick<Cell, 'brand' | 'group' | 'groupBefore'>) {
+  const ids = (chats: Chat[]) => new Set(chats.map(({ prompt }) => prompt.id))
+  const [now, before] = [ids(group), ids(groupBefore ?? [])]
+  const among = (chats: Chat[]) => chats.filter(({ prompt }) => now.has(prompt.id) && before.has(prompt.id))
+  return minus(visibility(sumsOf(among(group), brand.id)), visibility(sumsOf(among(groupBefore ?? []), brand.id)))
+}
+
 const ranked = (all: Cell[], cell: Cell, group: (other: Cell) => boolean, value: (other: Cell) => number) =>
   1 + all.filter((other) => group(other) && value(other) > value(cell)).length
 const sameBrandAndWeek = (a: Cell) => (b: Cell) =>
@@ -169,10 +205,19 @@ function sentimentRow(cell: Cell): Row {
     change: minus(now, before),
     is_falling: now === null || before === null ? null : now < before,
     answers: cell.now.answers,
+    sentiment_points: points(now, cell.now.sentiments),
+    previous_sentiment_points: points(before, cell.before?.sentiments),
+    ...bothRead(cell.key[0]!, cell.before),
   }
 }
 
-const expected: Record<BiView, () => Row[]> = {
+function leadOf(mine: Cell, rival: Cell): string {
+  if (mine.now.answers < 30) return 'too_few'
+  if (interval(mine).visibility_low > interval(rival).visibility_high) return 'ahead'
+  return interval(mine).visibility_high < interval(rival).visibility_low ? 'behind' : 'no_clear_lead'
+}
+
+const expected: Record<Exclude<BiView, 'data_status' | 'freshness'>, () => Row[]> = {
   visibility_daily: () =>
     [...cells((chat) => [[chat.date]])].map((cell) => {
       const { week, ...rest } = base(cell)
@@ -187,9 +232,21 @@ const expected: Record<BiView, () => Row[]> = {
         position_count: cell.now.positions,
         sentiment: sentiment(cell.now),
         sentiment_count: cell.now.sentiments,
+        ...interval(cell),
+        position_points: points(position(cell.now), cell.now.positions),
+        sentiment_points: points(sentiment(cell.now), cell.now.sentiments),
+        usual_visibility: null,
+        is_unusual: null,
       }
     }),
-  visibility_weekly: () => [...cells(byWeek)].map((cell) => ({ ...base(cell), ...compared(cell) })),
+  visibility_weekly: () =>
+    [...cells(byWeek)].map((cell) => ({
+      ...base(cell),
+      ...compared(cell),
+      ...change(cell),
+      change_same_prompts: changeOfSamePrompts(cell),
+      ...bothRead(cell.key[0]!, cell.before),
+    })),
   visibility_monthly: () => {
     const all = [...cells((chat) => [[monthOf(chat.date)]])]
     return all.map((cell) => {
@@ -198,7 +255,18 @@ const expected: Record<BiView, () => Row[]> = {
         (other) =>
           other.project === cell.project && other.brand.id === cell.brand.id && other.key[0] === monthBefore(month!),
       )
-      return { ...rest, month, ...compared({ ...cell, before: before?.now }) }
+      const pair = { ...cell, before: before?.now, groupBefore: before?.group }
+      return {
+        ...rest,
+        month,
+        ...compared(pair),
+        ...change(pair),
+        change_same_prompts: changeOfSamePrompts(pair),
+        days: daysIn(range).filter((day) => monthOf(day) === month).length,
+        is_complete: false,
+        is_provisional: false,
+        comparison_is_complete: before === undefined ? null : false,
+      }
     })
   },
   share_of_voice_daily: () =>
@@ -212,6 +280,9 @@ const expected: Record<BiView, () => Row[]> = {
         mention_count: cell.now.mentions,
         all_mentions: all,
         answers: cell.now.answers,
+        enough_answers: cell.now.answers >= 30,
+        usual_share_of_voice: null,
+        is_unusual: null,
       }
     }),
   share_of_voice_weekly: () =>
@@ -227,6 +298,9 @@ const expected: Record<BiView, () => Row[]> = {
         previous_share_of_voice: before,
         previous_all_mentions: allMentions(cell.groupBefore) ?? null,
         change: minus(share, before),
+        enough_answers: cell.now.answers >= 30,
+        previous_mention_count: cell.before?.mentions ?? null,
+        ...bothRead(cell.key[0]!, cell.before),
       }
     }),
   visibility_by_model_weekly: () => {
@@ -236,6 +310,20 @@ const expected: Record<BiView, () => Row[]> = {
       model_id: cell.key[1],
       ...compared(cell),
       rank: ranked(all, cell, sameBrandAndWeek(cell), ({ now }) => visibility(now)!),
+      ...change(cell),
+      change_same_prompts: changeOfSamePrompts(cell),
+      ...bothRead(cell.key[0]!, cell.before),
+    }))
+  },
+  visibility_by_channel_weekly: () => {
+    const all = [...cells((chat) => [[weekOf(chat.date), chat.channelId]])]
+    return all.map((cell) => ({
+      ...base(cell),
+      model_channel_id: cell.key[1],
+      ...compared(cell),
+      rank: ranked(all, cell, sameBrandAndWeek(cell), ({ now }) => visibility(now)!),
+      ...change(cell),
+      ...bothRead(cell.key[0]!, cell.before),
     }))
   },
   head_to_head_weekly: () => {
@@ -261,6 +349,16 @@ const expected: Record<BiView, () => Row[]> = {
             own_mention_count: mine.now.mentions,
             rival_mention_count: rival.now.mentions,
             answers: mine.now.answers,
+            own_visibility_count: mine.now.seen,
+            own_answers: mine.now.answers,
+            rival_visibility_count: rival.now.seen,
+            own_visibility_low: interval(mine).visibility_low,
+            own_visibility_high: interval(mine).visibility_high,
+            rival_visibility_low: interval(rival).visibility_low,
+            rival_visibility_high: interval(rival).visibility_high,
+            enough_answers: mine.now.answers >= 30,
+            lead_verdict: leadOf(mine, rival),
+            ...read(mine.key[0]!),
           },
         ]
       }),
@@ -283,6 +381,8 @@ const expected: Record<BiView, () => Row[]> = {
         leads: rank === 1 && cell.now.seen > 0,
         is_invisible: cell.now.seen === 0,
         gap_to_leader: (cell.now.seen - best) / cell.now.answers,
+        ...interval(cell),
+        ...read(cell.key[0]!),
       }
     })
   },
@@ -310,6 +410,12 @@ const expected: Record<BiView, () => Row[]> = {
           rivals: rivals.length,
           best_rival_visibility: Math.max(...rivals.map(({ now }) => now.seen)) / cell.now.answers,
           rival_names: rivals.map(({ brand }) => brand.name).sort(),
+          rival_list: rivals
+            .map(({ brand }) => brand.name)
+            .sort()
+            .join(', '),
+          ...interval(cell),
+          ...read(cell.key[0]!),
         },
       ]
     })
@@ -327,6 +433,9 @@ const expected: Record<BiView, () => Row[]> = {
         change: minus(now, before),
         is_improving: now === null || before === null ? null : now < before,
         answers: cell.now.answers,
+        position_points: points(now, cell.now.positions),
+        previous_position_points: points(before, cell.before?.positions),
+        ...bothRead(cell.key[0]!, cell.before),
       }
     }),
   sentiment_by_topic_weekly: () =>
@@ -346,16 +455,21 @@ const expected: Record<BiView, () => Row[]> = {
       ({ before }) => before !== undefined,
     )
     const moved = ({ now, before }: Cell) => Math.abs(visibility(now)! - visibility(before)!)
+    const clarities = new Map(all.map((cell) => [cell, clarity(sample(cell.now), sample(cell.before!))!]))
+    const clear = (cell: Cell) => clarities.get(cell)!
     return all.map((cell) => {
-      const { visibility_count: _unused, ...rest } = compared(cell)
       const sameWeek = (other: Cell) => other.project === cell.project && other.key[0] === cell.key[0]
       return {
         ...base(cell),
         topic_id: cell.key[1],
         topic: topicName(cell.key[1]!),
         model_id: cell.key[2],
-        ...rest,
-        rank: ranked(all, cell, sameWeek, moved),
+        ...compared(cell),
+        rank: ranked(all, cell, sameWeek, (other) => Number(clear(other).toFixed(9))),
+        ...change(cell),
+        clarity: clear(cell),
+        rank_by_size: ranked(all, cell, sameWeek, moved),
+        ...bothRead(cell.key[0]!, cell.before),
       }
     })
   },
@@ -371,6 +485,8 @@ const expected: Record<BiView, () => Row[]> = {
         tag_id: tag,
         tag: tag === null ? '(no tag)' : (tagNames.get(tag) ?? tag),
         ...compared(cell),
+        ...change(cell),
+        ...bothRead(cell.key[0]!, cell.before),
       }
     }),
   visibility_by_country_weekly: () => {
@@ -380,6 +496,8 @@ const expected: Record<BiView, () => Row[]> = {
       country_code: cell.key[1],
       ...compared(cell),
       rank: ranked(all, cell, sameBrandAndWeek(cell), ({ now }) => visibility(now)!),
+      ...change(cell),
+      ...bothRead(cell.key[0]!, cell.before),
     }))
   },
   sample_sizes: () =>
@@ -418,16 +536,29 @@ const expected: Record<BiView, () => Row[]> = {
           prompts_of_the_day: ofTheDay,
           prompts_missing: ofTheDay - prompts(group),
           margin_of_error: 0.98 / Math.sqrt(group.length),
+          enough_answers: group.length >= 30,
         }
       })
     }),
+  answers_daily: () =>
+    projects.flatMap((project) =>
+      [...groupsOf(project.id, (chat) => [[chat.date]])].map(([name, group]) => ({
+        project_id: project.id,
+        project: nameOf(project),
+        date: (JSON.parse(name) as string[])[0],
+        answers: group.length,
+        usual_answers: null,
+        is_unusual: null,
+      })),
+    ),
 }
 
 /** One row as one text, numbers to the last digits that two ways of adding up may differ in. */
 function shown(row: Row): string {
   const value = (cell: unknown) => {
     if (Array.isArray(cell)) return [...cell].sort()
-    return typeof cell === 'number' ? Number(cell.toPrecision(12)) + 0 : cell
+    if (typeof cell !== 'number') return cell
+    return Math.abs(cell) < 1e-12 ? 0 : Number(cell.toPrecision(12))
   }
   return JSON.stringify(
     Object.fromEntries(
@@ -439,7 +570,7 @@ function shown(row: Row): string {
 }
 
 describe('every view agrees with the raw chats', () => {
-  test.each([...BI_VIEWS])('%s', async (name) => {
+  test.each(Object.keys(expected) as (keyof typeof expected)[])('%s', async (name) => {
     const found = await setup.database.rows<Row>(`select * from visibility.${name}`)
     const wanted = expected[name]()
     expect(wanted.length).toBeGreaterThan(10)
@@ -457,7 +588,7 @@ test('each of the twelve questions has a view, and its file says which question 
   for (const name of BI_VIEWS) {
     const [first, second] = readFileSync(new URL(`../sql/views/${name}.sql`, import.meta.url), 'utf8').split('\n')
     expect(first).toContain(`-- Question ${VIEWS[name].question}:`)
-    expect(second).toBe(`-- Needs the report by: ${VIEWS[name].needs.join(', ')}`)
+    if (VIEWS[name].needs.length > 0) expect(second).toBe(`-- Needs the report by: ${VIEWS[name].needs.join(', ')}`)
   }
 })
 
@@ -465,7 +596,7 @@ test('a view whose report is not configured is left out and explained, and made 
   const few = await setUp({ config: { reports: [{ name: 'total', dimensions: ['date'] }] } })
   try {
     const first = await migrate(few.database.warehouse, few.config)
-    expect(first.views.made).toEqual([...viewsOf(1), ...viewsOf(2)])
+    expect(first.views.made).toEqual([...viewsOf(1), ...viewsOf(2), 'answers_daily', 'data_status', 'freshness'])
     expect(first.views.left).toContainEqual({
       name: 'topics_weekly',
       reason: 'needs an unfiltered report by date, topic_id, and none is configured',

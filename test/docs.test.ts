@@ -7,6 +7,7 @@ import { configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { faultsSchema } from '../src/reference/faults.ts'
 import { HELPER_VIEWS, reportNote, TABLES } from '../src/warehouse/catalogue.ts'
 import { OPS_TABLES } from '../src/warehouse/ops-catalogue.ts'
+import { SUM_VIEWS } from '../src/warehouse/sum-notes.ts'
 import { VIEWS } from '../src/warehouse/view-notes.ts'
 import { runCli } from './support/cli.ts'
 import { createDatabase, serverUrl } from './support/postgres.ts'
@@ -131,7 +132,7 @@ describe('against a database', () => {
         ...HELPER_VIEWS,
         ...VIEWS,
       },
-      visibility_ops: OPS_TABLES,
+      visibility_ops: { ...OPS_TABLES, ...SUM_VIEWS },
     }
     const expected = Object.entries(catalogue).flatMap(([schema, tables]) =>
       Object.entries(tables).flatMap(([table, note]) =>

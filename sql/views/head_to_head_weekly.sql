@@ -3,7 +3,7 @@
 create or replace view {schema}.head_to_head_weekly as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.week,
   s.model_id,
   o.brand_id as own_brand_id,
@@ -16,10 +16,29 @@ select
   o.mention_count / nullif(o.mention_count + s.mention_count, 0) as own_share_of_both,
   o.mention_count as own_mention_count,
   s.mention_count as rival_mention_count,
-  s.answers
+  s.answers,
+  o.visibility_count as own_visibility_count,
+  o.answers as own_answers,
+  s.visibility_count as rival_visibility_count,
+  {schema}.wilson_low(o.visibility_count, o.answers) as own_visibility_low,
+  {schema}.wilson_high(o.visibility_count, o.answers) as own_visibility_high,
+  {schema}.wilson_low(s.visibility_count, s.answers) as rival_visibility_low,
+  {schema}.wilson_high(s.visibility_count, s.answers) as rival_visibility_high,
+  o.answers >= 30 and s.answers >= 30 as enough_answers,
+  -- Both are seen in the same answers, so their intervals must not touch: that holds however they depend on each other.
+  case
+    when o.answers >= 30 is not true or s.answers >= 30 is not true then 'too_few'
+    when {schema}.wilson_low(o.visibility_count, o.answers) > {schema}.wilson_high(s.visibility_count, s.answers) then 'ahead'
+    when {schema}.wilson_high(o.visibility_count, o.answers) < {schema}.wilson_low(s.visibility_count, s.answers) then 'behind'
+    else 'no_clear_lead'
+  end as lead_verdict,
+  coalesce(k.days, 0) as days,
+  coalesce(k.is_complete, false) as is_complete,
+  coalesce(k.is_provisional, true) as is_provisional
 from (
   -- The own brands of a week and model ride along with each rival, so that a week is read once.
-  select r.project_id, c.week, r.model_id, r.brand_id, b.name, coalesce(b.is_own, false) as is_own,
+  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.model_id, r.brand_id, b.name,
+    coalesce(b.is_own, false) as is_own,
     sum(r.visibility_count) as visibility_count, sum(r.mention_count) as mention_count, sum(r.visibility_total) as answers,
     array_agg(r.brand_id) filter (where b.is_own) over w as own_ids,
     array_agg(b.name) filter (where b.is_own) over w as own_names,
@@ -27,13 +46,14 @@ from (
     array_agg(sum(r.mention_count)) filter (where b.is_own) over w as own_mentions,
     -- Each brand has answers of its own: one that is tracked since Wednesday has fewer in this week.
     array_agg(sum(r.visibility_total)) filter (where b.is_own) over w as own_answers
-  from {schema}.calendar c
-  join {report date model_id} r on r.date = c.date
+  from {schema}.projects p
+  join {report date model_id} r on r.project_id = p.project_id
+  join {schema}.calendar c on c.date = r.date
   left join {schema}.brands b on b.project_id = r.project_id and b.brand_id = r.brand_id
-  group by r.project_id, c.week, r.model_id, r.brand_id, b.name, b.is_own
-  window w as (partition by r.project_id, c.week, r.model_id)
+  group by p.project_id, p.name, c.week, r.model_id, r.brand_id, b.name, b.is_own
+  window w as (partition by p.project_id, coalesce(p.name, p.project_id), c.week, r.model_id)
 ) s
 cross join lateral unnest(s.own_ids, s.own_names, s.own_counts, s.own_mentions, s.own_answers)
   as o(brand_id, name, visibility_count, mention_count, answers)
-left join {schema}.projects p on p.project_id = s.project_id
+{part week_read}
 where not s.is_own;

@@ -3,31 +3,41 @@
 create or replace view {schema}.position_by_model_weekly as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.week,
   s.brand_id,
   coalesce(b.name, s.brand_id) as brand,
   coalesce(b.is_own, false) as is_own,
   s.model_id,
-  s.position_sum / nullif(s.position_count, 0) as position,
+  s.position_points / nullif(s.position_count, 0) as position,
   s.position_count,
-  s.previous_position_sum / nullif(s.previous_position_count, 0) as previous_position,
+  s.previous_position_points / nullif(s.previous_position_count, 0) as previous_position,
   s.previous_position_count,
-  s.position_sum / nullif(s.position_count, 0)
-    - s.previous_position_sum / nullif(s.previous_position_count, 0) as change,
-  s.position_sum / nullif(s.position_count, 0)
-    < s.previous_position_sum / nullif(s.previous_position_count, 0) as is_improving,
-  s.answers
+  s.position_points / nullif(s.position_count, 0)
+    - s.previous_position_points / nullif(s.previous_position_count, 0) as change,
+  s.position_points / nullif(s.position_count, 0)
+    < s.previous_position_points / nullif(s.previous_position_count, 0) as is_improving,
+  s.answers,
+  s.position_points,
+  s.previous_position_points,
+  coalesce(k.days, 0) as days,
+  coalesce(k.is_complete, false) as is_complete,
+  coalesce(k.is_provisional, true) as is_provisional,
+  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  select r.project_id, c.week, r.brand_id, r.model_id,
-    sum(r.position_sum) filter (where c.ago = 0) as position_sum,
-    sum(r.position_count) filter (where c.ago = 0) as position_count,
-    sum(r.position_sum) filter (where c.ago = 1) as previous_position_sum,
-    sum(r.position_count) filter (where c.ago = 1) as previous_position_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers
-  from {schema}.weeks_compared c join {report date model_id} r on r.date = c.date
-  group by r.project_id, c.week, r.brand_id, r.model_id
+  -- The service's own positions, weighted by their counts.
+  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.model_id,
+    sum(r.position * r.position_count) filter (where c.ago = 0) as position_points,
+    sum(case when r.position is null then 0 else r.position_count end) filter (where c.ago = 0) as position_count,
+    sum(r.position * r.position_count) filter (where c.ago = 1) as previous_position_points,
+    sum(case when r.position is null then 0 else r.position_count end) filter (where c.ago = 1) as previous_position_count,
+    sum(r.visibility_total) filter (where c.ago = 0) as answers,
+    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  from {schema}.projects p
+  join {report date model_id} r on r.project_id = p.project_id
+  join {schema}.weeks_compared c on c.date = r.date
+  group by p.project_id, p.name, c.week, r.brand_id, r.model_id
 ) s
-left join {schema}.projects p on p.project_id = s.project_id
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+{part week_read}
 where s.answers is not null;

@@ -3,7 +3,7 @@
 create or replace view {schema}.sample_sizes_daily as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.date,
   s.model_id,
   s.chats,
@@ -13,24 +13,17 @@ select
   s.prompts_of_the_day,
   s.prompts_of_the_day - s.prompts_asked as prompts_missing,
   -- Half the width of a 95 % interval around a visibility of one half: the widest it can be.
-  0.98 / sqrt(nullif(s.answers, 0)) as margin_of_error
+  0.98 / sqrt(nullif(s.answers, 0)) as margin_of_error,
+  s.answers >= 30 as enough_answers
 from (
-  select g.project_id, g.date, g.model_id, sum(g.chats)::integer as chats, sum(g.answers) as answers, count(*)::integer as prompts_asked,
-    max(g.prompts_of_the_day)::integer as prompts_of_the_day
+  select g.project_id, g.project, g.date, g.model_id, sum(g.chats)::integer as chats, sum(g.answers) as answers,
+    count(*)::integer as prompts_asked, max(g.prompts_of_the_day)::integer as prompts_of_the_day
   from (
-    select e.project_id, e.date, e.prompt_id, e.model_id, sum(e.chats)::integer as chats, coalesce(max(e.answers), 0) as answers,
+    select d.*,
       -- As many as there are different prompts on that day, whichever model was asked.
-      dense_rank() over (partition by e.project_id, e.date order by e.prompt_id)
-        + dense_rank() over (partition by e.project_id, e.date order by e.prompt_id desc) - 1 as prompts_of_the_day
-    from (
-      select c.project_id, c.date, c.prompt_id, c.model_id, 1 as chats, null::double precision as answers
-      from {schema}.chats c
-      union all
-      select r.project_id, r.date, r.prompt_id, r.model_id, 0, r.visibility_total
-      from {report date prompt_id model_id} r
-    ) e
-    group by e.project_id, e.date, e.prompt_id, e.model_id
+      dense_rank() over (w order by d.prompt_id) + dense_rank() over (w order by d.prompt_id desc) - 1 as prompts_of_the_day
+    from {ops}.prompt_days_now d
+    window w as (partition by d.project_id, d.project, d.date)
   ) g
-  group by g.project_id, g.date, g.model_id
-) s
-left join {schema}.projects p on p.project_id = s.project_id;
+  group by g.project_id, g.project, g.date, g.model_id
+) s;

@@ -1,35 +1,33 @@
--- Question 8: Where is sentiment falling? By prompt; 0 is worst, 100 best, null without mentions.
+-- Question 8: Where is sentiment falling? By prompt, on the service's own scale; null without mentions.
 -- Needs the report by: date, prompt_id, model_id
 create or replace view {schema}.sentiment_by_prompt_weekly as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.week,
   s.brand_id,
   coalesce(b.name, s.brand_id) as brand,
   coalesce(b.is_own, false) as is_own,
   s.prompt_id,
   coalesce(t.text, s.prompt_id) as prompt,
-  (s.sentiment_sum / nullif(s.sentiment_count, 0) / 2 + 0.5) * 100 as sentiment,
+  s.sentiment_points / nullif(s.sentiment_count, 0) as sentiment,
   s.sentiment_count,
-  (s.previous_sentiment_sum / nullif(s.previous_sentiment_count, 0) / 2 + 0.5) * 100 as previous_sentiment,
+  s.previous_sentiment_points / nullif(s.previous_sentiment_count, 0) as previous_sentiment,
   s.previous_sentiment_count,
-  (s.sentiment_sum / nullif(s.sentiment_count, 0)
-    - s.previous_sentiment_sum / nullif(s.previous_sentiment_count, 0)) / 2 * 100 as change,
-  s.sentiment_sum / nullif(s.sentiment_count, 0)
-    < s.previous_sentiment_sum / nullif(s.previous_sentiment_count, 0) as is_falling,
-  s.answers
+  s.sentiment_points / nullif(s.sentiment_count, 0)
+    - s.previous_sentiment_points / nullif(s.previous_sentiment_count, 0) as change,
+  s.sentiment_points / nullif(s.sentiment_count, 0)
+    < s.previous_sentiment_points / nullif(s.previous_sentiment_count, 0) as is_falling,
+  s.answers,
+  s.sentiment_points,
+  s.previous_sentiment_points,
+  coalesce(k.days, 0) as days,
+  coalesce(k.is_complete, false) as is_complete,
+  coalesce(k.is_provisional, true) as is_provisional,
+  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  select r.project_id, c.week, r.brand_id, r.prompt_id,
-    sum(r.sentiment_sum) filter (where c.ago = 0) as sentiment_sum,
-    sum(r.sentiment_count) filter (where c.ago = 0) as sentiment_count,
-    sum(r.sentiment_sum) filter (where c.ago = 1) as previous_sentiment_sum,
-    sum(r.sentiment_count) filter (where c.ago = 1) as previous_sentiment_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers
-  from {schema}.weeks_compared c join {report date prompt_id model_id} r on r.date = c.date
-  group by r.project_id, c.week, r.brand_id, r.prompt_id
+  select g.*, g.start as week from {ops}.prompt_sums_now g where g.unit = 'week' and g.grain = 'prompt'
 ) s
-left join {schema}.projects p on p.project_id = s.project_id
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 left join {schema}.prompts t on t.project_id = s.project_id and t.prompt_id = s.prompt_id
-where s.answers is not null;
+{part week_read};

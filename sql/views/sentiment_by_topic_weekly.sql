@@ -1,35 +1,45 @@
--- Question 8: Where is sentiment falling? By topic; 0 is worst, 100 best, null without mentions.
+-- Question 8: Where is sentiment falling? By topic, on the service's own scale; null without mentions.
 -- Needs the report by: date, topic_id
 create or replace view {schema}.sentiment_by_topic_weekly as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.week,
   s.brand_id,
   coalesce(b.name, s.brand_id) as brand,
   coalesce(b.is_own, false) as is_own,
   s.topic_id,
   coalesce(t.name, s.topic_id, '(no topic)') as topic,
-  (s.sentiment_sum / nullif(s.sentiment_count, 0) / 2 + 0.5) * 100 as sentiment,
+  s.sentiment_points / nullif(s.sentiment_count, 0) as sentiment,
   s.sentiment_count,
-  (s.previous_sentiment_sum / nullif(s.previous_sentiment_count, 0) / 2 + 0.5) * 100 as previous_sentiment,
+  s.previous_sentiment_points / nullif(s.previous_sentiment_count, 0) as previous_sentiment,
   s.previous_sentiment_count,
-  (s.sentiment_sum / nullif(s.sentiment_count, 0)
-    - s.previous_sentiment_sum / nullif(s.previous_sentiment_count, 0)) / 2 * 100 as change,
-  s.sentiment_sum / nullif(s.sentiment_count, 0)
-    < s.previous_sentiment_sum / nullif(s.previous_sentiment_count, 0) as is_falling,
-  s.answers
+  s.sentiment_points / nullif(s.sentiment_count, 0)
+    - s.previous_sentiment_points / nullif(s.previous_sentiment_count, 0) as change,
+  s.sentiment_points / nullif(s.sentiment_count, 0)
+    < s.previous_sentiment_points / nullif(s.previous_sentiment_count, 0) as is_falling,
+  s.answers,
+  s.sentiment_points,
+  s.previous_sentiment_points,
+  coalesce(k.days, 0) as days,
+  coalesce(k.is_complete, false) as is_complete,
+  coalesce(k.is_provisional, true) as is_provisional,
+  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  select r.project_id, c.week, r.brand_id, r.topic_id,
-    sum(r.sentiment_sum) filter (where c.ago = 0) as sentiment_sum,
-    sum(r.sentiment_count) filter (where c.ago = 0) as sentiment_count,
-    sum(r.sentiment_sum) filter (where c.ago = 1) as previous_sentiment_sum,
-    sum(r.sentiment_count) filter (where c.ago = 1) as previous_sentiment_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers
-  from {schema}.weeks_compared c join {report date topic_id} r on r.date = c.date
-  group by r.project_id, c.week, r.brand_id, r.topic_id
+  -- The service's own sentiments, weighted by their counts: right on any scale.
+  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.topic_id,
+    sum(r.sentiment * r.sentiment_count) filter (where c.ago = 0) as sentiment_points,
+    sum(case when r.sentiment is null then 0 else r.sentiment_count end) filter (where c.ago = 0) as sentiment_count,
+    sum(r.sentiment * r.sentiment_count) filter (where c.ago = 1) as previous_sentiment_points,
+    sum(case when r.sentiment is null then 0 else r.sentiment_count end) filter (where c.ago = 1) as previous_sentiment_count,
+    sum(r.visibility_total) filter (where c.ago = 0) as answers,
+    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  from {schema}.projects p
+  join {report date topic_id} r on r.project_id = p.project_id
+  join {schema}.weeks_compared c on c.date = r.date
+  group by p.project_id, p.name, c.week, r.brand_id, r.topic_id
 ) s
-left join {schema}.projects p on p.project_id = s.project_id
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = s.topic_id
+{part week_read}
 where s.answers is not null;

@@ -3,7 +3,7 @@
 create or replace view {schema}.share_of_voice_daily as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.date,
   s.brand_id,
   coalesce(b.name, s.brand_id) as brand,
@@ -11,13 +11,31 @@ select
   s.mention_count / nullif(s.all_mentions, 0) as share_of_voice,
   s.mention_count,
   s.all_mentions,
-  s.answers
+  s.answers,
+  s.answers >= 30 as enough_answers,
+  h.usual as usual_share_of_voice,
+  abs(s.mention_count / nullif(s.all_mentions, 0) - h.usual) > 3 * 1.4826 * m.deviation as is_unusual
 from (
   -- All brands of the day are the whole; a filter on the brand stays outside.
-  select r.project_id, r.date, r.brand_id, r.mention_count,
-    sum(r.mention_count) over (partition by r.project_id, r.date) as all_mentions,
+  select p.project_id, coalesce(p.name, p.project_id) as project, r.date, r.brand_id, r.mention_count,
+    sum(r.mention_count) over (partition by p.project_id, coalesce(p.name, p.project_id), r.date) as all_mentions,
     r.visibility_total as answers
-  from {report date} r
+  from {schema}.projects p join {report date} r on r.project_id = p.project_id
 ) s
-left join {schema}.projects p on p.project_id = s.project_id
-left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id;
+left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+-- The same weekday of the eight weeks before, where at least five of them were read.
+left join lateral (
+  select percentile_cont(0.5) within group (order by e.value) as usual, array_agg(e.value) as values
+  from (
+    select sum(r.mention_count) filter (where r.brand_id = s.brand_id) / nullif(sum(r.mention_count), 0) as value
+    from {report date} r
+    where r.project_id = s.project_id
+      and r.date = any({schema}.weekdays_before(s.date))
+    group by r.date
+  ) e
+  where e.value is not null
+  having count(*) >= 5
+) h on true
+left join lateral (
+  select percentile_cont(0.5) within group (order by abs(value - h.usual)) as deviation from unnest(h.values) value
+) m on true;

@@ -3,7 +3,7 @@
 create or replace view {schema}.share_of_voice_weekly as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.week,
   s.brand_id,
   coalesce(b.name, s.brand_id) as brand,
@@ -15,17 +15,27 @@ select
   s.previous_mention_count / nullif(s.previous_all_mentions, 0) as previous_share_of_voice,
   s.previous_all_mentions,
   s.mention_count / nullif(s.all_mentions, 0)
-    - s.previous_mention_count / nullif(s.previous_all_mentions, 0) as change
+    - s.previous_mention_count / nullif(s.previous_all_mentions, 0) as change,
+  s.answers >= 30 as enough_answers,
+  s.previous_mention_count,
+  coalesce(k.days, 0) as days,
+  coalesce(k.is_complete, false) as is_complete,
+  coalesce(k.is_provisional, true) as is_provisional,
+  case when s.previous_mention_count is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  select r.project_id, c.week, r.brand_id,
+  -- Mentions within one answer are not independent, so there is no interval; the sample tells how much it is worth.
+  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id,
     sum(r.mention_count) filter (where c.ago = 0) as mention_count,
-    sum(sum(r.mention_count) filter (where c.ago = 0)) over (partition by r.project_id, c.week) as all_mentions,
+    sum(sum(r.mention_count) filter (where c.ago = 0)) over w as all_mentions,
     sum(r.visibility_total) filter (where c.ago = 0) as answers,
     sum(r.mention_count) filter (where c.ago = 1) as previous_mention_count,
-    sum(sum(r.mention_count) filter (where c.ago = 1)) over (partition by r.project_id, c.week) as previous_all_mentions
-  from {schema}.weeks_compared c join {report date} r on r.date = c.date
-  group by r.project_id, c.week, r.brand_id
+    sum(sum(r.mention_count) filter (where c.ago = 1)) over w as previous_all_mentions
+  from {schema}.projects p
+  join {report date} r on r.project_id = p.project_id
+  join {schema}.weeks_compared c on c.date = r.date
+  group by p.project_id, p.name, c.week, r.brand_id
+  window w as (partition by p.project_id, coalesce(p.name, p.project_id), c.week)
 ) s
-left join {schema}.projects p on p.project_id = s.project_id
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+{part week_read}
 where s.answers is not null;

@@ -3,7 +3,7 @@
 create or replace view {schema}.topics_weekly as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.week,
   s.topic_id,
   coalesce(t.name, s.topic_id, '(no topic)') as topic,
@@ -16,20 +16,25 @@ select
   s.rank,
   s.rank = 1 and s.visibility_count > 0 as leads,
   s.visibility_count = 0 as is_invisible,
-  s.visibility_count / nullif(s.answers, 0) - s.best as gap_to_leader
+  s.visibility_count / nullif(s.answers, 0) - s.best as gap_to_leader,
+  {schema}.wilson_low(s.visibility_count, s.answers) as visibility_low,
+  {schema}.wilson_high(s.visibility_count, s.answers) as visibility_high,
+  s.answers >= 30 as enough_answers,
+  coalesce(k.days, 0) as days,
+  coalesce(k.is_complete, false) as is_complete,
+  coalesce(k.is_provisional, true) as is_provisional
 from (
-  select r.project_id, c.week, r.topic_id, r.brand_id,
+  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.topic_id, r.brand_id,
     sum(r.visibility_count) as visibility_count,
     sum(r.visibility_total) as answers,
-    rank() over (
-      partition by r.project_id, c.week, r.topic_id
-      order by sum(r.visibility_count) / nullif(sum(r.visibility_total), 0) desc nulls last
-    ) as rank,
-    max(sum(r.visibility_count) / nullif(sum(r.visibility_total), 0))
-      over (partition by r.project_id, c.week, r.topic_id) as best
-  from {schema}.calendar c join {report date topic_id} r on r.date = c.date
-  group by r.project_id, c.week, r.topic_id, r.brand_id
+    rank() over (w order by sum(r.visibility_count) / nullif(sum(r.visibility_total), 0) desc nulls last) as rank,
+    max(sum(r.visibility_count) / nullif(sum(r.visibility_total), 0)) over w as best
+  from {schema}.projects p
+  join {report date topic_id} r on r.project_id = p.project_id
+  join {schema}.calendar c on c.date = r.date
+  group by p.project_id, p.name, c.week, r.topic_id, r.brand_id
+  window w as (partition by p.project_id, coalesce(p.name, p.project_id), c.week, r.topic_id)
 ) s
-left join {schema}.projects p on p.project_id = s.project_id
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
-left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = s.topic_id;
+left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = s.topic_id
+{part week_read};

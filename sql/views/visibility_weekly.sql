@@ -3,7 +3,7 @@
 create or replace view {schema}.visibility_weekly as
 select
   s.project_id,
-  coalesce(p.name, s.project_id) as project,
+  s.project,
   s.week,
   s.brand_id,
   coalesce(b.name, s.brand_id) as brand,
@@ -13,16 +13,32 @@ select
   s.answers,
   s.previous_visibility_count / nullif(s.previous_answers, 0) as previous_visibility,
   s.previous_answers,
-  s.visibility_count / nullif(s.answers, 0) - s.previous_visibility_count / nullif(s.previous_answers, 0) as change
+  s.visibility_count / nullif(s.answers, 0) - s.previous_visibility_count / nullif(s.previous_answers, 0) as change,
+  {schema}.wilson_low(s.visibility_count, s.answers) as visibility_low,
+  {schema}.wilson_high(s.visibility_count, s.answers) as visibility_high,
+  s.answers >= 30 as enough_answers,
+  s.previous_visibility_count,
+  {schema}.change_low(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_low,
+  {schema}.change_high(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_high,
+  {schema}.verdict(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as verdict,
+  q.visibility_count / q.answers - q.previous_visibility_count / q.previous_answers as change_same_prompts,
+  coalesce(k.days, 0) as days,
+  coalesce(k.is_complete, false) as is_complete,
+  coalesce(k.is_provisional, true) as is_provisional,
+  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  select r.project_id, c.week, r.brand_id,
+  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id,
     sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
     sum(r.visibility_total) filter (where c.ago = 0) as answers,
     sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
     sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
-  from {schema}.weeks_compared c join {report date} r on r.date = c.date
-  group by r.project_id, c.week, r.brand_id
+  from {schema}.projects p
+  join {report date} r on r.project_id = p.project_id
+  join {schema}.weeks_compared c on c.date = r.date
+  group by p.project_id, p.name, c.week, r.brand_id
 ) s
-left join {schema}.projects p on p.project_id = s.project_id
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+{part week_read}
+left join {ops}.prompt_sums_now q on q.unit = 'week' and q.grain = 'same'
+  and q.project_id = s.project_id and q.project = s.project and q.start = s.week and q.brand_id = s.brand_id
 where s.answers is not null;

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../core/config/schema.ts'
 import { HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from '../warehouse/catalogue.ts'
 import { OPS_TABLES } from '../warehouse/ops-catalogue.ts'
+import { SUM_VIEWS } from '../warehouse/sum-notes.ts'
 import { QUESTIONS, VIEWS, viewsOf } from '../warehouse/view-notes.ts'
 
 /* What is made from the code for editors and readers: the JSON Schema of the configuration, and docs/tables.md. */
@@ -49,13 +50,14 @@ export function tablesPage(): string {
     '|---|---|---|',
     ...QUESTIONS.map((question, index) => {
       const views = viewsOf(index + 1)
-      return `| ${index + 1}. ${question} | ${views.join(', ')} | ${[...new Set(views.map((name) => VIEWS[name].needs.join(', ')))].join('; ')} |`
+      const needs = new Set(views.map((name) => VIEWS[name].needs.join(', ')).filter((text) => text !== ''))
+      return `| ${index + 1}. ${question} | ${views.join(', ')} | ${[...needs].join('; ')} |`
     }),
     '',
     'Ratios are always a ratio of sums, never an average of ratios:',
     '',
     '```sql',
-    "select date_trunc('week', d.date)::date as week, b.name,",
+    "select date_trunc('week', d.date::timestamp)::date as week, b.name,",
     '       sum(d.visibility_count) / nullif(sum(d.visibility_total), 0) as visibility,',
     '       sum(d.visibility_total) as answers',
     'from visibility.brand_daily d join visibility.brands b using (project_id, brand_id)',
@@ -80,6 +82,7 @@ export function tablesPage(): string {
     SCHEMA_NOTES.ops,
     '',
     ...all(OPS_TABLES),
+    ...all(SUM_VIEWS),
   ]
     .join('\n')
     .trimEnd()}\n`

@@ -296,12 +296,17 @@ was read or written) · 3 another run holds the lock`,
     ['partition'],
     async () => (await import('./commands/partition.ts')).partition,
   )
-  add<{ role: string }>(
+  add<{ role: string; keepTimezone?: boolean }>(
     'grant',
     'lets a role of a BI tool read the tables and views, and nothing else',
     ['grant --role metabase_reader'],
     async () => (await import('./commands/grant.ts')).grant,
-    { options: [new Option('--role <name>', 'an existing role of the database').makeOptionMandatory()] },
+    {
+      options: [
+        new Option('--role <name>', 'an existing role of the database').makeOptionMandatory(),
+        new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
+      ],
+    },
   )
   add<{ url: string }>(
     'metabase',

@@ -87,6 +87,7 @@ export const BI_VIEWS = [
   'share_of_voice_daily',
   'share_of_voice_weekly',
   'visibility_by_model_weekly',
+  'visibility_by_channel_weekly',
   'head_to_head_weekly',
   'topics_weekly',
   'absent_prompts',
@@ -98,5 +99,8 @@ export const BI_VIEWS = [
   'visibility_by_country_weekly',
   'sample_sizes',
   'sample_sizes_daily',
+  'answers_daily',
+  'data_status',
+  'freshness',
 ] as const
 export type BiView = (typeof BI_VIEWS)[number]

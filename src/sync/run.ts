@@ -10,7 +10,9 @@ import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels, listProjects } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
 import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../warehouse/own-brands.ts'
+import { sumOpenPeriods } from '../warehouse/prompt-sums.ts'
 import { withRetries } from '../warehouse/retry.ts'
+import { saveStreamSettings } from '../warehouse/stream-settings.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
@@ -75,9 +77,11 @@ export async function runSync(services: Services, request: RunRequest, observer:
   const notes: string[] = []
   try {
     const ids = request.projects.map(({ id }) => id)
+    const interest = daysOfInterest(config, today)
     await withRetries(warehouse, run.signal, async () => {
       await listProjects(warehouse, ids)
       await applyLabels(warehouse, ids, config.labels)
+      await saveStreamSettings(warehouse.pool, warehouse, config, interest, ids)
     })
     const tasks = await makeTasks(run, request, reports, observer, (reason) => {
       error ??= reason
@@ -92,6 +96,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
     for (const task of all) abandon(task)
     notes.push(...(await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))))
     for (const note of notes) run.log.warn(note)
+    await sumForViews(run)
   } catch (cause) {
     if (!run.signal.aborted) error ??= messageOf(cause)
   }
@@ -131,6 +136,16 @@ async function settleOwnBrands({ warehouse, config }: Services, ids: readonly st
   // Said when it is decided, not again by every run.
   const own = { derived: hasChanged ? derived : [], without }
   return ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels))
+}
+
+/** Open periods make views slower, not wrong: a run that read everything is complete without their sums. */
+async function sumForViews({ warehouse, signal, log }: Run): Promise<void> {
+  try {
+    const periods = await withRetries(warehouse, signal, () => sumOpenPeriods(warehouse, signal))
+    if (periods > 0) log.debug({ periods }, 'periods summed for views')
+  } catch (cause) {
+    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, 'periods could not be summed for views')
+  }
 }
 
 function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {

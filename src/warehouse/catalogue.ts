@@ -2,15 +2,14 @@ import type { ReportConfig } from '../core/config/load.ts'
 import type { Dimension, Metric } from '../core/vocabulary.ts'
 import { METRICS } from '../core/vocabulary.ts'
 import { otherDimensions } from '../streams/brand-report.ts'
+import { HISTORY_TABLES } from './history-notes.ts'
+import { SUM_TABLES } from './sum-notes.ts'
+import { PROJECT, type TableNote } from './table-note.ts'
 
 /* What every table and column means: the one source of the comments in the database and of docs/tables.md. */
 
-export interface TableNote {
-  about: string
-  columns: Record<string, string>
-}
+export type { TableNote } from './table-note.ts'
 
-export const PROJECT = "The service's id of the project; 'default' where a project key was used without an id."
 const FIRST_SEEN = 'When a sync first saw it.'
 const REMOVED = 'When a sync first missed it in the list; null while it is listed.'
 export const RUN = 'The run that wrote this, see runs.'
@@ -33,11 +32,12 @@ const METRIC_NOTES: Record<Metric, string> = {
   visibility_total:
     "Number of answers in the group. It stands on every brand's row of the group: never sum it across brands.",
   share_of_voice: "The brand's mentions divided by those of all tracked brands in the group, 0 to 1. Never average it.",
-  sentiment: 'Mean sentiment of the mentions, 0 to 100; null without mentions. Never average it; use sum and count.',
-  sentiment_sum: 'Sum of the sentiments of the mentions, each from -1 to 1.',
+  sentiment:
+    "Mean sentiment, on the service's own scale; null without mentions. Never average it: weigh it by sentiment_count.",
+  sentiment_sum: 'Sum of the sentiments of the mentions, on a scale that the service does not tell.',
   sentiment_count: 'Number of mentions with a sentiment.',
   position:
-    'Mean position in the answers, lower is better; null without mentions. Never average it; use sum and count.',
+    'Mean position in the answers, lower is better; null without mentions. Never average it: weigh it by position_count.',
   position_sum: 'Sum of the positions.',
   position_count: 'Number of answers with a position.',
 }
@@ -141,6 +141,7 @@ export const TABLES: Record<string, TableNote> = {
       first_seen_at: 'When it was created.',
     },
   },
+  ...HISTORY_TABLES,
   calendar: {
     about: 'The days from 2015 to next week with their weeks and months.',
     columns: {
@@ -185,6 +186,7 @@ export const HELPER_VIEWS: Record<string, TableNote> = {
     },
   },
 }
+
 export function reportNote(report: Pick<ReportConfig, 'dimensions' | 'filters' | 'name'>): TableNote {
   const others = otherDimensions(report as ReportConfig)
   return {

@@ -4,6 +4,7 @@ import { quote } from '../core/identifier.ts'
 import { HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
 import type { Warehouse } from './connect.ts'
 import { OPS_TABLES } from './ops-catalogue.ts'
+import { SUM_VIEWS } from './sum-notes.ts'
 import { VIEWS } from './view-notes.ts'
 
 interface Wanted {
@@ -28,6 +29,7 @@ export async function applyComments(
       ...Object.fromEntries(reports.map((report) => [report.name, reportNote(report)])),
     }),
     ...inSchema(warehouse.opsSchema, SCHEMA_NOTES.ops, OPS_TABLES),
+    ...Object.entries(SUM_VIEWS).flatMap(([name, note]) => relation(warehouse.opsSchema, 'view', name, note)),
     ...(await viewsMade(client, warehouse)).flatMap(({ name, columns }) =>
       relation(warehouse.schema, 'view', name, VIEWS[name as keyof typeof VIEWS] ?? HELPER_VIEWS[name]!).filter(
         ({ column }) => column === '' || columns.includes(column),

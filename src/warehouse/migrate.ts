@@ -7,8 +7,10 @@ import { messageOf, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { applyComments } from './comments.ts'
 import { inTransaction, type Warehouse } from './connect.ts'
+import { applyPromptSums } from './prompt-sums.ts'
 import { applyRelations } from './relations.ts'
 import { ensureReportTable } from './report-table.ts'
+import { addStreamSettings } from './stream-settings.ts'
 import { applyViews, type ViewResult } from './views.ts'
 
 export interface MigrationResult {
@@ -55,6 +57,8 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       }
       await extendCalendar(client, warehouse, config)
       await applyRelations(client, warehouse, config.reports)
+      await applyPromptSums({ client, ops }, warehouse, config)
+      await addStreamSettings(client, warehouse, config)
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config.reports)
       return { applied, reportsMade, views }

@@ -12,6 +12,7 @@ import {
   partStatement,
   readLayout,
 } from './partitions.ts'
+import { TRIGGER_NAMES, unwatch } from './prompt-sums.ts'
 import { createReportTable, isNewestFirst } from './report-table.ts'
 
 /*
@@ -37,6 +38,8 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
     await refuseDependents(client, table, 'ours', warehouse)
     await refuseExtras(client, table)
+    // Renewing the views puts them on the new table.
+    await unwatch(client, table)
     const newestFirst = await isNewestFirst(client, table)
     const grants = await grantsOf(client, table)
     const foreign = await client.query<{ name: string }>(
@@ -158,12 +161,13 @@ async function refuseExtras(client: PoolClient, table: string): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `select 'row level security' as name from pg_class where oid = to_regclass($1) and relrowsecurity
      union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass($1)
-     union all select 'the trigger ' || quote_ident(tgname) from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal
+     union all select 'the trigger ' || quote_ident(tgname) from pg_trigger
+       where tgrelid = to_regclass($1) and not tgisinternal and tgname <> all($2)
      union all select 'the index ' || i.indexrelid::regclass from pg_index i where i.indrelid = to_regclass($1)
        and not (i.indisunique and i.indnullsnotdistinct) and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
      union all select 'the publication ' || quote_ident(p.pubname) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
        where r.prrelid = to_regclass($1)`,
-    [table],
+    [table, TRIGGER_NAMES],
   )
   if (rows.length === 0) return
   throw new UsageError(

@@ -1,4 +1,6 @@
-import { PROJECT, RUN, type TableNote } from './catalogue.ts'
+import { RUN } from './catalogue.ts'
+import { SUM_TABLES } from './sum-notes.ts'
+import { PROJECT, type TableNote } from './table-note.ts'
 
 export const OPS_TABLES: Record<string, TableNote> = {
   migrations: {
@@ -193,6 +195,7 @@ export const OPS_TABLES: Record<string, TableNote> = {
       answered: 'True once it was answered or given up.',
     },
   },
+  ...SUM_TABLES,
   alerts: {
     about: 'What people were told of through the webhook and is not over yet.',
     columns: {

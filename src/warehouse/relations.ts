@@ -27,6 +27,8 @@ const TABLES: Record<string, string[]> = {
   prompt_suggestion_tags: ['suggestion_id', 'tag_id'],
   domain_classifications: [],
   chats: ['prompt_id', 'model_id', 'date'],
+  prompt_history: ['prompt_id', 'topic_id'],
+  brand_history: ['brand_id'],
 }
 
 const NOT_ENFORCED_SINCE = 180_000

@@ -2,6 +2,7 @@ import type { PoolClient } from 'pg'
 import { PackedRows } from '../streams/packed-rows.ts'
 import type { ListStream, Row } from '../streams/stream.ts'
 import type { Transaction, Warehouse } from './connect.ts'
+import { savePromptHistory } from './prompt-history.ts'
 import type { Effect } from './replace-window.ts'
 import { stageRows } from './stage.ts'
 
@@ -61,9 +62,11 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
       [projectId],
     )
   }
+  let changes = inserted + updated
   for (const child of stream.children ?? []) {
-    await replaceChildren(client, warehouse, load, child, sql.stage)
+    changes += await replaceChildren(client, warehouse, load, child, sql.stage)
   }
+  if (stream.table === 'prompts' && changes > 0) await savePromptHistory(client, warehouse, projectId)
   return {
     inserted,
     updated,
@@ -75,25 +78,26 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   }
 }
 
-/** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. */
+/** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. Returns how many changed. */
 async function replaceChildren(
   client: PoolClient,
   warehouse: Warehouse,
   load: ListLoad,
   child: NonNullable<ListStream['children']>[number],
   parents: string,
-): Promise<void> {
+): Promise<number> {
   const target = { table: child.table, columns: child.columns, key: child.columns.map(({ name }) => name) }
   const rows = PackedRows.of(child.columns, load.projectId, load.children.get(child.table) ?? [])
   const sql = await stageRows(client, warehouse, target, rows)
-  await client.query(
+  const { rowCount: deleted } = await client.query(
     `delete from ${sql.table} t using ${parents} p
      where t.project_id = $1 and p.${child.parent} = t.${child.parent} and not exists (select from ${sql.stage} s where ${sql.matches})`,
     [load.projectId],
   )
-  await client.query(
+  const { rowCount: inserted } = await client.query(
     `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
      where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
     [load.projectId],
   )
+  return (deleted ?? 0) + (inserted ?? 0)
 }

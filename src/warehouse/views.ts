@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import type { PoolClient } from 'pg'
+import { escapeLiteral, type PoolClient } from 'pg'
 import type { Config, ReportConfig } from '../core/config/load.ts'
 import { codeOf, messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
@@ -15,28 +15,24 @@ export interface ViewResult {
   left: { name: BiView; reason: string }[]
 }
 
+interface Database {
+  client: PoolClient
+  ops: Ops
+}
+
 /**
  * Makes the views for BI from sql/views, those whose report is configured. A view is replaced, never dropped, and only
  * when its text changed: what people built on top of it stays, and nobody waits for a lock on every run.
  */
-export async function applyViews(
-  { client, ops }: { client: PoolClient; ops: Ops },
-  warehouse: Warehouse,
-  config: Config,
-): Promise<ViewResult> {
-  const { rows } = await client.query<{ name: string; kind: string }>(
-    `select c.relname as name, c.relkind as kind from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = $1 and c.relname = any($2)`,
-    [warehouse.schema, [...BI_VIEWS]],
-  )
-  const there = new Set(rows.map(({ name }) => name))
-  const made = await ops.selectFrom('views').select(['name', 'fingerprint']).execute()
-  const fingerprints = new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
+export async function applyViews(database: Database, warehouse: Warehouse, config: Config): Promise<ViewResult> {
+  const there = await relationsIn(database.client, warehouse.schema)
+  const fingerprints = await readFingerprints(database.ops)
   const result: ViewResult = { made: [], left: [] }
   for (const name of BI_VIEWS) {
-    const report = reportBy(config.reports, VIEWS[name].needs)
-    if (report === undefined) {
-      const reason = `needs an unfiltered report by ${VIEWS[name].needs.join(', ')}, and none is configured`
+    const { needs } = VIEWS[name]
+    const report = reportBy(config.reports, needs)
+    if (report === undefined && needs.length > 0) {
+      const reason = `needs an unfiltered report by ${needs.join(', ')}, and none is configured`
       result.left.push({ name, reason })
       continue
     }
@@ -44,33 +40,71 @@ export async function applyViews(
       result.left.push({ name, reason: 'has a name that another table or view of this schema took first' })
       continue
     }
-    const text = viewText(name, warehouse.schema, report.name)
-    const fingerprint = createHash('sha256').update(text).digest('hex')
-    if (there.has(name) && fingerprints.get(name) === fingerprint) continue
-    const problem = await replace(client, text)
+    const text = fillIn(readSql(`views/${name}`), warehouse, report?.name)
+    if (there.has(name) && fingerprints.get(name) === fingerprintOf(text)) continue
+    const problem = await replace(database.client, text)
     if (problem !== undefined) {
       result.left.push({ name, reason: problem })
       continue
     }
-    await ops
-      .insertInto('views')
-      .values({ name, fingerprint })
-      .onConflict((conflict) => conflict.column('name').doUpdateSet({ fingerprint }))
-      .execute()
+    await saveFingerprint(database.ops, name, text)
     result.made.push(name)
   }
   return result
 }
 
-function reportBy(reports: readonly ReportConfig[], needs: readonly Dimension[]): ReportConfig | undefined {
+/** Runs a text that makes something which views need, where it differs from the last one; true where it did. */
+export async function applyText({ client, ops }: Database, name: string, text: string): Promise<boolean> {
+  if ((await readFingerprints(ops)).get(name) === fingerprintOf(text)) return false
+  await client.query(text)
+  await saveFingerprint(ops, name, text)
+  return true
+}
+
+async function relationsIn(client: PoolClient, schema: string): Promise<Set<string>> {
+  const { rows } = await client.query<{ name: string }>(
+    'select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1',
+    [schema],
+  )
+  return new Set(rows.map(({ name }) => name))
+}
+
+/** The report that has these dimensions and no filter. */
+export function reportBy(reports: readonly ReportConfig[], needs: readonly Dimension[]): ReportConfig | undefined {
   const wanted = [...needs].sort().join()
   return reports.find(({ dimensions, filters }) => filters.length === 0 && [...dimensions].sort().join() === wanted)
 }
 
-function viewText(name: BiView, schema: string, report: string): string {
-  return readFileSync(new URL(`../../sql/views/${name}.sql`, import.meta.url), 'utf8')
-    .replaceAll('{schema}', quote(schema))
-    .replaceAll(/\{report [\w ]+\}/g, quote(schema, report))
+export function readSql(path: string): string {
+  return readFileSync(new URL(`../../sql/${path}.sql`, import.meta.url), 'utf8')
+}
+
+/** Fills in the names of schemas and of the report, and the parts that several views share. */
+export function fillIn(text: string, warehouse: Warehouse, report = ''): string {
+  return text
+    .replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
+    .replaceAll('{schema}', quote(warehouse.schema))
+    .replaceAll('{ops}', quote(warehouse.opsSchema))
+    .replaceAll('{stream}', escapeLiteral(report))
+    .replaceAll(/\{report [\w ]+\}/g, quote(warehouse.schema, report))
+}
+
+function fingerprintOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex')
+}
+
+async function readFingerprints(ops: Ops): Promise<Map<string, string>> {
+  const made = await ops.selectFrom('views').select(['name', 'fingerprint']).execute()
+  return new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
+}
+
+async function saveFingerprint(ops: Ops, name: string, text: string): Promise<void> {
+  const fingerprint = fingerprintOf(text)
+  await ops
+    .insertInto('views')
+    .values({ name, fingerprint })
+    .onConflict((conflict) => conflict.column('name').doUpdateSet({ fingerprint }))
+    .execute()
 }
 
 /** Undefined where it worked. Somebody's own view may stand on a column whose type would change: then the old one stays. */

@@ -105,7 +105,7 @@ const DEFINITIONS: Definition[] = [
   },
   {
     title: 'Sentiment',
-    about: 'Mean sentiment, by day; 0 is worst, 100 best.',
+    about: "Mean sentiment, by day, on the service's own scale.",
     view: 'visibility_daily',
     time: 'date',
     name: 'brand',

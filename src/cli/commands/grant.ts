@@ -1,24 +1,31 @@
 import { queueSchema } from '../../queue/boss.ts'
 import { grantReader } from '../../warehouse/grant-reader.ts'
 import { migrate } from '../../warehouse/migrate.ts'
+import { readInUtc, type TimeZoneResult } from '../../warehouse/reader-time-zone.ts'
 import { verifyReader } from '../../warehouse/verify-reader.ts'
 import { openWarehouse } from '../open.ts'
 import type { Session } from '../session.ts'
 
 /** `grant`: read access for a BI tool's role, checked in the database before anything is claimed of it. */
-export async function grant(session: Session, { role }: { role: string }): Promise<number> {
+export async function grant(
+  session: Session,
+  { role, keepTimezone = false }: { role: string; keepTimezone?: boolean },
+): Promise<number> {
   const database = await openWarehouse(session.config, session.log)
   try {
     const { warehouse } = database
     await migrate(warehouse, session.config)
-    const statements = await grantReader(warehouse, role)
+    const granted = await grantReader(warehouse, role)
+    const zone = keepTimezone ? undefined : await readInUtc(warehouse, role)
+    const statements = [...granted, ...(zone !== undefined && zone.refused === undefined ? [zone.statement] : [])]
     const { relations, closed, problems } = await verifyReader(warehouse, role, [
       warehouse.opsSchema,
       queueSchema(warehouse),
     ])
     const ok = problems.length === 0
+    const time_zone = zone === undefined ? 'kept' : (zone.refused ?? 'UTC')
     session.print(
-      { ok, role, schema: warehouse.schema, relations, closed, statements, problems },
+      { ok, role, schema: warehouse.schema, relations, closed, statements, problems, time_zone },
       [
         ...statements.map((statement) => `${statement};`),
         '',
@@ -27,10 +34,19 @@ export async function grant(session: Session, { role }: { role: string }): Promi
           ? `Checked: ${role} reads all ${relations} tables and views of ${warehouse.schema}, and those that are made there later; ` +
             `it can write nothing, and ${closed.join(' and ')} ${closed.length === 1 ? 'is' : 'are'} closed to it.`
           : 'The statements were run, but the role may do more or less than it should: mend what is marked ✗ and run the command again.',
+        aboutTimeZone(zone),
       ].join('\n'),
     )
     return ok ? 0 : 1
   } finally {
     await database.close()
   }
+}
+
+function aboutTimeZone(zone: TimeZoneResult | undefined): string {
+  if (zone === undefined)
+    return 'Its time zone was left as it is: where that is not UTC, BI tools may show days and weeks one day off.'
+  if (zone.refused === undefined)
+    return 'It reads this database in UTC, so that BI tools show days and weeks as they are; --keep-timezone leaves that alone.'
+  return `Its time zone could not be set (${zone.refused}). Where it is not UTC, BI tools may show days and weeks one day off; somebody who may change the role can run:\n${zone.statement};`
 }

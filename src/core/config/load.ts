@@ -54,7 +54,8 @@ const SECRET_VARIABLES = [
 const RESERVED = new Set([
   ...BASE_STREAMS,
   ...['projects', 'project_profiles', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags'],
-  ...['url_classifications', 'calendar', 'weeks_compared', 'months_compared', ...BI_VIEWS],
+  ...['url_classifications', 'calendar', 'weeks_compared', 'months_compared', 'prompt_history', 'brand_history'],
+  ...BI_VIEWS,
 ])
 
 /** Reads the configuration file and the environment; the environment wins. This is the only reader of `process.env`. */

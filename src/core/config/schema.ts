@@ -81,6 +81,7 @@ export type ReportConfig = z.infer<typeof report>
 export const DEFAULT_REPORTS: ReportConfig[] = [
   { name: 'brand_daily', dimensions: ['date'], filters: [] },
   { name: 'brand_daily_by_model', dimensions: ['date', 'model_id'], filters: [] },
+  { name: 'brand_daily_by_channel', dimensions: ['date', 'model_channel_id'], filters: [] },
   { name: 'brand_daily_by_topic', dimensions: ['date', 'topic_id'], filters: [] },
   { name: 'brand_daily_by_tag', dimensions: ['date', 'tag_id'], filters: [] },
   { name: 'brand_daily_by_country', dimensions: ['date', 'country_code'], filters: [] },

@@ -1,0 +1,40 @@
+-- Sums of the report by prompt and model over one week or month, and over the one before.
+-- Needs the report by: date, prompt_id, model_id
+create or replace function {ops}.sums_of(project text, period_unit text, period_start date) returns setof {ops}.prompt_sums
+language sql stable parallel safe security definer set search_path = pg_catalog as $$
+with both_periods as (
+  select r.brand_id, r.prompt_id, r.model_id, r.date >= period_start as is_now,
+    sum(r.visibility_count) as visibility_count,
+    sum(r.visibility_total) as answers,
+    sum(r.sentiment * r.sentiment_count) as sentiment_points,
+    sum(case when r.sentiment is null then 0 else r.sentiment_count end) as sentiment_count
+  from {report date prompt_id model_id} r
+  where r.project_id = project
+    and r.date >= case period_unit when 'week' then period_start - 7 else (period_start - interval '1 month')::date end
+    and r.date < case period_unit when 'week' then period_start + 7 else (period_start + interval '1 month')::date end
+  group by r.brand_id, r.prompt_id, r.model_id, r.date >= period_start
+), sums as (
+  select brand_id, prompt_id, model_id, grouping(model_id) = 1 as all_models,
+    sum(visibility_count) filter (where is_now) as visibility_count,
+    sum(answers) filter (where is_now) as answers,
+    sum(sentiment_points) filter (where is_now) as sentiment_points,
+    sum(sentiment_count) filter (where is_now) as sentiment_count,
+    sum(visibility_count) filter (where not is_now) as previous_visibility_count,
+    sum(answers) filter (where not is_now) as previous_answers,
+    sum(sentiment_points) filter (where not is_now) as previous_sentiment_points,
+    sum(sentiment_count) filter (where not is_now) as previous_sentiment_count
+  from both_periods
+  group by grouping sets ((brand_id, prompt_id, model_id), (brand_id, prompt_id))
+  having bool_or(is_now)
+)
+select project, period_unit, period_start, case when all_models then 'prompt' else 'prompt_model' end, brand_id, prompt_id, model_id,
+  visibility_count, answers, sentiment_points, sentiment_count,
+  previous_visibility_count, previous_answers, previous_sentiment_points, previous_sentiment_count
+from sums where period_unit = 'week'
+union all
+select project, period_unit, period_start, case when all_models then 'same' else 'same_model' end, brand_id, null, model_id,
+  sum(visibility_count), sum(answers), sum(sentiment_points), sum(sentiment_count), sum(previous_visibility_count),
+  sum(previous_answers), sum(previous_sentiment_points), sum(previous_sentiment_count)
+from sums where answers > 0 and previous_answers > 0 and (period_unit = 'week' or all_models)
+group by all_models, brand_id, model_id
+$$;

@@ -1,0 +1,30 @@
+-- Question 12: Can I trust it: did every prompt and model run, is the sample large enough? By day, without brands: made to be added up.
+-- Needs the report by: date
+create or replace view {schema}.answers_daily as
+select
+  s.project_id,
+  s.project,
+  s.date,
+  s.answers,
+  h.usual as usual_answers,
+  abs(s.answers - h.usual) > 3 * 1.4826 * m.deviation as is_unusual
+from (
+  -- It stands on every brand's row of the day, so the largest is taken, not the sum.
+  select p.project_id, coalesce(p.name, p.project_id) as project, r.date, max(r.visibility_total) as answers
+  from {schema}.projects p join {report date} r on r.project_id = p.project_id
+  group by p.project_id, p.name, r.date
+) s
+-- The same weekday of the eight weeks before, where at least five of them were read.
+left join lateral (
+  select percentile_cont(0.5) within group (order by e.value) as usual, array_agg(e.value) as values
+  from (
+    select max(r.visibility_total) as value
+    from {report date} r
+    where r.project_id = s.project_id and r.date = any({schema}.weekdays_before(s.date))
+    group by r.date
+  ) e
+  having count(*) >= 5
+) h on true
+left join lateral (
+  select percentile_cont(0.5) within group (order by abs(value - h.usual)) as deviation from unnest(h.values) value
+) m on true;
