@@ -27,3 +27,5 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   signal: stop.signal,
   version,
 })
+// The work is done and said: what still waits, as for a network that lost its way, does not keep the process.
+setTimeout(() => process.exit(), 2000).unref()
