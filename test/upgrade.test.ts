@@ -83,7 +83,7 @@ test.each(files.slice(1).map((name, index) => [index + 2, name] as const))(
     )
     expect(months).toEqual(days)
     expect(await setup.database.rows('select max(version) as newest from visibility_ops.migrations')).toEqual([
-      { newest: files.length },
+      { newest: Number(files.at(-1)!.slice(0, 4)) },
     ])
     expect((await setup.database.rows('select * from visibility.visibility_weekly')).length).toBeGreaterThan(0)
   },
