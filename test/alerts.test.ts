@@ -119,7 +119,7 @@ test('a run that failed before it was one is told of, and a database that is awa
     notes: [],
     error: 'no tables',
   }
-  expect(findingsOfRun(report).run?.text).toBe('sync, before it was a run in the ledger, failed: no tables')
+  expect(findingsOfRun(report).run?.text).toBe('sync failed before it began: no tables')
   const away = { up: false, forMs: 5000, reason: 'it does not answer', mayPass: true }
   expect(findingsOfDatabase(away)).toEqual({})
   expect(findingsOfDatabase({ ...away, forMs: 61_000 }).database?.text).toBe('it does not answer')

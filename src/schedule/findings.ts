@@ -30,13 +30,12 @@ export function findingsOfRun(report: RunReport): Findings {
     ...(quarantined > 0 ? [`${count(quarantined, 'row')} quarantined`] : []),
     ...(reason === undefined ? [] : [clip(reason, 200)]),
   ]
-  const what = `${runName(report)} ${howItEnded(report)}`
   const found = (text: string): Finding => ({ text, members: [] })
   const answered = report.streams.some(({ windows }) => windows > 0)
   return {
     // Only the sync that comes round says that all is well again; a backfill of one day does not.
     ...(report.outcome !== 'complete'
-      ? { run: found(`${what}: ${parts.join('; ') || 'something was held back'}`) }
+      ? { run: found(`${whatEnded(report)}: ${parts.join('; ') || 'something was held back'}`) }
       : report.command === 'sync'
         ? { run: undefined }
         : {}),
@@ -48,12 +47,9 @@ export function findingsOfRun(report: RunReport): Findings {
   }
 }
 
-function runName({ run_id, command }: RunReport): string {
-  return run_id === NO_RUN ? `${command}, before it was a run in the ledger,` : `run ${run_id} (${command})`
-}
-
-function howItEnded({ outcome }: RunReport): string {
-  return outcome === 'failed' ? 'failed' : 'was partial'
+function whatEnded({ run_id, command, outcome }: RunReport): string {
+  if (run_id === NO_RUN) return `${command} failed before it began`
+  return `run ${run_id} (${command}) ${outcome === 'failed' ? 'failed' : 'was partial'}`
 }
 
 /** As the ledger says, since a run may also have let something through. */
@@ -85,6 +81,6 @@ const PATIENCE_MS = 60_000
 export function findingsOfDatabase({ up, forMs, reason }: DatabaseState, failed?: RunReport): Findings {
   if (up) return { database: undefined }
   if (failed === undefined && forMs < PATIENCE_MS) return {}
-  const run = failed === undefined ? [] : [`${runName(failed)} ${howItEnded(failed)}`]
-  return { database: { text: [reason ?? 'the database cannot be reached', ...run].join('; '), members: [] } }
+  const parts = [reason ?? 'the database cannot be reached', ...(failed === undefined ? [] : [whatEnded(failed)])]
+  return { database: { text: parts.join('; '), members: [] } }
 }
