@@ -1,7 +1,12 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Client } from 'pg'
-import { type RunningCli, startCli } from './support/cli.ts'
+import { type RunningCli, startCli, temporaryFolder } from './support/cli.ts'
 import { get, getAs, NEVER, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
@@ -153,3 +158,26 @@ test('two hundred who look at once at every page get an answer each', async () =
   const answers = await Promise.all(Array.from({ length: 200 }, (_, at) => get(url + paths[at % paths.length]!)))
   expect(answers.filter(({ status }) => status !== 200)).toEqual([])
 }, 60_000)
+
+test('the health check of the image finds the server by its command line, and fails where there is none', async () => {
+  const folder = temporaryFolder()
+  const check = fileURLToPath(new URL('../bin/healthcheck.js', import.meta.url))
+  const exitOf = async (...words: string[]) => {
+    const file = join(folder.path, 'cmdline')
+    writeFileSync(file, words.join('\0'))
+    const child = spawn(process.execPath, [check, file], { cwd: folder.path, env: { PATH: process.env.PATH } })
+    const [code] = await once(child, 'exit')
+    return code
+  }
+  try {
+    const { port } = new URL(url)
+    const program = ['node', 'bin/visibility-sync.js']
+    expect(await exitOf(...program, 'serve', '--port', port)).toBe(0)
+    expect(await exitOf(...program, 'serve', '--host=0.0.0.0', `--port=${port}`)).toBe(0)
+    expect(await exitOf(...program, 'serve', '--host', '127.0.0.1', '--port', '1')).toBe(1)
+    expect(await exitOf(...program, 'serve', '--host', '::1', '--port', '1')).toBe(1)
+    expect(await exitOf(...program, 'sync')).toBe(0)
+  } finally {
+    folder.remove()
+  }
+})
