@@ -1,12 +1,15 @@
 #!/usr/bin/env node
 // For HEALTHCHECK and probes: asks /healthz of the server in the same container, or looks at the heartbeat of a worker. It is
-// content where neither was started: then the end of the process is what counts. An argument names another process than the first.
+// content where neither was started: then the end of the process is what counts. An argument names another process
+// than the first, or a file with its command line.
 import { readFileSync, statSync } from 'node:fs'
 
 // Three beats of a worker, and a margin for a machine that is busy.
 const OLDEST_HEARTBEAT_MS = 30_000
+const LIMIT_MS = 4000
 
-const command = readFileSync(`/proc/${process.argv[2] ?? 1}/cmdline`, 'utf8').split('\0')
+const told = process.argv[2] ?? '1'
+const command = readFileSync(/^\d+$/.test(told) ? `/proc/${told}/cmdline` : told, 'utf8').split('\0')
 const option = (name) => {
   const at = command.findIndex((word) => word === `--${name}` || word.startsWith(`--${name}=`))
   return at < 0 ? undefined : (command[at].split('=')[1] ?? command[at + 1])
@@ -19,7 +22,9 @@ if (command.includes('worker') && heartbeat !== undefined) {
   const { loadConfig } = await import('../dist/core/config/load.js')
   const { serve } = loadConfig({ file: option('config') })
   const host = option('host') ?? serve.host
-  const address = ['0.0.0.0', '::', 'localhost'].includes(host) ? '127.0.0.1' : host
-  const response = await fetch(`http://${address}:${option('port') ?? serve.port}/healthz`).catch(() => undefined)
+  const local = ['0.0.0.0', '::', 'localhost'].includes(host) ? '127.0.0.1' : host
+  const address = local.includes(':') ? `[${local}]` : local
+  const url = `http://${address}:${option('port') ?? serve.port}/healthz`
+  const response = await fetch(url, { signal: AbortSignal.timeout(LIMIT_MS) }).catch(() => undefined)
   if (response?.status !== 200) process.exitCode = 1
 }

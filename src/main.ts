@@ -50,3 +50,5 @@ const code = await runProgram(process.argv.slice(2), {
   redactor,
 })
 process.exitCode = code || process.exitCode || 0
+// The work is done and said: what still waits, as for a network that lost its way, does not keep the process.
+setTimeout(() => process.exit(), 2000).unref()

@@ -90,6 +90,10 @@ function byHand(start: string, crons: Record<string, string>, zone = 'UTC', jitt
       if (endAll) await finish()
     },
     finish,
+    /** Sets the clock, as a person or a time server does. */
+    set(time: string) {
+      now = Date.parse(time)
+    },
   }
   async function finish() {
     const ends = end
@@ -128,6 +132,16 @@ test('what was slept through is not caught up, since the planner sees the gap', 
   hand.scheduler.tick()
   await hand.finish()
   expect(hand.started.length).toBe(1)
+})
+
+test('a clock that steps back does not stop the schedule, and tells the next time by the new clock', async () => {
+  const hand = byHand('2026-03-01T12:00:00Z', { sync: '15 * * * *' })
+  await hand.until('2026-03-01T12:20:00Z')
+  expect(hand.scheduler.next('sync')).toEqual(new Date('2026-03-01T13:15:00Z'))
+  hand.set('2026-03-01T11:20:00Z')
+  expect(hand.scheduler.next('sync')).toEqual(new Date('2026-03-01T12:15:00Z'))
+  await hand.until('2026-03-01T13:20:00Z')
+  expect(hand.started).toEqual(['sync 12:15', 'sync 12:15', 'sync 13:15'])
 })
 
 test('stopping waits for what is in hand and starts nothing more', async () => {

@@ -1,4 +1,5 @@
 import { resolve } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
 import { shownId } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
@@ -18,6 +19,7 @@ import { startEmbedded } from '../warehouse/embedded/server.ts'
  * embedded Postgres runs under .data/. */
 
 const DATA_FOLDER = '.data'
+const QUEUE_CLOSE_MS = 3000
 
 /** The folder of the embedded Postgres. Synthetic rows have one of their own: they never meet those of a real service. */
 export function dataFolder(config: Config): string {
@@ -127,7 +129,7 @@ export function chooseProjects(projects: SyncedProject[], named: readonly string
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
 }
 
-export async function openWarehouse(config: Config, log: Log): Promise<OpenWarehouse> {
+export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {
   // Those who work at the queue also keep their jobs alive and look at it.
   const connections = config.source.concurrency + (config.queue.mode === 'none' ? 2 : 5)
   const patienceMs = config.warehouse.patience_seconds * 1000
@@ -138,6 +140,7 @@ export async function openWarehouse(config: Config, log: Log): Promise<OpenWareh
       connections,
       patienceMs,
       redactor: config.redactor,
+      unchecked,
     })
     return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
   }
@@ -175,6 +178,13 @@ async function quietly(log: Log, what: string, closing: Promise<void>): Promise<
   await closing.catch((error: unknown) => log.warn({ what, reason: messageOf(error) }, 'could not be closed'))
 }
 
+/** The queue asks the database, which may not answer; that must not keep the program from ending. */
+async function orLeave(closing: Promise<void>): Promise<void> {
+  const waiting = new AbortController()
+  await Promise.race([closing, delay(QUEUE_CLOSE_MS, undefined, waiting).catch(() => {})])
+  waiting.abort()
+}
+
 export interface Open extends Services {
   projects: SyncedProject[]
   database: OpenWarehouse
@@ -182,7 +192,15 @@ export interface Open extends Services {
 
 /** Runs work with the service and the database open, and closes both whatever happens. */
 export async function withServices<T>(
-  options: { config: Config; log: Log; clock: Clock; version: string; projects?: readonly string[] },
+  options: {
+    config: Config
+    log: Log
+    clock: Clock
+    version: string
+    projects?: readonly string[]
+    /** True for work that can wait for a database that is away. */
+    unchecked?: boolean
+  },
   work: (open: Open) => Promise<T>,
 ): Promise<T> {
   const { config, log, clock, version } = options
@@ -192,7 +210,7 @@ export async function withServices<T>(
   const budgetOf = (project: string): RequestBudget =>
     shared!.createSharedBudget(warehouse!, project || DEFAULT_PROJECT, config.source.requests_per_minute, log)
   try {
-    const database = await openWarehouse(config, log)
+    const database = await openWarehouse(config, log, options.unchecked)
     try {
       warehouse = database.warehouse
       const { client, projects } = source
@@ -202,7 +220,7 @@ export async function withServices<T>(
       try {
         return await work({ ...services, queue, projects, database })
       } finally {
-        await quietly(log, 'queue', queue?.close() ?? Promise.resolve())
+        await quietly(log, 'queue', orLeave(queue?.close() ?? Promise.resolve()))
       }
     } finally {
       await quietly(log, 'database', database.close())

@@ -1,6 +1,7 @@
 import { type Config, loadConfig } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { createLog, type Log, prettyLine } from '../core/logger.ts'
+import { type Monotonic, monotonic } from '../core/monotonic.ts'
 import type { Redactor } from '../core/redactor.ts'
 import type { Observer } from '../sync/run.ts'
 import { type Progress, terminalProgress } from './progress.ts'
@@ -16,6 +17,7 @@ export interface Session {
   config: Config
   log: Log
   clock: Clock
+  monotonic: Monotonic
   version: string
   json: boolean
   signal: AbortSignal
@@ -54,6 +56,7 @@ export function openSession(options: GlobalOptions, surroundings: Surroundings, 
     config,
     log,
     clock: () => new Date(),
+    monotonic,
     version,
     json,
     signal,

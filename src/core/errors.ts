@@ -79,6 +79,16 @@ export class InterruptedError extends VisibilityError {
   readonly code = 'interrupted'
 }
 
+/** More readers at once than the few connections for readers can serve soon. */
+export class OverloadedError extends VisibilityError {
+  readonly code = 'overloaded'
+}
+
+/** A reading took longer than it may. */
+export class TimeLimitError extends VisibilityError {
+  readonly code = 'time-limit'
+}
+
 /** A newer read of the same days was loaded meanwhile: this answer is stale and was not written. */
 export class StaleReadError extends VisibilityError {
   readonly code = 'stale'

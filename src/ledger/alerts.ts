@@ -4,11 +4,12 @@ import type { Warehouse } from '../warehouse/connect.ts'
 export interface OpenAlert {
   condition: string
   text: string
+  members: string[]
   raised_at: Date
 }
 
 export function openAlerts({ ops }: Warehouse): Promise<OpenAlert[]> {
-  return ops.selectFrom('alerts').select(['condition', 'text', 'raised_at']).orderBy('raised_at').execute()
+  return ops.selectFrom('alerts').select(['condition', 'text', 'members', 'raised_at']).orderBy('raised_at').execute()
 }
 
 /** True where it is news: nobody was told yet, or it spread. Of several processes that notice, one tells. */
@@ -17,12 +18,13 @@ export async function raiseAlert(
   condition: string,
   told: string,
   members: readonly string[],
+  raisedAt?: Date,
 ): Promise<boolean> {
   const text = redactor.text(told)
   const list = sql<string[]>`${[...members]}::text[]`
   const made = await ops
     .insertInto('alerts')
-    .values({ condition, text, members: list })
+    .values({ condition, text, members: list, ...(raisedAt === undefined ? {} : { raised_at: raisedAt }) })
     .onConflict((conflict) =>
       conflict
         .column('condition')

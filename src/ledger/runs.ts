@@ -34,7 +34,7 @@ export async function closeRun(
   const error = end.error === null ? null : redactor.text(end.error)
   await ops
     .updateTable('runs')
-    .set({ outcome: end.outcome, summary, error, ended_at: new Date() })
+    .set({ outcome: end.outcome, summary, error, ended_at: sql`now()` })
     .where('run_id', '=', runId)
     .execute()
 }
@@ -58,6 +58,21 @@ export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
     .orderBy('run_id', 'desc')
     .limit(limit)
     .execute()
+}
+
+/** The last runs without their summaries, which of many projects are megabytes. */
+export function lastRunHeads({ ops }: Warehouse, limit: number): Promise<Omit<RunRow, 'summary'>[]> {
+  return ops
+    .selectFrom('runs')
+    .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'error'])
+    .orderBy('run_id', 'desc')
+    .limit(limit)
+    .execute()
+}
+
+export async function summaryOf({ ops }: Warehouse, runId: number): Promise<unknown> {
+  const row = await ops.selectFrom('runs').select('summary').where('run_id', '=', runId).executeTakeFirst()
+  return row?.summary ?? null
 }
 
 export function findRun({ ops }: Warehouse, runId: number): Promise<RunRow | undefined> {

@@ -1,11 +1,13 @@
 import { sql } from 'kysely'
-import { addDays, countDays, type Day, type Range } from '../core/day.ts'
+import { countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasLedger } from './coverage.ts'
 import { lastRuns, type RunRow } from './runs.ts'
 
 /* The state of the warehouse as data: what `status` prints. */
+
+const MOST_DRIFT = 100
 
 export interface StreamStatus {
   project_id: string
@@ -39,6 +41,8 @@ export interface Status {
   drift: { project_id: string; stream: string; kind: string; name: string; example: string; first_seen_at: Date }[]
   lookback: { configured_days: number; needed_days: number | null; too_short: boolean }
   runs: RunRow[]
+  /** How long the lists are in full: those of what is held and of drift may be cut. */
+  totals: { streams: number; held: number; quarantine: number; drift: number }
 }
 
 export interface StatusOptions {
@@ -48,25 +52,26 @@ export interface StatusOptions {
   projects: string[]
   streams: { name: string; by: 'day' | 'list' }[]
   runs: number
+  /** The most held ranges to list; without it, all. */
+  most?: number
+  /** What a process that looks often keeps from one look to the next, instead of reading it anew. */
+  kept?: { runs(warehouse: Warehouse): Promise<RunRow[]>; lookback(): Status['lookback'] }
 }
 
 /** Undefined where nothing was ever synced into this database. */
 export async function readStatus(warehouse: Warehouse, options: StatusOptions): Promise<Status | undefined> {
   if (!(await hasLedger(warehouse))) return undefined
+  const { kept } = options
   const [streams, held, quarantine, drift, lookback, runs] = await Promise.all([
     streamStatus(warehouse, options),
-    heldStatus(warehouse),
+    readHeld(warehouse, options.most),
     openQuarantine(warehouse),
-    warehouse.ops
-      .selectFrom('drift')
-      .select(['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'])
-      .orderBy('first_seen_at', 'desc')
-      .limit(100)
-      .execute(),
-    lookbackStatus(warehouse, options.lookbackDays),
-    lastRuns(warehouse, options.runs),
+    readDrift(warehouse),
+    kept?.lookback() ?? readLookback(warehouse, options.lookbackDays),
+    kept?.runs(warehouse) ?? lastRuns(warehouse, options.runs),
   ])
-  return { streams, held, quarantine, drift, lookback, runs }
+  const totals = { streams: streams.length, held: held.total, quarantine: quarantine.length, drift: drift.total }
+  return { streams, held: held.ranges, quarantine, drift: drift.notes, lookback, runs, totals }
 }
 
 async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
@@ -150,35 +155,43 @@ async function lastListRows(warehouse: Warehouse, { projects, streams }: StatusO
   return new Map(rows.map((row) => [`${row.project_id}\0${row.stream}`, row.rows]))
 }
 
-async function heldStatus({ ops }: Warehouse): Promise<HeldStatus[]> {
-  const days = await ops
-    .selectFrom('coverage')
-    .select(['project_id', 'stream', 'date', 'held_since', 'read_at'])
-    .where('state', '=', 'held')
-    .orderBy('project_id')
-    .orderBy('stream')
-    .orderBy('date')
-    .execute()
-  const held: HeldStatus[] = []
-  for (const { project_id, stream, date, held_since, read_at } of days) {
-    const last = held.at(-1)
-    const since = held_since ?? read_at
-    if (
-      last !== undefined &&
-      last.project_id === project_id &&
-      last.stream === stream &&
-      addDays(last.to, 1) === date
-    ) {
-      last.to = date
-      if (since < last.since) last.since = since
-    } else {
-      held.push({ project_id, stream, from: date, to: date, since, accept: '' })
-    }
-  }
-  for (const entry of held) {
-    entry.accept = `visibility-sync backfill --from ${entry.from} --to ${entry.to} --stream ${entry.stream} --project ${entry.project_id} --accept-deletes`
-  }
-  return held
+/** The held days as ranges, and how many ranges there are in all. */
+export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ ranges: HeldStatus[]; total: number }> {
+  const { rows } = await warehouse.pool.query<Omit<HeldStatus, 'accept'> & { total: number }>(
+    `select project_id, stream, min(date) as "from", max(date) as "to", min(since) as since, count(*) over () as total
+     from (
+       select project_id, stream, date, coalesce(held_since, read_at) as since,
+         date - row_number() over (partition by project_id, stream order by date)::int as stretch
+       from ${quote(warehouse.opsSchema, 'coverage')} where state = 'held'
+     ) days
+     group by project_id, stream, stretch order by project_id, stream, min(date) limit $1`,
+    [most ?? null],
+  )
+  const ranges = rows.map(({ project_id, stream, from, to, since }) => ({
+    project_id,
+    stream,
+    from,
+    to,
+    since,
+    accept: `visibility-sync backfill --from ${from} --to ${to} --stream ${stream} --project ${project_id} --accept-deletes`,
+  }))
+  return { ranges, total: rows[0]?.total ?? 0 }
+}
+
+async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {
+  const [notes, { total }] = await Promise.all([
+    ops
+      .selectFrom('drift')
+      .select(['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'])
+      .orderBy('first_seen_at', 'desc')
+      .limit(MOST_DRIFT)
+      .execute(),
+    ops
+      .selectFrom('drift')
+      .select(({ fn }) => fn.countAll<number>().as('total'))
+      .executeTakeFirstOrThrow(),
+  ])
+  return { notes, total }
 }
 
 function openQuarantine({ ops }: Warehouse): Promise<Status['quarantine']> {
@@ -201,7 +214,7 @@ function openQuarantine({ ops }: Warehouse): Promise<Status['quarantine']> {
  * How old days were when a re-read still changed them, over the last 60 days. Changes that reach far back come from
  * history being rewritten, which no lookback catches and the audit does, so the oldest twentieth is left out.
  */
-async function lookbackStatus({ ops }: Warehouse, configured: number): Promise<Status['lookback']> {
+export async function readLookback({ ops }: Warehouse, configured: number): Promise<Status['lookback']> {
   const row = await ops
     .selectFrom('restatements')
     .select(

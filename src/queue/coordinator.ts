@@ -1,3 +1,4 @@
+import { monotonic } from '../core/monotonic.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
 import type { SharedQueue } from '../sync/shared-queue.ts'
@@ -16,13 +17,13 @@ export function sharedQueue(services: Services, projects: readonly SyncedProject
   const drains = new Set<Drain>()
   let worker: QueueWorker | undefined
   const streams = streamsOf(services.config).map(({ name }) => name)
-  let lookedAt = 0
+  let lookedAt = Number.NEGATIVE_INFINITY
   let left = projects
   const projectsLeft = async () => {
     if ([...drains].some((drain) => drain.needsHelp())) return projects
-    if (Date.now() - lookedAt < LOOK_MS) return left
+    if (monotonic() - lookedAt < LOOK_MS) return left
     const inHand = await projectsInHand(services.warehouse, services.source, streams)
-    lookedAt = Date.now()
+    lookedAt = monotonic()
     left = projects.filter(({ id }) => !inHand.has(id))
     return left
   }

@@ -1,6 +1,7 @@
 import { sql } from 'kysely'
 import type { Range } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
 import type { Run, StepResult } from '../sync/context.ts'
@@ -47,10 +48,10 @@ export class Drain {
   private sequence = 0
   /** Results that were counted and may not be deleted yet. */
   private readonly counted = new Set<number>()
-  private movedAt = Date.now()
-  private heardAt = Date.now()
+  private movedAt = monotonic()
+  private heardAt = monotonic()
   private helping = false
-  private lookedAt = 0
+  private lookedAt = Number.NEGATIVE_INFINITY
 
   constructor(
     private readonly run: Run,
@@ -71,9 +72,9 @@ export class Drain {
     for (let napMs = SHORTEST_NAP_MS; this.countWaiting() > 0 && !signal.aborted; ) {
       let came = (await this.takeResults()) + (await this.takeDead())
       if (came > 0) await this.withdrawFailedProjects()
-      else if (Date.now() - this.heardAt > SILENCE_MS) came = await this.lookForLost()
+      else if (monotonic() - this.heardAt > SILENCE_MS) came = await this.lookForLost()
       if (came > 0) {
-        this.heardAt = this.movedAt = Date.now()
+        this.heardAt = this.movedAt = monotonic()
         napMs = SHORTEST_NAP_MS
         await this.putIn()
         if (this.countWaiting() > MUCH) await sleep(BATCH_NAP_MS, signal).catch(() => {})
@@ -87,7 +88,7 @@ export class Drain {
 
   /** True from when a worker doubted that it is the right one, or nothing moved for a while: then for the rest. */
   needsHelp(): boolean {
-    this.helping ||= Date.now() - this.movedAt > HELP_MS
+    this.helping ||= monotonic() - this.movedAt > HELP_MS
     return this.helping
   }
 
@@ -246,8 +247,8 @@ export class Drain {
   }
 
   private async takeDead(now = false): Promise<number> {
-    if (!now && Date.now() - this.lookedAt < DEAD_MS) return 0
-    this.lookedAt = Date.now()
+    if (!now && monotonic() - this.lookedAt < DEAD_MS) return 0
+    this.lookedAt = monotonic()
     let came = 0
     const dead = await this.persist(() => deadWindows(this.boss, this.run.runId))
     for (const { id, project, stream, range, reason } of dead) {
@@ -290,7 +291,7 @@ export class Drain {
         settle({ task, range: rangeOf(text) }, { kind: 'failed', reason: lost, verdict: 'lost' }, 0)
       }
     }
-    this.heardAt = Date.now()
+    this.heardAt = monotonic()
     return came
   }
 

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
@@ -99,13 +100,16 @@ export async function budgetWaitMs(warehouse: Warehouse, projectId: string): Pro
 
 /** What is left for each project, as the service last told any of the processes. */
 export async function readBudgets({ ops }: Warehouse): Promise<Map<string, BudgetView>> {
-  const rows = await ops.selectFrom('budgets').select(['project_id', 'per_minute', 'remaining', 'resets_at']).execute()
-  const now = Date.now()
+  // By the clock of the database, which wrote down when the period ends.
+  const rows = await ops
+    .selectFrom('budgets')
+    .select(['project_id', 'per_minute', sql<number | null>`case when resets_at > now() then remaining end`.as('left')])
+    .execute()
   return new Map(
-    rows.map(({ project_id, per_minute, remaining, resets_at }) => {
-      const current = remaining !== null && (resets_at?.getTime() ?? 0) > now ? shownLeft(remaining) : undefined
-      return [project_id, { limit: per_minute, remaining: current, waits: 0 }]
-    }),
+    rows.map(({ project_id, per_minute, left }) => [
+      project_id,
+      { limit: per_minute, remaining: shownLeft(left), waits: 0 },
+    ]),
   )
 }
 

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { codeOf, messageOf } from '../core/errors.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/context.ts'
@@ -114,7 +115,7 @@ export class QueueWorker {
 
   private async take(free: number): Promise<TakenJob[]> {
     const left = (await this.options.projectsLeft?.()) ?? this.options.projects
-    const now = Date.now()
+    const now = monotonic()
     for (const [project, until] of this.avoided) if (until <= now) this.avoided.delete(project)
     const { config, source } = this.services
     const projects = left.flatMap(({ id }) => (this.avoided.has(id) ? [] : [id]))
@@ -135,12 +136,12 @@ export class QueueWorker {
   private async perform(job: TakenJob): Promise<void> {
     const { services, boss } = this
     const { data } = job
-    const startedAt = Date.now()
+    const startedAt = monotonic()
     const statuses: Record<string, number> = {}
     const { limit, mentions } = this.memoryOf(data.runs[0]!, data.page_limit)
     const told = (result: StepResult): Told => ({
       result,
-      seconds: (Date.now() - startedAt) / 1000,
+      seconds: (monotonic() - startedAt) / 1000,
       statuses,
       pageLimit: limit.current,
     })
@@ -150,7 +151,7 @@ export class QueueWorker {
     if (data.accept_deletes && !(await isWanted(boss, job))) return discardJob(boss, job)
     const waitMs = await this.budgetWaitMs(project)
     if (waitMs > PATIENCE_MS) {
-      this.avoided.set(project.id, Date.now() + waitMs)
+      this.avoided.set(project.id, monotonic() + waitMs)
       return giveBack(boss, job)
     }
     const run: Run = {
@@ -189,7 +190,7 @@ export class QueueWorker {
     if (verdict === 'key' || verdict === 'project') {
       // Not the window's fault, and trying again would not help; but a worker may have an old key.
       if (this.options.hasLastWord) return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
-      this.avoided.set(project.id, Date.now() + DOUBT_MS)
+      this.avoided.set(project.id, monotonic() + DOUBT_MS)
       return this.end(job, (tx) => doubtJob(tx, boss, job, told(result), reason))
     }
     // What the service refuses once it refuses again, as in one process.
@@ -218,8 +219,8 @@ export class QueueWorker {
   private async budgetWaitMs({ id, caller }: SyncedProject): Promise<number> {
     const { remaining, waits } = this.services.client.budgetView(caller)
     const plenty = remaining === undefined ? waits === 0 : remaining > PLENTY
-    const now = Date.now()
-    if (plenty && now - (this.askedAt.get(id) ?? 0) < ASK_MS) return 0
+    const now = monotonic()
+    if (plenty && now - (this.askedAt.get(id) ?? Number.NEGATIVE_INFINITY) < ASK_MS) return 0
     this.askedAt.set(id, now)
     return budgetWaitMs(this.services.warehouse, id)
   }

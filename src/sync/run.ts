@@ -1,6 +1,7 @@
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { type Knowledge, readCoverage, readKnowledge } from '../ledger/coverage.ts'
 import { lockRun, type Pair } from '../ledger/locks.ts'
 import { closeRun } from '../ledger/runs.ts'
@@ -41,7 +42,7 @@ const CUT_ROUNDS = 6
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
 export async function runSync(services: Services, request: RunRequest, observer: Observer = {}): Promise<RunReport> {
   const { warehouse, config } = services
-  const startedAt = Date.now()
+  const startedAt = monotonic()
   const today = dayOf(services.clock())
   const lastDay = readableRange(daysOfInterest(config, today), today).to
   await migrate(warehouse, config)
@@ -111,7 +112,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
     command: request.command,
     outcome: error !== null && outcome === 'complete' ? 'partial' : outcome,
     source: services.source,
-    seconds: (Date.now() - startedAt) / 1000,
+    seconds: (monotonic() - startedAt) / 1000,
     streams: reports,
     notes,
     ...(error === null ? {} : { error }),

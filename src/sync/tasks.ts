@@ -1,5 +1,6 @@
 import { countDays, type Range, showRange } from '../core/day.ts'
 import { InterruptedError } from '../core/errors.ts'
+import { monotonic } from '../core/monotonic.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
 import { drain } from './drain.ts'
@@ -72,10 +73,10 @@ export async function drainHere(tasks: readonly Task[], concurrency: number): Pr
       const item = nextItem(task)
       if (item === undefined) return undefined
       return async () => {
-        const startedAt = Date.now()
+        const startedAt = monotonic()
         const { run, project, stream } = task
         const result = await performStep(run, project, stream, item.range, (status) => countRequest(task, status))
-        settle(item, result, (Date.now() - startedAt) / 1000)
+        settle(item, result, (monotonic() - startedAt) / 1000)
       }
     },
   }))
@@ -129,7 +130,7 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
   const task = tasks.get(window.name)
   if (task?.stream.by !== 'day') return false
   const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
-  const startedAt = Date.now()
+  const startedAt = monotonic()
   try {
     const counted = await countRows(run, task.project, task.stream, window.range, context)
     const cut = counted > rows
@@ -142,7 +143,7 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
     fail(task, window.range, stopped ? { ...result, reason: notRead(task), verdict: 'interrupted' } : result)
     return false
   } finally {
-    task.report.seconds += (Date.now() - startedAt) / 1000
+    task.report.seconds += (monotonic() - startedAt) / 1000
   }
 }
 

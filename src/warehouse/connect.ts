@@ -1,4 +1,6 @@
-import type { Socket } from 'node:net'
+import { once } from 'node:events'
+import { Socket } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
 import {
   type ClientBase,
@@ -28,7 +30,12 @@ export interface Warehouse {
   isPooled: boolean
   /** Cleans what is written to the schema for the machinery: words of the service and of errors, never rows. */
   redactor: Redactor
+  /** Asks the server for its version: an unreachable or too old one is said in one sentence. */
+  check(): Promise<void>
+  /** Waits a moment for what is in use; then, as behind a network that lost its way, every connection is cut. */
   close(): Promise<void>
+  /** Cuts every connection at once. */
+  cut(): void
 }
 
 /** One transaction: its connection, and Kysely bound to that connection. */
@@ -50,6 +57,8 @@ const BEGIN = [
   'set local idle_in_transaction_session_timeout = 60000; set local client_connection_check_interval = 2000',
   'set local tcp_keepalives_idle = 10; set local tcp_keepalives_interval = 5; set local tcp_keepalives_count = 3',
 ].join('; ')
+// Whoever closes has ended its work, or gave up waiting for it.
+const CLOSE_MS = 3000
 const DATE = 1082
 const BIGINT = 20
 
@@ -68,14 +77,23 @@ export interface ConnectOptions {
   connections: number
   patienceMs?: number
   redactor?: Redactor
+  /** True for those who can wait for a database that is away: they ask `check` themselves. */
+  unchecked?: boolean
 }
 
 const PATIENCE_MS = 120_000
 
 /** Connects and checks the server: an unreachable or too old one is said in one sentence, with what to do. */
 export async function connectWarehouse(options: ConnectOptions): Promise<Warehouse> {
+  const sockets = new Set<Socket>()
   const config: ClientConfig = {
     connectionString: options.url,
+    // Known from the start, so that none outlives the program, whatever it waits for.
+    stream: () => {
+      const socket = new Socket()
+      sockets.add(socket)
+      return socket.on('close', () => sockets.delete(socket))
+    },
     types: plainTypes,
     connectionTimeoutMillis: 10_000,
     keepAlive: true,
@@ -95,23 +113,44 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
-  let isPooled: boolean
-  try {
-    isPooled = await checkServer(pool)
-  } catch (error) {
-    await pool.end().catch(() => {})
-    throw error instanceof UsageError ? error : unreachable(options.url, error)
+  const cut = () => {
+    for (const socket of sockets) socket.destroy()
   }
-  return {
+  const warehouse: Warehouse = {
     pool,
     schema: options.schema,
     opsSchema,
     tables: bind<WarehouseTables>(options.schema, pool),
     ops: bind<OpsTables>(opsSchema, pool),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
-    isPooled,
+    isPooled: false,
     redactor: options.redactor ?? createRedactor(),
-    close: () => pool.end(),
+    async check() {
+      try {
+        warehouse.isPooled = await checkServer(pool)
+      } catch (error) {
+        throw error instanceof UsageError ? error : unreachable(options.url, error)
+      }
+    },
+    async close() {
+      const waiting = new AbortController()
+      const closed = async () => {
+        await pool.end()
+        await Promise.all([...sockets].map((socket) => once(socket, 'close')))
+      }
+      await Promise.race([closed(), delay(CLOSE_MS, undefined, waiting).catch(() => {})])
+      waiting.abort()
+      cut()
+    },
+    cut,
+  }
+  if (options.unchecked) return warehouse
+  try {
+    await warehouse.check()
+    return warehouse
+  } catch (error) {
+    await warehouse.close().catch(() => {})
+    throw error
   }
 }
 
@@ -144,6 +183,7 @@ function unreachable(url: string, error: unknown): UsageError {
   return new UsageError(
     `the database at ${place} cannot be used (${told}). Start a Postgres 15 or later there, for example with ` +
       '"docker run -d -p 5432:5432 -e POSTGRES_PASSWORD=… postgres:18", or leave DATABASE_URL unset to use the embedded one.',
+    { cause: error },
   )
 }
 

@@ -1,6 +1,7 @@
 import type { PoolClient } from 'pg'
 import type { Day } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { inTransaction, type Warehouse } from './connect.ts'
 
 /* Report tables in monthly parts. The parts live in the schema of the machinery, so that people see one table. */
@@ -21,8 +22,8 @@ export async function ensureMonths(warehouse: Warehouse, table: string, days: It
   const tables = known.get(warehouse) ?? new Map<string, { at: number; layout: Layout; months: Set<Month> }>()
   known.set(warehouse, tables)
   let entry = tables.get(table)
-  if (entry === undefined || Date.now() - entry.at > FRESH_MS) {
-    entry = { at: Date.now(), ...(await readLayout(warehouse.pool, warehouse, table)) }
+  if (entry === undefined || monotonic() - entry.at > FRESH_MS) {
+    entry = { at: monotonic(), ...(await readLayout(warehouse.pool, warehouse, table)) }
     tables.set(table, entry)
   }
   // While rows are on their way into months, new ones go where the old ones are.

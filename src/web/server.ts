@@ -1,40 +1,39 @@
-import { timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { type FastifyBaseLogger, type FastifyInstance, type FastifyRequest, fastify } from 'fastify'
-import { z } from 'zod'
+import { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
 import { daysOfInterest } from '../core/config/load.ts'
-import { addDays, dayOf, isDay, type Range } from '../core/day.ts'
-import { LockedError, messageOf, UsageError } from '../core/errors.ts'
+import { addDays, dayOf } from '../core/day.ts'
+import { messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
+import type { Monotonic } from '../core/monotonic.ts'
 import { clip } from '../core/text.ts'
-import { readCalendar } from '../ledger/calendar.ts'
-import { findRun } from '../ledger/runs.ts'
 import type { Live } from '../schedule/live.ts'
-import type { BudgetView } from '../source/budget.ts'
 import { streamsOf } from '../streams/registry.ts'
-import { readInsights } from './insights.ts'
+import { type BackfillRequest, backfillRoutes } from './backfill-routes.ts'
+import { Cached } from './cached.ts'
+import { ownNames } from './hosts.ts'
 import type { Metrics } from './metrics.ts'
+import { errorPage } from './pages/error-page.ts'
 import { insightsPage } from './pages/insights-page.ts'
-import { statusPage } from './pages/status-page.ts'
-import { remembered, type View } from './view.ts'
-
-export interface BackfillRequest {
-  from: string
-  to: string
-  streams: string[]
-  projects: string[]
-  missing: boolean
-}
+import { type FailedStart, statusPage } from './pages/status-page.ts'
+import { dayIn, projectOf, rangeOf, readQuery } from './query.ts'
+import { readiness } from './readiness.ts'
+import { statusDocument } from './status-document.ts'
+import type { LedgerState, View } from './view.ts'
 
 export interface ServerOptions {
   view: View
   live: Live
   metrics: Metrics
+  monotonic: Monotonic
   version: string
   /** For people: where the rows go, without a password. */
   warehouse: string
   maxStalenessMs: number
+  /** The names that requests may carry besides localhost and addresses. */
+  hosts: readonly string[]
   next: () => { sync: Date | undefined; audit: Date | undefined }
+  /** A run that failed before the ledger knew of it, until one of the same kind begins. */
+  failedToStart: () => FailedStart | undefined
   /** Opens the routes that start work; without one they do not exist. */
   token: string | undefined
   /** Starts a backfill and gives its run, or why it cannot start now. */
@@ -43,6 +42,11 @@ export interface ServerOptions {
 
 const CALENDAR_DAYS = 56
 const BODY_BYTES = 16_384
+// Long enough that many who look cost no more than one, and short enough that nobody notices.
+const FRESH_MS = 1000
+// What analysts look at changes with a sync, not with the second.
+const INSIGHTS_FRESH_MS = 15_000
+const MOST_PAGES = 64
 const SECURITY = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -51,142 +55,85 @@ const SECURITY = {
   'cross-origin-opener-policy': 'same-origin',
   'cache-control': 'no-store',
 }
+const HTML = 'text/html; charset=utf-8'
+const JSON_TYPE = 'application/json; charset=utf-8'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** True where an answer needs no cleaning: it is clean already, or holds nothing from outside. */
+    /** True where an answer needs no cleaning: it holds nothing from outside. */
     isClean?: boolean
   }
 }
 const CLEAN = { config: { isClean: true } }
 
-const day = z.string().refine(isDay, { error: 'a calendar date, YYYY-MM-DD' })
-const backfillBody = z.strictObject({
-  from: day,
-  to: day,
-  streams: z.array(z.string()).max(100).default([]),
-  projects: z.array(z.string()).max(1000).default([]),
-  missing: z.boolean().default(false),
-})
-
 /** The HTTP side of `serve`. It shows nothing secret, and starts work only for who has the token. */
 export function createServer(options: ServerOptions): FastifyInstance {
-  const { view, live, metrics } = options
-  const { services, projects } = view
+  const { view, metrics, monotonic } = options
   const app = fastify({
-    loggerInstance: services.log.child({}, { level: 'warn' }) as FastifyBaseLogger,
+    loggerInstance: view.services.log.child({}, { level: 'warn' }) as FastifyBaseLogger,
     bodyLimit: BODY_BYTES,
     requestTimeout: 30_000,
     // A page that someone keeps open must not hold up the end of the program.
     forceCloseConnections: true,
   })
-  const { redactor } = services.config
-  app.addHook('onRequest', async (_request, reply) => {
+  const isOurs = ownNames(options.hosts)
+  app.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY)
+    const { host } = request.raw.headers
+    if (isOurs(host)) return
+    const error = `this server does not answer to the name "${clip(host ?? '', 80)}"; serve.hosts may name it`
+    await reply.code(421).send({ error })
   })
+  const { redactor } = view.services.config
   app.addHook('onSend', async (request, reply, payload) => {
     if (typeof payload !== 'string' || request.routeOptions.config.isClean === true) return payload
     const isJson = String(reply.getHeader('content-type')).startsWith('application/json')
     return isJson ? redactor.json(payload) : redactor.text(payload)
   })
-  app.setErrorHandler((error: Error & { statusCode?: number }, request, reply) => {
-    const status = error instanceof UsageError ? 400 : (error.statusCode ?? 500)
-    if (status >= 500) request.log.error({ path: request.url, reason: messageOf(error) }, 'a page failed')
-    // What went wrong inside is for the log; outside it is enough to know that it did.
-    return reply
-      .code(status)
-      .send({ error: status >= 500 ? 'something went wrong; the log says what' : clip(messageOf(error)) })
-  })
+  app.setErrorHandler((error: Error & { statusCode?: number }, request, reply) =>
+    answerError(options, error, request, reply),
+  )
   app.setNotFoundHandler((_request, reply) => reply.code(404).send({ error: 'there is no such page' }))
 
   app.get('/healthz', async () => ({ alive: true }))
   app.get('/readyz', async (_request, reply) => {
-    const { ready, reason } = await readiness(options)
-    return reply.code(ready ? 200 : 503).send({ ready, ...(reason === undefined ? {} : { reason }) })
+    const told = readiness(view, options.maxStalenessMs)
+    return reply.code(told.ready ? 200 : 503).send(told)
   })
+  const texts = new Cached<string>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES })
   app.get('/metrics', async (_request, reply) => {
-    const [status, budgets, queue] = await Promise.all([
-      view.status().catch(() => undefined),
-      view.budgets().catch(() => new Map<string, BudgetView>()),
-      view.queue().catch(() => undefined),
-    ])
-    return reply.type(metrics.contentType).send(await metrics.text({ status, budgets, queue, now: view.now() }))
-  })
-  // Written once in a second, however many look: 200 requests a second must not slow a sync.
-  const statusText = remembered(view.now, async () => {
-    const [status, alerts, queue] = await Promise.all([view.status(), view.alerts(), view.queue()])
-    const next = options.next()
-    const text = JSON.stringify({
-      warehouse: options.warehouse,
-      synced: status !== undefined,
-      ...status,
-      running: live.runs[0] ?? null,
-      next_sync: next.sync ?? null,
-      next_audit: next.audit ?? null,
-      alerts,
-      queue: queue ?? null,
-    })
-    return redactor.json(text)
-  })
-  app.get('/api/status', CLEAN, async (_request, reply) =>
-    reply.type('application/json; charset=utf-8').send(await statusText()),
-  )
-
-  if (options.token !== undefined) startRoutes(app, options, options.token)
-
-  app.get('/', async (request, reply) => {
-    const query = request.query as Record<string, unknown>
-    const { config } = services
-    const project = oneOf(projects, query.project)
-    const today = dayOf(view.now())
-    const interest = daysOfInterest(config, today)
-    const last = interest.to < today ? interest.to : today
-    const to = typeof query.to === 'string' && isDay(query.to) ? query.to : last
-    const range = { from: addDays(to, 1 - CALENDAR_DAYS), to }
-    const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
-    const [status, alerts, queue, budgets, days, named] = await Promise.all([
-      view.status(),
-      view.alerts(),
-      view.queue(),
-      view.budgets(),
-      readCalendar(services.warehouse, project, range),
-      projectNames(options),
-    ])
-    return reply.type('text/html; charset=utf-8').send(
-      statusPage({
-        version: options.version,
-        now: view.now(),
-        source: services.source,
-        warehouse: options.warehouse,
-        status,
-        live: live.runs,
-        next: options.next(),
-        budgets,
-        queue,
-        alerts,
-        maxStalenessMs: options.maxStalenessMs,
-        projects: named,
-        project,
-        days,
-        range,
-        dayStreams,
+    const { latest, database } = view
+    const text = await texts.get('metrics', () =>
+      metrics.text({
+        database,
+        ledger: latest,
+        ledgerAgeMs: latest === undefined ? 0 : view.ageMs(latest),
+        budgets: view.budgets(latest),
+        now: view.ledgerNow(),
       }),
     )
+    return reply.type(metrics.contentType).send(text)
   })
-  app.get('/insights', async (request, reply) => {
-    const query = request.query as Record<string, unknown>
-    const project = oneOf(projects, query.project)
-    const range = rangeOf(query, services.config.end_date ?? dayOf(view.now()))
-    const insights = await readInsights(services.warehouse, project, range)
-    const page = insightsPage({
-      version: options.version,
-      projects: await projectNames(options),
-      project,
-      range,
-      insights,
-    })
-    return reply.type('text/html; charset=utf-8').send(page)
+  app.get('/api/status', async (request, reply) => {
+    const query = readQuery(request.query, ['project'])
+    const project = query.project === undefined ? undefined : projectOf(view.projects, query.project)
+    const write = (state: LedgerState | undefined) =>
+      JSON.stringify(
+        statusDocument(view, state, {
+          warehouse: options.warehouse,
+          project,
+          running: options.live.runs[0] ?? null,
+          next: options.next(),
+          failedToStart: options.failedToStart() ?? null,
+        }),
+      )
+    reply.type(JSON_TYPE)
+    return orLastKnown(view, reply, write, () =>
+      texts.get(`status ${project ?? ''}`, async () => write(await view.state())),
+    )
   })
+  if (options.token !== undefined) backfillRoutes(app, { ...options, token: options.token })
+  pageRoutes(app, options)
   for (const [name, { type, text }] of assets()) {
     app.get(`/assets/${name}`, CLEAN, async (_request, reply) =>
       reply.type(type).header('cache-control', 'public, max-age=3600').send(text),
@@ -195,84 +142,111 @@ export function createServer(options: ServerOptions): FastifyInstance {
   return app
 }
 
-async function readiness({ view, maxStalenessMs }: ServerOptions): Promise<{ ready: boolean; reason?: string }> {
-  try {
-    const status = await view.status()
-    const now = view.now().getTime()
-    const done = status?.runs.find(({ outcome, command }) => outcome === 'complete' && command === 'sync')?.ended_at
-    // Before the first run there is nothing to be late with: it starts with the program.
-    if (done == null)
-      return status === undefined || status.runs.length === 0
-        ? { ready: true }
-        : lastReads(status.streams, now, maxStalenessMs)
-    if (now - done.getTime() > maxStalenessMs) return { ready: false, reason: 'the last success is too long ago' }
-    return { ready: true }
-  } catch {
-    return { ready: false, reason: 'the database cannot be reached' }
-  }
+function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
+  const { view, live, monotonic } = options
+  const { config, source } = view.services
+  const statusPages = new Cached<string>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES })
+  const insightsPages = new Cached<string>({ monotonic, freshMs: INSIGHTS_FRESH_MS, most: MOST_PAGES })
+
+  app.get('/', async (request, reply) => {
+    const query = readQuery(request.query, ['project', 'to'])
+    const project = projectOf(view.projects, query.project)
+    const today = dayOf(view.now())
+    const interest = daysOfInterest(config, today)
+    const to = dayIn('to', query.to, today) ?? (interest.to < today ? interest.to : today)
+    const range = { from: addDays(to, 1 - CALENDAR_DAYS), to }
+    const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
+    const write = (state: LedgerState | undefined, days: Awaited<ReturnType<View['calendar']>> | undefined) =>
+      statusPage({
+        version: options.version,
+        now: view.now(),
+        ledgerNow: view.ledgerNow(),
+        database: view.database,
+        ledgerAgeMs: state === undefined ? undefined : view.ageMs(state),
+        source,
+        warehouse: options.warehouse,
+        status: state?.status,
+        live: live.runs,
+        next: options.next(),
+        failedToStart: options.failedToStart(),
+        budgets: view.budgets(state),
+        queue: state?.queue,
+        alerts: view.alerts,
+        maxStalenessMs: options.maxStalenessMs,
+        projects: state === undefined ? view.projects.map(({ id }) => ({ id, name: id })) : view.names(state),
+        project,
+        days,
+        range,
+        dayStreams,
+      })
+    reply.type(HTML)
+    return orLastKnown(
+      view,
+      reply,
+      (state) => write(state, undefined),
+      () =>
+        statusPages.get(`${project} ${to}`, async () => {
+          const state = await view.state()
+          return write(state, state.status === undefined ? [] : await view.calendar(project, dayStreams, range))
+        }),
+    )
+  })
+  app.get('/insights', async (request, reply) => {
+    const query = readQuery(request.query, ['project', 'from', 'to'])
+    const project = projectOf(view.projects, query.project)
+    const today = dayOf(view.now())
+    const range = rangeOf(query, config.end_date ?? today, today)
+    if (!view.database.up) throw new TransientError('the database does not answer')
+    const page = await insightsPages.get(`${project} ${range.from} ${range.to}`, async () => {
+      const [insights, state] = await Promise.all([view.insights(project, range), view.state()])
+      return insightsPage({ version: options.version, projects: view.names(state), project, range, insights })
+    })
+    return reply.type(HTML).send(page)
+  })
 }
 
-/** Without a complete run among the last ones, the reads themselves tell. */
-function lastReads(
-  streams: { last_read_at: Date | null }[],
-  now: number,
-  maxStalenessMs: number,
-): { ready: boolean; reason?: string } {
-  const fresh = streams.every(
-    ({ last_read_at }) => last_read_at !== null && now - last_read_at.getTime() <= maxStalenessMs,
-  )
-  return fresh ? { ready: true } : { ready: false, reason: 'no run succeeded yet' }
-}
-
-/** The routes that start work or tell of it. */
-function startRoutes(app: FastifyInstance, options: ServerOptions, token: string): void {
-  const onRequest = async (request: FastifyRequest) => {
-    const given = Buffer.from(/^Bearer (.+)$/i.exec(request.headers.authorization ?? '')?.[1] ?? '')
-    const wanted = Buffer.from(token)
-    if (given.length !== wanted.length || !timingSafeEqual(given, wanted)) {
-      throw Object.assign(new Error('a bearer token is needed'), { statusCode: 401 })
-    }
-  }
-  app.post('/api/backfills', { onRequest }, async (request, reply) => {
-    const parsed = backfillBody.safeParse(request.body)
-    if (!parsed.success) {
-      const told = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'body'}: ${message}`)
-      return reply.code(400).send({ error: clip(told.join('; ')) })
-    }
-    if (parsed.data.to < parsed.data.from) return reply.code(400).send({ error: 'to: must be from or later' })
+/** What can be read now; or, while the database is away, what was read last, said to be so and as a failure. */
+async function orLastKnown(
+  view: View,
+  reply: FastifyReply,
+  lastKnown: (state: LedgerState | undefined) => string,
+  read: () => Promise<string>,
+): Promise<string> {
+  if (view.database.up) {
     try {
-      const started = await options.backfill(parsed.data)
-      if ('busy' in started) return reply.code(409).send({ error: started.busy })
-      return reply.code(202).header('location', `/api/runs/${started.runId}`).send({ run_id: started.runId })
+      return await read()
     } catch (error) {
-      if (error instanceof LockedError) return reply.code(409).send({ error: messageOf(error) })
-      throw error
+      if (!(error instanceof TransientError) || (await view.lookAgain()).up) throw error
     }
-  })
-  app.get('/api/runs/:id', { onRequest }, async (request, reply) => {
-    const { id } = request.params as { id: string }
-    const run = /^\d{1,15}$/.test(id) ? await findRun(options.view.services.warehouse, Number(id)) : undefined
-    if (run === undefined) return reply.code(404).send({ error: 'there is no such run' })
-    const progress = options.live.runs.find(({ runId }) => runId === run.run_id) ?? null
-    return { ...run, progress }
-  })
+  }
+  reply.code(503).header('retry-after', '5')
+  return lastKnown(view.latest)
 }
 
-function oneOf(projects: readonly { id: string }[], asked: unknown): string {
-  return (projects.find(({ id }) => id === asked) ?? projects[0])?.id ?? ''
+function answerError(
+  { version }: ServerOptions,
+  error: Error & { statusCode?: number },
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const [status, text, retryAfter] = explain(error)
+  if (status === 500) request.log.error({ path: request.url, reason: messageOf(error) }, 'a page failed')
+  reply.code(status)
+  if (retryAfter !== undefined) reply.header('retry-after', String(retryAfter))
+  const path = request.url.split('?')[0]
+  if (path === '/' || path === '/insights') return reply.type(HTML).send(errorPage({ version, path, text }))
+  return reply.type(JSON_TYPE).send({ error: text })
 }
 
-function rangeOf(query: Record<string, unknown>, today: string): Range {
-  const asked = (value: unknown, otherwise: string) => (typeof value === 'string' && isDay(value) ? value : otherwise)
-  const to = asked(query.to, today)
-  const from = asked(query.from, addDays(to, -89))
-  return from <= to ? { from, to } : { from: to, to: from }
-}
-
-async function projectNames({ view }: ServerOptions): Promise<{ id: string; name: string }[]> {
-  const rows = await view.services.warehouse.tables.selectFrom('projects').select(['project_id', 'name']).execute()
-  const names = new Map(rows.map(({ project_id, name }) => [project_id, name]))
-  return view.projects.map(({ id }) => ({ id, name: names.get(id) ?? id }))
+/** The status, a sentence, and after how many seconds to try again. */
+function explain(error: Error & { statusCode?: number }): [number, string, number?] {
+  if (error instanceof UsageError) return [400, clip(messageOf(error))]
+  if (error instanceof OverloadedError) return [503, 'too many are looking at once; try again in a moment', 2]
+  if (error instanceof TimeLimitError) return [503, `${messageOf(error)}; try a shorter range, or a little later`, 30]
+  if (error instanceof TransientError) return [503, 'the database cannot be reached; the log says why', 5]
+  const status = error.statusCode ?? 500
+  // What went wrong inside is for the log; outside it is enough to know that it did.
+  return status >= 500 ? [500, 'something went wrong; the log says what'] : [status, clip(messageOf(error))]
 }
 
 function assets(): Map<string, { type: string; text: string }> {

@@ -1,71 +1,217 @@
 import { daysOfInterest } from '../core/config/load.ts'
-import { dayOf } from '../core/day.ts'
-import { type OpenAlert, openAlerts } from '../ledger/alerts.ts'
+import { dayOf, type Range } from '../core/day.ts'
+import { messageOf } from '../core/errors.ts'
+import type { Monotonic } from '../core/monotonic.ts'
+import { sleep } from '../core/sleep.ts'
+import type { OpenAlert } from '../ledger/alerts.ts'
+import { type CalendarDay, readCalendar } from '../ledger/calendar.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
-import { readStatus, type Status } from '../ledger/status.ts'
+import { findRun, type RunRow } from '../ledger/runs.ts'
+import { readLookback, readStatus, type Status } from '../ledger/status.ts'
 import { readBudgets } from '../queue/shared-budget.ts'
 import { type QueueStatus, readQueueStatus } from '../queue/status.ts'
+import type { Alerts } from '../schedule/alerts.ts'
+import type { DatabaseState, DatabaseWatch } from '../schedule/database-watch.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
+import type { SidePool } from '../warehouse/side-pool.ts'
+import { Cached } from './cached.ts'
+import { type Insights, readInsights } from './insights.ts'
+import { RunMemory } from './run-memory.ts'
 
-/** What is looked at often is worked out once in so many milliseconds, however many look. */
-const FRESH_MS = 1000
-const LAST_RUNS = 20
-
-/** The state of the warehouse as the server shows it. */
-export interface View {
+export interface ViewOptions {
   services: Services
   projects: SyncedProject[]
-  status(): Promise<Status | undefined>
-  alerts(): Promise<OpenAlert[]>
-  budgets(): Promise<Map<string, BudgetView>>
+  pool: SidePool
+  watch: DatabaseWatch
+  alerts: Alerts
+  monotonic: Monotonic
+}
+
+/** The state of the ledger at one moment. */
+export interface LedgerState {
+  /** Undefined where nothing was ever synced. */
+  status: Status | undefined
   /** Undefined where there never was a queue. */
-  queue(): Promise<QueueStatus | undefined>
-  now(): Date
+  queue: QueueStatus | undefined
+  /** What the service told the processes that share a queue. */
+  budgets: Map<string, BudgetView>
+  names: Map<string, string>
+  /** By the monotonic clock. */
+  at: number
 }
 
-export function createView(services: Services, projects: SyncedProject[]): View {
-  const { warehouse, config, clock, client } = services
-  const status = remembered(clock, async () => {
-    const today = dayOf(clock())
-    await closeAbandonedRuns(warehouse)
-    return readStatus(warehouse, {
-      interest: daysOfInterest(config, today),
-      today,
-      lookbackDays: config.lookback_days,
-      projects: projects.map(({ id }) => id),
-      streams: streamsOf(config),
-      runs: LAST_RUNS,
-    })
-  })
-  return {
-    services,
-    projects,
-    status,
-    alerts: remembered(clock, () => openAlerts(warehouse)),
-    async budgets() {
-      const own = new Map(projects.map(({ id, caller }) => [id, client.budgetView(caller)]))
-      // Where others read the same projects, what they were told last counts.
-      return services.queue === undefined ? own : new Map([...own, ...(await readBudgets(warehouse))])
-    },
-    queue: remembered(clock, () => readQueueStatus(warehouse)),
-    now: clock,
+const FRESH_MS = 1000
+const CALENDARS = 64
+const LAST_RUNS = 20
+const MOST_HELD = 1000
+// Probes and metrics are answered from what was read last; what takes long to read is read less often.
+const REFRESH_MS = 5000
+const REFRESH_SHARE = 20
+const LONGEST_REFRESH_MS = 60_000
+// How old days were when they still changed differs little from one hour to the next, and takes long to find out.
+const LOOKBACK_MS = 600_000
+const LOOKBACK_SHARE = 100
+const LOOKBACK_LIMIT_MS = 60_000
+const CLOSE_ABANDONED_MS = 10_000
+
+/** What the server shows. Everything is read over a few connections of its own, and once for all who look. */
+export class View {
+  readonly services: Services
+  readonly projects: SyncedProject[]
+  /** As it was last read, however long ago. */
+  latest: LedgerState | undefined
+  private readonly states: Cached<LedgerState>
+  private readonly calendars: Cached<CalendarDay[]>
+  private readonly runs = new RunMemory(LAST_RUNS)
+  private lookback: Status['lookback']
+  private lookbackDueAt = 0
+  private closing = false
+  private closeDueAt = 0
+
+  constructor(private readonly options: ViewOptions) {
+    this.services = options.services
+    this.projects = options.projects
+    const { monotonic } = options
+    this.states = new Cached({ monotonic, freshMs: FRESH_MS, most: 1 })
+    this.calendars = new Cached({ monotonic, freshMs: FRESH_MS, most: CALENDARS })
+    this.lookback = { configured_days: this.services.config.lookback_days, needed_days: null, too_short: false }
   }
-}
 
-/** One question at a time to the database: those who ask meanwhile get the same answer. */
-export function remembered<T>(clock: () => Date, read: () => Promise<T>): () => Promise<T> {
-  let known: { at: number; value: Promise<T> } | undefined
-  return () => {
-    const now = clock().getTime()
-    if (known === undefined || now - known.at >= FRESH_MS) {
-      const value = read()
-      value.catch(() => {
-        known = undefined
-      })
-      known = { at: now, value }
+  get database(): DatabaseState {
+    return this.options.watch.state
+  }
+
+  /** Whether the database answers now, where there is a doubt. */
+  lookAgain(): Promise<DatabaseState> {
+    return this.options.watch.look()
+  }
+
+  get alerts(): OpenAlert[] {
+    return this.options.alerts.open
+  }
+
+  now(): Date {
+    return this.services.clock()
+  }
+
+  /** To compare with what the ledger wrote down. */
+  ledgerNow(): Date {
+    return this.options.watch.now()
+  }
+
+  ageMs({ at }: LedgerState): number {
+    return this.options.monotonic() - at
+  }
+
+  /** The state of the ledger, not older than a second. */
+  state(): Promise<LedgerState> {
+    return this.states.get('', () => this.readState())
+  }
+
+  calendar(project: string, streams: readonly string[], range: Range): Promise<CalendarDay[]> {
+    return this.calendars.get(`${project} ${range.to}`, () =>
+      this.options.pool.read((warehouse) => readCalendar(warehouse, project, streams, range)),
+    )
+  }
+
+  insights(project: string, range: Range): Promise<Insights> {
+    return this.options.pool.read((warehouse) => readInsights(warehouse, project, range))
+  }
+
+  run(id: number): Promise<RunRow | undefined> {
+    return this.options.pool.read((warehouse) => findRun(warehouse, id))
+  }
+
+  budgets(shared: LedgerState | undefined): Map<string, BudgetView> {
+    const { client } = this.services
+    const own = this.projects.map(({ id, caller }) => [id, client.budgetView(caller)] as const)
+    // Where others read the same projects, what they were told last counts.
+    return new Map([...own, ...(shared?.budgets ?? [])])
+  }
+
+  names({ names }: LedgerState): { id: string; name: string }[] {
+    return this.projects.map(({ id }) => ({ id, name: names.get(id) ?? id }))
+  }
+
+  /** Reads the ledger now, whoever looked when. */
+  async refresh(): Promise<void> {
+    this.closeAbandoned()
+    // It may take too long; the rest is read all the same.
+    await this.readLookback().catch(() => {})
+    await this.readState()
+  }
+
+  /** Keeps what is known of the ledger current, for those who cannot wait. */
+  async follow(signal: AbortSignal): Promise<void> {
+    const { monotonic, services } = this.options
+    while (!signal.aborted) {
+      const begun = monotonic()
+      if (this.database.up) {
+        await this.refresh().catch((error: unknown) => {
+          // A database that is away is told by who watches it.
+          if (!signal.aborted && this.database.up)
+            services.log.warn({ reason: messageOf(error) }, 'the ledger could not be read')
+        })
+      }
+      const took = monotonic() - begun
+      const pause = Math.min(Math.max(REFRESH_MS, took * REFRESH_SHARE), LONGEST_REFRESH_MS)
+      await sleep(pause, signal).catch(() => {})
     }
-    return known.value
+  }
+
+  /** Runs whose process died show as such a little later. Nobody waits for it: it may wait for whoever takes a lease. */
+  private closeAbandoned(): void {
+    const { monotonic, services } = this.options
+    if (this.closing || monotonic() < this.closeDueAt) return
+    this.closing = true
+    this.closeDueAt = monotonic() + CLOSE_ABANDONED_MS
+    void closeAbandonedRuns(services.warehouse)
+      .catch(() => {})
+      .finally(() => {
+        this.closing = false
+      })
+  }
+
+  private readState(): Promise<LedgerState> {
+    const { config, clock, queue: shared } = this.services
+    const { monotonic, pool } = this.options
+    return pool.read(async (warehouse) => {
+      const at = monotonic()
+      const today = dayOf(clock())
+      const status = await readStatus(warehouse, {
+        interest: daysOfInterest(config, today),
+        today,
+        lookbackDays: config.lookback_days,
+        projects: this.projects.map(({ id }) => id),
+        streams: streamsOf(config),
+        runs: LAST_RUNS,
+        most: MOST_HELD,
+        kept: { runs: (bound) => this.runs.read(bound), lookback: () => this.lookback },
+      })
+      const queue = await readQueueStatus(warehouse)
+      const budgets = shared === undefined ? new Map<string, BudgetView>() : await readBudgets(warehouse)
+      const named =
+        status === undefined
+          ? []
+          : await warehouse.tables.selectFrom('projects').select(['project_id', 'name']).execute()
+      const names = new Map(named.map(({ project_id, name }) => [project_id, name ?? project_id]))
+      const state = { status, queue, budgets, names, at }
+      if (this.latest === undefined || this.latest.at <= at) this.latest = state
+      return state
+    })
+  }
+
+  private async readLookback(): Promise<void> {
+    const { pool, monotonic, services } = this.options
+    if (monotonic() < this.lookbackDueAt) return
+    const begun = monotonic()
+    const read = pool.read((warehouse) => readLookback(warehouse, services.config.lookback_days), LOOKBACK_LIMIT_MS)
+    try {
+      this.lookback = await read
+    } finally {
+      this.lookbackDueAt = monotonic() + Math.max(LOOKBACK_MS, LOOKBACK_SHARE * (monotonic() - begun))
+    }
   }
 }

@@ -1,11 +1,14 @@
 import { count, listSome } from '../../core/text.ts'
 import { claimSource } from '../../ledger/source.ts'
 import type { AuditedStream } from '../../sync/audit.ts'
+import type { Observer } from '../../sync/run.ts'
 import { type AuditResult, runAudit } from '../../sync/run-audit.ts'
 import { migrate } from '../../warehouse/migrate.ts'
+import { auditReport } from '../audit-report.ts'
 import { withServices } from '../open.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
+import { tellOfRun } from '../tell-of-run.ts'
 
 export interface AuditOptions {
   repair?: boolean
@@ -19,8 +22,19 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
     const request = { projects: open.projects, repair: options.repair ?? false, signal: session.signal }
-    const result = await runAudit(open, request, session.observer)
+    let runId = 0
+    const observer: Observer = {
+      ...session.observer,
+      started(run) {
+        // The first is the audit itself, the second its repair.
+        runId ||= run.runId
+        session.observer.started?.(run)
+      },
+    }
+    const result = await runAudit(open, request, observer)
     session.print({ source: open.source, ...result }, render(result, options.repair ?? false))
+    // What was only looked for is the business of whoever looks.
+    if (options.repair) await tellOfRun(session, open, auditReport(result, runId, open.source))
     return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1
   })
 }

@@ -1,170 +1,239 @@
-import { dayOf } from '../../core/day.ts'
-import { messageOf, UsageError } from '../../core/errors.ts'
-import { lastRuns } from '../../ledger/runs.ts'
+import { hostname } from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
+import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import { lastRunHeads } from '../../ledger/runs.ts'
 import { claimSource } from '../../ledger/source.ts'
-import { findingsOfRun, findingsOfStatus, tell } from '../../schedule/alerts.ts'
+import { Alerts } from '../../schedule/alerts.ts'
 import { createCron } from '../../schedule/cron.ts'
-import { type Follow, Live } from '../../schedule/live.ts'
+import { type DatabaseState, DatabaseWatch } from '../../schedule/database-watch.ts'
+import { findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../../schedule/findings.ts'
+import { Live } from '../../schedule/live.ts'
 import { Scheduler } from '../../schedule/scheduler.ts'
-import { streamsOf } from '../../streams/registry.ts'
 import type { RunReport } from '../../sync/report.ts'
-import { type RunRequest, runSync } from '../../sync/run.ts'
-import { runAudit } from '../../sync/run-audit.ts'
+import { isAway } from '../../warehouse/away.ts'
 import { applyLabels } from '../../warehouse/mentions.ts'
 import { migrate } from '../../warehouse/migrate.ts'
 import { applyOwnBrands } from '../../warehouse/own-brands.ts'
-import { createMetrics } from '../../web/metrics.ts'
-import { type BackfillRequest, createServer } from '../../web/server.ts'
-import { createView } from '../../web/view.ts'
-import { chooseProjects, type Open, withServices } from '../open.ts'
+import { createSidePool } from '../../warehouse/side-pool.ts'
+import { createMetrics, type RunEnd } from '../../web/metrics.ts'
+import type { FailedStart } from '../../web/pages/status-page.ts'
+import { createServer } from '../../web/server.ts'
+import { View } from '../../web/view.ts'
+import { type Open, withServices } from '../open.ts'
+import { serveRuns } from '../serve-runs.ts'
 import { type Session, untilStopped } from '../session.ts'
-import { parseRange, streamsToBackfill } from './backfill.ts'
 
 const LOOK_AROUND_MS = 60_000
+// Of the grace, what a run in hand may take; the rest is for closing.
+const GRACE_OF_RUN = 0.8
+const LAST_WORDS_MS = 3000
+// A database that answers but cannot be used needs somebody's hand.
+const TRY_AGAIN_MS = 30_000
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is told to stop. */
 export async function serve(session: Session, options: { host?: string; port?: number }): Promise<number> {
   const { config, log, clock, version } = session
+  // A database that is away is waited for: the pages say so meanwhile.
+  return withServices({ config, log, clock, version, unchecked: true }, (open) => serveWith(session, open, options))
+}
+
+async function serveWith(session: Session, open: Open, options: { host?: string; port?: number }): Promise<number> {
+  const { config, log, clock, monotonic, version } = session
   const { timezone, jitter_seconds } = config.schedule
   const crons = {
     sync: createCron(config.schedule.cron, timezone),
     audit: createCron(config.schedule.audit_cron, timezone),
   }
   const maxStalenessMs = durationMs(config.serve.max_staleness)
-  return withServices({ config, log, clock, version }, async (open) => {
+  const ids = open.projects.map(({ id }) => id)
+  const ended = new AbortController()
+  const watchPool = createSidePool(open.warehouse, {
+    name: 'visibility-sync watch',
+    connections: 1,
+    waiting: 16,
+    patienceMs: 3000,
+    limitMs: 3000,
+  })
+  const pagePool = createSidePool(open.warehouse, {
+    name: 'visibility-sync pages',
+    connections: 2,
+    waiting: 256,
+    patienceMs: 5000,
+    limitMs: 10_000,
+  })
+  const watch = new DatabaseWatch({ pool: watchPool, clock, monotonic, log, looked: (state) => onLook(state) })
+  const alerts = new Alerts({
+    webhookUrl: config.alerts.webhook_url,
+    log,
+    redactor: config.redactor,
+    clock: () => watch.now(),
+    signal: ended.signal,
+    ledger: (work) =>
+      watch.state.up ? watchPool.write(work) : Promise.reject(new TransientError('the database does not answer')),
+  })
+  const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, alerts, monotonic })
+  const metrics = createMetrics()
+  const live = new Live(clock, [metrics.observer])
+  const failedStarts = new Map<string, FailedStart>()
+  // What is done after a run holds up neither the run nor the next one.
+  const afterwards = new Set<Promise<void>>()
+  const later = (work: Promise<void>) => {
+    const tracked = work
+      .catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'after the run'))
+      .finally(() => afterwards.delete(tracked))
+    afterwards.add(tracked)
+  }
+  /** True where a sync failed because the database was away: it is made good once it is back. */
+  let owesSync = false
+
+  const tellOfRun = async (report: RunReport) => {
+    const state = await watch.look()
+    if (!state.up && report.outcome !== 'complete') {
+      if (report.command === 'sync' && report.outcome !== 'interrupted') owesSync = true
+      await alerts.tell(findingsOfDatabase(state, report))
+      return
+    }
+    await view.refresh().catch(() => {})
+    await alerts.tell(findingsOfRun(report))
+    await lookAround()
+  }
+  const lookAround = async () => {
+    if (watch.state.up) await alerts.reconcile()
+    else await alerts.tell(findingsOfDatabase(watch.state))
+    const status = view.latest?.status
+    if (status !== undefined) await alerts.tell(findingsOfStatus(status, view.ledgerNow(), maxStalenessMs))
+    await alerts.tellUnsent()
+  }
+  const runs = serveRuns(session, open, live, (report: RunReport, end: RunEnd) => {
+    metrics.finished({ ...report, outcome: end })
+    if (report.run_id === NO_RUN && end === 'failed') {
+      failedStarts.set(report.command, { command: report.command, at: clock(), reason: report.error ?? '' })
+    } else if (end !== 'locked') failedStarts.delete(report.command)
+    if (end !== 'locked') later(tellOfRun(report))
+  })
+  const scheduler = new Scheduler(
+    [
+      { name: 'sync', cron: crons.sync, work: () => runs.sync() },
+      { name: 'audit', cron: crons.audit, work: () => runs.audit() },
+    ],
+    { clock, log, jitterMs: jitter_seconds * 1000 },
+  )
+  // With a queue a backfill works beside the schedule, and later: a sync goes first there. Without one it takes a turn.
+  const backfills = open.queue === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
+
+  let isServing = false
+  /** False from when the database goes away until its tables are known to be there again. */
+  let isReady = false
+  let gettingReady: Promise<void> | undefined
+  let notBefore = 0
+  const getReady = async () => {
+    await open.warehouse.check()
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
-    const ids = open.projects.map(({ id }) => id)
     await applyLabels(open.warehouse, ids, config.labels)
     await applyOwnBrands(open.warehouse, ids, config.labels)
-    const metrics = createMetrics()
-    const live = new Live(clock, [metrics.observer])
-    const view = createView(open, open.projects)
-    const alerting = { warehouse: open.warehouse, webhookUrl: config.alerts.webhook_url, log }
-    const lookAround = async () => {
-      const status = await view.status()
-      if (status !== undefined) await tell(alerting, findingsOfStatus(status, clock(), maxStalenessMs))
-    }
-    const run = runner(session, open, live, async (report) => {
-      metrics.finished(report)
-      await tell(alerting, findingsOfRun(report))
-      await lookAround()
-    })
-    const scheduler = new Scheduler(
-      [
-        { name: 'sync', cron: crons.sync, work: () => run.sync() },
-        { name: 'audit', cron: crons.audit, work: () => run.audit() },
-      ],
-      { clock, log, jitterMs: jitter_seconds * 1000 },
-    )
-    // With a queue a backfill works beside the schedule, and later: a sync goes first there. Without one it takes a turn.
-    const backfills = open.queue === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
-    const server = createServer({
-      view,
-      live,
-      metrics,
-      version,
-      warehouse: open.database.shown,
-      maxStalenessMs,
-      token: config.token,
-      next: () => ({ sync: scheduler.next('sync'), audit: scheduler.next('audit') }),
-      backfill: (request) => run.backfill(backfills, request),
-    })
-    const host = options.host ?? config.serve.host
-    const port = options.port ?? config.serve.port
+    isReady = true
+    await view.refresh().catch(() => {})
+    await alerts.tell({ database: undefined })
+    await alerts.reconcile()
+  }
+  /** Due is a sync whose last time passed without a run. */
+  const isDue = async () => {
+    const previous = crons.sync.previous(clock())
+    const heads = await pagePool.read((warehouse) => lastRunHeads(warehouse, 20))
+    const last = heads.find(({ command, outcome }) => command === 'sync' && outcome !== 'interrupted')
+    return last === undefined || (previous !== undefined && last.started_at < previous)
+  }
+  const catchUp = async () => {
+    if (!isReady || !(owesSync || (await isDue()))) return
+    owesSync = false
+    scheduler.trigger('sync')
+  }
+  const onLook = ({ up }: DatabaseState) => {
+    if (!up) isReady = false
+    if (!up || isReady || !isServing || gettingReady !== undefined || monotonic() < notBefore) return
+    gettingReady = getReady()
+      .then(catchUp)
+      .catch((error: unknown) => {
+        notBefore = monotonic() + TRY_AGAIN_MS
+        log.error({ reason: messageOf(error) }, 'the database cannot be used yet')
+      })
+      .finally(() => {
+        gettingReady = undefined
+      })
+  }
+
+  const host = options.host ?? config.serve.host
+  const port = options.port ?? config.serve.port
+  const server = createServer({
+    view,
+    live,
+    metrics,
+    monotonic,
+    version,
+    warehouse: open.database.shown,
+    maxStalenessMs,
+    hosts: [host, hostname(), ...config.serve.hosts],
+    token: config.token,
+    next: () => ({ sync: scheduler.next('sync'), audit: scheduler.next('audit') }),
+    failedToStart: () => [...failedStarts.values()].at(-1),
+    backfill: (request) => runs.backfill(backfills, request),
+  })
+  const lookingAround = setInterval(() => void lookAround().catch(() => {}), LOOK_AROUND_MS)
+  try {
     const address = await server.listen({ host, port }).catch((error: unknown) => {
       throw new UsageError(`serve: cannot listen on ${host}:${port} (${messageOf(error)})`)
     })
-    const watch = setInterval(() => void lookAround().catch(() => {}), LOOK_AROUND_MS)
-    try {
-      session.print(
-        { address, source: open.source, warehouse: open.database.shown, next_sync: scheduler.next('sync') ?? null },
-        [
-          `Serving:   ${address}`,
-          `Source:    ${open.source}`,
-          `Warehouse: ${open.database.shown}${open.database.embedded ? '  (embedded, in .data/)' : ''}`,
-          `Schedule:  ${config.schedule.cron} (${timezone}), next ${scheduler.next('sync')?.toISOString() ?? 'never'}`,
-        ].join('\n'),
-      )
-      log.info({ address, schedule: config.schedule.cron, timezone }, 'serving')
-      scheduler.start()
-      if (await isDue(open, crons.sync.previous(clock()))) scheduler.trigger('sync')
-      await untilStopped(session)
-      log.info({ grace_seconds: config.serve.grace_seconds }, 'told to stop')
-      await withinGrace(Promise.all([scheduler.stop(), backfills.stop()]), config.serve.grace_seconds, () =>
-        log.error('the run did not end in time; the next one reads what it left'),
-      )
-      return 0
-    } finally {
-      clearInterval(watch)
-      await server.close()
-    }
-  })
-}
-
-/** Due at the start is a sync whose last time passed without a run. */
-async function isDue(open: Open, previous: Date | undefined): Promise<boolean> {
-  const runs = await lastRuns(open.warehouse, 20)
-  const last = runs.find(({ command, outcome }) => command === 'sync' && outcome !== 'interrupted')
-  return last === undefined || (previous !== undefined && last.started_at < previous)
-}
-
-/** The three kinds of work, each of which ends in the same way. */
-function runner(session: Session, open: Open, live: Live, finished: (report: RunReport) => Promise<void>) {
-  const { config, log, signal, clock } = session
-  async function runOne(request: Omit<RunRequest, 'projects' | 'signal'>, follow: Follow, projects = open.projects) {
-    try {
-      const report = await runSync(open, { ...request, projects, signal }, follow.observer)
-      await finished(report).catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'after the run'))
-    } finally {
-      follow.end()
-    }
+    const isThere = await untilReadyOrAway(watch, open, getReady)
+    session.print(
+      { address, source: open.source, warehouse: open.database.shown, next_sync: scheduler.next('sync') ?? null },
+      [
+        `Serving:   ${address}`,
+        `Source:    ${open.source}`,
+        `Warehouse: ${open.database.shown}${open.database.embedded ? '  (embedded, in .data/)' : ''}${isThere ? '' : '  (does not answer; waiting for it)'}`,
+        `Schedule:  ${config.schedule.cron} (${timezone}), next ${scheduler.next('sync')?.toISOString() ?? 'never'}`,
+      ].join('\n'),
+    )
+    log.info({ address, schedule: config.schedule.cron, timezone }, 'serving')
+    isServing = true
+    watch.start()
+    void view.follow(ended.signal)
+    scheduler.start()
+    await catchUp().catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'not known whether a sync is due'))
+    await untilStopped(session)
+    log.info({ grace_seconds: config.serve.grace_seconds }, 'told to stop')
+    const stopping = Promise.all([scheduler.stop(), backfills.stop()]).then(() =>
+      Promise.race([Promise.all(afterwards), delay(LAST_WORDS_MS, undefined, { ref: false })]),
+    )
+    await within(config.serve.grace_seconds * GRACE_OF_RUN * 1000, stopping, () => {
+      log.error('the run did not end in time; the next one reads what it left')
+      // Nothing is waited for any more, a database that does not answer least of all.
+      open.warehouse.cut()
+    })
+    return 0
+  } finally {
+    clearInterval(lookingAround)
+    ended.abort()
+    watch.stop()
+    watchPool.close()
+    pagePool.close()
+    await server.close()
   }
-  return {
-    sync: () => runOne({ command: 'sync', streams: streamsOf(config) }, live.follow()),
-    async audit() {
-      const startedAt = clock().getTime()
-      let outcome: RunReport['outcome'] = 'failed'
-      let error: string | undefined
-      const follow = live.follow()
-      try {
-        const result = await runAudit(open, { projects: open.projects, repair: true, signal }, follow.observer)
-        outcome = result.remaining === 0 ? (result.repair?.outcome ?? 'complete') : 'partial'
-        if (result.remaining > 0) error = `${result.remaining} days still differ from the service`
-        log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
-      } catch (cause) {
-        outcome = signal.aborted ? 'interrupted' : 'failed'
-        error = messageOf(cause)
-        throw cause
-      } finally {
-        follow.end()
-        const seconds = (clock().getTime() - startedAt) / 1000
-        const report = { run_id: 0, command: 'audit', outcome, source: open.source, seconds, streams: [], notes: [] }
-        await finished({ ...report, ...(error === undefined ? {} : { error }) }).catch(() => {})
-      }
-    },
-    async backfill(scheduler: Scheduler, asked: BackfillRequest): Promise<{ runId: number } | { busy: string }> {
-      const range = parseRange(asked, dayOf(clock()))
-      const streams = streamsToBackfill(config, asked.streams)
-      const projects = chooseProjects(open.projects, asked.projects)
-      return new Promise((resolve, reject) => {
-        const started = scheduler.tryRun('backfill', async () => {
-          const request = { command: 'backfill', streams, range, missingOnly: asked.missing }
-          await runOne(
-            request,
-            live.follow((runId) => resolve({ runId })),
-            projects,
-          ).catch((error: unknown) => {
-            reject(error as Error)
-            throw error
-          })
-        })
-        if (!started) {
-          resolve({ busy: `busy with ${scheduler.activity?.name ?? 'stopping'}: try again when it has ended` })
-        }
-      })
-    },
+}
+
+/** Makes the database ready; false where it is away, so that waiting may help. Anything else ends the command. */
+async function untilReadyOrAway(watch: DatabaseWatch, open: Open, getReady: () => Promise<void>): Promise<boolean> {
+  const { up, mayPass } = await watch.look()
+  if (!up && mayPass) return false
+  try {
+    // One that answers but will not have us is said in a sentence.
+    if (!up) await open.warehouse.check()
+    await getReady()
+    return true
+  } catch (error) {
+    if (isAway(error)) return false
+    throw error
   }
 }
 
@@ -172,13 +241,13 @@ function durationMs(text: string): number {
   return Number(text.slice(0, -1)) * UNITS[text.at(-1) as keyof typeof UNITS]
 }
 
-async function withinGrace(work: Promise<unknown>, seconds: number, tooLate: () => void): Promise<void> {
+async function within(ms: number, work: Promise<unknown>, tooLate: () => void): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const end = new Promise<void>((done) => {
     timer = setTimeout(() => {
       tooLate()
       done()
-    }, seconds * 1000)
+    }, ms)
   })
   await Promise.race([work, end])
   clearTimeout(timer)

@@ -1,11 +1,11 @@
 import { UsageError } from '../../core/errors.ts'
-import { findingsOfRun, tell } from '../../schedule/alerts.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { type RunRequest, runSync } from '../../sync/run.ts'
 import { type Open, withServices } from '../open.ts'
 import { renderRun } from '../render-run.ts'
 import type { Session } from '../session.ts'
+import { tellOfRun } from '../tell-of-run.ts'
 
 export interface SyncOptions {
   stream?: string[]
@@ -39,9 +39,9 @@ export async function runAndPrint(
   return withServices({ config, log, clock, version, projects: projects ?? [] }, async (open) => {
     log.info({ source: open.source, warehouse: open.database.shown, embedded: open.database.embedded }, 'connected')
     const report = await runSync(open, requestOf(open), session.observer)
-    await tell({ warehouse: open.warehouse, webhookUrl: config.alerts.webhook_url, log }, findingsOfRun(report))
     const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }
     session.print({ ...report, warehouse }, renderRun(report, warehouse))
+    await tellOfRun(session, open, report)
     return report.outcome === 'complete' ? 0 : 1
   })
 }

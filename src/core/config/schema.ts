@@ -91,6 +91,9 @@ export const DEFAULT_REPORTS: ReportConfig[] = [
 
 const STALENESS = 'a number of minutes, hours or days, as 90m, 26h or 2d'
 
+const HOST_NAME = 'a host name such as status.example.com, without scheme and port'
+const hostName = z.string({ error: HOST_NAME }).regex(/^[a-z0-9_]([\w-]*\.?)*$/i, { error: HOST_NAME })
+
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
 
 export const configSchema = z.strictObject({
@@ -148,6 +151,7 @@ export const configSchema = z.strictObject({
     .strictObject({
       host: z.string({ error: 'an address to listen on' }).min(1).default('127.0.0.1'),
       port: wholeNumber(0, 65_535).default(8080),
+      hosts: z.array(hostName, { error: `a list: ${HOST_NAME}` }).default([]),
       max_staleness: z
         .string({ error: STALENESS })
         .regex(/^\d{1,5}[mhd]$/, { error: STALENESS })

@@ -4,6 +4,7 @@ import type { OpenAlert } from '../../ledger/alerts.ts'
 import type { CalendarDay } from '../../ledger/calendar.ts'
 import type { Status, StreamStatus } from '../../ledger/status.ts'
 import type { QueueStatus } from '../../queue/status.ts'
+import type { DatabaseState } from '../../schedule/database-watch.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import type { BudgetView } from '../../source/budget.ts'
 import type { StreamReport } from '../../sync/report.ts'
@@ -11,22 +12,35 @@ import { type Html, html } from '../html.ts'
 import { calendar } from './calendar.ts'
 import { layout, number, span, time } from './layout.ts'
 
+/** A run that failed before the ledger knew of it. */
+export interface FailedStart {
+  command: string
+  at: Date
+  reason: string
+}
+
 export interface StatusPage {
   version: string
+  /** By this process, and by the database, whose times the ledger holds. */
   now: Date
+  ledgerNow: Date
+  database: DatabaseState
+  /** How long ago the ledger was read; undefined where it never was. */
+  ledgerAgeMs: number | undefined
   source: string
   warehouse: string
   status: Status | undefined
   live: readonly LiveRun[]
   next: { sync: Date | undefined; audit: Date | undefined }
+  failedToStart: FailedStart | undefined
   budgets: Map<string, BudgetView>
   queue: QueueStatus | undefined
   alerts: OpenAlert[]
   maxStalenessMs: number
   projects: { id: string; name: string }[]
-  /** The calendar's project, its days and its range. */
+  /** The calendar's project, its days, where they could be read, and its range. */
   project: string
-  days: CalendarDay[]
+  days: CalendarDay[] | undefined
   range: Range
   dayStreams: string[]
 }
@@ -34,6 +48,7 @@ export interface StatusPage {
 export function statusPage(page: StatusPage): string {
   const { status } = page
   const body = html`<h1>Status</h1>
+${away(page)}
 ${verdict(page)}
 ${page.live.map((run) => running(run, page.now))}
 <dl class="facts">
@@ -42,18 +57,31 @@ ${page.live.map((run) => running(run, page.now))}
 <div><dt>Source</dt><dd>${page.source}</dd></div>
 <div><dt>Warehouse</dt><dd>${page.warehouse}</dd></div>
 </dl>
-${page.alerts.length === 0 ? '' : html`<section><h2>People were told</h2><ul>${page.alerts.map((alert) => html`<li>${alert.text} (${time(alert.raised_at, page.now)})</li>`)}</ul></section>`}
-${page.queue === undefined ? '' : queueSection(page.queue, page.now)}
+${page.alerts.length === 0 ? '' : html`<section><h2>People were told</h2><ul>${page.alerts.map((alert) => html`<li>${alert.text} (${time(alert.raised_at, page.ledgerNow)})</li>`)}</ul></section>`}
+${page.queue === undefined ? '' : queueSection(page.queue, page.ledgerNow)}
 <section><h2>Coverage</h2>
 ${projectForm(page)}
-${calendar(page.dayStreams, page.range, page.days)}</section>
-${status === undefined ? '' : html`${freshness(page, status)}${troubles(status, page.now)}${runs(status, page.now)}`}
+${page.days === undefined ? html`<p>Not known while the database is away.</p>` : calendar(page.dayStreams, page.range, page.days)}</section>
+${status === undefined ? '' : html`${freshness(page, status)}${troubles(status, page.ledgerNow)}${runs(status, page.ledgerNow)}`}
 ${budgets(page.budgets)}`
   return layout({ title: 'Status', path: '/', version: page.version }, body)
 }
 
+/** That the database is away, and how old what follows is. */
+function away({ database, ledgerAgeMs }: StatusPage): Html | '' {
+  if (database.up) return ''
+  const since = `The database has not answered for ${span(database.forMs / 1000)}: ${clip(database.reason ?? 'no reason is known')}.`
+  const rest =
+    ledgerAgeMs === undefined
+      ? 'Nothing is known of the ledger yet.'
+      : `What follows was read ${span(ledgerAgeMs / 1000)} ago.`
+  return html`<p class="verdict bad" role="status">${since} ${rest}</p>`
+}
+
 /** Everything at a glance, in words. */
-function verdict({ status, queue, now, maxStalenessMs }: StatusPage): Html {
+function verdict(page: StatusPage): Html | '' {
+  const { status, queue, ledgerNow: now, maxStalenessMs, failedToStart } = page
+  if (page.ledgerAgeMs === undefined) return ''
   if (status === undefined) return html`<p class="verdict waiting" role="status">Nothing was synced yet.</p>`
   const stale = status.streams.filter((row) => isStale(row, now, maxStalenessMs)).length
   const missing = status.streams.filter((row) => (row.days_missing ?? 0) > 0).length
@@ -62,10 +90,13 @@ function verdict({ status, queue, now, maxStalenessMs }: StatusPage): Html {
   const problems = [
     ...(stale > 0 ? [`${count(stale, 'stream')} not read for too long`] : []),
     ...(missing > 0 ? [`${count(missing, 'stream')} with days that were never read`] : []),
-    ...(status.held.length > 0 ? [`${count(status.held.length, 'range')} held`] : []),
+    ...(status.totals.held > 0 ? [`${count(status.totals.held, 'range')} held`] : []),
     ...(open > 0 ? [`${count(open, 'row')} in quarantine`] : []),
     ...((queue?.dead.length ?? 0) > 0 ? [`${count(queue!.dead.length, 'window')} set aside`] : []),
     ...(last !== undefined && last.outcome !== 'complete' ? [`the last run was ${last.outcome}`] : []),
+    ...(failedToStart === undefined
+      ? []
+      : [`a ${failedToStart.command} failed before it began (${clip(failedToStart.reason, 200)})`]),
   ]
   return problems.length === 0
     ? html`<p class="verdict good" role="status">Everything is fresh and complete.</p>`
@@ -90,15 +121,35 @@ function isStale({ last_read_at }: StreamStatus, now: Date, maxMs: number): bool
   return last_read_at === null || now.getTime() - last_read_at.getTime() > maxMs
 }
 
-function freshness({ now, maxStalenessMs }: StatusPage, status: Status): Html {
+function freshness({ ledgerNow: now, maxStalenessMs, project }: StatusPage, status: Status): Html {
+  const shown = rowsToShow(status.streams, project, (row) => stateWords(row, isStale(row, now, maxStalenessMs)))
+  const left = status.streams.length - shown.length
   return html`<section><h2>Freshness</h2><div class="scroll" role="region" aria-label="Freshness" tabindex="0"><table>
 <thead><tr><th scope="col">project</th><th scope="col">stream</th><th scope="col">last read</th><th scope="col">days</th><th scope="col" class="n">missing</th><th scope="col" class="n">rows</th><th scope="col">state</th></tr></thead>
-<tbody>${status.streams.map((row) => {
+<tbody>${shown.map((row) => {
     const stale = isStale(row, now, maxStalenessMs)
     const state = stateWords(row, stale)
     return html`<tr><td class="id">${row.project_id}</td><th scope="row">${row.stream}</th><td>${time(row.last_read_at, now)}</td><td>${dayRange(row.first_day, row.last_day)}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td><td class="${state === 'fresh' ? 'good' : 'bad'}">${state}</td></tr>
 `
-  })}</tbody></table></div></section>`
+  })}</tbody></table></div>${left === 0 ? '' : html`<p>${count(left, 'stream')} of other projects not shown; choose a project above.</p>`}</section>`
+}
+
+// A page of a thousand streams would take longer to read than to write.
+const MOST_STREAMS = 200
+
+/** Of many streams, those of the project and those that need a look come first. */
+function rowsToShow(
+  streams: readonly StreamStatus[],
+  project: string,
+  stateOf: (row: StreamStatus) => string,
+): readonly StreamStatus[] {
+  if (streams.length <= MOST_STREAMS) return streams
+  const rank = (row: StreamStatus) => (row.project_id === project ? 0 : stateOf(row) === 'fresh' ? 2 : 1)
+  return streams
+    .map((row) => ({ row, rank: rank(row) }))
+    .sort((a, b) => a.rank - b.rank)
+    .slice(0, MOST_STREAMS)
+    .map(({ row }) => row)
 }
 
 const dayRange = (first: Day | null, last: Day | null) => (first === null ? '–' : `${first} to ${last}`)

@@ -1,0 +1,95 @@
+import { dayOf } from '../core/day.ts'
+import { LockedError, messageOf } from '../core/errors.ts'
+import { NO_RUN } from '../schedule/findings.ts'
+import type { Live } from '../schedule/live.ts'
+import type { Scheduler } from '../schedule/scheduler.ts'
+import { streamsOf } from '../streams/registry.ts'
+import type { RunReport } from '../sync/report.ts'
+import { type Observer, type RunRequest, runSync } from '../sync/run.ts'
+import { runAudit } from '../sync/run-audit.ts'
+import type { BackfillRequest } from '../web/backfill-routes.ts'
+import type { RunEnd } from '../web/metrics.ts'
+import { auditReport } from './audit-report.ts'
+import { parseRange, streamsToBackfill } from './commands/backfill.ts'
+import { chooseProjects, type Open } from './open.ts'
+import type { Session } from './session.ts'
+
+export interface ServeRuns {
+  sync(): Promise<void>
+  audit(): Promise<void>
+  backfill(scheduler: Scheduler, asked: BackfillRequest): Promise<{ runId: number } | { busy: string }>
+}
+
+/**
+ * The three kinds of work of `serve`. Whatever becomes of one is told to `finished`, with a report, also where it failed
+ * before the ledger knew of it.
+ */
+export function serveRuns(
+  session: Session,
+  open: Open,
+  live: Live,
+  finished: (report: RunReport, end: RunEnd) => void,
+): ServeRuns {
+  const { config, log, signal, clock, monotonic } = session
+
+  async function perform(
+    command: string,
+    work: (observer: Observer) => Promise<RunReport>,
+    started?: (runId: number) => void,
+  ): Promise<void> {
+    const begun = monotonic()
+    let runId = NO_RUN
+    const follow = live.follow((id) => {
+      // The first is the run itself: an audit that repairs begins another one.
+      if (runId !== NO_RUN) return
+      runId = id
+      started?.(id)
+    })
+    const secondsSince = () => (monotonic() - begun) / 1000
+    try {
+      const report = await work(follow.observer)
+      finished({ ...report, run_id: runId, seconds: secondsSince() }, report.outcome)
+    } catch (error) {
+      const end = signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
+      const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
+      const about = { run_id: runId, command, source: open.source, seconds: secondsSince(), streams: [], notes: [] }
+      finished({ ...about, outcome, error: messageOf(error) }, end)
+      throw error
+    } finally {
+      follow.end()
+    }
+  }
+
+  const runOne = (
+    request: Omit<RunRequest, 'projects' | 'signal'>,
+    projects = open.projects,
+    started?: (runId: number) => void,
+  ) => perform(request.command, (observer) => runSync(open, { ...request, projects, signal }, observer), started)
+
+  return {
+    sync: () => runOne({ command: 'sync', streams: streamsOf(config) }),
+    audit: () =>
+      perform('audit', async (observer) => {
+        const result = await runAudit(open, { projects: open.projects, repair: true, signal }, observer)
+        log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
+        return auditReport(result, NO_RUN, open.source)
+      }),
+    async backfill(scheduler, asked) {
+      const range = parseRange(asked, dayOf(clock()))
+      const streams = streamsToBackfill(config, asked.streams)
+      const projects = chooseProjects(open.projects, asked.projects)
+      return new Promise((resolve, reject) => {
+        const isStarted = scheduler.tryRun('backfill', async () => {
+          const request = { command: 'backfill', streams, range, missingOnly: asked.missing }
+          await runOne(request, projects, (runId) => resolve({ runId })).catch((error: unknown) => {
+            reject(error as Error)
+            throw error
+          })
+        })
+        if (!isStarted) {
+          resolve({ busy: `busy with ${scheduler.activity?.name ?? 'stopping'}: try again when it has ended` })
+        }
+      })
+    },
+  }
+}

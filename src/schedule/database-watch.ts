@@ -1,0 +1,108 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Clock } from '../core/day.ts'
+import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
+import type { Monotonic } from '../core/monotonic.ts'
+import { isAway } from '../warehouse/away.ts'
+import type { SidePool } from '../warehouse/side-pool.ts'
+
+export interface DatabaseState {
+  up: boolean
+  /** How long it has been so. */
+  forMs: number
+  /** Why it is not up. */
+  reason: string | undefined
+  /** False where it answers, but will not have us: waiting does not help. */
+  mayPass: boolean
+}
+
+export interface WatchOptions {
+  /** Has a connection of its own: neither runs nor readers can make the database look as if it were away. */
+  pool: SidePool
+  clock: Clock
+  monotonic: Monotonic
+  log: Log
+  /** Called after every look. */
+  looked?: (state: DatabaseState) => void
+}
+
+const LOOK_MS = 2000
+
+/**
+ * Knows whether the database answers, and its time. Whoever asks is answered from what the last look found, so a probe
+ * waits for nothing.
+ */
+export class DatabaseWatch {
+  private up: boolean | undefined
+  private since: number
+  private reason: string | undefined = 'the database was not asked yet'
+  private mayPass = true
+  private told: { time: number; at: number } | undefined
+  private looking: Promise<DatabaseState> | undefined
+  private readonly stopped = new AbortController()
+
+  constructor(private readonly options: WatchOptions) {
+    this.since = options.monotonic()
+  }
+
+  get state(): DatabaseState {
+    const { reason, mayPass } = this
+    return { up: this.up ?? false, forMs: this.options.monotonic() - this.since, reason, mayPass }
+  }
+
+  /** The database's time, as far as it is known: what the ledger wrote down is compared with the clock that wrote it. */
+  now(): Date {
+    if (this.told === undefined) return this.options.clock()
+    return new Date(this.told.time + this.options.monotonic() - this.told.at)
+  }
+
+  /** Asks the database; those who ask meanwhile get the same answer. */
+  look(): Promise<DatabaseState> {
+    this.looking ??= this.ask().finally(() => {
+      this.looking = undefined
+    })
+    return this.looking
+  }
+
+  start(): void {
+    const { signal } = this.stopped
+    const go = async () => {
+      while (!signal.aborted) {
+        await this.look()
+        await delay(LOOK_MS, undefined, { signal }).catch(() => {})
+      }
+    }
+    void go()
+  }
+
+  stop(): void {
+    this.stopped.abort()
+  }
+
+  private async ask(): Promise<DatabaseState> {
+    const { pool, monotonic, looked } = this.options
+    try {
+      const { rows } = await pool.read((warehouse) =>
+        warehouse.pool.query<{ now: Date }>('select clock_timestamp() as now'),
+      )
+      this.told = { time: rows[0]!.now.getTime(), at: monotonic() }
+      this.become(true, undefined)
+    } catch (error) {
+      this.mayPass = isAway(error) || error instanceof TimeLimitError || error instanceof OverloadedError
+      this.become(false, messageOf(error))
+    }
+    if (!this.stopped.signal.aborted) looked?.(this.state)
+    return this.state
+  }
+
+  private become(up: boolean, reason: string | undefined): void {
+    this.reason = reason
+    if (up === this.up) return
+    const before = this.up
+    this.up = up
+    this.since = this.options.monotonic()
+    if (this.stopped.signal.aborted) return
+    if (up && before !== undefined) this.options.log.info('the database answers again')
+    if (!up) this.options.log.warn({ reason }, 'the database does not answer')
+  }
+}

@@ -1,0 +1,175 @@
+import type { Socket } from 'node:net'
+import { Kysely, PostgresDialect } from 'kysely'
+import { Pool, type PoolClient, type PoolConfig } from 'pg'
+import { codeOf, messageOf, OverloadedError, TimeLimitError, TransientError } from '../core/errors.ts'
+import { clip } from '../core/text.ts'
+import { isAway } from './away.ts'
+import type { Warehouse } from './connect.ts'
+import type { OpsTables, WarehouseTables } from './database.ts'
+
+export interface SidePoolOptions {
+  /** As the server lists its connections. */
+  name: string
+  connections: number
+  /** How many may wait for a connection, and for how long; who comes on top of them is turned away. */
+  waiting: number
+  patienceMs: number
+  /** The most that one use may take. */
+  limitMs: number
+}
+
+/**
+ * Few connections beside those of runs, for those who look. Each use is one transaction with a time limit of its own, so
+ * nobody waits for a slow statement or a lost network without end, and a run never waits for a reader.
+ */
+export interface SidePool {
+  /** One look: everything in it sees the same state. */
+  read<T>(work: (warehouse: Warehouse) => Promise<T>, limitMs?: number): Promise<T>
+  write<T>(work: (warehouse: Warehouse) => Promise<T>): Promise<T>
+  /** At once, whatever is being read. */
+  close(): void
+}
+
+// The server ends a statement by itself; ours is the limit where it does not answer at all.
+const ANSWER_MS = 1000
+const CANCELED = '57014'
+const LOCKED = '55P03'
+const LOCK_MS = 2000
+
+export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): SidePool {
+  const pool = new Pool({
+    ...(warehouse.pool.options as PoolConfig),
+    max: options.connections,
+    application_name: options.name,
+    connectionTimeoutMillis: options.limitMs,
+    // Nothing is set for a session: behind a pooler in transaction mode, the next transaction may have another one.
+    onConnect: undefined,
+  } as PoolConfig)
+  pool.on('error', () => {})
+  pool.on('connect', (client) => client.on('error', () => {}))
+  const turns = new Turns(options)
+  const inUse = new Set<Socket>()
+  let closed = false
+
+  async function use<T>(mode: string, limitMs: number, work: (bound: Warehouse) => Promise<T>): Promise<T> {
+    await turns.take()
+    let client: PoolClient | undefined
+    let late = false
+    let failed: Error | undefined
+    const timer = setTimeout(() => {
+      late = true
+      if (client !== undefined) socketOf(client).destroy()
+    }, limitMs + ANSWER_MS)
+    try {
+      client = await pool.connect()
+      inUse.add(socketOf(client))
+      if (closed) socketOf(client).destroy()
+      await client.query(beginning(mode, limitMs))
+      const result = await work(bind(warehouse, client))
+      await client.query('commit')
+      return result
+    } catch (error) {
+      failed = error as Error
+      if (late || codeOf(error) === CANCELED)
+        throw new TimeLimitError(`it took longer than ${limitMs / 1000} s`, { cause: error })
+      if (codeOf(error) === LOCKED) throw new TimeLimitError('a table is locked by someone else', { cause: error })
+      if (!isAway(error)) throw error
+      throw new TransientError(
+        `the database cannot be reached: ${clip(messageOf(error) || (codeOf(error) ?? ''), 200)}`,
+        {
+          cause: error,
+        },
+      )
+    } finally {
+      clearTimeout(timer)
+      if (client !== undefined) inUse.delete(socketOf(client))
+      // A transaction that failed ends with its connection.
+      client?.release(failed)
+      turns.giveBack()
+    }
+  }
+
+  return {
+    read: (work, limitMs = options.limitMs) => use('isolation level repeatable read read only', limitMs, work),
+    write: (work) => use('', options.limitMs, work),
+    close() {
+      closed = true
+      for (const socket of inUse) socket.destroy()
+      void pool.end().catch(() => {})
+    },
+  }
+}
+
+function socketOf(client: PoolClient): Socket {
+  return (client as unknown as { connection: { stream: Socket } }).connection.stream
+}
+
+/** What connections of runs set for their session, for one transaction. */
+function beginning(mode: string, limitMs: number): string {
+  const settings = [
+    `statement_timeout = ${limitMs}`,
+    `lock_timeout = ${LOCK_MS}`,
+    `idle_in_transaction_session_timeout = ${limitMs}`,
+    'client_connection_check_interval = 2000',
+    'client_min_messages = warning',
+    'timezone = UTC',
+    'datestyle = ISO',
+    'jit = off',
+  ]
+  return [`begin ${mode}`, ...settings.map((setting) => `set local ${setting}`)].join('; ')
+}
+
+/** The warehouse over one connection. Statements that are asked for at once are sent one after the other. */
+function bind(warehouse: Warehouse, client: PoolClient): Warehouse {
+  let last: Promise<unknown> = Promise.resolve()
+  const query = ((...args: Parameters<PoolClient['query']>) => {
+    const next = last.then(() => client.query(...args))
+    last = Promise.resolve(next).catch(() => {})
+    return next
+  }) as unknown as PoolClient['query']
+  const only = { query, connect: async () => ({ query, release: () => {} }), end: async () => {} } as unknown as Pool
+  const kysely = <S>(schema: string) =>
+    new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
+  return {
+    ...warehouse,
+    pool: only,
+    tables: kysely<WarehouseTables>(warehouse.schema),
+    ops: kysely<OpsTables>(warehouse.opsSchema),
+  }
+}
+
+/** Lets so many in at once; the others wait in line, but neither too many nor for too long. */
+class Turns {
+  private free: number
+  private readonly line: (() => void)[] = []
+
+  constructor(private readonly options: SidePoolOptions) {
+    this.free = options.connections
+  }
+
+  async take(): Promise<void> {
+    if (this.free > 0) {
+      this.free--
+      return
+    }
+    const { waiting, patienceMs } = this.options
+    if (this.line.length >= waiting) throw new OverloadedError('too many are looking at once')
+    await new Promise<void>((done, fail) => {
+      const timer = setTimeout(() => {
+        this.line.splice(this.line.indexOf(enter), 1)
+        fail(new OverloadedError('too many are looking at once'))
+      }, patienceMs)
+      const enter = () => {
+        clearTimeout(timer)
+        done()
+      }
+      this.line.push(enter)
+    })
+  }
+
+  giveBack(): void {
+    const next = this.line.shift()
+    if (next === undefined) this.free++
+    else next()
+  }
+}
