@@ -35,6 +35,7 @@ export async function runAudit(
     source: services.source,
   })
   observer.started?.({ runId: held.runId, command: 'audit' })
+  services.client.reconsider()
   let requests = 0
   const limit = new PageLimit(services.config.source.page_limit)
   const call = {

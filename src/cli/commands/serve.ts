@@ -138,7 +138,7 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
       }
     },
     async backfill(scheduler: Scheduler, asked: BackfillRequest): Promise<{ runId: number } | { busy: string }> {
-      const range = parseRange(asked, dayOf(clock()))
+      const range = parseRange(asked, config, dayOf(clock()))
       const streams = streamsToBackfill(config, asked.streams)
       const projects = chooseProjects(open.projects, asked.projects)
       return new Promise((resolve, reject) => {

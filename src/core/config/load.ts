@@ -68,19 +68,22 @@ export function loadConfig(options: { file?: string | undefined; env?: NodeJS.Pr
 /** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
 export function daysOfInterest(config: Config, today: Day): Range {
   const to = config.end_date ?? today
-  const from = config.start_date ?? addDays(to < today ? to : today, -START_DAYS_AGO)
+  const usual = addDays(to < today ? to : today, -START_DAYS_AGO)
+  const from = config.start_date ?? (usual < config.earliest_date ? config.earliest_date : usual)
   return { from, to }
 }
 
 /** Every value that must not be printed, for the logger's last line of defence. */
 export function secretsOf(config: Config): string[] {
-  const password = config.warehouse.url === undefined ? '' : new URL(config.warehouse.url).password
+  const database = config.warehouse.url === undefined ? undefined : new URL(config.warehouse.url)
+  const password = database?.password ?? ''
   return [
     config.source.api_key,
     ...config.projects.map((project) => project.api_key),
     password === '' ? undefined : config.warehouse.url,
     password,
     password === '' ? undefined : decoded(password),
+    database?.searchParams.get('password') ?? undefined,
     config.alerts.webhook_url,
     config.alerts.webhook_url === undefined ? undefined : new URL(config.alerts.webhook_url).href,
     config.token,
@@ -216,7 +219,12 @@ function checkSense(config: FileConfig, place: string): void {
   const fail = (message: string): never => {
     throw new UsageError(`${place}: ${message}`)
   }
-  const { start_date, end_date } = config
+  const { start_date, end_date, earliest_date } = config
+  if (earliest_date > dayOf(new Date())) {
+    fail(`earliest_date: got "${earliest_date}"; allowed: today (UTC) or earlier`)
+  }
+  if (start_date !== undefined && start_date < earliest_date) fail(`start_date: ${tooEarly(start_date, earliest_date)}`)
+  if (end_date !== undefined && end_date < earliest_date) fail(`end_date: ${tooEarly(end_date, earliest_date)}`)
   if (start_date !== undefined && end_date !== undefined && end_date < start_date) {
     fail(`end_date: got "${end_date}"; allowed: start_date (${start_date}) or later`)
   }
@@ -246,6 +254,18 @@ function checkSense(config: FileConfig, place: string): void {
       )
     }
   }
+}
+
+/** A year that was mistyped would be thousands of requests. */
+function tooEarly(day: Day, earliest: Day): string {
+  return `got "${day}"; allowed: ${earliest} (earliest_date) or later`
+}
+
+/** The first day of a range from the command line. */
+export function parseFirstDay(text: string, option: string, { earliest_date }: FileConfig): Day {
+  const day = parseDay(text, option)
+  if (day < earliest_date) throw new UsageError(`${option}: ${tooEarly(day, earliest_date)}`)
+  return day
 }
 
 /** A date from the command line. */
