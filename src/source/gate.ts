@@ -241,7 +241,9 @@ export class Gate {
   private serviceError(): DownError {
     const { host } = this.options
     if (this.connection !== undefined && (!this.isReached || this.isHopeless)) {
-      return new DownError(`VISIBILITY_API_URL: ${host} cannot be reached: ${this.connection.cause}`, 'service')
+      const { cause, kind } = this.connection
+      const guess = kind === 'handshake' ? '; is it an http:// address?' : ''
+      return new DownError(`VISIBILITY_API_URL: ${host} cannot be reached: ${cause}${guess}`, 'service')
     }
     return new DownError(`the service at ${host} ${silence(this.service)}`, 'service')
   }

@@ -1,3 +1,4 @@
+import type { Config } from '../../core/config/load.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
@@ -27,7 +28,7 @@ export async function check(session: Session): Promise<number> {
     'configuration',
     async () => `${config.file ?? 'no file, defaults and environment'}: ${streamsOf(config).length} streams`,
   )
-  const source = await openSource(config, clock)
+  const source = await openSource(impatient(config), clock)
   try {
     for (const project of source.projects) {
       await judge(`project ${project.id}`, async () => {
@@ -64,19 +65,35 @@ export async function check(session: Session): Promise<number> {
   return ok ? 0 : 1
 }
 
+/** Whoever checks is waiting for the result. */
+function impatient(config: Config): Config {
+  const { timeout_seconds, max_attempts, patience_seconds } = config.source
+  const source = {
+    ...config.source,
+    timeout_seconds: Math.min(15, timeout_seconds),
+    max_attempts: Math.min(2, max_attempts),
+    patience_seconds: Math.min(5, patience_seconds),
+  }
+  return { ...config, source }
+}
+
 async function privileges(warehouse: Warehouse): Promise<string> {
   const { rows } = await warehouse.pool.query<{
     may_temp: boolean
     may_create: boolean
+    is_read_only: boolean
     schemas: { name: string; usable: boolean }[] | null
   }>(
     `select has_database_privilege(current_database(), 'temp') as may_temp,
        has_database_privilege(current_database(), 'create') as may_create,
+       current_setting('transaction_read_only')::boolean as is_read_only,
        (select json_agg(json_build_object('name', nspname, 'usable', has_schema_privilege(nspname, 'create') and has_schema_privilege(nspname, 'usage')))
         from pg_namespace where nspname = any($1)) as schemas`,
     [[warehouse.schema, warehouse.opsSchema]],
   )
-  const { may_temp, may_create, schemas } = rows[0]!
+  const { may_temp, may_create, is_read_only, schemas } = rows[0]!
+  if (is_read_only)
+    throw new UsageError('the server can only be read, as a standby can: name the primary in DATABASE_URL')
   const lacking = [
     ...(may_temp ? [] : ['temp on the database']),
     ...((schemas?.length ?? 0) < 2 && !may_create ? ['create on the database (or both schemas made beforehand)'] : []),

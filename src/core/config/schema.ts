@@ -33,8 +33,7 @@ const databaseUrl = z
   .string({ error: 'a postgres:// connection string' })
   .refine((text) => /^postgres(ql)?:\/\//.test(text), { error: 'a postgres:// connection string', abort: true })
   .refine(isWellEscaped, {
-    error:
-      'a postgres:// connection string such as postgres://role:password@host:5432/database; escape the password: percent-encode @ : / ? # as %40 %3A %2F %3F %23',
+    error: 'a postgres:// connection string; escape the password: percent-encode @ : / ? # as %40 %3A %2F %3F %23',
   })
 const secret = z.string({ error: 'a text' }).min(1, { error: 'a text that is not empty' }).max(4096)
 const projectId = z
