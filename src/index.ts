@@ -55,7 +55,7 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
     redactor: config.redactor,
     destination: { write: (line) => onLog?.(line) },
   })
-  const range = options.range === undefined ? undefined : parseRange(options.range, dayOf(new Date()))
+  const range = options.range === undefined ? undefined : parseRange(options.range, config, dayOf(new Date()))
   const streams = range === undefined ? streamsOf(config, options.streams) : streamsToBackfill(config, options.streams)
   if (streams.length === 0) throw new UsageError('streams: nothing to read')
   const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {

@@ -344,7 +344,7 @@ describe('faults', () => {
 
   test('a wait of hours is not waited for', async () => {
     const { url, seen } = await serve((_request, response) => json(response, 503, {}, { 'retry-after': '86400' }))
-    await expect(clientOf(url).prompts(caller, {})).rejects.toThrow('asks to wait for 86400 s, which is too long')
+    await expect(clientOf(url).prompts(caller, {})).rejects.toThrow('a run waits for no more than 300 s')
     expect(seen.length).toBe(1)
   })
 
@@ -446,6 +446,36 @@ describe('the request budget', () => {
     expect(readRateHeaders({ 'retry-after': '7' }, at)).toEqual({ retryAfterMs: 7000 })
     expect(readRateHeaders({ 'retry-after': 'Thu, 01 Jan 2026 00:00:20 GMT' }, at)).toEqual({ retryAfterMs: 20_000 })
     expect(readRateHeaders({ 'x-ratelimit-limit': 'plenty' }, at)).toEqual({})
+  })
+
+  test.each([
+    ['0', 0],
+    ['1.5', 1500],
+    ['Thu, 01 Jan 2026 00:00:20 GMT', 20_000],
+    ['Thursday, 01-Jan-26 00:00:20 GMT', 20_000],
+    ['Thu Jan  1 00:00:20 2026', 20_000],
+    ['2026-01-01T00:00:20Z', 20_000],
+    ['-5', undefined],
+    ['soon', undefined],
+    ['', undefined],
+    ['2001', 2_001_000],
+    ['31 Dec', undefined],
+    ['Wed, 31 Dec 2025 23:59:59 GMT', undefined],
+    ['Wed, 99 Foo 2025 00:00:00 GMT', undefined],
+  ])('reads "%s" of Retry-After as a delay or as nothing', (value, retryAfterMs) => {
+    const at = Date.parse('2026-01-01T00:00:00Z')
+    expect(readRateHeaders({ 'retry-after': value }, at).retryAfterMs).toBe(retryAfterMs)
+  })
+
+  test("measures dates by the service's own clock", () => {
+    const date = 'Thu, 01 Jan 2026 06:00:00 GMT'
+    const ours = Date.parse('2026-01-01T00:00:00Z')
+    const later = 'Thu, 01 Jan 2026 06:00:30 GMT'
+    expect(readRateHeaders({ date, 'retry-after': later }, ours)).toEqual({ retryAfterMs: 30_000 })
+    expect(readRateHeaders({ date, 'retry-after': 'Thu, 01 Jan 2026 05:59:59 GMT' }, ours)).toEqual({})
+    expect(readRateHeaders({ date, 'x-ratelimit-reset': String(Date.parse(later) / 1000) }, ours)).toEqual({
+      resetMs: 30_000,
+    })
   })
 
   test('waits longer after each fault, never less than the service asked for', () => {

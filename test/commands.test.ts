@@ -71,6 +71,16 @@ describe('bad usage exits 2 with one message, before any request or table', () =
       '--to: got "2026-03-01"; allowed: --from (2026-03-02) or later',
     ],
     ['a range in the future', ['backfill', '--from', '2999-01-01', '--to', '2999-01-02'], '--from: got "2999-01-01"'],
+    [
+      'a backfill from the year 1',
+      ['backfill', '--from', '0001-01-01', '--to', '2026-03-01'],
+      '--from: got "0001-01-01"; allowed: 2020-01-01 (earliest_date) or later',
+    ],
+    [
+      'a plan from before the earliest day',
+      ['plan', '--from', '2019-12-31', '--to', '2026-03-01'],
+      '--from: got "2019-12-31"; allowed: 2020-01-01 (earliest_date) or later',
+    ],
     ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
     ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
     ['a bad number', ['status', '--runs', 'all'], '--runs: got "all"'],
@@ -91,17 +101,17 @@ describe('bad usage exits 2 with one message, before any request or table', () =
     const result = await cli('sync', '--stream', 'chat', '--json')
     expect(result.json()).toEqual({ error: { code: 'usage', message: expect.stringContaining('--stream') } })
   })
+})
 
-  test('a database that cannot be reached says how to start one, without its password', async () => {
-    const result = await runCli(['sync'], {
-      env: { ...setup.env, DATABASE_URL: 'postgres://someone:hunter22@127.0.0.1:1/warehouse' },
-      config: setup.fileConfig,
-    })
-    expect(result.code).toBe(2)
-    expect(result.stderr).toContain('127.0.0.1:1/warehouse cannot be used')
-    expect(result.stderr).toContain('docker run')
-    expect(result.stderr + result.stdout).not.toContain('hunter22')
+test('a database that cannot be reached exits 1 and says how to start one, without its password', async () => {
+  const result = await runCli(['sync'], {
+    env: { ...setup.env, DATABASE_URL: 'postgres://someone:hunter22@127.0.0.1:1/warehouse' },
+    config: setup.fileConfig,
   })
+  expect(result.code).toBe(1)
+  expect(result.stderr).toContain('127.0.0.1:1/warehouse cannot be used')
+  expect(result.stderr).toContain('docker run')
+  expect(result.stderr + result.stdout).not.toContain('hunter22')
 })
 
 test('plan shows windows and requests before anything exists, and makes nothing', async () => {

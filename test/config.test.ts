@@ -28,6 +28,8 @@ function failure(yaml: string, env: Record<string, string> = {}): string {
 test('an empty file gives the documented defaults', () => {
   const config = load('')
   expect(config.source).toMatchObject({ page_limit: 10_000, requests_per_minute: 200, compress: true })
+  expect(config.source).toMatchObject({ max_attempts: 6, patience_seconds: 60, run_minutes: 720 })
+  expect(config.earliest_date).toBe('2020-01-01')
   expect(config.warehouse).toEqual({ schema: 'visibility', partition: 'none', patience_seconds: 120 })
   expect(config.queue).toEqual({ mode: 'none' })
   expect(config.lookback_days).toBe(7)
@@ -49,6 +51,12 @@ test('the days of interest default to the last 90 days', () => {
     from: '2026-01-01',
     to: '2026-02-01',
   })
+})
+
+test('no day before earliest_date is of interest, whatever the defaults say', () => {
+  expect(daysOfInterest(load('earliest_date: 2026-03-01'), '2026-03-31').from).toBe('2026-03-01')
+  const old = load('{earliest_date: 2015-01-01, start_date: 2016-01-01}')
+  expect(daysOfInterest(old, '2026-03-31').from).toBe('2016-01-01')
 })
 
 test('variables and their defaults are filled in, and the environment wins over the file', () => {
@@ -189,6 +197,18 @@ describe('bad input is refused with the field, the value and what is allowed', (
       ['end_date', '2026-02-01', '2026-02-02'],
     ],
     ['a start in the future', 'start_date: 2999-01-01', ['start_date', '2999-01-01', 'today']],
+    [
+      'a start before the earliest day',
+      'start_date: 0026-01-01',
+      ['start_date', '0026-01-01', '2020-01-01 (earliest_date)'],
+    ],
+    [
+      'an end before the earliest day',
+      '{earliest_date: 2026-01-01, end_date: 2025-12-31}',
+      ['end_date', '2025-12-31', '2026-01-01 (earliest_date)'],
+    ],
+    ['an earliest day in the future', 'earliest_date: 2999-01-01', ['earliest_date', '2999-01-01', 'today']],
+    ['a run without end', 'source: { run_minutes: 0 }', ['source.run_minutes', '0', 'from 1 to 30,000']],
     ['an unknown stream', 'streams: [chat]', ['streams.0', '"chat"', 'chats']],
     [
       'an unknown dimension',

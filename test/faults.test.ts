@@ -66,6 +66,7 @@ function randomFaults(dice: Dice): FaultSettings {
     refuse_filters: dice.chance(0.15),
     ignore_filters: dice.chance(0.1),
     totals: dice.pick(['camel', 'snake', 'none', 'wrong']),
+    hang: dice.chance(0.15) ? dice.whole(1, 8) / 100 : 0,
   }
 }
 
@@ -137,8 +138,7 @@ async function schedule(setup: Setup, dice: Dice, range: { from: string; to: str
     const result = await running.done
     clearTimeout(limit)
     story.push(`  → ${result.code}`)
-    // A connection dropped while the command was still connecting is a database that cannot be used: nothing was done.
-    expect(end === 'drop' ? [0, 1, 2] : [0, 1, null]).toContain(result.code)
+    expect([0, 1, null]).toContain(result.code)
     if (result.code === 0 && args[0] === 'sync') expect(result.json().outcome).toBe('complete')
   }
 }
@@ -220,7 +220,7 @@ test.each(seeds)(
           page_limit: dice.pick([25, 60, 300, 10_000]),
           max_attempts: dice.whole(2, 5),
           concurrency: dice.whole(1, 6),
-          timeout_seconds: 5,
+          timeout_seconds: 3,
         },
       },
     })

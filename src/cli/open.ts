@@ -10,7 +10,7 @@ import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { startReference } from '../reference/server.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import type { RequestBudget } from '../source/budget.ts'
-import { type Client, type ClientOptions, createClient } from '../source/client.ts'
+import { type Client, type ClientOptions, createClient, type Outage } from '../source/client.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
@@ -50,7 +50,7 @@ export async function openSource(
   config: Config,
   clock: Clock,
   named: readonly string[] = [],
-  budgetFor?: ClientOptions['budgetFor'],
+  extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
 ): Promise<OpenSource> {
   const { source } = config
   const options = {
@@ -58,7 +58,8 @@ export async function openSource(
     maxAttempts: source.max_attempts,
     maxResponseBytes: source.max_response_mb * 1_048_576,
     requestsPerMinute: source.requests_per_minute,
-    ...(budgetFor === undefined ? {} : { budgetFor }),
+    patienceMs: source.patience_seconds * 1000,
+    ...extra,
   }
   const chosen = chooseSource(config)
   const all = configuredProjects(config, clock)
@@ -206,7 +207,10 @@ export async function withServices<T>(
   const { config, log, clock, version } = options
   const shared = config.queue.mode === 'pg-boss' ? await loadQueue() : undefined
   let warehouse: Warehouse | undefined
-  const source = await openSource(config, clock, options.projects, shared && ((project) => budgetOf(project)))
+  const source = await openSource(config, clock, options.projects, {
+    onOutage: (outage) => logOutage(log, outage),
+    ...(shared && { budgetFor: (project) => budgetOf(project) }),
+  })
   const budgetOf = (project: string): RequestBudget =>
     shared!.createSharedBudget(warehouse!, project || DEFAULT_PROJECT, config.source.requests_per_minute, log)
   try {
@@ -228,6 +232,12 @@ export async function withServices<T>(
   } finally {
     await quietly(log, 'service', source.close())
   }
+}
+
+/** Without a word, a run that waits for its service would look like one that hangs. */
+function logOutage(log: Log, { down, what, reason }: Outage): void {
+  if (down) log.warn({ what, reason }, 'no usable answers')
+  else log.warn({ what }, 'answers again')
 }
 
 /** Loaded only where it is used: most runs are those of one process. */

@@ -2,6 +2,7 @@ import { Command, CommanderError, Option } from 'commander'
 import { shownText } from '../core/config/describe-issue.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import type { CreationKind } from '../ledger/creations.ts'
+import { readOnlyHint } from '../warehouse/database-failure.ts'
 import type { CreateOptions } from './commands/create.ts'
 import type { GlobalOptions, Session, Surroundings } from './session.ts'
 
@@ -34,13 +35,14 @@ export async function runProgram(args: readonly string[], surroundings: Surround
         printError(surroundings, 'usage', error.code === 'commander.help' ? 'a command is missing' : error.message)
       return EXIT.usage
     }
+    const hint = readOnlyHint(error)
     const [exit, kind] =
-      error instanceof UsageError
+      error instanceof UsageError || hint !== undefined
         ? [EXIT.usage, 'usage']
         : error instanceof LockedError
           ? [EXIT.locked, 'locked']
           : [EXIT.failed, 'failed']
-    const message = redactor.text(messageOf(error))
+    const message = redactor.text([messageOf(error), ...(hint === undefined ? [] : [hint])].join('. '))
     json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
     stderr.write(`visibility-sync: ${message}\n`)

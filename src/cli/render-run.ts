@@ -57,7 +57,9 @@ function verdict(report: RunReport, total: StreamReport): string {
 function problems(report: RunReport): string[] {
   return report.streams.flatMap((row) => {
     const place = `${row.stream} of ${row.project_id}`
-    const failed = row.failed.map(({ range, error }) => `  failed: ${place}, ${range}: ${error}`)
+    // What ended the whole run is said once, above.
+    const own = row.failed.filter(({ error }) => error !== report.error && error !== `not read: ${report.error}`)
+    const failed = own.map(({ range, error }) => `  failed: ${place}, ${range}: ${error}`)
     return [
       ...(failed.length <= 3
         ? failed

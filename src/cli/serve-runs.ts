@@ -75,7 +75,7 @@ export function serveRuns(
         return auditReport(result, NO_RUN, open.source)
       }),
     async backfill(scheduler, asked) {
-      const range = parseRange(asked, dayOf(clock()))
+      const range = parseRange(asked, config, dayOf(clock()))
       const streams = streamsToBackfill(config, asked.streams)
       const projects = chooseProjects(open.projects, asked.projects)
       return new Promise((resolve, reject) => {

@@ -24,22 +24,43 @@ export class LockedError extends VisibilityError {
 
 /** May pass when tried again: a reset, a 503, a mangled body, a lost database connection. */
 export class TransientError extends VisibilityError {
-  readonly code = 'transient'
+  readonly code: string = 'transient'
   /** How long the service asked us to wait, where it said so. */
   readonly retryAfterMs: number | undefined
   /** The HTTP status, where there was one. */
   readonly status: number | undefined
   /** True where the request cannot have reached the service. */
   readonly neverSent: boolean
+  /** True where the answer did not come in time. */
+  readonly timedOut: boolean
 
-  constructor(
-    message: string,
-    options: { cause?: unknown; retryAfterMs?: number | undefined; status?: number; neverSent?: boolean } = {},
-  ) {
+  constructor(message: string, options: TransientOptions = {}) {
     super(message, { cause: options.cause })
     this.retryAfterMs = options.retryAfterMs
     this.status = options.status
     this.neverSent = options.neverSent ?? false
+    this.timedOut = options.timedOut ?? false
+  }
+}
+
+interface TransientOptions {
+  cause?: unknown
+  retryAfterMs?: number | undefined
+  status?: number
+  neverSent?: boolean
+  timedOut?: boolean
+}
+
+/**
+ * All of the service, one project of it or one operation of a project gives no answer, or asks for a longer wait than a
+ * run allows. Nothing was sent, and until it answers again other requests to it fail with this at once.
+ */
+export class DownError extends TransientError {
+  override readonly code: 'service-down' | 'project-down' | 'operation-down'
+
+  constructor(message: string, scope: 'service' | 'project' | 'operation') {
+    super(message, { neverSent: true })
+    this.code = `${scope}-down`
   }
 }
 

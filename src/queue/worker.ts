@@ -36,6 +36,8 @@ const ASK_MS = 1000
 const DOUBT_MS = 60_000
 const TOO_MANY_TROUBLES = 10
 const UNIQUE = '23505'
+/** Failures of the service, a project or a key, not of the window at hand. */
+const NOT_THE_WINDOW = new Set(['key', 'project', 'service-down', 'project-down', 'operation-down'])
 const REMEMBERED_RUNS = 20
 
 export interface WorkerOptions {
@@ -187,8 +189,8 @@ export class QueueWorker {
     if (result.kind !== 'failed') return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
     const { reason, verdict } = result
     run.log.warn({ project: data.project, stream: data.stream, from: data.from, to: data.to, reason }, 'job failed')
-    if (verdict === 'key' || verdict === 'project') {
-      // Not the window's fault, and trying again would not help; but a worker may have an old key.
+    if (NOT_THE_WINDOW.has(verdict)) {
+      // Trying again would not help; but a worker may have an old key, or no way to the service.
       if (this.options.hasLastWord) return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
       this.avoided.set(project.id, monotonic() + DOUBT_MS)
       return this.end(job, (tx) => doubtJob(tx, boss, job, told(result), reason))

@@ -9,13 +9,22 @@ const chance = z.number().min(0).max(1).default(0)
 
 export const faultsSchema = z.strictObject({
   seed: z.int().default(1),
+  /** `hang`, `server_error` and `reset` are for requests of this project, or to this path, alone. */
+  only_project: z.string().nullable().default(null),
+  only_path: z.string().nullable().default(null),
   /** Requests for each project in a period; null turns the limit off. */
   rate_limit: z.int().min(1).nullable().default(200),
   rate_window_ms: z.int().min(1).default(60_000),
   /** False: a 429 comes without any header that says how long to wait. */
   rate_headers: z.boolean().default(true),
   retry_after: z.boolean().default(false),
+  /** Sent as `Retry-After` with every 429 and 5xx, whatever it says: seconds, a date or nonsense. */
+  retry_after_value: z.union([z.string(), z.number()]).nullable().default(null),
+  /** How far the service's clock, as its `Date` header shows it, is ahead. */
+  clock_ahead_seconds: z.int().default(0),
   latency_ms: z.int().min(0).default(0),
+  /** Takes the request and never answers. */
+  hang: chance,
   /** Answers 500, 502, 503 or 504 instead. */
   server_error: chance,
   /** Closes the connection before answering. */

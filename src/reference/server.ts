@@ -23,6 +23,7 @@ export interface ReferenceRequest {
   path: string
   query: Record<string, string>
   body: Record<string, unknown>
+  /** 0 where there was no answer. */
   status: number
 }
 
@@ -37,6 +38,7 @@ export interface ReferenceService {
 
 const BODY_MAX = 4_194_304
 const REQUESTS_KEPT = 20_000
+const HUNG = 0
 
 export async function startReference(options: ReferenceOptions): Promise<ReferenceService> {
   const { world } = options
@@ -81,9 +83,12 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
         response.setHeader('location', faults.redirect_to)
         throw new Refusal(302, 'moved')
       }
-      if (random() < faults.server_error)
-        throw new Refusal([500, 502, 503, 504][Math.floor(random() * 4)]!, 'try again')
-      if (random() < faults.reset) return void request.socket.destroy()
+      if (isFaulty(call, project)) {
+        if (faults.hang > 0 && random() < faults.hang) return note(call, HUNG)
+        if (random() < faults.server_error)
+          throw new Refusal([500, 502, 503, 504][Math.floor(random() * 4)]!, 'try again')
+        if (random() < faults.reset) return void request.socket.destroy()
+      }
       const result = route(call, project)
       body = result.body
       created = result.created
@@ -93,11 +98,24 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       status = error.status
       body = { message: error.message }
     }
-    if (seen.length < REQUESTS_KEPT) {
-      seen.push({ method: call.method, path: call.path, query: call.query, body: call.body, status })
+    note(call, status)
+    if (faults.retry_after_value !== null && (status === 429 || status >= 500)) {
+      response.setHeader('retry-after', String(faults.retry_after_value))
+    }
+    if (faults.clock_ahead_seconds !== 0) {
+      response.setHeader('date', new Date(Date.now() + faults.clock_ahead_seconds * 1000).toUTCString())
     }
     if (created && random() < faults.drop_after_create) return void request.socket.destroy()
     send(request, response, status, body)
+  }
+
+  function note({ method, path, query, body }: Call, status: number): void {
+    if (seen.length < REQUESTS_KEPT) seen.push({ method, path, query, body, status })
+  }
+
+  function isFaulty({ path }: Call, project: Project | undefined): boolean {
+    const { only_project, only_path } = faults
+    return (only_project ?? project?.id) === project?.id && path.endsWith(only_path ?? '')
   }
 
   function authenticate(call: Call): Project | undefined {

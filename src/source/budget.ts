@@ -20,7 +20,7 @@ export interface RequestBudget {
 
 /** Leave to send one request, which tells what came of it. */
 export interface Permit {
-  /** Learns from the response. `refused` is true for a 429. */
+  /** Learns from the response. `refused` is true where it asks everyone to wait: a 429, or a 503 that says for how long. */
   learn(headers: RateHeaders, refused: boolean): void
   /** It ended without a response. */
   drop(): void
@@ -98,8 +98,8 @@ export function createBudget(
   }
 }
 
-/** For how long a refusal asks everyone to wait. */
+/** For how long a refusal asks everyone to wait. One that is too long is not waited for at all: requests fail instead. */
 export function pauseOf(headers: RateHeaders, refused: boolean): number | undefined {
   const pauseMs = refused ? (headers.retryAfterMs ?? headers.resetMs) : undefined
-  return pauseMs === undefined ? undefined : Math.min(pauseMs, LONGEST_WAIT_MS)
+  return pauseMs === undefined || pauseMs > LONGEST_WAIT_MS ? undefined : pauseMs
 }

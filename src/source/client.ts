@@ -1,12 +1,14 @@
-import type { z } from 'zod'
-import { TransientError, UsageError } from '../core/errors.ts'
-import { clip } from '../core/text.ts'
+import { z } from 'zod'
+import { InterruptedError, RefusedError, TransientError, UsageError } from '../core/errors.ts'
+import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
-import { type CallContext, createHttp, type HttpAnswer, type HttpRequest } from './http.ts'
+import type { Lane, Outage } from './gate.ts'
+import { type CallContext, createHttp, type HttpAnswer, type HttpRequest, smallRequest } from './http.ts'
 import { createdClassification, createdPrompt, createdTopic, listEnvelope, profileEnvelope } from './items.ts'
 import * as requests from './requests.ts'
 
+export type { Outage } from './gate.ts'
 export type { CallContext } from './http.ts'
 
 /** One response of a list or report: items not validated yet. */
@@ -28,6 +30,10 @@ export interface ClientOptions {
   maxResponseBytes?: number
   compress?: boolean
   requestsPerMinute?: number
+  /** How long a service that gives no usable answer is waited for before its requests fail at once; 60 s by default. */
+  patienceMs?: number
+  /** Told when the service, or a project of it, stops answering, and when it answers again. */
+  onOutage?: (outage: Outage) => void
   /** Where the budget of a project and key is kept; one in this process unless told otherwise. */
   budgetFor?: (project: string, key: string) => RequestBudget
 }
@@ -48,19 +54,38 @@ export function createClient(options: ClientOptions) {
     maxAttempts: options.maxAttempts ?? 6,
     maxResponseBytes: options.maxResponseBytes ?? 64 * 1_048_576,
     compress: options.compress ?? true,
+    patienceMs: options.patienceMs ?? 60_000,
+    onOutage: options.onOutage,
   })
-  const budgets = new Map<string, RequestBudget>()
+  const lanes = new Map<string, Lane>()
   const makeBudget = options.budgetFor ?? (() => createBudget(options.requestsPerMinute ?? 200))
 
-  function budgetOf({ key, projectId }: Caller): RequestBudget {
+  function laneOf({ key, projectId }: Caller): Lane {
     const name = JSON.stringify([projectId ?? '', key])
-    const known = budgets.get(name) ?? makeBudget(projectId ?? '', key)
-    budgets.set(name, known)
+    const known = lanes.get(name) ?? { name, key, projectId, budget: makeBudget(projectId ?? '', key) }
+    lanes.set(name, known)
     return known
   }
 
-  function send(caller: Caller, request: HttpRequest, context?: CallContext): Promise<HttpAnswer> {
-    return http.send(request, caller.key, budgetOf(caller), context)
+  async function send(caller: Caller, request: HttpRequest, context?: CallContext): Promise<HttpAnswer> {
+    try {
+      return await http.send(request, laneOf(caller), context)
+    } catch (error) {
+      if (caller.projectId === undefined) await refuseMissingProject(error, () => projectsOf(caller, context))
+      throw error
+    }
+  }
+
+  /** The projects of a company key, as `id (name)`; none where the service does not tell them. */
+  async function projectsOf(caller: Caller, { signal }: CallContext = {}): Promise<string[]> {
+    const request: HttpRequest = { method: 'GET', path: 'projects', repeatable: false, timeoutMs: 15_000 }
+    try {
+      const { body } = await http.send(request, laneOf(caller), { signal })
+      return projectList.parse(body).data.map(({ id, name }) => (name ? `${id} (${clip(name, 60)})` : id))
+    } catch (error) {
+      if (error instanceof InterruptedError) throw error
+      return []
+    }
   }
 
   /** An answer of the wrong shape is a mangled answer: it may be right the next time. */
@@ -165,8 +190,18 @@ export function createClient(options: ClientOptions) {
       return create(caller, 'classifications/urls', json, createdClassification, context)
     },
 
+    /** Asks for something small, once. Throws a UsageError where the key needs a project and none was given. */
+    async ping(caller: Caller, context?: CallContext): Promise<void> {
+      await send(caller, smallRequest(caller.projectId), context)
+    },
+
+    /** To be called where something new begins: what was given up before is asked again. */
+    reconsider(): void {
+      http.reconsider()
+    },
+
     budgetView(caller: Caller): BudgetView {
-      return budgetOf(caller).view()
+      return laneOf(caller).budget.view()
     },
 
     close(): void {
@@ -179,6 +214,29 @@ export function createClient(options: ClientOptions) {
 function wholeNumber(value: unknown): number | undefined {
   const number = typeof value === 'string' && value !== '' ? Number(value) : value
   return typeof number === 'number' && Number.isInteger(number) && number >= 0 ? number : undefined
+}
+
+const projectList = z.object({
+  data: z.array(z.object({ id: z.string().min(1).max(255), name: z.string().nullish() })),
+})
+
+const NAMES_PROJECT =
+  /project[ _-]?id|\bprojects?\b.*\b(?:required|missing|needed|must)|(?:missing|no|which) project\b/i
+
+/**
+ * A company key without a project is told in the words of the setting. A 403 may mean anything; if the key can list
+ * projects, it means this.
+ */
+async function refuseMissingProject(error: unknown, list: () => Promise<string[]>): Promise<void> {
+  if (!(error instanceof RefusedError) || ![400, 403, 422].includes(error.status ?? 0)) return
+  const isNamed = NAMES_PROJECT.test(error.message)
+  if (!isNamed && error.status !== 403) return
+  const projects = await list()
+  if (!isNamed && projects.length === 0) return
+  const which = projects.length === 0 ? '' : `: ${listSome(projects, 20)}`
+  throw new UsageError(
+    `VISIBILITY_PROJECTS: got nothing; this key covers several projects, so set it to the ids of those to read${which} (${error.message})`,
+  )
 }
 
 /** Whole JSON, but not the object that was asked for. */

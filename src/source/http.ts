@@ -4,6 +4,7 @@ import { Agent as HttpsAgent } from 'node:https'
 import { promisify } from 'node:util'
 import { gunzip } from 'node:zlib'
 import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
+import { type ConnectionFailure, connectionFailure } from '../core/connection-failure.ts'
 import {
   cleanError,
   codeOf,
@@ -18,10 +19,11 @@ import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
 import { Body } from './body.ts'
-import type { RequestBudget } from './budget.ts'
+import type { Permit } from './budget.ts'
+import { type FailedAttempt, Gate, type GateOptions, type Lane } from './gate.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { Intake } from './parse-items.ts'
-import { readRateHeaders } from './rate-headers.ts'
+import { type RateHeaders, readRateHeaders } from './rate-headers.ts'
 import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
 
 const unzip = promisify(gunzip)
@@ -32,6 +34,8 @@ export interface HttpOptions {
   maxAttempts: number
   maxResponseBytes: number
   compress: boolean
+  patienceMs: number
+  onOutage?: GateOptions['onOutage']
 }
 
 export interface HttpRequest {
@@ -43,6 +47,8 @@ export interface HttpRequest {
   repeatable: boolean
   /** Set where a page is asked for: how many items it may have. */
   limit?: number
+  /** Less than what is set for all. */
+  timeoutMs?: number
 }
 
 /** What goes with a call besides its contents. */
@@ -52,6 +58,8 @@ export interface CallContext {
   onAttempt?: ((status: number | undefined) => void) | undefined
   /** Takes the items of a page; the page then comes without them. */
   intake?: Intake | undefined
+  /** True where less could be asked for instead, which is better than running out of time again and again. */
+  isDivisible?: boolean
 }
 
 export interface HttpAnswer extends Answer {
@@ -59,13 +67,18 @@ export interface HttpAnswer extends Answer {
 }
 
 export interface HttpClient {
-  send(request: HttpRequest, key: string, budget: RequestBudget, context?: CallContext): Promise<HttpAnswer>
+  send(request: HttpRequest, lane: Lane, context?: CallContext): Promise<HttpAnswer>
+  reconsider(): void
   close(): void
 }
 
 const RETRIED = new Set([408, 425, 429])
 // A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
 const MOST_REFUSALS = 40
+// What was never sent is no attempt; but a host that refuses some connections must not be asked for ever.
+const MOST_UNSENT = 20
+const MOST_TIMEOUTS = 2
+const SMALL_MS = 15_000
 const WRONG_KEY =
   /api[ _-]?key|(?:invalid|wrong|missing|bad|unknown) key\b|key (?:is )?(?:invalid|missing|wrong)|unauthori[sz]ed|authenticat/i
 // Of the body of an error, more than its message needs.
@@ -87,9 +100,6 @@ export function createHttp(options: HttpOptions): HttpClient {
       lookup: connectMs,
       connect: connectMs,
       secureConnect: connectMs,
-      send: options.timeoutMs,
-      response: options.timeoutMs,
-      request: options.timeoutMs,
     },
     headers: {
       'user-agent': 'visibility-sync',
@@ -98,14 +108,19 @@ export function createHttp(options: HttpOptions): HttpClient {
     },
   })
 
+  const gate = new Gate({
+    host: new URL(options.baseUrl).host,
+    patienceMs: options.patienceMs,
+    onOutage: options.onOutage,
+  })
+
   async function attempt(
     request: HttpRequest,
-    key: string,
-    budget: RequestBudget,
+    { key }: Lane,
+    permit: Permit,
     context: CallContext,
   ): Promise<HttpAnswer> {
-    const place = `${request.method} /${request.path}`
-    const permit = await budget.take(context.signal)
+    const place = placeOf(request)
     const body = new Body()
     try {
       let head: PlainResponse
@@ -113,18 +128,21 @@ export function createHttp(options: HttpOptions): HttpClient {
         head = await fetchInto(body, request, key, context.signal)
       } catch (error) {
         permit.drop()
-        context.onAttempt?.(undefined)
+        // Told to stop: that is neither an error nor an attempt that failed.
         if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
+        context.onAttempt?.(undefined)
         if (error instanceof RefusedError) throw error
+        const connection = connectionFailure(error)
+        if (connection !== undefined) throw new UnsentError(`${place}: ${connection.cause}`, connection)
         // got's errors carry the request's headers, so only the code and a clean message go on.
         const code = codeOf(error) ?? 'no answer'
         throw new TransientError(`${place}: ${code} (${clip(messageOf(error))})`, {
-          neverSent: ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'].includes(code),
+          timedOut: code === 'ETIMEDOUT',
         })
       }
       const status = head.statusCode
       const rate = readRateHeaders(head.headers, Date.now())
-      permit.learn(rate, status === 429)
+      permit.learn(rate, status === 429 || (isRetried(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body.bytes, place)
@@ -132,9 +150,22 @@ export function createHttp(options: HttpOptions): HttpClient {
         return { status, ...(await parseAnswer(bytes, place, request.limit, context.intake)) }
       }
       const told = clip(errorMessage(await errorText(head, body.bytes)))
-      throw failureOf(status, told, place, rate.retryAfterMs)
+      throw failureOf(status, told, place, rate)
     } finally {
       body.release()
+    }
+  }
+
+  /** Whether anything answers. */
+  async function probe(lane: Lane, { signal, onAttempt }: CallContext): Promise<FailedAttempt | undefined> {
+    const permit = await lane.budget.take(signal)
+    try {
+      await attempt(smallRequest(lane.projectId), lane, permit, { signal, onAttempt })
+      return undefined
+    } catch (error) {
+      if (signal?.aborted) throw error
+      if (!(error instanceof TransientError) || error instanceof BusyError) return undefined
+      return { reason: error.message, connection: connectionOf(error) }
     }
   }
 
@@ -144,8 +175,10 @@ export function createHttp(options: HttpOptions): HttpClient {
     key: string,
     signal: AbortSignal | undefined,
   ): Promise<PlainResponse> {
+    const timeoutMs = Math.min(request.timeoutMs ?? options.timeoutMs, options.timeoutMs)
     const init: OptionsInit = {
       method: request.method,
+      timeout: { send: timeoutMs, response: timeoutMs, request: timeoutMs },
       headers: { 'x-api-key': key },
       searchParams: Object.fromEntries(Object.entries(request.query ?? {}).filter(([, value]) => value !== undefined)),
     }
@@ -157,7 +190,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     try {
       for await (const piece of answer) {
         body.add(piece as Buffer)
-        if (body.length > options.maxResponseBytes) throw tooLargeError(`${request.method} /${request.path}`)
+        if (body.length > options.maxResponseBytes) throw tooLargeError(placeOf(request))
       }
       if (answer.response === undefined) throw new TransientError('no answer')
       return answer.response
@@ -190,26 +223,48 @@ export function createHttp(options: HttpOptions): HttpClient {
   }
 
   return {
-    async send(request, key, budget, context = {}) {
-      let refusals = 0
-      for (let tried = 1; ; ) {
+    async send(request, lane, context = {}) {
+      const { signal } = context
+      const place = placeOf(request)
+      const counts = { tries: 0, refusals: 0, unsent: 0, timeouts: 0 }
+      for (;;) {
+        await gate.enter(lane, place, (other) => probe(other, context), signal)
+        const permit = await gate.takePermit(lane, signal)
+        if (permit === undefined) continue
+        const sentAt = Date.now()
         try {
-          return await attempt(request, key, budget, context)
+          const answer = await attempt(request, lane, permit, context)
+          gate.answered(lane, place)
+          return answer
         } catch (error) {
           // A service may repeat the key anywhere: in a header, in its words, in an address.
-          cleanError(error, createRedactor([key]))
-          if (!(error instanceof TransientError) || !request.repeatable) throw error
-          if ((error.retryAfterMs ?? 0) > LONGEST_WAIT_MS) {
-            throw new TransientError(
-              `${error.message} (asks to wait for ${Math.round(error.retryAfterMs! / 1000)} s, which is too long)`,
-            )
+          cleanError(error, createRedactor([lane.key]))
+          if (error instanceof InterruptedError) throw error
+          if (!(error instanceof TransientError)) {
+            gate.answered(lane, place)
+            throw error
           }
-          const refused = error instanceof BusyError
-          if (refused ? ++refusals >= MOST_REFUSALS : tried++ >= options.maxAttempts) throw error
-          await sleep(retryDelayMs(refused ? refusals + 1 : tried - 1, error.retryAfterMs), context.signal)
+          const failure = { reason: error.message, sentAt, connection: connectionOf(error) }
+          const isTooLong = (context.isDivisible ?? false) && (error.timedOut || [408, 504].includes(error.status ?? 0))
+          if (error instanceof BusyError) gate.refused(lane, failure)
+          else gate.failed(lane, place, failure, isTooLong)
+          const askedMs = error.retryAfterMs ?? 0
+          if (askedMs > LONGEST_WAIT_MS) gate.hold(lane, askedMs, error.message)
+          if (!request.repeatable) throw error
+          if (askedMs > LONGEST_WAIT_MS) continue
+          if (error instanceof UnsentError) {
+            if (++counts.unsent >= MOST_UNSENT) throw error
+            continue
+          }
+          const isRefused = error instanceof BusyError
+          if (isRefused ? ++counts.refusals >= MOST_REFUSALS : ++counts.tries >= options.maxAttempts) throw error
+          counts.timeouts = error.timedOut ? counts.timeouts + 1 : 0
+          if (context.isDivisible && counts.timeouts >= MOST_TIMEOUTS) throw error
+          await sleep(retryDelayMs(isRefused ? counts.refusals + 1 : counts.tries, error.retryAfterMs), signal)
         }
       }
     },
+    reconsider: () => gate.reconsider(),
     close() {
       agents.http.destroy()
       agents.https.destroy()
@@ -229,6 +284,34 @@ async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<str
 /** A 429: the budget is spent for now. */
 class BusyError extends TransientError {}
 
+/** No connection was made. */
+class UnsentError extends TransientError {
+  constructor(
+    message: string,
+    readonly connection: ConnectionFailure,
+  ) {
+    super(message, { neverSent: true })
+  }
+}
+
+function connectionOf(error: unknown): ConnectionFailure | undefined {
+  return error instanceof UnsentError ? error.connection : undefined
+}
+
+/** The smallest request that there is, for when its answer matters less than that there is one. */
+export function smallRequest(projectId: string | undefined): HttpRequest {
+  const query = { limit: 1, project_id: projectId }
+  return { method: 'GET', path: 'prompts', query, repeatable: false, timeoutMs: SMALL_MS }
+}
+
+function placeOf({ method, path }: HttpRequest): string {
+  return `${method} /${path}`
+}
+
+function isRetried(status: number): boolean {
+  return RETRIED.has(status) || status >= 500
+}
+
 function refuseOtherType({ headers }: PlainResponse, place: string): void {
   const type = headers['content-type']
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
@@ -247,10 +330,16 @@ function errorMessage(text: string): string {
   }
 }
 
-function failureOf(status: number, message: string, place: string, retryAfterMs: number | undefined): Error {
+function failureOf(status: number, message: string, place: string, { retryAfterMs, resetMs = 0 }: RateHeaders): Error {
   const told = `${place}: HTTP ${status}: ${message}`
-  if (status === 429) return new BusyError(told, { retryAfterMs, status })
-  if (RETRIED.has(status) || status >= 500) return new TransientError(told, { retryAfterMs, status })
+  if (status === 429) {
+    // The budget waits for the reset, but not for one that is too far away.
+    return new BusyError(told, {
+      retryAfterMs: retryAfterMs ?? (resetMs > LONGEST_WAIT_MS ? resetMs : undefined),
+      status,
+    })
+  }
+  if (isRetried(status)) return new TransientError(told, { retryAfterMs, status })
   if (status === 401 || (status === 400 && WRONG_KEY.test(message))) {
     return new KeyError(`${told} (check VISIBILITY_API_KEY)`, { status })
   }

@@ -8,9 +8,13 @@ export interface RateHeaders {
 
 type Headers = Record<string, string | string[] | undefined>
 
-/** Reads `X-RateLimit-*`, `RateLimit-*`, the one-line `RateLimit: …;r=…;t=…` and `Retry-After`, whichever are there. */
-export function readRateHeaders(headers: Headers, nowMs: number): RateHeaders {
+/**
+ * Reads `X-RateLimit-*`, `RateLimit-*`, the one-line `RateLimit: …;r=…;t=…` and `Retry-After`, whichever are there.
+ * Moments are told by the service's clock, so they are compared with its `Date` rather than with our own.
+ */
+export function readRateHeaders(headers: Headers, ourNowMs: number): RateHeaders {
   const result: RateHeaders = {}
+  const nowMs = httpDate(one(headers, 'date')) ?? ourNowMs
   const oneLine = one(headers, 'ratelimit') ?? ''
   const limit = number(one(headers, 'x-ratelimit-limit') ?? one(headers, 'ratelimit-limit'))
   const remaining = number(
@@ -18,12 +22,12 @@ export function readRateHeaders(headers: Headers, nowMs: number): RateHeaders {
   )
   const resetText = one(headers, 'x-ratelimit-reset') ?? one(headers, 'ratelimit-reset') ?? part(oneLine, 't')
   const reset = number(resetText)
-  const resetAt = reset === undefined ? Date.parse(resetText ?? '') : Number.NaN
+  const resetAt = reset === undefined ? httpDate(resetText) : undefined
   const retryAfter = retryAfterMs(one(headers, 'retry-after'), nowMs)
   if (limit !== undefined && limit > 0) result.limit = limit
   if (remaining !== undefined) result.remaining = remaining
   if (reset !== undefined) result.resetMs = secondsLeft(reset, nowMs) * 1000
-  if (!Number.isNaN(resetAt)) result.resetMs = Math.max(0, resetAt - nowMs)
+  if (resetAt !== undefined) result.resetMs = Math.max(0, resetAt - nowMs)
   if (retryAfter !== undefined) result.retryAfterMs = retryAfter
   return result
 }
@@ -49,10 +53,24 @@ function secondsLeft(reset: number, nowMs: number): number {
   return reset
 }
 
+/** Undefined for what is negative, past or no time at all: then the usual delay is right. */
 function retryAfterMs(text: string | undefined, nowMs: number): number | undefined {
-  if (text === undefined) return undefined
   const seconds = number(text)
   if (seconds !== undefined) return seconds * 1000
-  const moment = Date.parse(text)
-  return Number.isNaN(moment) ? undefined : Math.max(0, moment - nowMs)
+  const moment = httpDate(text)
+  return moment === undefined || moment <= nowMs ? undefined : moment - nowMs
+}
+
+// `Date.parse` makes a date of almost anything, "-5" included.
+const WITH_DAY_NAME = /^(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,? .*\d\d:\d\d:\d\d/i
+const ISO = /^\d{4}-\d\d-\d\dT/
+
+/** The three forms of dates in HTTP, and the one of ISO that some services use. */
+function httpDate(text: string | undefined): number | undefined {
+  const trimmed = text?.trim() ?? ''
+  const isNamed = WITH_DAY_NAME.test(trimmed)
+  if (!isNamed && !ISO.test(trimmed)) return undefined
+  // The oldest form names no zone and means GMT, not the local time.
+  const moment = Date.parse(isNamed && !/(?:GMT|UTC|[+-]\d{4})$/i.test(trimmed) ? `${trimmed} GMT` : trimmed)
+  return Number.isNaN(moment) ? undefined : moment
 }

@@ -1,6 +1,7 @@
 import { countDays, type Range } from '../core/day.ts'
 import {
   codeOf,
+  DownError,
   InterruptedError,
   KeyError,
   messageOf,
@@ -22,13 +23,14 @@ export async function performStep(
   range: Range | undefined,
   onAttempt: NonNullable<CallContext['onAttempt']>,
 ): Promise<StepResult> {
-  const context = { signal: run.signal, onAttempt }
+  const isDivisible = range !== undefined && countDays(range) > 1
+  const context = { signal: run.signal, onAttempt, isDivisible }
   try {
     if (stream.by === 'list') return await syncList(run, project, stream, context)
     return await syncWindow(run, project, stream, range!, context)
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
-    if (range !== undefined && countDays(range) > 1 && isTooMuch(error)) return { kind: 'shorten' }
+    if (isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     return failureOf(error)
   }
 }
@@ -41,7 +43,7 @@ export function failureOf(error: unknown): Extract<StepResult, { kind: 'failed' 
 
 /** Errors by which a service says, or shows, that a window is too long for it. */
 function isTooMuch(error: unknown): boolean {
-  if (error instanceof KeyError || error instanceof ProjectError) return false
+  if (error instanceof KeyError || error instanceof ProjectError || error instanceof DownError) return false
   if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
   return error instanceof TransientError && /HTTP (?:408|504)|ETIMEDOUT/.test(error.message)
 }

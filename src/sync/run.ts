@@ -18,6 +18,7 @@ import type { Run, Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
 import { emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { requireProject } from './require-project.ts'
 import { abandon, drainHere, findCut, type Observer, type Task, taskName } from './tasks.ts'
 
 export type { Observer, Step } from './tasks.ts'
@@ -45,6 +46,8 @@ export async function runSync(services: Services, request: RunRequest, observer:
   const startedAt = monotonic()
   const today = dayOf(services.clock())
   const lastDay = readableRange(daysOfInterest(config, today), today).to
+  services.client.reconsider()
+  await requireProject(services.client, request.projects, request.signal)
   await migrate(warehouse, config)
   await claimSource(warehouse, services.sourceAddress)
   const pairs = request.projects.flatMap((project) =>
@@ -76,6 +79,11 @@ export async function runSync(services: Services, request: RunRequest, observer:
   let error: string | null = null
   const reports: StreamReport[] = []
   const notes: string[] = []
+  const stopRun = (reason: string) => {
+    error ??= reason
+    stopped.abort()
+  }
+  const deadline = setTimeout(() => stopRun(deadlineReason(config)), config.source.run_minutes * 60_000)
   try {
     const ids = request.projects.map(({ id }) => id)
     const interest = daysOfInterest(config, today)
@@ -84,10 +92,10 @@ export async function runSync(services: Services, request: RunRequest, observer:
       await applyLabels(warehouse, ids, config.labels)
       await saveStreamSettings(warehouse.pool, warehouse, config, interest, ids)
     })
-    const tasks = await makeTasks(run, request, reports, observer, (reason) => {
+    const noteError = (reason: string) => {
       error ??= reason
-      stopped.abort()
-    })
+    }
+    const tasks = await makeTasks(run, request, reports, observer, stopRun, noteError)
     const all = [...tasks.values()]
     const work = () => services.queue?.drain(run, all) ?? drainHere(all, config.source.concurrency)
     run.log.info({ command: request.command, source: services.source, streams: pairs.length }, 'run started')
@@ -100,6 +108,8 @@ export async function runSync(services: Services, request: RunRequest, observer:
     await sumForViews(run)
   } catch (cause) {
     if (!run.signal.aborted) error ??= messageOf(cause)
+  } finally {
+    clearTimeout(deadline)
   }
   if (lock.lost.aborted) error ??= messageOf(lock.lost.reason)
   const interrupted = request.signal?.aborted ?? false
@@ -149,6 +159,10 @@ async function sumForViews({ warehouse, signal, log }: Run): Promise<void> {
   }
 }
 
+function deadlineReason({ source }: Services['config']): string {
+  return `source.run_minutes passed: the run was stopped after ${source.run_minutes} min; what is loaded stays, and the next run continues from there`
+}
+
 function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {
   return reports.reduce((total, report) => total + report[field], 0)
 }
@@ -170,9 +184,19 @@ async function makeTasks(
   reports: StreamReport[],
   observer: Observer,
   stopRun: (reason: string) => void,
+  noteError: (reason: string) => void,
 ): Promise<Map<string, Task>> {
   const tasks = new Map<string, Task>()
   const failedProjects = new Map<string, string>()
+  const failProject = (projectId: string, reason: string) => {
+    failedProjects.set(projectId, reason)
+    // The only project: its trouble is that of the run.
+    if (request.projects.length === 1) noteError(reason)
+  }
+  const failRun = (reason: string) => {
+    for (const { id } of request.projects) if (!failedProjects.has(id)) failedProjects.set(id, reason)
+    noteError(reason)
+  }
   const totals = { days: 0, lists: 0 }
   const of = { today: dayOf(run.clock()), lookbackDays: run.config.lookback_days }
   const knowledgeOf = await withRetries(run.warehouse, run.signal, () =>
@@ -185,7 +209,19 @@ async function makeTasks(
       const left = stream.by === 'list' ? { list: true } : await feedOf(run, request, project, stream, knowledgeOf)
       if ('list' in left) totals.lists++
       else totals.days += left.totalDays
-      const task: Task = { run, project, stream, report, observer, left, tasks, failedProjects, stopRun }
+      const task: Task = {
+        run,
+        project,
+        stream,
+        report,
+        observer,
+        left,
+        tasks,
+        failedProjects,
+        stopRun,
+        failProject,
+        failRun,
+      }
       tasks.set(taskName(task), task)
     }
   }

@@ -44,7 +44,11 @@ export interface Task {
   /** All tasks of the run by the names of their windows, and the projects that cannot be read. */
   tasks: Map<string, Task>
   failedProjects: Map<string, string>
+  /** Ends the run at once, with what is in flight. */
   stopRun: (reason: string) => void
+  /** Lets what is in flight end, and begins nothing else of the project, or of any. */
+  failProject: (projectId: string, reason: string) => void
+  failRun: (reason: string) => void
 }
 
 /** Something to do now: a window, or a list, which has no range. */
@@ -110,11 +114,12 @@ export function settle({ task, range }: Item, result: StepResult, seconds: numbe
   }
 }
 
-/** Writes down what was left, for a run that ends. */
-export function abandon(task: Task, inFlight: readonly (Range | undefined)[] = []): void {
+/** Writes down what was left, for a run or a stream that ends. */
+export function abandon(task: Task, inFlight: readonly (Range | undefined)[] = [], reason?: string): void {
   const { left, report } = task
   const ranges = 'list' in left ? (left.list ? [undefined] : []) : left.abandon()
-  for (const range of [...inFlight, ...ranges]) addFailure(report, range, notRead(task))
+  const told = reason === undefined ? notRead(task) : `not read: ${reason}`
+  for (const range of [...inFlight, ...ranges]) addFailure(report, range, told)
 }
 
 /**
@@ -167,7 +172,9 @@ function fail(task: Task, range: Range | undefined, failure: Extract<StepResult,
   addFailure(report, range, reason)
   if (verdict === 'interrupted') return
   if (verdict === 'key' && !project.ownKey) task.stopRun(reason)
-  else if (verdict === 'key' || verdict === 'project') task.failedProjects.set(project.id, reason)
+  else if (verdict === 'service-down') task.failRun(reason)
+  else if (['key', 'project', 'project-down'].includes(verdict)) task.failProject(project.id, reason)
+  else if (verdict === 'operation-down') abandon(task, [], reason)
   const place = {
     project: project.id,
     stream: report.stream,

@@ -14,8 +14,9 @@ import {
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
-import { clip, redact } from '../core/text.ts'
+import { clip } from '../core/text.ts'
 import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
+import { databaseFailure } from './database-failure.ts'
 
 export interface Warehouse {
   pool: Pool
@@ -129,7 +130,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
       try {
         warehouse.isPooled = await checkServer(pool)
       } catch (error) {
-        throw error instanceof UsageError ? error : unreachable(options.url, error)
+        throw error instanceof UsageError ? error : databaseFailure(options.url, error)
       }
     },
     async close() {
@@ -174,17 +175,6 @@ export function refuseOld(version: number): void {
   if (version >= OLDEST) return
   const name = Math.floor(version / 10_000)
   throw new UsageError(`the database is Postgres ${name}; visibility-sync needs Postgres 15 or later`)
-}
-
-function unreachable(url: string, error: unknown): UsageError {
-  const { hostname, port, pathname } = new URL(url)
-  const place = `${hostname || 'localhost'}:${port || 5432}${pathname}`
-  const told = redact(clip(messageOf(error) || (codeOf(error) ?? 'no answer'), 200), [new URL(url).password])
-  return new UsageError(
-    `the database at ${place} cannot be used (${told}). Start a Postgres 15 or later there, for example with ` +
-      '"docker run -d -p 5432:5432 -e POSTGRES_PASSWORD=… postgres:18", or leave DATABASE_URL unset to use the embedded one.',
-    { cause: error },
-  )
 }
 
 const LOST = new Set([

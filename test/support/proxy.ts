@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
-/** A real server in front of another one, which answers with an error where it is told to. */
+/** A real server in front of another one, which answers with an error where it is told to; with status 0 not at all. */
 export async function startProxy(
   target: string,
   isBad: (message: IncomingMessage, body: string) => boolean,
@@ -14,6 +14,7 @@ export async function startProxy(
     message.on('end', () => {
       const body = Buffer.concat(chunks)
       if (isBad(message, body.toString())) {
+        if (status === 0) return
         reply.writeHead(status, { 'content-type': 'application/json' }).end('{"message":"no"}')
         return
       }

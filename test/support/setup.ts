@@ -70,8 +70,13 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     end_date: '2026-03-31',
     reports: FOUR_GRAINS,
     ...options.config,
-    // A service without rate limit headers would otherwise be read at the configured pace.
-    source: { max_attempts: 6, requests_per_minute: 100_000, ...(options.config?.source as object | undefined) },
+    // A service without rate limit headers would otherwise be read at the configured pace, and one that is down waited for.
+    source: {
+      max_attempts: 6,
+      requests_per_minute: 100_000,
+      patience_seconds: 2,
+      ...(options.config?.source as object | undefined),
+    },
   }
   const ids = service.world.projects.map(({ id }) => id)
   const env = {
@@ -87,6 +92,7 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     requestsPerMinute: 100_000,
     maxAttempts: config.source.max_attempts,
     timeoutMs: config.source.timeout_seconds * 1000,
+    patienceMs: config.source.patience_seconds * 1000,
   })
   const logs: string[] = []
   const log = createLog({

@@ -1,5 +1,5 @@
-import { type Config, parseDay } from '../../core/config/load.ts'
-import { dayOf } from '../../core/day.ts'
+import { type Config, parseDay, parseFirstDay } from '../../core/config/load.ts'
+import { type Day, dayOf, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -15,7 +15,7 @@ export interface BackfillOptions extends SyncOptions {
 
 /** `backfill`: re-reads a range of days, or only its missing ones. */
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
-  const range = parseRange(options, dayOf(session.clock()))
+  const range = parseRange(options, session.config, dayOf(session.clock()))
   const streams = streamsToBackfill(session.config, options.stream, options.acceptDeletes)
   return runAndPrint(session, options.project, streams, (open) => ({
     command: 'backfill',
@@ -34,8 +34,8 @@ export function streamsToBackfill(config: Config, named: readonly string[] = [],
   return streamsOf(config, named).filter(({ by }) => by === 'day' || withLists)
 }
 
-export function parseRange(options: { from: string; to: string }, today: string): { from: string; to: string } {
-  const from = parseDay(options.from, '--from')
+export function parseRange(options: Range, config: Config, today: Day): Range {
+  const from = parseFirstDay(options.from, '--from', config)
   const to = parseDay(options.to, '--to')
   if (to < from) throw new UsageError(`--to: got "${to}"; allowed: --from (${from}) or later`)
   if (from > today) throw new UsageError(`--from: got "${from}"; allowed: today (${today}, UTC) or earlier`)

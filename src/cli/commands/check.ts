@@ -50,7 +50,7 @@ export async function check(session: Session): Promise<number> {
   )
   let source: OpenSource | undefined
   await judge('source', async () => {
-    source = await openSource(config, clock)
+    source = await openSource(impatient(config), clock)
     return source.source
   })
   for (const project of source?.projects ?? []) {
@@ -102,17 +102,31 @@ async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise
   return `filled from ${known}`
 }
 
+/** Whoever checks is waiting for the result. */
+function impatient(config: Config): Config {
+  const { timeout_seconds, max_attempts, patience_seconds } = config.source
+  const source = {
+    ...config.source,
+    timeout_seconds: Math.min(15, timeout_seconds),
+    max_attempts: Math.min(2, max_attempts),
+    patience_seconds: Math.min(5, patience_seconds),
+  }
+  return { ...config, source }
+}
+
 async function privileges(warehouse: Warehouse, config: Config): Promise<string> {
   const { schema, opsSchema } = warehouse
   const wanted = [schema, opsSchema, ...(config.queue.mode === 'none' ? [] : [queueSchema(warehouse)])]
   const { rows } = await warehouse.pool.query<{
     may_temp: boolean
     may_create: boolean
+    is_read_only: boolean
     schemas: { name: string; usable: boolean }[] | null
     closed: string[]
   }>(
     `select has_database_privilege(current_database(), 'temp') as may_temp,
        has_database_privilege(current_database(), 'create') as may_create,
+       current_setting('transaction_read_only')::boolean as is_read_only,
        (select json_agg(json_build_object('name', nspname, 'usable', has_schema_privilege(nspname, 'create') and has_schema_privilege(nspname, 'usage')))
         from pg_namespace where nspname = any($1)) as schemas,
        array(select format('%s.%s', nspname, relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -122,7 +136,9 @@ async function privileges(warehouse: Warehouse, config: Config): Promise<string>
     // Tables that people keep beside ours in the schema for people are theirs alone.
     [wanted, schema, [...TABLES_OF_ROWS, ...streamsOf(config).map(({ table }) => table)]],
   )
-  const { may_temp, may_create, schemas, closed } = rows[0]!
+  const { may_temp, may_create, is_read_only, schemas, closed } = rows[0]!
+  if (is_read_only)
+    throw new UsageError('the server can only be read, as a standby can: name the primary in DATABASE_URL')
   const missing = wanted.filter((name) => !schemas?.some((found) => found.name === name))
   const lacking = [
     ...(may_temp ? [] : ['temp on the database']),

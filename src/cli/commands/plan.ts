@@ -36,7 +36,8 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
   const today = dayOf(clock())
   if ((options.from === undefined) !== (options.to === undefined))
     throw new UsageError('--from and --to go together: give both or neither')
-  const range = options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, today)
+  const range =
+    options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, config, today)
   const streams = streamsOf(config, options.stream)
   const projects = chooseProjects(configuredProjects(config, clock), options.project ?? [])
   const source = sourceName(config)

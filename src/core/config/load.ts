@@ -124,7 +124,8 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
 /** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
 export function daysOfInterest(config: Config, today: Day): Range {
   const to = config.end_date ?? today
-  const from = config.start_date ?? addDays(to < today ? to : today, -START_DAYS_AGO)
+  const usual = addDays(to < today ? to : today, -START_DAYS_AGO)
+  const from = config.start_date ?? (usual < config.earliest_date ? config.earliest_date : usual)
   return { from, to }
 }
 
@@ -275,7 +276,12 @@ function checkSense(config: FileConfig, place: string): void {
   const fail = (message: string): never => {
     throw new UsageError(`${place}: ${message}`)
   }
-  const { start_date, end_date } = config
+  const { start_date, end_date, earliest_date } = config
+  if (earliest_date > dayOf(new Date())) {
+    fail(`earliest_date: got "${earliest_date}"; allowed: today (UTC) or earlier`)
+  }
+  if (start_date !== undefined && start_date < earliest_date) fail(`start_date: ${tooEarly(start_date, earliest_date)}`)
+  if (end_date !== undefined && end_date < earliest_date) fail(`end_date: ${tooEarly(end_date, earliest_date)}`)
   if (start_date !== undefined && end_date !== undefined && end_date < start_date) {
     fail(`end_date: got "${end_date}"; allowed: start_date (${start_date}) or later`)
   }
@@ -308,6 +314,18 @@ function checkSense(config: FileConfig, place: string): void {
       )
     }
   }
+}
+
+/** A year that was mistyped would be thousands of requests. */
+function tooEarly(day: Day, earliest: Day): string {
+  return `got "${day}"; allowed: ${earliest} (earliest_date) or later`
+}
+
+/** The first day of a range from the command line. */
+export function parseFirstDay(text: string, option: string, { earliest_date }: FileConfig): Day {
+  const day = parseDay(text, option)
+  if (day < earliest_date) throw new UsageError(`${option}: ${tooEarly(day, earliest_date)}`)
+  return day
 }
 
 /** A date from the command line. */

@@ -35,8 +35,9 @@ const baseUrl = z
   })
 const databaseUrl = z
   .string({ error: 'a postgres:// connection string' })
-  .refine((text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text), {
-    error: 'a postgres:// connection string',
+  .refine((text) => /^postgres(ql)?:\/\//.test(text), { error: 'a postgres:// connection string', abort: true })
+  .refine(isWellEscaped, {
+    error: 'a postgres:// connection string; escape the password: percent-encode @ : / ? # as %40 %3A %2F %3F %23',
   })
 const secret = z.string({ error: 'a text' }).min(1, { error: 'a text that is not empty' }).max(4096)
 const projectId = z
@@ -46,6 +47,16 @@ const cronText = z
   .string({ error: 'a cron expression such as "15 * * * *"' })
   .refine((text) => cron.validate(text), { error: 'a cron expression such as "15 * * * *"' })
 const timeZone = z.string().refine(isTimeZone, { error: 'a time zone such as UTC or Europe/Berlin' })
+
+/**
+ * A "/", "?" or "#" in a password ends the host for whoever parses the address: what should be the password is then
+ * taken for a host, a port or a database, and shown as such. An "@" behind the host gives that away.
+ */
+function isWellEscaped(text: string): boolean {
+  if (!URL.canParse(text)) return false
+  const { pathname, search, hash } = new URL(text)
+  return hash === '' && !pathname.includes('@') && !search.includes('@')
+}
 
 function isTimeZone(text: string): boolean {
   try {
@@ -107,6 +118,8 @@ export const configSchema = z.strictObject({
       timeout_seconds: wholeNumber(1, 3600).default(60),
       max_window_days: wholeNumber(1, 100_000).default(100_000),
       max_attempts: wholeNumber(1, 100).default(6),
+      patience_seconds: wholeNumber(1, 3600).default(60),
+      run_minutes: wholeNumber(1, 30_000).default(720),
       max_response_mb: wholeNumber(1, 1024).default(64),
       compress: z.boolean({ error: 'true or false' }).default(true),
     })
@@ -126,6 +139,7 @@ export const configSchema = z.strictObject({
   allow_http: z.boolean({ error: 'true or false' }).default(false),
   queue: z.strictObject({ mode: oneOf(['none', 'pg-boss']).default('none') }).prefault({}),
   projects: z.array(z.strictObject({ id: projectId.optional(), api_key: secret.optional() })).default([]),
+  earliest_date: day.default('2020-01-01'),
   start_date: day.optional(),
   end_date: day.optional(),
   lookback_days: wholeNumber(0, 3650).default(7),

@@ -1,0 +1,163 @@
+import { InterruptedError } from '../core/errors.ts'
+import { sleep } from '../core/sleep.ts'
+
+/** An attempt without a usable answer. */
+export interface Failure {
+  reason: string
+  sentAt: number
+}
+
+// Chance alone makes ten failures in a row once in 170,000 requests where three in ten fail.
+const MANY = 10
+const FEW = 3
+const FIRST_PROBE_MS = 500
+const LONGEST_PROBE_MS = 20_000
+// Time alone is not enough: a single request may have used all of it.
+const LEAST_PROBES = 2
+// For processes that stay: the next run finds out with one request whether there are answers again.
+const PAUSE_MS = 30_000
+
+/**
+ * Opens after many failures in a row, or after a few that took as long as the patience. While it is open, requests wait
+ * and one small request at a time, the probe, asks whether there are answers again. Past the patience it gives up:
+ * requests then fail at once, but for a probe now and then.
+ */
+export class Circuit {
+  private failures = 0
+  private failedProbes = 0
+  private silentSince = 0
+  private answeredAt = 0
+  private lastReason = ''
+  private probeAt = 0
+  private probing: Promise<void> | undefined
+  /** Aborted when it closes; undefined while it is closed. */
+  private open: AbortController | undefined
+  private hopeless = false
+  private reconsidered = false
+
+  constructor(
+    private readonly patienceMs: () => number,
+    private readonly onChange: (isOpen: boolean, reason: string) => void,
+    private readonly now: () => number = Date.now,
+  ) {}
+
+  get isOpen(): boolean {
+    return this.open !== undefined
+  }
+
+  get hasGivenUp(): boolean {
+    if (this.open === undefined || this.reconsidered) return false
+    return this.hopeless || (this.failedProbes >= LEAST_PROBES && this.silentMs >= this.patienceMs())
+  }
+
+  get reason(): string {
+    return this.lastReason
+  }
+
+  get attempts(): number {
+    return this.failures + this.failedProbes
+  }
+
+  /** How long there has been no usable answer. */
+  get silentMs(): number {
+    return this.now() - this.silentSince
+  }
+
+  succeed(): void {
+    const { open } = this
+    this.failures = this.failedProbes = 0
+    this.hopeless = this.reconsidered = false
+    this.answeredAt = this.now()
+    this.open = undefined
+    if (open === undefined) return
+    open.abort()
+    this.onChange(false, '')
+  }
+
+  /** `mayOpen`: by its number and time, whatever they are, or not at all. */
+  fail({ reason, sentAt }: Failure, mayOpen: 'in time' | 'now' | 'never'): void {
+    // What was sent before the last answer came says nothing about the time before that answer.
+    if (this.failures === 0) this.silentSince = Math.max(sentAt, this.answeredAt)
+    this.failures++
+    this.lastReason = reason
+    if (this.open !== undefined || mayOpen === 'never') return
+    const isLong = this.failures >= FEW && this.silentMs >= this.patienceMs()
+    if (mayOpen === 'in time' && this.failures < MANY && !isLong) return
+    this.open = new AbortController()
+    this.failedProbes = 0
+    this.probeAt = this.now()
+    this.onChange(true, reason)
+  }
+
+  /** No patience: what failed will fail again. */
+  giveUp(): void {
+    this.hopeless = true
+    this.probeAt = this.now() + PAUSE_MS
+  }
+
+  /** Requests wait for one more probe, though it may have given up. */
+  reconsider(): void {
+    this.reconsidered = this.open !== undefined
+    this.probeAt = Math.min(this.probeAt, this.now())
+  }
+
+  /** Waits until requests may be sent, and throws what `refusal` gives where it has given up. */
+  async pass(
+    probe: () => Promise<string | undefined>,
+    signal: AbortSignal | undefined,
+    refusal: () => Error,
+  ): Promise<void> {
+    while (this.open !== undefined) {
+      const mayProbe = this.probing === undefined && this.now() >= this.probeAt
+      if (this.hasGivenUp && !mayProbe) throw refusal()
+      this.probing ??= this.ask(this.open.signal, probe, signal).finally(() => {
+        this.probing = undefined
+      })
+      await settled(this.probing, signal)
+    }
+  }
+
+  private async ask(
+    closed: AbortSignal,
+    probe: () => Promise<string | undefined>,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const waitMs = this.probeAt - this.now()
+    if (waitMs > 0) {
+      // An answer to an earlier request may come while this waits.
+      await sleep(waitMs, AbortSignal.any(signal === undefined ? [closed] : [closed, signal])).catch(() => {})
+      if (closed.aborted || signal?.aborted) return
+    }
+    const reason = await probe()
+    if (reason === undefined) return this.succeed()
+    if (closed.aborted) return
+    this.failedProbes++
+    this.reconsidered = false
+    this.lastReason = reason
+    this.probeAt = this.nextProbeAt()
+  }
+
+  private nextProbeAt(): number {
+    const now = this.now()
+    if (this.hasGivenUp) return now + PAUSE_MS
+    const next = now + Math.min(LONGEST_PROBE_MS, FIRST_PROBE_MS * 2 ** (this.failedProbes - 1))
+    // The last one is sent when the patience ends.
+    const end = this.silentSince + this.patienceMs()
+    return now < end ? Math.min(next, end) : next
+  }
+}
+
+/** Waits for the end of something that others wait for too, unless told to stop. */
+async function settled(work: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  let onAbort = () => {}
+  const stopped = new Promise<void>((done) => {
+    onAbort = done
+    signal?.addEventListener('abort', onAbort)
+  })
+  try {
+    if (!signal?.aborted) await Promise.race([work.catch(() => {}), stopped])
+  } finally {
+    signal?.removeEventListener('abort', onAbort)
+  }
+  if (signal?.aborted) throw new InterruptedError('told to stop while waiting for the service')
+}

@@ -1,0 +1,297 @@
+import type { ConnectionFailure } from '../core/connection-failure.ts'
+import { DownError } from '../core/errors.ts'
+import type { Permit, RequestBudget } from './budget.ts'
+import { Circuit, type Failure } from './circuit.ts'
+import { LONGEST_WAIT_MS } from './retry-delay.ts'
+
+/** Requests that share a fate: those of one project and key. */
+export interface Lane {
+  name: string
+  key: string
+  projectId: string | undefined
+  budget: RequestBudget
+}
+
+export interface Outage {
+  /** False when it is over. */
+  down: boolean
+  /** What does not answer: the service, or a project of it. */
+  what: string
+  reason: string
+}
+
+export interface GateOptions {
+  /** The host of the service, for people. */
+  host: string
+  /** How long a service that gave answers before is waited for. */
+  patienceMs: number
+  onOutage?: ((outage: Outage) => void) | undefined
+  now?: () => number
+}
+
+/** A small request, whatever became of it: undefined where there was a usable answer. */
+export type Probe = (lane: Lane) => Promise<FailedAttempt | undefined>
+
+export interface FailedAttempt {
+  reason: string
+  /** Why no connection was made, where none was. */
+  connection: ConnectionFailure | undefined
+}
+
+// An address that never worked is probably wrong.
+const FIRST_CONTACT_MS = 5000
+// More than a circuit needs, since chance must not end a whole stream.
+const OPERATION_FAILURES = 20
+const OPERATION_PAUSE_MS = 30_000
+const REFUSALS = 10
+
+/**
+ * Decides whether requests may be sent. A service, or a project, without answers is asked by small probes until it
+ * answers or the patience ends; an operation that fails though others work is left alone; a project for which the
+ * service asks for a long wait is not asked before that.
+ */
+export class Gate {
+  private readonly service: Circuit
+  private readonly lanes = new Map<string, LaneState>()
+  /** The lanes that failed since the last answer. */
+  private readonly failing = new Map<string, Lane>()
+  private readonly waiting = new Map<AbortController, Lane>()
+  private isReached = false
+  private connection: ConnectionFailure | undefined
+  private turn = 0
+  private readonly now: () => number
+
+  constructor(private readonly options: GateOptions) {
+    this.now = options.now ?? Date.now
+    this.service = this.circuit('the service', () =>
+      this.isReached ? options.patienceMs : Math.min(options.patienceMs, FIRST_CONTACT_MS),
+    )
+  }
+
+  /** Waits until the request may be sent. Throws a DownError where waiting is useless. */
+  async enter(lane: Lane, operation: string, probe: Probe, signal: AbortSignal | undefined): Promise<void> {
+    const state = this.stateOf(lane)
+    for (;;) {
+      if (state.heldUntil > this.now()) throw new DownError(state.heldReason, 'project')
+      await this.service.pass(
+        () => this.ask(this.nextFailing() ?? lane, probe),
+        signal,
+        () => this.serviceError(),
+      )
+      await state.circuit.pass(
+        () => this.ask(lane, probe),
+        signal,
+        () => this.projectError(lane, state),
+      )
+      if (!this.service.isOpen) break
+    }
+    const trouble = state.operations.get(operation)
+    if (trouble === undefined || !this.isLost(trouble)) return
+    if (this.now() < trouble.tryAt) throw this.operationError(lane, operation, trouble)
+    trouble.tryAt = this.now() + OPERATION_PAUSE_MS
+  }
+
+  /** Whoever begins something new asks anew what was given up before; but a wait that the service asked for stays. */
+  reconsider(): void {
+    this.service.reconsider()
+    for (const state of this.lanes.values()) {
+      state.circuit.reconsider()
+      state.operations.clear()
+      if (state.refusals > 0) state.heldUntil = state.refusals = 0
+    }
+  }
+
+  /** Waits for leave from the budget. Undefined where requests must not be sent any more when it comes, or before. */
+  async takePermit(lane: Lane, signal: AbortSignal | undefined): Promise<Permit | undefined> {
+    const stop = new AbortController()
+    const onAbort = () => stop.abort()
+    signal?.addEventListener('abort', onAbort)
+    this.waiting.set(stop, lane)
+    try {
+      if (signal?.aborted) onAbort()
+      const permit = await lane.budget.take(stop.signal)
+      if (!this.isShut(lane)) return permit
+      permit.drop()
+      return undefined
+    } catch (error) {
+      if (signal?.aborted || !stop.signal.aborted) throw error
+      return undefined
+    } finally {
+      this.waiting.delete(stop)
+      signal?.removeEventListener('abort', onAbort)
+    }
+  }
+
+  /** A response that can be used, or one that says that the request was wrong. */
+  answered(lane: Lane, operation: string): void {
+    const state = this.stateOf(lane)
+    this.noteAnswer(lane)
+    state.refusals = 0
+    state.operations.delete(operation)
+  }
+
+  /** A 429: an answer, but one that must not come for ever. */
+  refused(lane: Lane, failure: Failure): void {
+    this.noteAnswer(lane)
+    const state = this.stateOf(lane)
+    if (state.refusals++ === 0) state.refusedSince = failure.sentAt
+    const refusedMs = this.now() - state.refusedSince
+    if (state.refusals < REFUSALS || refusedMs < LONGEST_WAIT_MS) return
+    state.heldUntil = this.now() + OPERATION_PAUSE_MS
+    state.heldReason = `${nameOf(lane)}: the service has refused every request for ${spanOf(refusedMs)} (the last: ${failure.reason})`
+    this.callBack()
+  }
+
+  /** `tooLong`: a request for several days ran out of time. That is its own fault, and shorter ones follow. */
+  failed(lane: Lane, operation: string, failure: FailedAttempt & Failure, tooLong: boolean): void {
+    const state = this.stateOf(lane)
+    this.failing.set(lane.name, lane)
+    this.noteConnection(failure)
+    if (failure.connection !== undefined) {
+      this.service.fail(failure, 'now')
+      if (this.isHopeless) this.service.giveUp()
+      return
+    }
+    this.service.fail(failure, this.failing.size > 1 ? 'in time' : 'never')
+    state.circuit.fail(failure, 'in time')
+    if (tooLong) return
+    const trouble = state.operations.get(operation) ?? { failures: 0, since: failure.sentAt, reason: '', tryAt: 0 }
+    state.operations.set(operation, trouble)
+    trouble.failures++
+    trouble.reason = failure.reason
+    trouble.tryAt = this.now() + OPERATION_PAUSE_MS
+  }
+
+  /** The service asks for a wait that is too long: nothing is sent for this project before it is over. */
+  hold(lane: Lane, waitMs: number, reason: string): void {
+    const state = this.stateOf(lane)
+    state.refusals = 0
+    state.heldUntil = this.now() + waitMs
+    state.heldReason =
+      `${nameOf(lane)}: the service asks to wait ${until(state.heldUntil, waitMs)}, ` +
+      `and a run waits for no more than ${LONGEST_WAIT_MS / 1000} s (${reason})`
+    this.callBack()
+  }
+
+  /** Number alone is not enough: everything in flight may have failed at once. */
+  private isLost({ failures, since }: Trouble): boolean {
+    return failures >= OPERATION_FAILURES && this.now() - since >= this.options.patienceMs
+  }
+
+  private isShut(lane: Lane): boolean {
+    const state = this.stateOf(lane)
+    return this.service.isOpen || state.circuit.isOpen || state.heldUntil > this.now()
+  }
+
+  /** Those that wait for the budget would find out much later. */
+  private callBack(): void {
+    for (const [stop, lane] of this.waiting) if (this.isShut(lane)) stop.abort()
+  }
+
+  private noteAnswer(lane: Lane): void {
+    this.isReached = true
+    this.failing.clear()
+    this.service.succeed()
+    this.stateOf(lane).circuit.succeed()
+  }
+
+  private noteConnection({ connection }: FailedAttempt): void {
+    this.connection = connection
+    if (connection === undefined) this.isReached = true
+  }
+
+  /** True where trying again cannot help: a bad certificate, or a first contact with something that speaks no TLS. */
+  private get isHopeless(): boolean {
+    const kind = this.connection?.kind
+    return kind === 'certificate' || (kind === 'handshake' && !this.isReached)
+  }
+
+  /** Those that failed take turns: one project without answers must not speak for the others. */
+  private nextFailing(): Lane | undefined {
+    const lanes = [...this.failing.values()]
+    return lanes[this.turn++ % Math.max(1, lanes.length)]
+  }
+
+  private async ask(lane: Lane, probe: Probe): Promise<string | undefined> {
+    const failure = await probe(lane)
+    // An answer to one project is one of the service, too.
+    if (failure === undefined) this.noteAnswer(lane)
+    else this.noteConnection(failure)
+    return failure?.reason
+  }
+
+  private stateOf(lane: Lane): LaneState {
+    let state = this.lanes.get(lane.name)
+    if (state === undefined) {
+      const circuit = this.circuit(nameOf(lane), () => this.options.patienceMs)
+      state = { circuit, heldUntil: 0, heldReason: '', refusals: 0, refusedSince: 0, operations: new Map() }
+      this.lanes.set(lane.name, state)
+    }
+    return state
+  }
+
+  private circuit(what: string, patienceMs: () => number): Circuit {
+    const onChange = (down: boolean, reason: string) => {
+      this.callBack()
+      this.options.onOutage?.({ down, what, reason })
+    }
+    return new Circuit(patienceMs, onChange, this.now)
+  }
+
+  private serviceError(): DownError {
+    const { host } = this.options
+    if (this.connection !== undefined && (!this.isReached || this.isHopeless)) {
+      const { cause, kind } = this.connection
+      const guess = kind === 'handshake' ? '; is it an http:// address?' : ''
+      return new DownError(`VISIBILITY_API_URL: ${host} cannot be reached: ${cause}${guess}`, 'service')
+    }
+    return new DownError(`the service at ${host} ${silence(this.service)}`, 'service')
+  }
+
+  private projectError(lane: Lane, { circuit }: LaneState): DownError {
+    return new DownError(`${nameOf(lane)}: the service at ${this.options.host} ${silence(circuit)}`, 'project')
+  }
+
+  private operationError(lane: Lane, operation: string, { failures, since, reason }: Trouble): DownError {
+    const span = spanOf(this.now() - since)
+    return new DownError(
+      `${nameOf(lane)}: ${operation} has given no usable answer for ${span}, though others have (${failures} attempts, the last: ${reason})`,
+      'operation',
+    )
+  }
+}
+
+interface LaneState {
+  circuit: Circuit
+  heldUntil: number
+  heldReason: string
+  refusals: number
+  refusedSince: number
+  operations: Map<string, Trouble>
+}
+
+/** Failures of one operation in a row. */
+interface Trouble {
+  failures: number
+  since: number
+  reason: string
+  tryAt: number
+}
+
+function silence({ silentMs, attempts, reason }: Circuit): string {
+  return `has given no usable answer for ${spanOf(silentMs)} (${attempts} attempts, the last: ${reason})`
+}
+
+function nameOf({ projectId }: Lane): string {
+  return projectId === undefined ? 'the project of the key' : `project ${projectId}`
+}
+
+function spanOf(ms: number): string {
+  return ms < 120_000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`
+}
+
+const YEAR_MS = 366 * 86_400_000
+
+function until(at: number, waitMs: number): string {
+  return waitMs > YEAR_MS ? 'for more than a year' : `until ${new Date(at).toISOString().slice(0, 19)}Z`
+}

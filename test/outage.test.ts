@@ -1,0 +1,431 @@
+import { writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { afterEach, describe, expect, test } from '@jest/globals'
+import { DownError, TransientError, UsageError } from '../src/core/errors.ts'
+import { type ClientOptions, createClient, type Outage } from '../src/source/client.ts'
+import { selfSigned, type TestCertificate } from './support/certificate.ts'
+import { runCli, temporaryFolder } from './support/cli.ts'
+
+/* A service that hangs, is away, restarts, or asks to be left alone, as the client meets it. */
+
+const closers: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close()
+})
+
+type Answer = (request: IncomingMessage, response: ServerResponse) => void
+
+/** A server that can go away and come back at the same address. */
+async function serve(answer: Answer, certificate?: TestCertificate) {
+  const seen: string[] = []
+  let behaviour = answer
+  const handle: Answer = (request, response) => {
+    request.resume()
+    request.on('end', () => {
+      seen.push(`${request.method} ${request.url}`)
+      behaviour(request, response)
+    })
+  }
+  const make = () => (certificate === undefined ? createServer(handle) : createTlsServer(certificate, handle))
+  let server = make()
+  const listen = (port: number) => new Promise<void>((done) => server.listen(port, '127.0.0.1', done))
+  const stop = () =>
+    new Promise<void>((done) => {
+      server.close(() => done())
+      server.closeAllConnections()
+    })
+  await listen(0)
+  const { port } = server.address() as AddressInfo
+  closers.push(stop)
+  return {
+    url: `${certificate === undefined ? 'http' : 'https'}://127.0.0.1:${port}/v1`,
+    host: `127.0.0.1:${port}`,
+    seen,
+    behave: (next: Answer) => void (behaviour = next),
+    stop,
+    async start() {
+      server = make()
+      await listen(port)
+    },
+  }
+}
+
+function clientOf(baseUrl: string, options: Partial<ClientOptions> = {}) {
+  const outages: Outage[] = []
+  const client = createClient({
+    baseUrl,
+    requestsPerMinute: 10_000,
+    maxAttempts: 4,
+    timeoutMs: 100,
+    patienceMs: 400,
+    onOutage: (outage) => void outages.push(outage),
+    ...options,
+  })
+  closers.push(() => client.close())
+  return { client, outages }
+}
+
+const json = (response: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}) => {
+  response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body))
+}
+const fine: Answer = (_request, response) => json(response, 200, { data: [] })
+const hang: Answer = () => {}
+const failing: Answer = (_request, response) => json(response, 503, { message: 'down' })
+const one = { key: 'the-secret-key', projectId: 'or_1' }
+const two = { key: 'the-secret-key', projectId: 'or_2' }
+const range = { start_date: '2026-01-01', end_date: '2026-01-02' }
+
+async function failureOf(work: Promise<unknown>): Promise<Error & { code?: string }> {
+  return work.then(
+    () => new Error('it succeeded'),
+    (error) => error,
+  )
+}
+
+describe('a service without answers', () => {
+  test.each([
+    ['hangs', hang],
+    ['answers nothing but 503', failing],
+    ['resets every connection', (request: IncomingMessage) => void request.socket.destroy()],
+  ])('that %s is given up once for all projects, and then not asked again', async (_, answer) => {
+    const service = await serve(answer)
+    const { client, outages } = clientOf(service.url)
+    const asked = [one, two].flatMap((caller) =>
+      Array.from({ length: 40 }, () => failureOf(client.chats(caller, range))),
+    )
+    const failures = await Promise.all(asked)
+    expect(failures.every((error) => error instanceof TransientError)).toBe(true)
+    const sent = service.seen.length
+    const late = await failureOf(client.projectProfile(two))
+    expect(late).toMatchObject({ code: 'service-down', neverSent: true })
+    expect(late.message).toMatch(
+      new RegExp(`the service at ${service.host} has given no usable answer for \\d+ s \\(\\d+ attempts, the last: `),
+    )
+    expect(service.seen.length).toBe(sent)
+    expect(outages).toContainEqual(expect.objectContaining({ down: true, what: 'the service' }))
+  })
+
+  test('is asked again by whoever begins something new, and answers are believed at once', async () => {
+    const service = await serve(failing)
+    const { client, outages } = clientOf(service.url)
+    await Promise.all(Array.from({ length: 12 }, () => failureOf(client.prompts(one, {}))))
+    expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
+    client.reconsider()
+    expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
+    service.behave(fine)
+    client.reconsider()
+    const pages = await Promise.all(Array.from({ length: 6 }, () => client.prompts(one, {})))
+    expect(pages.every(({ items }) => items.length === 0)).toBe(true)
+    expect(outages.map(({ down }) => down)).toEqual([true, false])
+  })
+
+  test('for one project fails that project alone', async () => {
+    const service = await serve((request, response) =>
+      request.url?.includes('or_1') ? hang(request, response) : fine(request, response),
+    )
+    const { client } = clientOf(service.url)
+    const hung = Promise.all(Array.from({ length: 12 }, () => failureOf(client.prompts(one, {}))))
+    for (let count = 0; count < 20; count++) await client.prompts(two, {})
+    expect((await hung).at(-1)).toBeInstanceOf(TransientError)
+    expect(await failureOf(client.prompts(one, {}))).toMatchObject({
+      code: 'project-down',
+      message: expect.stringContaining('project or_1: the service at'),
+    })
+    await client.prompts(two, {})
+  })
+
+  test('for one operation fails that operation alone', async () => {
+    const service = await serve((request, response) =>
+      request.url?.startsWith('/v1/chats') ? failing(request, response) : fine(request, response),
+    )
+    const { client } = clientOf(service.url, { maxAttempts: 1, timeoutMs: 5000, patienceMs: 1 })
+    for (let count = 0; count < 20; count++) {
+      expect(await failureOf(client.chats(one, range))).toMatchObject({ code: 'transient', status: 503 })
+    }
+    const sent = () => service.seen.filter((line) => line.includes('chats')).length
+    expect(await failureOf(client.chats(one, range))).toMatchObject({
+      code: 'operation-down',
+      message: expect.stringContaining('project or_1: GET /chats has given no usable answer'),
+    })
+    expect(sent()).toBe(20)
+    await client.prompts(one, {})
+    expect(await failureOf(client.chats(two, range))).toMatchObject({ code: 'transient' })
+  })
+
+  test('that restarts is waited for, though the attempts would be used up', async () => {
+    const service = await serve(fine)
+    const { client, outages } = clientOf(service.url, { maxAttempts: 2, timeoutMs: 5000, patienceMs: 30_000 })
+    await client.prompts(one, {})
+    await service.stop()
+    const waiting = [one, two, one, two].map((caller) => client.chats(caller, range))
+    setTimeout(() => void service.start(), 700)
+    expect((await Promise.all(waiting)).length).toBe(4)
+    expect(outages.map(({ down }) => down)).toEqual([true, false])
+  })
+
+  test('that answers large requests too late but small ones in time is not taken for one that hangs', async () => {
+    const service = await serve((request, response) =>
+      request.url?.startsWith('/v1/prompts?limit=1&') ? fine(request, response) : hang(request, response),
+    )
+    const { client } = clientOf(service.url, { maxAttempts: 6 })
+    const large = () => failureOf(client.chats(one, range, { isDivisible: true }))
+    const failures = await Promise.all(Array.from({ length: 12 }, large))
+    expect(new Set(failures.map(({ code }) => code))).toEqual(new Set(['transient']))
+    expect(failures.every(({ message }) => message.includes('ETIMEDOUT'))).toBe(true)
+    // Twice each, since less is asked for after that.
+    expect(service.seen.filter((line) => line.includes('chats')).length).toBe(24)
+  })
+
+  test('is left at once by whoever is told to stop, and that is neither an error nor an attempt', async () => {
+    const service = await serve(hang)
+    const { client } = clientOf(service.url, { timeoutMs: 60_000 })
+    const stop = new AbortController()
+    const attempts: unknown[] = []
+    const context = { signal: stop.signal, onAttempt: (status: unknown) => void attempts.push(status) }
+    const pending = Array.from({ length: 3 }, () => failureOf(client.prompts(one, {}, context)))
+    setTimeout(() => stop.abort(), 100)
+    expect((await Promise.all(pending)).map(({ code }) => code)).toEqual(['interrupted', 'interrupted', 'interrupted'])
+    expect(attempts).toEqual([])
+  })
+
+  test('is left at once by whoever waits for it, while others go on waiting', async () => {
+    const service = await serve(fine)
+    const { client } = clientOf(service.url, { patienceMs: 30_000 })
+    await client.prompts(one, {})
+    await service.stop()
+    const stop = new AbortController()
+    const leaving = failureOf(client.prompts(one, {}, { signal: stop.signal }))
+    const staying = client.prompts(two, {})
+    setTimeout(() => stop.abort(), 100)
+    expect((await leaving).code).toBe('interrupted')
+    await service.start()
+    expect((await staying).items).toEqual([])
+  })
+
+  test('that fails three times in ten is not given up, nor paused', async () => {
+    let count = 0
+    const service = await serve((request, response) => {
+      // A fixed draw: every third and every tenth request fails, in two ways.
+      count++
+      if (count % 3 === 0) failing(request, response)
+      else if (count % 10 === 0) request.socket.destroy()
+      else fine(request, response)
+    })
+    const { client, outages } = clientOf(service.url, { maxAttempts: 6, timeoutMs: 5000 })
+    await Promise.all(Array.from({ length: 60 }, () => client.prompts(one, {})))
+    expect(outages).toEqual([])
+  })
+})
+
+describe('a service that asks to wait', () => {
+  test.each([
+    ['a 503 with a day of Retry-After', 503, { 'retry-after': '86400' }],
+    ['a 429 with a day of Retry-After', 429, { 'retry-after': '86400' }],
+    ['a 429 whose budget comes back in an hour', 429, { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '3600' }],
+    ['a date by a clock that is ahead', 503, datesOf(7200, 3600)],
+  ])('%s: the project is left alone, and the others are not', async (_, status, headers) => {
+    const service = await serve((request, response) =>
+      request.url?.includes('or_1') ? json(response, status, { message: 'later' }, headers) : fine(request, response),
+    )
+    const { client } = clientOf(service.url, { timeoutMs: 5000 })
+    const first = await failureOf(client.prompts(one, {}))
+    expect(first).toMatchObject({ code: 'project-down' })
+    expect(first.message).toMatch(/^project or_1: the service asks to wait until 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ, and/)
+    const others = await Promise.all(Array.from({ length: 10 }, () => failureOf(client.chats(one, range))))
+    expect(others.map(({ message }) => message)).toEqual(Array.from({ length: 10 }, () => first.message))
+    expect(service.seen.length).toBe(1)
+    client.reconsider()
+    expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
+    expect((await client.prompts(two, {})).items).toEqual([])
+  })
+
+  test('too long ends the wait of those who wait for their turn', async () => {
+    const service = await serve((_request, response) => json(response, 503, {}, { 'retry-after': '86400' }))
+    const { client } = clientOf(service.url, { requestsPerMinute: 1, timeoutMs: 5000 })
+    const failures = await Promise.all(Array.from({ length: 5 }, () => failureOf(client.prompts(one, {}))))
+    expect(new Set(failures.map(({ code }) => code))).toEqual(new Set(['project-down']))
+    expect(service.seen.length).toBe(1)
+  })
+
+  test('a wait without end is said without a date', async () => {
+    const service = await serve((_request, response) => json(response, 503, {}, { 'retry-after': '9'.repeat(40) }))
+    const failure = await failureOf(clientOf(service.url).client.prompts(one, {}))
+    expect(failure.message).toContain('asks to wait for more than a year')
+  })
+
+  test('a short wait is one of the whole project, after a 503 too', async () => {
+    let count = 0
+    const service = await serve((request, response) =>
+      ++count === 1 ? json(response, 503, {}, { 'retry-after': '1' }) : fine(request, response),
+    )
+    const { client } = clientOf(service.url, { timeoutMs: 5000 })
+    const first = client.prompts(one, {})
+    while (count === 0) await new Promise((done) => setTimeout(done, 5))
+    await new Promise((done) => setTimeout(done, 50))
+    await Promise.all([first, client.chats(one, range)])
+    expect(client.budgetView(one).waits).toBeGreaterThan(0)
+    expect(service.seen.length).toBe(3)
+  })
+
+  test.each(['-5', 'soon', '', 'Thu, 01 Jan 1970 00:00:00 GMT', '2001-01-01'])(
+    'with Retry-After "%s" is tried again after the usual delay',
+    async (value) => {
+      let count = 0
+      const service = await serve((request, response) =>
+        ++count <= 2 ? json(response, 503, {}, { 'retry-after': value }) : fine(request, response),
+      )
+      const { client } = clientOf(service.url, { timeoutMs: 5000, patienceMs: 60_000 })
+      expect((await client.prompts(one, {})).items).toEqual([])
+      expect(client.budgetView(one).waits).toBe(0)
+    },
+  )
+})
+
+/** A Retry-After of so many seconds by a clock that is so many seconds ahead. */
+function datesOf(waitSeconds: number, aheadSeconds: number): Record<string, string> {
+  const at = Date.now() + aheadSeconds * 1000
+  return { date: new Date(at).toUTCString(), 'retry-after': new Date(at + waitSeconds * 1000).toUTCString() }
+}
+
+describe('a host that cannot be reached', () => {
+  test.each([
+    ['a closed port', 'http://127.0.0.1:1/v1', '127.0.0.1:1 cannot be reached', /ECONNREFUSED/],
+    [
+      'a name that is not known',
+      'https://nobody.invalid/v1',
+      'nobody.invalid cannot be reached',
+      /ENOTFOUND|EAI_AGAIN/,
+    ],
+  ])('%s is said once for all that is asked', async (_, url, told, code) => {
+    const { client } = clientOf(url, { timeoutMs: 5000, maxAttempts: 6 })
+    const attempts: unknown[] = []
+    const context = { onAttempt: (status: unknown) => void attempts.push(status) }
+    const asked = [one, two].flatMap((caller) =>
+      Array.from({ length: 20 }, () => failureOf(client.chats(caller, range, context))),
+    )
+    const failures = await Promise.all(asked)
+    const [first] = failures
+    expect(first).toBeInstanceOf(DownError)
+    expect(first!.message).toContain(`VISIBILITY_API_URL: ${told}`)
+    expect(first!.message).toMatch(code)
+    expect(new Set(failures.map(({ message }) => message)).size).toBe(1)
+    // Each of those that were sent at once has failed once; the rest are probes.
+    expect(attempts.length).toBeLessThan(60)
+  })
+
+  test('a certificate that nobody trusted has signed is not tried again', async () => {
+    const service = await serve(fine, selfSigned())
+    const { client } = clientOf(service.url, { timeoutMs: 5000, patienceMs: 60_000 })
+    const attempts: unknown[] = []
+    const failure = await failureOf(client.prompts(one, {}, { onAttempt: (status) => void attempts.push(status) }))
+    expect(failure).toMatchObject({ code: 'service-down', message: expect.stringContaining('NODE_EXTRA_CA_CERTS') })
+    expect(failure.message).toContain('not signed by an authority that is trusted here')
+    expect(attempts).toEqual([undefined])
+    expect(service.seen).toEqual([])
+  })
+
+  test('an address that speaks no TLS is not tried again either', async () => {
+    const service = await serve(fine)
+    const failure = await failureOf(clientOf(service.url.replace('http', 'https')).client.prompts(one, {}))
+    expect(failure).toMatchObject({ code: 'service-down', message: expect.stringContaining('does not speak TLS') })
+  })
+})
+
+describe('the command', () => {
+  const config = { source: { timeout_seconds: 1, patience_seconds: 2 }, streams: ['prompts', 'chats'], reports: [] }
+  const env = (url: string, projects = 'or_1,or_2'): Record<string, string> => ({
+    VISIBILITY_API_URL: url,
+    VISIBILITY_API_KEY: 'the-secret-key',
+    ...(projects === '' ? {} : { VISIBILITY_PROJECTS: projects }),
+    DATABASE_URL: process.env.TEST_SERVER_URL!,
+  })
+
+  test('check says which host cannot be reached, and why', async () => {
+    const result = await runCli(['check'], { env: env('http://127.0.0.1:1/v1'), config })
+    expect(result.code).toBe(1)
+    expect(result.stdout).toContain('VISIBILITY_API_URL: 127.0.0.1:1 cannot be reached')
+  })
+
+  const checkTrusting = async (certificate: TestCertificate) => {
+    const service = await serve(fine, certificate)
+    const folder = temporaryFolder()
+    closers.push(() => folder.remove())
+    const file = join(folder.path, 'authority.pem')
+    writeFileSync(file, certificate.cert)
+    return (await runCli(['check'], { env: { ...env(service.url), NODE_EXTRA_CA_CERTS: file }, config })).stdout
+  }
+
+  test('check trusts an authority that NODE_EXTRA_CA_CERTS names', async () => {
+    expect(await checkTrusting(selfSigned())).toContain('✓ project or_1')
+  })
+
+  test.each([
+    ['that has expired', { expired: true }, 'its certificate has expired'],
+    ['for another host', { hosts: ['elsewhere.example'] }, 'its certificate is for another host name'],
+  ])('check says what is wrong with a certificate %s, which trust does not mend', async (_, options, told) => {
+    const output = await checkTrusting(selfSigned(options))
+    expect(output).toContain(`✗ project or_1: VISIBILITY_API_URL: 127.0.0.1:`)
+    expect(output).toContain(told)
+    expect(output).toContain('NODE_EXTRA_CA_CERTS does not help')
+  })
+
+  test('check does not wait for a port that takes connections and says nothing', async () => {
+    const sockets = new Set<Socket>()
+    const silent = createTcpServer((socket) => void sockets.add(socket.on('error', () => {})))
+    await new Promise<void>((done) => silent.listen(0, '127.0.0.1', done))
+    closers.push(() => {
+      for (const socket of sockets) socket.destroy()
+      return new Promise((done) => silent.close(done))
+    })
+    const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/v1`
+    const result = await runCli(['check'], { env: env(url), config })
+    expect(result.code).toBe(1)
+    expect(result.stdout).toContain('ETIMEDOUT')
+  })
+
+  const demanding = (projects: unknown) => (request: IncomingMessage, response: ServerResponse) => {
+    if (request.url?.startsWith('/v1/projects')) {
+      return projects === undefined ? json(response, 404, { message: 'no' }) : json(response, 200, projects)
+    }
+    json(response, 400, { message: 'project_id is required when a company API key is used' })
+  }
+  const backfill = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02']
+
+  test.each([['sync'], ['check'], ['backfill']])(
+    '%s with a company key and no projects sends one request, and says what to set',
+    async (command) => {
+      const service = await serve(demanding({ data: [{ id: 'or_1', name: 'Acme', status: 'active' }, { id: 'or_2' }] }))
+      const args = command === 'backfill' ? backfill : [command]
+      const result = await runCli(args, { env: env(service.url, ''), config })
+      expect(result.code).toBe(command === 'check' ? 1 : 2)
+      const told = `${result.stdout}${result.stderr}`
+      expect(told).toContain('VISIBILITY_PROJECTS: got nothing')
+      expect(told).toContain('or_1 (Acme), or_2')
+      expect(told.match(/VISIBILITY_PROJECTS/g)!.length).toBe(1)
+      expect(service.seen.map((line) => line.split('?')[0])).toEqual(['GET /v1/prompts', 'GET /v1/projects'])
+    },
+  )
+
+  test('a service that does not list its projects is no obstacle to saying so', async () => {
+    const service = await serve(demanding(undefined))
+    const { client } = clientOf(service.url)
+    const failure = await failureOf(client.ping({ key: 'k', projectId: undefined }))
+    expect(failure).toBeInstanceOf(UsageError)
+    expect(failure.message).toContain('set it to the ids of those to read (GET /prompts: HTTP 400')
+  })
+
+  test('a 403 is about the project only where the key can list several', async () => {
+    const forbidding = (projects: number) => (request: IncomingMessage, response: ServerResponse) =>
+      request.url?.startsWith('/v1/projects')
+        ? json(response, projects === 0 ? 403 : 200, { data: [{ id: 'or_1' }] })
+        : json(response, 403, { message: 'your plan does not cover this' })
+    const nameless = { key: 'k', projectId: undefined }
+    const company = clientOf((await serve(forbidding(1))).url).client
+    expect(await failureOf(company.chats(nameless, range))).toBeInstanceOf(UsageError)
+    const own = clientOf((await serve(forbidding(0))).url).client
+    expect(await failureOf(own.chats(nameless, range))).toMatchObject({ code: 'project' })
+  })
+})
