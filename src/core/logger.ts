@@ -1,4 +1,6 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
+import { bad, toOneLine, warning } from './paint.ts'
+import { printable } from './printable.ts'
 import { redact } from './text.ts'
 
 export type Log = Logger
@@ -21,16 +23,22 @@ export function createLog({ level, secrets, destination }: LogOptions): Log {
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: ['*.api_key', '*.url', '*.headers', 'api_key'], censor: '[redacted]' },
     },
-    { write: (line: string) => destination.write(redact(line, secrets)) },
+    { write: (line: string) => destination.write(printable(redact(line, secrets))) },
   )
 }
 
-/** Lines for a person at a terminal: time, message, then the fields that vary. */
+/** Lines for people: time, message, then the fields that vary and say something. */
 export function prettyLine(line: string): string {
   const { time, level, msg, ...fields } = JSON.parse(line) as Record<string, unknown>
-  const mark = level === 'error' || level === 'fatal' ? '✗ ' : level === 'warn' ? '! ' : ''
+  const mark = level === 'error' || level === 'fatal' ? bad('✗ ') : level === 'warn' ? warning('! ') : ''
   const rest = Object.entries(fields)
-    .map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .filter(([key, value]) => key !== 'run' && value !== 0)
+    .map(([key, value]) => `${key}=${shown(value)}`)
     .join(' ')
-  return `${String(time).slice(11, 19)} ${mark}${String(msg)}${rest === '' ? '' : `  ${rest}`}\n`
+  return `${String(time).slice(11, 19)} ${mark}${toOneLine(String(msg))}${rest === '' ? '' : `  ${rest}`}\n`
+}
+
+function shown(value: unknown): string {
+  if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(1)
+  return toOneLine(typeof value === 'string' ? value : JSON.stringify(value))
 }

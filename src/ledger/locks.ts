@@ -32,8 +32,9 @@ export async function lockRun(
     throw new TransientError('the database cannot be reached for the lock of the run', { cause })
   })
   const gone = new AbortController()
-  client.on('error', () => gone.abort())
-  client.on('end', () => gone.abort())
+  const lose = () => gone.abort(new TransientError('the database connection that holds the lock was lost'))
+  client.on('error', lose)
+  client.on('end', lose)
   try {
     const names = pairs.map(({ projectId, stream }) => JSON.stringify([warehouse.schema, projectId, stream]))
     const { rows } = await client.query<{ position: number; taken: boolean }>(

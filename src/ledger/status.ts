@@ -3,6 +3,7 @@ import { addDays, countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasLedger } from './coverage.ts'
+import { runReason } from './run-reason.ts'
 import { lastRuns, type RunRow } from './runs.ts'
 
 /* The state of the warehouse as data: what `status` prints. */
@@ -38,7 +39,8 @@ export interface Status {
   quarantine: { project_id: string; stream: string; open: number; oldest: Date; example: string }[]
   drift: { project_id: string; stream: string; kind: string; name: string; example: string; first_seen_at: Date }[]
   lookback: { configured_days: number; needed_days: number | null; too_short: boolean }
-  runs: RunRow[]
+  /** The last runs; `reason` is a sentence where a run was not complete. */
+  runs: (RunRow & { reason: string | null })[]
 }
 
 export interface StatusOptions {
@@ -55,7 +57,7 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
   if (!(await hasLedger(warehouse))) return undefined
   const [streams, held, quarantine, drift, lookback, runs] = await Promise.all([
     streamStatus(warehouse, options),
-    heldStatus(warehouse),
+    readHeld(warehouse),
     openQuarantine(warehouse),
     warehouse.ops
       .selectFrom('drift')
@@ -66,7 +68,8 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
     lookbackStatus(warehouse, options.lookbackDays),
     lastRuns(warehouse, options.runs),
   ])
-  return { streams, held, quarantine, drift, lookback, runs }
+  const told = runs.map((run) => ({ ...run, reason: runReason(run) ?? null }))
+  return { streams, held, quarantine, drift, lookback, runs: told }
 }
 
 async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
@@ -150,7 +153,8 @@ async function lastListRows(warehouse: Warehouse, { projects, streams }: StatusO
   return new Map(rows.map((row) => [`${row.project_id}\0${row.stream}`, row.rows]))
 }
 
-async function heldStatus({ ops }: Warehouse): Promise<HeldStatus[]> {
+/** The days that are held, in ranges, each with the command that lets it through. */
+export async function readHeld({ ops }: Warehouse): Promise<HeldStatus[]> {
   const days = await ops
     .selectFrom('coverage')
     .select(['project_id', 'stream', 'date', 'held_since', 'read_at'])

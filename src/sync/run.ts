@@ -1,18 +1,20 @@
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
-import { messageOf } from '../core/errors.ts'
+import { KeyError, messageOf } from '../core/errors.ts'
+import { verdictOf } from '../core/verdict.ts'
 import { type Knowledge, readCoverage, readKnowledge } from '../ledger/coverage.ts'
 import { lockRun, type Pair } from '../ledger/locks.ts'
+import { runReason } from '../ledger/run-reason.ts'
 import { closeRun } from '../ledger/runs.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
-import { withRetries } from '../warehouse/retry.ts'
+import { mayPass, withRetries } from '../warehouse/retry.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
-import { emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { emptyReport, type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { abandon, drainHere, findCut, type Observer, type Task, taskName } from './tasks.ts'
 
 export type { Observer, Step } from './tasks.ts'
@@ -67,14 +69,14 @@ export async function runSync(services: Services, request: RunRequest, observer:
     },
     AbortSignal.any(signals),
   )
-  let error: string | null = null
+  let failure: Failure | undefined
   const reports: StreamReport[] = []
   try {
     const ids = request.projects.map(({ id }) => id)
     await withRetries(run.signal, () => applyLabels(warehouse, ids, config.labels))
-    const tasks = await makeTasks(run, request, reports, observer, (reason) => {
-      error ??= reason
-      stopped.abort()
+    const tasks = await makeTasks(run, request, reports, observer, (cause) => {
+      failure ??= cause
+      stopped.abort(new KeyError(cause.reason))
     })
     const all = [...tasks.values()]
     const work = () => services.queue?.drain(run, all) ?? drainHere(all, config.source.concurrency)
@@ -84,23 +86,25 @@ export async function runSync(services: Services, request: RunRequest, observer:
     for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) await work()
     for (const task of all) abandon(task)
   } catch (cause) {
-    if (!run.signal.aborted) error ??= messageOf(cause)
+    if (!run.signal.aborted)
+      failure ??= { reason: messageOf(cause), verdict: mayPass(cause) ? 'transient' : verdictOf(cause) }
   }
-  if (held.lost.aborted) error ??= 'the database connection that holds the lock was lost'
+  if (held.lost.aborted) failure ??= { reason: messageOf(held.lost.reason), verdict: 'transient' }
   const interrupted = request.signal?.aborted ?? false
   const outcome =
-    error !== null && !interrupted && reports.every(({ windows }) => windows === 0)
+    failure !== undefined && !interrupted && reports.every(({ windows }) => windows === 0)
       ? 'failed'
       : outcomeOf(reports, interrupted)
   const report: RunReport = {
     run_id: held.runId,
     command: request.command,
-    outcome: error !== null && outcome === 'complete' ? 'partial' : outcome,
+    outcome: failure !== undefined && outcome === 'complete' ? 'partial' : outcome,
     source: services.source,
     seconds: (Date.now() - startedAt) / 1000,
     streams: reports,
-    ...(error === null ? {} : { error }),
+    ...(failure === undefined ? {} : { error: failure.reason, verdict: failure.verdict }),
   }
+  const { error = null } = report
   const end = { outcome: report.outcome, summary: report.streams, error }
   await withRetries(undefined, () => closeRun(warehouse, held.runId, end)).catch((cause: unknown) => {
     run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
@@ -108,7 +112,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
   await held.release()
   const totals = { rows: sum(reports, 'rows_read'), requests: sum(reports, 'requests'), seconds: report.seconds }
   run.log[report.outcome === 'complete' ? 'info' : 'warn'](
-    { outcome: report.outcome, ...totals, ...(error === null ? {} : { error }) },
+    { outcome: report.outcome, ...totals, ...(error === null ? {} : { error }), reason: runReason(end) },
     'run ended',
   )
   return report
@@ -134,10 +138,10 @@ async function makeTasks(
   request: RunRequest,
   reports: StreamReport[],
   observer: Observer,
-  stopRun: (reason: string) => void,
+  stopRun: Task['stopRun'],
 ): Promise<Map<string, Task>> {
   const tasks = new Map<string, Task>()
-  const failedProjects = new Map<string, string>()
+  const failedProjects: Task['failedProjects'] = new Map()
   const totals = { days: 0, lists: 0 }
   const of = { today: dayOf(run.clock()), lookbackDays: run.config.lookback_days }
   const knowledgeOf = await withRetries(run.signal, () => readKnowledge(run.warehouse, duePairs(request), of))

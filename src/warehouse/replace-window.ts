@@ -131,7 +131,6 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
      group by 1`,
     window,
   )
-  const sum = (pick: (day: (typeof days)[number]) => number) => days.reduce((total, day) => total + pick(day), 0)
   const held = heldDays(days, load)
   const free = days.filter(({ date }) => !held?.days.has(date))
   const vanishing = free.reduce((total, day) => total + day.deleted, 0)
@@ -168,10 +167,9 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
     const change = { inserted, updated, deleted: deletes ? deleted : 0 }
     if (change.inserted + change.updated + change.deleted > 0) byDay.set(date, change)
   }
-  const effect = effectOf(
-    byDay,
-    sum((day) => day.staged),
-  )
+  // Rows of a held day were not written, and may be others than those that are there.
+  const loaded = free.reduce((total, day) => total + day.staged, 0)
+  const effect = effectOf(byDay, loaded)
   return { ...effect, held, kept: deletes ? 0 : vanishing }
 }
 

@@ -1,26 +1,29 @@
 import { messageOf, UsageError } from '../../core/errors.ts'
+import { bad, good } from '../../core/paint.ts'
+import { count } from '../../core/text.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { openSource, openWarehouse } from '../open.ts'
+import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
+import { wrap } from '../wrap.ts'
 
 interface Verdict {
   what: string
   ok: boolean
   detail: string
+  project_id?: string
 }
 
 /** `check`: one verdict each for configuration, key, every project, database and its privileges. */
 export async function check(session: Session): Promise<number> {
   const { config, log, clock } = session
   const verdicts: Verdict[] = []
-  const judge = async (what: string, work: () => Promise<string>) => {
+  const judge = async (what: string, work: () => Promise<string>, more: Pick<Verdict, 'project_id'> = {}) => {
     try {
-      verdicts.push({ what, ok: true, detail: await work() })
-      return true
+      verdicts.push({ what, ok: true, detail: await work(), ...more })
     } catch (error) {
-      verdicts.push({ what, ok: false, detail: messageOf(error) })
-      return false
+      verdicts.push({ what, ok: false, detail: messageOf(error), ...more })
     }
   }
   await judge(
@@ -30,15 +33,18 @@ export async function check(session: Session): Promise<number> {
   const source = await openSource(config, clock)
   try {
     for (const project of source.projects) {
-      await judge(`project ${project.id}`, async () => {
+      const read = async () => {
         const { total, items } = await source.client.prompts(project.caller, { limit: 1 }, { signal: session.signal })
-        return `readable at ${source.source}${total === undefined ? '' : `, ${total} prompts`}${items.length === 0 ? ', no prompts yet' : ''}`
-      })
+        if (items.length === 0) return 'readable, no prompts yet'
+        return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
+      }
+      await judge(`project ${project.id}`, read, { project_id: project.id })
     }
   } finally {
     await source.close()
   }
   let database: Awaited<ReturnType<typeof openWarehouse>> | undefined
+  let known = new Map<string, string>()
   await judge('database', async () => {
     database = await openWarehouse(config, log)
     const { rows } = await database.warehouse.pool.query<{ version: string }>(
@@ -49,19 +55,33 @@ export async function check(session: Session): Promise<number> {
   if (database !== undefined) {
     const { warehouse, close } = database
     await judge('privileges', () => privileges(warehouse))
+    // A role without privileges may not read names either, which was just said.
+    known = await readProjectNames(warehouse).catch(() => known)
     await close()
   }
   const ok = verdicts.every((verdict) => verdict.ok)
-  const lines = verdicts.map((verdict) => `${verdict.ok ? '✓' : '✗'} ${verdict.what}: ${verdict.detail}`)
-  session.print(
-    { ok, verdicts },
-    [
-      ...lines,
-      '',
-      ok ? 'All well. Next: npx visibility-sync sync' : 'Not ready: mend what is marked ✗ and check again.',
-    ].join('\n'),
+  const names = projectNames(
+    source.projects.map(({ id }) => id),
+    known,
   )
+  session.print({ ok, source: source.source, verdicts }, render(verdicts, source.source, names, session))
   return ok ? 0 : 1
+}
+
+function render(
+  verdicts: Verdict[],
+  source: string,
+  names: ProjectNames,
+  { width, command }: Pick<Session, 'width' | 'command'>,
+): string {
+  const lines = verdicts.map(({ what, ok, detail, project_id }) => {
+    const shown = project_id === undefined ? what : `project ${names.heading(project_id)}`
+    return wrap(`${ok ? good('✓') : bad('✗')} ${shown}: ${detail}`, width, '', '  ')
+  })
+  const end = verdicts.every(({ ok }) => ok)
+    ? `${good('All well.')} Next: ${command('sync')}`
+    : `${bad('Not ready:')} mend what is marked ✗ and check again.`
+  return [wrap(source, width, 'Source: '), '', ...lines, '', end].join('\n')
 }
 
 async function privileges(warehouse: Warehouse): Promise<string> {

@@ -3,6 +3,7 @@ import { parseDocument } from 'yaml'
 import type { z } from 'zod'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { messageOf, UsageError } from '../errors.ts'
+import { didYouMean } from '../similar.ts'
 import { clip } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
 import { interpolate } from './interpolate.ts'
@@ -13,6 +14,8 @@ export type { FileConfig, ReportConfig } from './schema.ts'
 export interface Config extends FileConfig {
   /** Undefined where nobody asked for one. */
   log_level: string | undefined
+  /** `auto` leaves it to the command: lines for people, or JSON where programs read them. */
+  log_format: LogFormat
   /** The file that was read, or undefined where there was none. */
   file: string | undefined
   /** Things worth saying that are not errors. */
@@ -29,6 +32,8 @@ export interface Config extends FileConfig {
 }
 
 const DEFAULT_FILE = 'config/sync.yaml'
+const LOG_FORMATS = ['auto', 'json', 'text'] as const
+export type LogFormat = (typeof LOG_FORMATS)[number]
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']
 const START_DAYS_AGO = 90
 
@@ -39,20 +44,19 @@ const RESERVED = new Set([
   ...['url_classifications', 'calendar', 'weeks_compared', 'months_compared', ...BI_VIEWS],
 ])
 
-/** Reads the configuration file and the environment; the environment wins. This is the only reader of `process.env`. */
+/** Reads the configuration file and the environment; the environment wins. With terminal.ts this is the only reader of `process.env`. */
 export function loadConfig(options: { file?: string | undefined; env?: NodeJS.ProcessEnv } = {}): Config {
   const env = options.env ?? process.env
   const named = options.file ?? nonEmpty(env.VISIBILITY_CONFIG)
   const file = named ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
   const document = file === undefined ? { values: {}, warnings: [] } : readDocument(file, env)
   const config = parse(withEnvironment(document.values, env), file ?? 'the configuration', env)
-  const level = nonEmpty(env.LOG_LEVEL)
-  if (level !== undefined && !LOG_LEVELS.includes(level))
-    throw new UsageError(`LOG_LEVEL: got "${clip(level, 40)}"; allowed: ${LOG_LEVELS.join(', ')}`)
+  const level = oneOf(env, 'LOG_LEVEL', LOG_LEVELS)
   checkSense(config, file ?? 'the configuration')
   return {
     ...config,
     log_level: level,
+    log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
     file,
     warnings: document.warnings,
     token: fromEnvironment(env, 'VISIBILITY_TOKEN'),
@@ -63,6 +67,33 @@ export function loadConfig(options: { file?: string | undefined; env?: NodeJS.Pr
       database_url: fromEnvironment(env, 'METABASE_DATABASE_URL'),
     },
   }
+}
+
+function oneOf<T extends string>(env: NodeJS.ProcessEnv, name: string, allowed: readonly T[]): T | undefined {
+  const text = nonEmpty(env[name])
+  if (text === undefined) return undefined
+  const found = allowed.find((value) => value === text)
+  if (found !== undefined) return found
+  throw new UsageError(`${name}: got "${clip(text, 40)}"; allowed: ${allowed.join(', ')}${didYouMean(text, allowed)}`)
+}
+
+/** The configuration of commands that need none: the defaults, whatever file and environment say. */
+export function defaultConfig(): Config {
+  return { ...configSchema.parse({}), ...OUTSIDE_THE_FILE }
+}
+
+const OUTSIDE_THE_FILE: Omit<Config, keyof FileConfig> = {
+  log_level: undefined,
+  log_format: 'auto',
+  file: undefined,
+  warnings: [],
+  token: undefined,
+  metabase: { api_key: undefined, user: undefined, password: undefined, database_url: undefined },
+}
+
+/** The file that settings are read from, whether it exists or not. */
+export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = process.env): string {
+  return named ?? nonEmpty(env.VISIBILITY_CONFIG) ?? DEFAULT_FILE
 }
 
 /** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */

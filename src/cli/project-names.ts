@@ -1,0 +1,66 @@
+import { faint } from '../core/paint.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { clipTo } from './wrap.ts'
+
+/* Projects as people know them: by their names, and by ids short enough to read where a name is not known or not enough. */
+
+export interface ProjectNames {
+  /** In a sentence: the name, or a short id. */
+  of(id: string): string
+  /** Over a group: the name and the short id. */
+  heading(id: string): string
+}
+
+const LONGEST_NAME = 40
+// Ids of this length or less are shown as they are.
+const SHORT = 16
+const FEWEST = 4
+
+/** The names that the warehouse knows; none where it has no tables yet. */
+export async function readProjectNames({ tables, pool, schema }: Warehouse): Promise<Map<string, string>> {
+  const { rows: found } = await pool.query<{ there: boolean }>(
+    "select exists (select from pg_tables where schemaname = $1 and tablename = 'projects') as there",
+    [schema],
+  )
+  if (!found[0]!.there) return new Map()
+  const rows = await tables.selectFrom('projects').select(['project_id', 'name']).execute()
+  return new Map(rows.flatMap(({ project_id, name }) => (name === null || name === '' ? [] : [[project_id, name]])))
+}
+
+export function projectNames(ids: readonly string[], known: ReadonlyMap<string, string>): ProjectNames {
+  const short = shortIds(ids)
+  const shortOf = (id: string) => short.get(id) ?? id
+  const nameOf = (id: string) => {
+    const name = known.get(id)
+    return name === undefined ? undefined : clipTo(name, LONGEST_NAME)
+  }
+  const shown = ids.map(nameOf)
+  return {
+    of(id) {
+      const name = nameOf(id)
+      if (name === undefined) return shortOf(id)
+      return shown.filter((other) => other === name).length > 1 ? `${name} (${shortOf(id)})` : name
+    },
+    heading(id) {
+      const name = nameOf(id)
+      return name === undefined ? shortOf(id) : `${name} ${faint(`(${shortOf(id)})`)}`
+    },
+  }
+}
+
+/** "or_1f0c…9ab2" for each id, with as many letters as it takes to tell them apart. */
+export function shortIds(ids: readonly string[]): Map<string, string> {
+  const all = [...new Set(ids)]
+  for (let letters = FEWEST; ; letters += 2) {
+    const short = all.map((id) => shorten(id, letters))
+    if (new Set(short).size === all.length) return new Map(all.map((id, index) => [id, short[index]!]))
+  }
+}
+
+function shorten(id: string, letters: number): string {
+  const prefix = /^[a-z]{1,4}_/.exec(id)?.[0] ?? ''
+  const rest = id.slice(prefix.length)
+  return id.length <= SHORT || rest.length <= 2 * letters + 1
+    ? id
+    : `${prefix}${rest.slice(0, letters)}…${rest.slice(-letters)}`
+}
