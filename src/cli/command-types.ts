@@ -1,4 +1,4 @@
-import type { Command, Option } from 'commander'
+import type { Argument, Command, Option } from 'commander'
 import type { Session, SessionKind } from './session.ts'
 
 export type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
@@ -6,6 +6,8 @@ export type Action<O, A extends unknown[]> = (session: Session, options: O, ...a
 /** What sets a command apart, beside its name, its help and its work. */
 export interface CommandSettings extends SessionKind {
   options?: Option[]
+  /** Instead of those in the name. */
+  arguments?: Argument[]
   parent?: Command
 }
 

@@ -1,4 +1,4 @@
-import { Command, CommanderError, Option } from 'commander'
+import { Argument, Command, CommanderError, Option } from 'commander'
 import { wantsColour } from '../core/config/terminal.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { bad, toTerminal } from '../core/paint.ts'
@@ -86,6 +86,7 @@ Exit codes: 0 all done · 1 some or all of it failed, or something was held back
       .command(name)
       .description(about)
       .helpOption('-h, --help', 'show this help')
+    for (const argument of settings.arguments ?? []) command.addArgument(argument)
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
     command.addHelpText(
@@ -108,6 +109,9 @@ Exit codes: 0 all done · 1 some or all of it failed, or something was held back
 
   const streams = () => new Option('--stream <name>', 'only this stream; may be repeated').argParser(collect)
   const projects = () => new Option('--project <id>', 'only this project; may be repeated').argParser(collect)
+  // Completed as choices, but refused with a hint of our own.
+  const shell = () =>
+    new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']).argParser((text: string) => text)
   const queue = () => new Option('--queue', 'put the windows into the shared queue, for workers to take')
 
   add(
@@ -187,10 +191,10 @@ Exit codes: 0 all done · 1 some or all of it failed, or something was held back
   )
   add<{ force?: boolean }>(
     'init',
-    'writes a commented config/sync.yaml, and tells what to set',
-    ['init'],
+    'writes a configuration in which every setting is explained',
+    ['init', 'init --config somewhere/else.yaml'],
     async () => (await import('./commands/init.ts')).init,
-    { options: [new Option('--force', 'overwrite a file that exists')] },
+    { options: [new Option('--force', 'overwrite a file that exists')], bare: true },
   )
   add(
     'check',
@@ -278,6 +282,20 @@ Exit codes: 0 all done · 1 some or all of it failed, or something was held back
     ['metabase --url https://metabase.example.com'],
     async () => (await import('./commands/metabase.ts')).metabase,
     { options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()] },
+  )
+  add<object, [string]>(
+    'completion',
+    'prints a script that completes commands, options and names in a shell',
+    [
+      'completion bash > ~/.local/share/bash-completion/completions/visibility-sync',
+      'completion zsh > ~/.zfunc/_visibility-sync',
+      'completion fish > ~/.config/fish/completions/visibility-sync.fish',
+    ],
+    async () => {
+      const { completion } = await import('./commands/completion.ts')
+      return (session, _options, shell) => completion(session, program, shell)
+    },
+    { arguments: [shell()], bare: true },
   )
   add(
     'database',

@@ -1,4 +1,4 @@
-import { type Config, defaultConfig, loadConfig, secretsOf } from '../core/config/load.ts'
+import { type Config, configFile, defaultConfig, loadConfig, secretsOf } from '../core/config/load.ts'
 import { wantsColour } from '../core/config/terminal.ts'
 import type { Clock } from '../core/day.ts'
 import { createLog, type Log, prettyLine } from '../core/logger.ts'
@@ -23,6 +23,8 @@ export interface Session {
   json: boolean
   signal: AbortSignal
   observer: Observer
+  /** The file that settings are read from, whether it exists or not. */
+  configFile: string
   /** The columns of the terminal that the result goes to. */
   width: number
   /** A command line to copy, with the same configuration file; the same command again where nothing is named. */
@@ -87,6 +89,7 @@ export function openSession(
     json,
     signal,
     observer: progress?.observer ?? {},
+    configFile: configFile(options.config),
     width: stdout.isTTY === true ? Math.max(NARROWEST, stdout.columns || DEFAULT_WIDTH) : DEFAULT_WIDTH,
     command: (words) => commandLine(args, options.config, words),
     say: (text) => progress?.say(text),

@@ -1,5 +1,6 @@
 import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
+import { didYouMean } from '../core/similar.ts'
 import type { BaseStream } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
 import { chats } from './chats.ts'
@@ -21,7 +22,8 @@ export function streamsOf(config: Config, named: readonly string[] = []): Stream
   const all: Stream[] = [...config.streams.map((name) => BASE[name]), ...config.reports.map(brandReport)]
   for (const name of named) {
     if (!all.some((stream) => stream.name === name)) {
-      throw new UsageError(`--stream: got "${name}"; configured are: ${all.map((stream) => stream.name).join(', ')}`)
+      const names = all.map((stream) => stream.name)
+      throw new UsageError(`--stream: got "${name}"; configured are: ${names.join(', ')}${didYouMean(name, names)}`)
     }
   }
   const chosen = named.length === 0 ? all : all.filter((stream) => named.includes(stream.name))

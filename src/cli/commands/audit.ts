@@ -4,6 +4,7 @@ import { runReason } from '../../ledger/run-reason.ts'
 import type { AuditedStream } from '../../sync/audit.ts'
 import { type AuditResult, runAudit } from '../../sync/run-audit.ts'
 import { migrate } from '../../warehouse/migrate.ts'
+import { refuseUnknownProjects } from '../named-projects.ts'
 import { withServices } from '../open.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -18,6 +19,7 @@ export interface AuditOptions {
 /** `audit`: days whose warehouse sums differ from the service; with --repair they are read again. */
 export async function audit(session: Session, options: AuditOptions): Promise<number> {
   const { config, log, clock, version } = session
+  refuseUnknownProjects(config, options.project)
   return withServices({ config, log, clock, version, projects: options.project ?? [] }, async (open) => {
     await migrate(open.warehouse, config)
     const request = { projects: open.projects, repair: options.repair ?? false, signal: session.signal }

@@ -6,6 +6,7 @@ import { count } from '../../core/text.ts'
 import { hasLedger, NOTHING_KNOWN, readCoverage, readKnowledge } from '../../ledger/coverage.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
+import { refuseUnknownProjects } from '../named-projects.ts'
 import { DATA_FOLDER, openSource, openWarehouse } from '../open.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -42,6 +43,7 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
     throw new UsageError('--from and --to go together: give both or neither')
   const range = options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, today)
   const streams = streamsOf(config, options.stream)
+  refuseUnknownProjects(config, options.project)
   const source = await openSource(config, clock, options.project)
   await source.close()
   // Without a database folder nothing was synced yet, and looking must not make one.

@@ -5,6 +5,7 @@ import { streamsOf } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { RunReport } from '../../sync/report.ts'
 import { type RunRequest, runSync } from '../../sync/run.ts'
+import { refuseUnknownProjects } from '../named-projects.ts'
 import { type Open, withServices } from '../open.ts'
 import { projectNames, readProjectNames } from '../project-names.ts'
 import { renderRun } from '../render-run.ts'
@@ -34,6 +35,7 @@ export async function runAndPrint(
   requestOf: (open: Open) => RunRequest,
 ): Promise<number> {
   const { config, log, clock, version } = session
+  refuseUnknownProjects(config, projects)
   if (streams.length === 0) {
     throw new UsageError(
       'streams: nothing to read: the configuration has no stream of this kind; add some under streams or reports',

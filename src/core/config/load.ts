@@ -8,6 +8,7 @@ import { clip } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
 import { interpolate } from './interpolate.ts'
 import { configSchema, type FileConfig } from './schema.ts'
+import { settingLike } from './settings.ts'
 
 export type { FileConfig, ReportConfig } from './schema.ts'
 
@@ -218,17 +219,22 @@ function parse(values: unknown, place: string, env: NodeJS.ProcessEnv): FileConf
     const variable = VARIABLES[issue.path.join('.')]
     return variable !== undefined && (env[variable] || env[`${variable}_FILE`]) ? variable : place
   }
-  throw new UsageError(result.error.issues.map((issue) => `${origin(issue)}: ${describe(issue)}`).join('\n'))
+  const problems = result.error.issues.flatMap((issue) => describe(issue).map((text) => `${origin(issue)}: ${text}`))
+  throw new UsageError(problems.join('\n'))
 }
 
-function describe(issue: z.core.$ZodIssue): string {
+function describe(issue: z.core.$ZodIssue): string[] {
   const path = issue.path.join('.')
   if (issue.code === 'unrecognized_keys') {
-    const fields = issue.keys.map((key) => (path === '' ? key : `${path}.${key}`))
-    return `${fields.join(', ')}: unknown; check the spelling, or see docs/configuration.md for every setting`
+    return issue.keys.map((key) => {
+      const meant = settingLike(issue.path, key)
+      const hint = meant === undefined ? 'see docs/configuration.md for every setting' : `did you mean "${meant}"?`
+      return `${path === '' ? key : `${path}.${key}`}: unknown; ${hint}`
+    })
   }
   const value = shown(issue.input, path)
-  return `${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}`
+  const hint = issue.code === 'invalid_value' ? didYouMean(issue.input, issue.values.map(String)) : ''
+  return [`${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}${hint}`]
 }
 
 /** Where a secret belongs, or may stand by mistake: a key in place of the section that should hold it. */
