@@ -70,8 +70,8 @@ reference service (synthetic data) fills an embedded Postgres under .data/, for
 trying things out; VISIBILITY_API_URL=reference asks for it by name. The output
 says which service and which database were used.
 
-Exit codes: 0 all done · 1 some or all of it failed, or something was held back ·
-2 bad usage or configuration (nothing was read or written) ·
+Exit codes: 0 all done · 1 some or all of it failed, or something was held
+back · 2 bad usage or configuration (nothing was read or written) ·
 3 another run holds the lock`,
   )
 

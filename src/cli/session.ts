@@ -4,6 +4,7 @@ import type { Clock } from '../core/day.ts'
 import { createLog, type Log, prettyLine } from '../core/logger.ts'
 import { toTerminal } from '../core/paint.ts'
 import { printable } from '../core/printable.ts'
+import { shortIds } from '../core/short-ids.ts'
 import type { Observer } from '../sync/run.ts'
 import { lineProgress, type Progress, terminalProgress } from './progress.ts'
 import { DEFAULT_WIDTH } from './wrap.ts'
@@ -55,6 +56,7 @@ export interface SessionKind {
 
 // Narrower than this, tables are not worth fitting.
 const NARROWEST = 40
+const MOST_ALIKE = 3
 
 export function openSession(
   args: readonly string[],
@@ -78,7 +80,7 @@ export function openSession(
   const log = createLog({
     level,
     secrets: secretsOf(config),
-    destination: { write: (line: string) => write(forPeople ? toTerminal(prettyLine(line), colour) : line) },
+    destination: { write: forPeople ? linesForPeople(config, kind, (line) => write(toTerminal(line, colour))) : write },
   })
   for (const warning of config.warnings) log.warn(warning)
   return {
@@ -99,6 +101,20 @@ export function openSession(
       stdout.write(`${result}\n`)
     },
     end: () => progress?.stop(),
+  }
+}
+
+/** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result tells of all. */
+function linesForPeople(config: Config, kind: SessionKind, write: (line: string) => void): (line: string) => void {
+  const short = shortIds(config.projects.flatMap(({ id }) => id ?? []))
+  const shortOf = (id: string) => short.get(id) ?? shortIds([id]).get(id)!
+  const seen = new Map<string, number>()
+  return (line) => {
+    const { msg } = JSON.parse(line) as { msg: string }
+    const times = (seen.get(msg) ?? 0) + 1
+    seen.set(msg, times)
+    if (kind.service || config.log_level !== undefined || times <= MOST_ALIKE) write(prettyLine(line, shortOf))
+    else if (times === MOST_ALIKE + 1) write(`         … more lines "${msg}" are left out; LOG_LEVEL=info shows them\n`)
   }
 }
 

@@ -27,9 +27,10 @@ export function createLog({ level, secrets, destination }: LogOptions): Log {
   )
 }
 
-/** Lines for people: time, message, then the fields that vary and say something. */
-export function prettyLine(line: string): string {
-  const { time, level, msg, ...fields } = JSON.parse(line) as Record<string, unknown>
+/** Lines for people: time, message, then the fields that vary and say something. `shortOf` shortens ids of projects. */
+export function prettyLine(line: string, shortOf: (id: string) => string = (id) => id): string {
+  const { time, level, msg, project, ...others } = JSON.parse(line) as Record<string, unknown>
+  const fields = typeof project === 'string' ? { project: shortOf(project), ...others } : others
   const mark = level === 'error' || level === 'fatal' ? bad('✗ ') : level === 'warn' ? warning('! ') : ''
   const rest = Object.entries(fields)
     .filter(([key, value]) => key !== 'run' && value !== 0)
