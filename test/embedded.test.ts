@@ -25,7 +25,7 @@ test('without settings, sync runs on the embedded Postgres and the reference ser
   expect(first.code).toBe(0)
   expect(first.stdout).toContain('the reference service (synthetic data')
   expect(first.stdout).toMatch(
-    /Warehouse: postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility {2}\(embedded, in \.data\/\)\nNext: +npx visibility-sync database/,
+    /Warehouse: postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(embedded, \.data\/\)\nNext: +keep this database running[^\n]+\n +npx visibility-sync database/,
   )
   expect(isRunning()).toBe(false)
   const second = await runCli(['sync'], { cwd: folder.path, config: CONFIG })
