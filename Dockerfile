@@ -28,7 +28,8 @@ LABEL org.opencontainers.image.title="visibility-sync" \
   org.opencontainers.image.description="Keeps a Postgres warehouse in step with an AI answer visibility reporting service" \
   org.opencontainers.image.licenses="MIT" \
   org.opencontainers.image.version="${VERSION}"
-ENV NODE_ENV=production
+# Programs read the log of a container.
+ENV NODE_ENV=production LOG_FORMAT=json
 WORKDIR /app
 COPY --from=packages /app/node_modules node_modules
 COPY --from=build /app/dist dist

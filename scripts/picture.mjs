@@ -1,21 +1,40 @@
-// Runs the main job and draws what it prints, for the README.
+// Runs the main job in a fresh folder and draws what it prints on a terminal, for the README.
 import { execFileSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
-const output = execFileSync(process.execPath, ['bin/visibility-sync.js', 'sync'], {
-  cwd: root,
+const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-picture-'))
+const output = execFileSync(process.execPath, [`${root}bin/visibility-sync.js`, 'sync'], {
+  cwd: folder,
   encoding: 'utf8',
   stdio: ['ignore', 'pipe', 'ignore'],
+  env: { PATH: process.env.PATH, FORCE_COLOR: '1' },
 })
-const lines = ['$ npm ci && npm start', '', ...output.trimEnd().split('\n')]
+rmSync(folder, { recursive: true, force: true })
+
+const COLOURS = { 31: '#ff7b72', 32: '#7ee787', 33: '#e3b341' }
 const escape = (text) => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
-const width = Math.max(...lines.map((line) => line.length)) * 7.83 + 40
+/** The parts of a line, each with the code of its colour. */
+const partsOf = (line) =>
+  line.split('\u001b[').map((part, index) => {
+    if (index === 0) return { text: part }
+    const [, code, text] = /^(\d+)m(.*)$/.exec(part)
+    return { text, code }
+  })
+const lines = ['\u001b[32m$ npm ci && npm start\u001b[39m', '', ...output.trimEnd().split('\n')].map(partsOf)
+const lengthOf = (parts) => parts.reduce((sum, { text }) => sum + text.length, 0)
+const width = Math.max(...lines.map(lengthOf)) * 7.83 + 40
 const height = lines.length * 18 + 36
-const rows = lines.map((line, index) => {
-  const colour = line.startsWith('$') ? '#7ee787' : line.startsWith('Run ') ? '#79c0ff' : '#e6edf3'
-  return `<text x="20" y="${32 + index * 18}" fill="${colour}" xml:space="preserve">${escape(line)}</text>`
+const rows = lines.map((parts, index) => {
+  const spans = parts
+    .filter(({ text }) => text !== '')
+    .map(({ text, code }) =>
+      COLOURS[code] === undefined ? escape(text) : `<tspan fill="${COLOURS[code]}">${escape(text)}</tspan>`,
+    )
+  return `<text x="20" y="${32 + index * 18}" fill="#e6edf3" xml:space="preserve">${spans.join('')}</text>`
 })
 const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${Math.ceil(width)} ${height}" font-family="ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="13">
 <title>What npm start prints</title>

@@ -268,6 +268,38 @@ describe('bad input is refused with the field, the value and what is allowed', (
     for (const part of parts) expect(message).toContain(part)
   })
 
+  const misspelt: [string, string, string][] = [
+    ['a setting', 'lookback: 3', 'lookback: unknown; did you mean "lookback_days"?'],
+    ['a nested setting', 'source: { timeout: 3 }', 'source.timeout: unknown; did you mean "source.timeout_seconds"?'],
+    ['a setting of another group', 'page_limit: 3', 'page_limit: unknown; did you mean "source.page_limit"?'],
+    [
+      'a setting in a list',
+      'reports: [{ name: a, dimension: [date] }]',
+      'reports.0.dimension: unknown; did you mean "reports.0.dimensions"?',
+    ],
+    [
+      'a setting under a free name',
+      'labels: { brands: { kw_1: { onw: true } } }',
+      'did you mean "labels.brands.kw_1.own"?',
+    ],
+    ['a stream', 'streams: [promts]', 'did you mean "prompts"?'],
+    ['a dimension', 'reports: [{ name: a, dimensions: [date, models_id] }]', 'did you mean "model_id"?'],
+    ['a choice', 'warehouse: { partition: months }', 'did you mean "month"?'],
+  ]
+  test.each(misspelt)('%s that is misspelt is answered with what was probably meant', (_, yaml, hint) => {
+    expect(failure(yaml)).toContain(hint)
+  })
+
+  test('a setting that is like no other is answered with where all are listed, and several with a line each', () => {
+    expect(failure('{ zzzz: 1, lookbak_days: 2 }').split('\n')).toEqual([
+      expect.stringMatching(/zzzz: unknown; see docs\/configuration\.md/),
+      expect.stringContaining('did you mean "lookback_days"?'),
+    ])
+    expect(failure('', { LOG_FORMAT: 'jsno' })).toContain(
+      'LOG_FORMAT: got "jsno"; allowed: auto, json, text; did you mean "json"?',
+    )
+  })
+
   describe('a key that stands in the wrong place is not shown', () => {
     const env = { K: 'sk-live-12345', VISIBILITY_API_KEY: 'sk-live-12345' }
     test.each([

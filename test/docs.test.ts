@@ -60,6 +60,9 @@ test('every setting, variable and fault is documented', () => {
     'DATABASE_URL_FILE',
     'VISIBILITY_CONFIG',
     'LOG_LEVEL',
+    'LOG_FORMAT',
+    'NO_COLOR',
+    'FORCE_COLOR',
   ])
     expect(page).toContain(variable)
   for (const fault of Object.keys(faultsSchema.shape))

@@ -25,7 +25,7 @@ const start = async (options: SetupOptions = {}) => {
     ...options,
   })
 }
-const options = () => ({ env: setup.env, config: setup.fileConfig })
+const options = () => ({ env: { ...setup.env, LOG_FORMAT: 'json' }, config: setup.fileConfig })
 const exact = () => expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
 const runs = () =>
   setup.database.rows<{ outcome: string | null; error: string | null }>(

@@ -1,8 +1,9 @@
 import { PassThrough } from 'node:stream'
 import { expect, test } from '@jest/globals'
-import { barText, duration, terminalProgress } from '../src/cli/progress.ts'
+import { barText, duration, lineProgress, terminalProgress } from '../src/cli/progress.ts'
 import { renderTable } from '../src/cli/table.ts'
 import { createLog, prettyLine } from '../src/core/logger.ts'
+import { withoutStyles } from '../src/core/paint.ts'
 import { createRedactor } from '../src/core/redactor.ts'
 import { refuseOld } from '../src/warehouse/connect.ts'
 
@@ -28,6 +29,47 @@ test('lines are written above the bar, and nothing is left of it in the end', ()
   expect(written).toContain('something happened\n')
   expect(written).toContain('50 %')
   expect(written.endsWith('\r\u001b[2K')).toBe(true)
+})
+
+test('without a terminal there is a line for each step, and one every few seconds', () => {
+  const lines: string[] = []
+  let now = 0
+  const progress = lineProgress(
+    (line) => void lines.push(line),
+    () => now,
+  )
+  const step = { projectId: 'p', stream: 'chats', days: 1, rows: 100, ...NOTHING }
+  progress.observer.started?.({ runId: 3, command: 'sync' })
+  progress.observer.planned?.({ days: 20, lists: 1 })
+  for (let day = 1; day <= 21; day++) {
+    now = day * 1000
+    progress.observer.advanced?.(step)
+  }
+  progress.say('run 3 ended: complete')
+  expect(lines.slice(0, 3)).toEqual([
+    '00:00:00 run 3 started: sync\n',
+    '00:00:00 to read: 20 days of streams and 1 list\n',
+    '00:00:05 23 %, 500 rows, 100/s, 16 s left\n',
+  ])
+  expect(lines.length).toBe(7)
+  progress.observer.planned?.({ days: 0, lists: 0 })
+  expect(lines.at(-1)).toContain('nothing is due')
+})
+
+test('a line for people has few fields: what is zero and the run are left out, ids are short', () => {
+  const line = JSON.stringify({
+    level: 'warn',
+    time: '2026-03-01T10:11:12.000Z',
+    run: 3,
+    project: 'or_a_long_id',
+    rows: 0,
+    seconds: 1.234,
+    reason: 'two\nlines \u001b[31m',
+    msg: 'failed',
+  })
+  expect(withoutStyles(prettyLine(line, () => 'or_…'))).toBe(
+    '10:11:12 ! failed  project=or_… seconds=1.2 reason=two lines \\u001b[31m\n',
+  )
 })
 
 test('a table is as wide as its contents, with numbers to the right', () => {

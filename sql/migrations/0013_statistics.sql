@@ -93,8 +93,6 @@ create table {ops}.stream_settings (
   primary key (project_id, stream)
 );
 
-create index restatements_by_time on {ops}.restatements (seen_at);
-
 -- Sums of the report by prompt and model, which is too large to be summed whenever a BI tool lists the values of a column.
 -- Rows that change open the weeks and months they are in; the views sum open ones on the fly, and each run sums them for good.
 

@@ -1,16 +1,17 @@
-import { Command, CommanderError, Option } from 'commander'
-import { shownText } from '../core/config/describe-issue.ts'
+import { Argument, Command, CommanderError, Option } from 'commander'
+import { wantsColour } from '../core/config/terminal.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
-import type { CreationKind } from '../ledger/creations.ts'
+import { bad, toTerminal } from '../core/paint.ts'
+import { printable } from '../core/printable.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
-import type { CreateOptions } from './commands/create.ts'
-import type { GlobalOptions, Session, Surroundings } from './session.ts'
+import type { Action, Add, CommandSettings } from './command-types.ts'
+import { addCreations } from './creation-commands.ts'
+import { collect, wholeNumber } from './option-values.ts'
+import type { GlobalOptions, Surroundings } from './session.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
 
 export const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
-
-type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
 /** Runs a command line and gives the exit code. Never throws. */
 export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {
@@ -18,7 +19,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
   let code: number = EXIT.ok
   let json = args.includes('--json')
   const complaints: string[] = []
-  const command = buildProgram(surroundings, complaints, (result) => {
+  const command = buildProgram(args, surroundings, complaints, (result) => {
     code = result
   })
   try {
@@ -45,25 +46,30 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     const message = redactor.text([messageOf(error), ...(hint === undefined ? [] : [hint])].join('. '))
     json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
-    stderr.write(`visibility-sync: ${message}\n`)
+    stderr.write(toTerminal(`${bad('visibility-sync:')} ${message}\n`, wantsColour(stderr.isTTY)))
     return exit
   }
 }
 
 function printError({ stdout, redactor }: Surroundings, code: string, message: string): void {
-  stdout.write(`${JSON.stringify(redactor.value({ error: { code, message } }), null, 2)}\n`)
+  stdout.write(`${printable(JSON.stringify(redactor.value({ error: { code, message } }), null, 2))}\n`)
 }
 
 /** What commander has to say of a wrong command line is collected in `complaints`. */
-function buildProgram(surroundings: Surroundings, complaints: string[], setCode: (code: number) => void): Command {
+function buildProgram(
+  args: readonly string[],
+  surroundings: Surroundings,
+  complaints: string[],
+  setCode: (code: number) => void,
+): Command {
   const program = new Command('visibility-sync')
     .description('Keeps a Postgres warehouse in step with an AI answer visibility reporting service.')
     .version(surroundings.version, '--version', 'print the version')
-    .helpOption('--help', 'show this help')
+    .helpOption('-h, --help', 'show this help')
     .helpCommand(false)
     .exitOverride()
     .configureOutput({
-      writeOut: (text) => void surroundings.stdout.write(text),
+      writeOut: (text) => void surroundings.stdout.write(printable(text)),
       writeErr: (text) => void complaints.push(text),
     })
     .showHelpAfterError('(--help shows what is allowed)')
@@ -71,22 +77,28 @@ function buildProgram(surroundings: Surroundings, complaints: string[], setCode:
   program.addHelpText(
     'after',
     `
-Without VISIBILITY_API_URL the reference service (synthetic data) is read; without DATABASE_URL an embedded Postgres
-under .data/ is filled. The output says which.
+Where neither the address of a service nor a database is configured, the
+reference service (synthetic data) fills an embedded Postgres under .data/, for
+trying things out; VISIBILITY_API_URL=reference asks for it by name. The output
+says which service and which database were used.
 
-Exit codes: 0 all done · 1 some or all of it failed, or something was held back · 2 bad usage or configuration (nothing
-was read or written) · 3 another run holds the lock`,
+Exit codes: 0 all done · 1 some or all of it failed, or something was held
+back · 2 bad usage or configuration (nothing was read or written) ·
+3 another run holds the lock`,
   )
 
-  /** Adds a command whose work is loaded when it runs. */
-  const add = <O extends object, A extends unknown[] = []>(
+  const add: Add = <O extends object, A extends unknown[]>(
     name: string,
     about: string,
     examples: string[],
     load: () => Promise<Action<O, A>>,
-    settings: { options?: Option[]; progress?: boolean; parent?: Command } = {},
+    settings: CommandSettings = {},
   ) => {
-    const command = (settings.parent ?? program).command(name).description(about).helpOption('--help', 'show this help')
+    const command = (settings.parent ?? program)
+      .command(name)
+      .description(about)
+      .helpOption('-h, --help', 'show this help')
+    for (const argument of settings.arguments ?? []) command.addArgument(argument)
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
     command.addHelpText(
@@ -96,11 +108,11 @@ was read or written) · 3 another run holds the lock`,
     command.action(async (...words: unknown[]) => {
       // Commander passes the arguments, then the options, then the command.
       const options = words.at(-2) as O & GlobalOptions
-      const args = words.slice(0, -2) as A
+      const given = words.slice(0, -2) as A
       const { openSession } = await import('./session.ts')
-      const session = openSession({ ...program.opts<GlobalOptions>(), ...options }, surroundings, settings.progress)
+      const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
       try {
-        setCode(await (await load())(session, options, ...args))
+        setCode(await (await load())(session, options, ...given))
       } finally {
         session.end()
       }
@@ -109,6 +121,9 @@ was read or written) · 3 another run holds the lock`,
 
   const streams = () => new Option('--stream <name>', 'only this stream; may be repeated').argParser(collect)
   const projects = () => new Option('--project <id>', 'only this project; may be repeated').argParser(collect)
+  // Completed as choices, but refused with a hint of our own.
+  const shell = () =>
+    new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']).argParser((text: string) => text)
   const queue = () => new Option('--queue', 'put the windows into the shared queue, for workers to take')
 
   add(
@@ -155,6 +170,7 @@ was read or written) · 3 another run holds the lock`,
         ),
         queue(),
       ],
+      service: true,
     },
   )
   add<{ concurrency?: number; heartbeatFile?: string }>(
@@ -172,6 +188,7 @@ was read or written) · 3 another run holds the lock`,
           'a file to touch every 5 s, for a probe that restarts a process that hangs',
         ),
       ],
+      service: true,
     },
   )
   add(
@@ -190,10 +207,10 @@ was read or written) · 3 another run holds the lock`,
   )
   add<{ force?: boolean }>(
     'init',
-    'writes a commented config/sync.yaml, and tells what to set',
-    ['init'],
+    'writes a configuration in which every setting is explained',
+    ['init', 'init --config somewhere/else.yaml'],
     async () => (await import('./commands/init.ts')).init,
-    { options: [new Option('--force', 'overwrite a file that exists')] },
+    { options: [new Option('--force', 'overwrite a file that exists')], bare: true },
   )
   add(
     'check',
@@ -222,7 +239,7 @@ was read or written) · 3 another run holds the lock`,
   const quarantine = program
     .command('quarantine')
     .description('the rows that failed validation')
-    .helpOption('--help', 'show this help')
+    .helpOption('-h, --help', 'show this help')
     .helpCommand(false)
   const reason = () => new Option('--reason <text>', 'only rows that failed for this reason, to the letter')
   const dismissed = (about: string) => new Option('--dismissed', about)
@@ -317,6 +334,20 @@ was read or written) · 3 another run holds the lock`,
     async () => (await import('./commands/metabase.ts')).metabase,
     { options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()] },
   )
+  add<object, [string]>(
+    'completion',
+    'prints a script that completes commands, options and names in a shell',
+    [
+      'completion bash > ~/.local/share/bash-completion/completions/visibility-sync',
+      'completion zsh > ~/.zfunc/_visibility-sync',
+      'completion fish > ~/.config/fish/completions/visibility-sync.fish',
+    ],
+    async () => {
+      const { completion } = await import('./commands/completion.ts')
+      return (session, _options, shell) => completion(session, program, shell)
+    },
+    { arguments: [shell()], bare: true },
+  )
   add(
     'database',
     'keeps the embedded Postgres running, for psql or a BI tool',
@@ -342,83 +373,7 @@ was read or written) · 3 another run holds the lock`,
   return program
 }
 
-type Add = <O extends object, A extends unknown[] = []>(
-  name: string,
-  about: string,
-  examples: string[],
-  load: () => Promise<Action<O, A>>,
-  settings?: { options?: Option[]; progress?: boolean; parent?: Command },
-) => void
-
-/** The service's write operations. */
-function addCreations(program: Command, add: Add): void {
-  const parent = program
-    .command('create')
-    .description("the service's write operations, singly or from a file, never twice")
-    .helpOption('--help', 'show this help')
-    .helpCommand(false)
-  const shared = () => [
-    new Option('--project <id>', 'the project; may be left out where there is only one'),
-    new Option('--from <file>', 'create what the lines of a CSV or JSON lines file say'),
-    new Option('--yes', 'go ahead without asking'),
-    new Option('--results <file>', 'where to write what became of each line (default: FILE.results.csv)'),
-  ]
-  const name = () => new Option('--name <text>', 'its name')
-  const country = () => new Option('--country <code>', 'its country, two letters')
-  const color = () => new Option('--color <name>', 'its colour')
-  const kinds: [CreationKind, string, Option[], string][] = [
-    [
-      'prompt',
-      'creates a prompt, which costs credits',
-      [
-        new Option('--text <text>', 'what is asked, 1 to 700 characters'),
-        country(),
-        new Option('--tag <id>', 'a tag; may be repeated').argParser(collect),
-        new Option('--topic <id or name>', 'its topic; a name that is not known yet is created'),
-      ],
-      'create prompt --text "Which running shoe is best?" --country DE',
-    ],
-    ['topic', 'creates a topic', [name(), country()], 'create topic --name "Running shoes"'],
-    [
-      'domain-classification',
-      'creates a custom classification of domains',
-      [name(), color()],
-      'create domain-classification --name Press --color teal',
-    ],
-    [
-      'url-classification',
-      'creates a custom classification of URLs',
-      [name(), color()],
-      'create url-classification --name Reviews',
-    ],
-  ]
-  for (const [kind, about, options, example] of kinds) {
-    add<CreateOptions>(
-      kind,
-      about,
-      [example, `create ${kind} --from ${kind}s.csv --yes`],
-      async () => {
-        const { create } = await import('./commands/create.ts')
-        return (session, given) => create(session, kind, given)
-      },
-      { options: [...options, ...shared()], parent, progress: true },
-    )
-  }
-}
-
 function addGlobals(command: Command): void {
   command.option('--config <file>', 'configuration file (default: VISIBILITY_CONFIG, else config/sync.yaml)')
   command.option('--json', 'one JSON document on stdout, logs on stderr')
-}
-
-function collect(value: string, before: string[] | undefined): string[] {
-  return [...(before ?? []), value]
-}
-
-function wholeNumber(option: string, from: number, to: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text)
-    if (/^\d+$/.test(text) && value >= from && value <= to) return value
-    throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a whole number from ${from} to ${to}`)
-  }
 }

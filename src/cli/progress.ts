@@ -1,12 +1,16 @@
+import { count } from '../core/text.ts'
 import type { Observer } from '../sync/run.ts'
 
 const WIDTH = 24
 const EVERY_MS = 100
+const LINE_EVERY_MS = 5000
 
 export interface Progress {
   observer: Observer
   /** Writes a line above the bar. */
   above(line: string): void
+  /** A step that is worth a line where there is no bar. */
+  say(text: string): void
   stop(): void
 }
 
@@ -46,6 +50,7 @@ export function terminalProgress(stream: NodeJS.WriteStream, now: () => number =
       stream.write(line)
       draw()
     },
+    say() {},
     stop() {
       clearInterval(timer)
       clear()
@@ -53,28 +58,66 @@ export function terminalProgress(stream: NodeJS.WriteStream, now: () => number =
   }
 }
 
+/** A line for each step and one every few seconds, for people who see no terminal: in a file, or in the log of a job. */
+export function lineProgress(write: (line: string) => void, now: () => number = Date.now): Progress {
+  const startedAt = now()
+  let [total, done, rows, saidAt] = [0, 0, 0, startedAt]
+  const say = (text: string) => write(`${new Date(now()).toISOString().slice(11, 19)} ${text}\n`)
+  return {
+    observer: {
+      started: ({ runId, command }) => say(`run ${runId} started: ${command}`),
+      planned({ days, lists }) {
+        total = days + lists
+        saidAt = now()
+        const parts = [
+          ...(days > 0 ? [`${count(days, 'day')} of streams`] : []),
+          ...(lists > 0 ? [count(lists, 'list')] : []),
+        ]
+        say(total === 0 ? 'nothing is due' : `to read: ${parts.join(' and ')}`)
+      },
+      advanced(step) {
+        done += Math.max(1, step.days)
+        rows += step.rows
+        if (now() - saidAt < LINE_EVERY_MS || done >= total) return
+        saidAt = now()
+        say(progressText({ total, done, rows, elapsedMs: now() - startedAt }).join(', '))
+      },
+    },
+    above: write,
+    say,
+    stop() {},
+  }
+}
+
 /** "██████░░░░  52 %  1,234 rows  8,000/s  3 s left  chats" */
-export function barText(state: {
+export function barText(state: ProgressState & { current: string }): string {
+  const filled = Math.round(shareOf(state) * WIDTH)
+  const bar = `${'█'.repeat(filled)}${'░'.repeat(WIDTH - filled)}`
+  return [bar, ...progressText(state), state.current].join('  ')
+}
+
+interface ProgressState {
   total: number
   done: number
   rows: number
-  current: string
   elapsedMs: number
-}): string {
-  const share = Math.min(1, state.done / Math.max(1, state.total))
-  const filled = Math.round(share * WIDTH)
+}
+
+function shareOf({ done, total }: ProgressState): number {
+  return Math.min(1, done / Math.max(1, total))
+}
+
+function progressText(state: ProgressState): string[] {
+  const share = shareOf(state)
   const seconds = state.elapsedMs / 1000
   const left = share > 0 ? Math.max(0, seconds / share - seconds) : Number.NaN
   const rate = seconds > 0 ? Math.round(state.rows / seconds) : 0
-  const parts = [
-    `${'█'.repeat(filled)}${'░'.repeat(WIDTH - filled)}`,
+  return [
     `${Math.floor(share * 100)} %`,
-    `${state.rows.toLocaleString('en-US')} rows`,
+    count(state.rows, 'row'),
     `${rate.toLocaleString('en-US')}/s`,
     Number.isNaN(left) ? 'starting' : `${duration(left)} left`,
-    state.current,
   ]
-  return parts.join('  ')
 }
 
 export function duration(seconds: number): string {

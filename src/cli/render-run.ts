@@ -1,90 +1,111 @@
-import { count, listSome } from '../core/text.ts'
+import { bad, good, warning } from '../core/paint.ts'
+import { count } from '../core/text.ts'
+import { AFTERMATH, type Trouble, troublesOf } from '../ledger/run-reason.ts'
+import type { HeldStatus } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/report.ts'
+import { nextSteps } from './next-steps.ts'
+import type { ProjectNames } from './project-names.ts'
 import { renderTable, type TableColumn } from './table.ts'
+import { wrap } from './wrap.ts'
 
-const right = (title: string, value: (row: StreamReport) => number): TableColumn<StreamReport> => ({
-  title,
-  align: 'right',
-  value,
-})
+const right = (
+  title: string,
+  value: (row: StreamReport) => number,
+  drop?: TableColumn<StreamReport>['drop'],
+): TableColumn<StreamReport> => ({ title, align: 'right', value, ...(drop === undefined ? {} : { drop }) })
 
 const COLUMNS: TableColumn<StreamReport>[] = [
   { title: 'stream', value: (row) => row.stream },
   { title: 'days', align: 'right', value: (row) => (row.days === 0 && row.windows > 0 ? '–' : row.days) },
   right('rows read', (row) => row.rows_read),
   right('inserted', (row) => row.inserted),
-  right('updated', (row) => row.updated),
-  right('deleted', (row) => row.deleted),
-  right('quarantined', (row) => row.quarantined),
-  right('requests', (row) => row.requests),
-  { title: 'seconds', align: 'right', value: (row) => row.seconds.toFixed(1) },
+  right('updated', (row) => row.updated, 'if-zero'),
+  right('deleted', (row) => row.deleted, 'if-zero'),
+  right('quarantined', (row) => row.quarantined, 'if-zero'),
+  right('requests', (row) => row.requests, 1),
+  { title: 'seconds', align: 'right', value: (row) => row.seconds.toFixed(1), drop: 2 },
 ]
+const PLACES = 3
+
+export interface RunContext {
+  warehouse: { url: string; embedded: boolean }
+  names: ProjectNames
+  width: number
+  /** The days of this run's streams that are held. */
+  held: readonly HeldStatus[]
+  /** A command line with the same configuration; the same command again where nothing is named. */
+  command(words?: string): string
+}
 
 /** The summary of a run, for people. */
-export function renderRun(report: RunReport, warehouse: { url: string; embedded: boolean }): string {
-  const streams = byStream(report.streams)
-  const total = {
-    ...(byStream(report.streams.map((row) => ({ ...row, stream: 'total' })))[0] ?? emptyReport('', 'total')),
-    seconds: report.seconds,
-  }
+export function renderRun(report: RunReport, context: RunContext): string {
+  const { width, warehouse } = context
+  const total = totalOf(report)
+  const steps = nextSteps(report, { ...context, embedded: warehouse.embedded }).flatMap(({ say, run }, index) => [
+    wrap(`${say}:`, width, index === 0 ? 'Next:      ' : LABEL, LABEL),
+    `${LABEL}  ${run}`,
+  ])
   return [
-    `Source:    ${report.source}`,
+    wrap(report.source, width, 'Source:    '),
     '',
-    renderTable(COLUMNS, streams, total),
+    renderTable(COLUMNS, byStream(report.streams), { width, footer: total }),
     '',
-    verdict(report, total),
-    ...problems(report),
-    ...report.notes.map((note) => `  note: ${note}`),
+    wrap(verdictLine(report, total), width),
+    ...problems(report, context),
+    ...report.notes.map((note) => wrap(`${warning('!')} ${note}`, width, '  ', '    ')),
     '',
-    `Warehouse: ${warehouse.url}${warehouse.embedded ? '  (embedded, in .data/)' : ''}`,
-    nextStep(report, warehouse.embedded),
+    wrap(`${warehouse.url}${warehouse.embedded ? ' (embedded, .data/)' : ''}`, width, 'Warehouse: '),
+    ...steps,
   ].join('\n')
 }
 
-function verdict(report: RunReport, total: StreamReport): string {
-  const head = `Run ${report.run_id}: ${report.outcome}`
-  if (report.outcome === 'interrupted') return `${head}. What was loaded is safe; the next run continues from there.`
+const LABEL = ' '.repeat('Warehouse: '.length)
+
+function totalOf(report: RunReport): StreamReport {
+  const [total] = byStream(report.streams.map((row) => ({ ...row, stream: 'total' })))
+  return { ...(total ?? emptyReport('', 'total')), seconds: report.seconds }
+}
+
+/** "Run 12: partial, 40 rows changed, 1,200 untouched (52 requests, 3.7 s)." */
+export function verdictLine(report: RunReport, total = totalOf(report)): string {
+  const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }[report.outcome]
+  const cost = `(${count(total.requests, 'request')}, ${report.seconds.toFixed(1)} s)`
+  return `Run ${report.run_id}: ${paint(report.outcome)}, ${effectOf(report, total)} ${cost}.`
+}
+
+function effectOf({ outcome }: RunReport, total: StreamReport): string {
+  const { rows_read, unchanged, windows } = total
   const changed = total.inserted + total.updated + total.deleted
-  const effect =
-    changed === 0
-      ? `nothing to change: ${total.rows_read === 1 ? 'the one row' : `all ${count(total.rows_read, 'row')}`} read ${total.rows_read === 1 ? 'is' : 'are'} as they were`
-      : total.unchanged > changed
-        ? `almost nothing to change: ${count(changed, 'row')} changed, ${count(total.unchanged, 'row')} untouched`
-        : `${count(changed, 'row')} changed, ${count(total.unchanged, 'row')} untouched`
-  return report.error === undefined ? `${head}, ${effect}.` : `${head}: ${report.error}`
+  const kept = outcome === 'interrupted' ? '; what was loaded is kept' : ''
+  if (windows === 0) return outcome === 'complete' ? 'nothing was due' : 'nothing was loaded'
+  const untouched = unchanged === 0 ? '' : `, ${unchanged.toLocaleString('en-US')} untouched`
+  if (changed > 0) return `${count(changed, 'row')} changed${untouched}${kept}`
+  if (rows_read === 0) return `the service has no rows for what was read${kept}`
+  if (outcome === 'complete' && unchanged === rows_read)
+    return `nothing to change: ${rows_read === 1 ? 'the one row read is as it was' : `all ${count(rows_read, 'row')} read are as they were`}`
+  const same = `${unchanged.toLocaleString('en-US')} of ${count(rows_read, 'row')} read`
+  return `no row changed: ${same} ${unchanged === 1 ? 'is as it was' : 'are as they were'}${kept}`
 }
 
-function problems(report: RunReport): string[] {
-  return report.streams.flatMap((row) => {
-    const place = `${row.stream} of ${row.project_id}`
-    // What ended the whole run is said once, above.
-    const own = row.failed.filter(({ error }) => error !== report.error && error !== `not read: ${report.error}`)
-    const failed = own.map(({ range, error }) => `  failed: ${place}, ${range}: ${error}`)
-    return [
-      ...(failed.length <= 3
-        ? failed
-        : [...failed.slice(0, 3), `  failed: ${place}: ${failed.length - 3} more windows`]),
-      ...row.held.map(
-        ({ range, rows_present, rows_vanishing }) =>
-          `  held: ${place}, ${range}: ${rows_vanishing} of ${rows_present} rows would have vanished, so none was deleted; see "visibility-sync status"`,
-      ),
-      ...(row.quarantined > 0 ? [`  quarantined: ${place}: ${count(row.quarantined, 'row')} failed validation`] : []),
-    ]
+function problems(report: RunReport, context: RunContext): string[] {
+  const mark = (trouble: Trouble['kind']) =>
+    ['held', 'quarantined', 'stale', 'interrupted'].includes(trouble) ? warning('!') : bad('✗')
+  const ended = report.error === undefined ? [] : [wrap(`${bad('✗')} ${report.error}`, context.width, '  ', '    ')]
+  const others = troublesOf(report.streams).flatMap((trouble) => {
+    const { kind, text, places } = trouble
+    // The error of the whole run is the reason of each of these.
+    if (report.error !== undefined && AFTERMATH.has(kind))
+      return [wrap(`${count(trouble.count, 'window')} not read`, context.width, '    ')]
+    return [wrap(`${mark(kind)} ${text}`, context.width, '  ', '    '), ...placesOf(places, context)]
   })
+  return [...ended, ...others]
 }
 
-function nextStep(report: RunReport, embedded: boolean): string {
-  if (report.outcome !== 'complete') {
-    const streams = [
-      ...new Set(
-        report.streams
-          .filter(({ failed, held, quarantined }) => failed.length + held.length + quarantined > 0)
-          .map(({ stream }) => stream),
-      ),
-    ]
-    return `Next:      npx visibility-sync status   shows what is missing${streams.length > 0 ? ` (${listSome(streams)})` : ''}; run the same command again to fill it`
-  }
-  return embedded
-    ? 'Next:      npx visibility-sync database   keeps this database running, for psql or a BI tool'
-    : 'Next:      npx visibility-sync status     shows freshness and coverage'
+function placesOf(places: Trouble['places'], { names, width }: RunContext): string[] {
+  const shown = places.slice(0, PLACES).map(({ stream, project_id, range, detail }) => {
+    const where = `${stream} of ${names.of(project_id)}${range === undefined ? '' : `, ${range}`}`
+    return wrap(`${where}: ${detail}`, width, '    ', '      ')
+  })
+  const more = places.length - PLACES
+  return more > 0 ? [...shown, `    … and ${more.toLocaleString('en-US')} more; --json shows all`] : shown
 }

@@ -1,10 +1,15 @@
-import { type Config, loadConfig } from '../core/config/load.ts'
+import { type Config, configFile, defaultConfig, loadConfig } from '../core/config/load.ts'
+import { wantsColour } from '../core/config/terminal.ts'
 import type { Clock } from '../core/day.ts'
 import { createLog, type Log, prettyLine } from '../core/logger.ts'
 import { type Monotonic, monotonic } from '../core/monotonic.ts'
+import { toTerminal } from '../core/paint.ts'
+import { printable } from '../core/printable.ts'
 import type { Redactor } from '../core/redactor.ts'
+import { shortIds } from '../core/short-ids.ts'
 import type { Observer } from '../sync/run.ts'
-import { type Progress, terminalProgress } from './progress.ts'
+import { lineProgress, type Progress, terminalProgress } from './progress.ts'
+import { DEFAULT_WIDTH } from './wrap.ts'
 
 export interface GlobalOptions {
   config?: string
@@ -22,6 +27,14 @@ export interface Session {
   json: boolean
   signal: AbortSignal
   observer: Observer
+  /** The file that settings are read from, whether it exists or not. */
+  configFile: string
+  /** The columns of the terminal that the result goes to. */
+  width: number
+  /** A command line to copy, with the same configuration file; the same command again where nothing is named. */
+  command(words?: string): string
+  /** How it goes, for people who see no progress bar. */
+  say(text: string): void
   /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
   print(document: unknown, text: string, redactor?: Redactor): void
   end(): void
@@ -35,21 +48,43 @@ export interface Surroundings {
   redactor: Redactor
 }
 
-export function openSession(options: GlobalOptions, surroundings: Surroundings, showProgress = false): Session {
+/** What sets a command apart from others. */
+export interface SessionKind {
+  /** It works through days or lines, and shows how far it is. */
+  progress?: boolean
+  /** It runs until it is stopped, so that its log is read by programs. */
+  service?: boolean
+  /** It needs no configuration, and must work where that is missing or broken. */
+  bare?: boolean
+}
+
+// Narrower than this, tables are not worth fitting.
+const NARROWEST = 40
+const MOST_ALIKE = 3
+
+export function openSession(
+  args: readonly string[],
+  options: GlobalOptions,
+  surroundings: Surroundings,
+  kind: SessionKind = {},
+): Session {
   const { stdout, stderr, signal, version } = surroundings
-  const loaded = loadConfig({ file: options.config, redactor: surroundings.redactor })
+  const loaded = kind.bare ? defaultConfig() : loadConfig({ file: options.config, redactor: surroundings.redactor })
   const config: Config = options.queue ? { ...loaded, queue: { mode: 'pg-boss' } } : loaded
   const json = options.json ?? false
   const terminal = stderr.isTTY === true
-  const progress: Progress | undefined = showProgress && terminal && !json ? terminalProgress(stderr) : undefined
+  const forPeople =
+    config.log_format === 'auto' ? !json && (terminal || kind.service !== true) : config.log_format === 'text'
+  const progress = forPeople && !json ? progressOf(kind, stderr, config.log_level) : undefined
   const write =
     progress === undefined ? (line: string) => void stderr.write(line) : (line: string) => progress.above(line)
-  // On a terminal the bar tells how it goes; lines are for what needs attention, unless more was asked for.
-  const level = config.log_level ?? (terminal ? 'warn' : 'info')
+  const colour = wantsColour(terminal)
+  // The progress tells people how it goes; lines are for what needs attention, unless more was asked for.
+  const level = config.log_level ?? (forPeople && (terminal || kind.service !== true) ? 'warn' : 'info')
   const log = createLog({
     level,
     redactor: config.redactor,
-    destination: { write: (line: string) => write(terminal && !json ? prettyLine(line) : line) },
+    destination: { write: forPeople ? linesForPeople(config, kind, (line) => write(toTerminal(line, colour))) : write },
   })
   for (const warning of config.warnings) log.warn(warning)
   return {
@@ -61,12 +96,51 @@ export function openSession(options: GlobalOptions, surroundings: Surroundings, 
     json,
     signal,
     observer: progress?.observer ?? {},
+    configFile: configFile(options.config),
+    width: stdout.isTTY === true ? Math.max(NARROWEST, stdout.columns || DEFAULT_WIDTH) : DEFAULT_WIDTH,
+    command: (words) => commandLine(args, options.config, words),
+    say: (text) => progress?.say(text),
     print(document, text, redactor = config.redactor) {
       progress?.stop()
-      stdout.write(json ? `${redactor.json(JSON.stringify(document, null, 2), 2)}\n` : `${redactor.text(text)}\n`)
+      const result = json
+        ? printable(redactor.json(JSON.stringify(document, null, 2), 2))
+        : toTerminal(redactor.text(text), wantsColour(stdout.isTTY))
+      stdout.write(`${result}\n`)
     },
     end: () => progress?.stop(),
   }
+}
+
+/** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result tells of all. */
+function linesForPeople(config: Config, kind: SessionKind, write: (line: string) => void): (line: string) => void {
+  const short = shortIds(config.projects.flatMap(({ id }) => id ?? []))
+  const shortOf = (id: string) => short.get(id) ?? shortIds([id]).get(id)!
+  const seen = new Map<string, number>()
+  return (line) => {
+    const { msg } = JSON.parse(line) as { msg: string }
+    const times = (seen.get(msg) ?? 0) + 1
+    seen.set(msg, times)
+    if (kind.service || config.log_level !== undefined || times <= MOST_ALIKE) write(prettyLine(line, shortOf))
+    else if (times === MOST_ALIKE + 1) write(`         … more lines "${msg}" are left out; LOG_LEVEL=info shows them\n`)
+  }
+}
+
+function progressOf(kind: SessionKind, stderr: NodeJS.WriteStream, logLevel: string | undefined): Progress | undefined {
+  if (!kind.progress) return undefined
+  if (stderr.isTTY === true) return terminalProgress(stderr)
+  // Whoever chose a level reads the log itself.
+  return logLevel === undefined ? lineProgress((line) => void stderr.write(printable(line))) : undefined
+}
+
+function commandLine(args: readonly string[], config: string | undefined, words?: string): string {
+  const same = args.filter((arg) => arg !== '--json').map(quoted)
+  const named = config === undefined ? [] : ['--config', quoted(config)]
+  return ['npx visibility-sync', ...(words === undefined ? same : [words, ...named])].join(' ')
+}
+
+/** As a shell takes it back. */
+function quoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }
 
 /** Waits until the command is told to stop. */

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { extname } from 'node:path'
 import { parse } from 'csv-parse/sync'
 import { messageOf, UsageError } from '../core/errors.ts'
+import { didYouMean } from '../core/similar.ts'
 import { clip } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import { createClassificationRequest, createPromptRequest, createTopicRequest } from '../source/requests.ts'
@@ -142,7 +143,7 @@ function wishOf(
   for (const [name, value] of Object.entries(fields)) {
     const field = NAMES[name]
     if (field === undefined || !FIELDS[kind].includes(field)) {
-      complain(`${clip(name, 40)}: unknown; allowed: ${FIELDS[kind].join(', ')}`)
+      complain(`${clip(name, 40)}: unknown; allowed: ${FIELDS[kind].join(', ')}${didYouMean(name, FIELDS[kind])}`)
       sound = false
       continue
     }

@@ -1,5 +1,7 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { plainError } from './errors.ts'
+import { bad, toOneLine, warning } from './paint.ts'
+import { printable } from './printable.ts'
 import { createRedactor, type Redactor } from './redactor.ts'
 
 export type Log = Logger
@@ -24,7 +26,7 @@ export function createLog({ level, redactor = createRedactor(), destination }: L
       serializers: { err: (error: unknown) => error },
       redact: { paths: ['*.api_key', '*.url', '*.headers', 'api_key'], censor: '[redacted]' },
     },
-    { write: (line: string) => destination.write(redactor.json(line)) },
+    { write: (line: string) => destination.write(printable(redactor.json(line))) },
   )
 }
 
@@ -36,12 +38,19 @@ function withPlainErrors(fields: Record<string, unknown>): Record<string, unknow
   )
 }
 
-/** Lines for a person at a terminal: time, message, then the fields that vary. */
-export function prettyLine(line: string): string {
-  const { time, level, msg, ...fields } = JSON.parse(line) as Record<string, unknown>
-  const mark = level === 'error' || level === 'fatal' ? '✗ ' : level === 'warn' ? '! ' : ''
+/** Lines for people: time, message, then the fields that vary and say something. `shortOf` shortens ids of projects. */
+export function prettyLine(line: string, shortOf: (id: string) => string = (id) => id): string {
+  const { time, level, msg, project, ...others } = JSON.parse(line) as Record<string, unknown>
+  const fields = typeof project === 'string' ? { project: shortOf(project), ...others } : others
+  const mark = level === 'error' || level === 'fatal' ? bad('✗ ') : level === 'warn' ? warning('! ') : ''
   const rest = Object.entries(fields)
-    .map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .filter(([key, value]) => key !== 'run' && value !== 0)
+    .map(([key, value]) => `${key}=${shown(value)}`)
     .join(' ')
-  return `${String(time).slice(11, 19)} ${mark}${String(msg)}${rest === '' ? '' : `  ${rest}`}\n`
+  return `${String(time).slice(11, 19)} ${mark}${toOneLine(String(msg))}${rest === '' ? '' : `  ${rest}`}\n`
+}
+
+function shown(value: unknown): string {
+  if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(1)
+  return toOneLine(typeof value === 'string' ? value : JSON.stringify(value))
 }

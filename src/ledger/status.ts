@@ -3,6 +3,7 @@ import { countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasLedger } from './coverage.ts'
+import { runReason } from './run-reason.ts'
 import { lastRuns, type RunRow } from './runs.ts'
 
 /* The state of the warehouse as data: what `status` prints. */
@@ -40,7 +41,8 @@ export interface Status {
   quarantine: { project_id: string; stream: string; open: number; oldest: Date; example: string }[]
   drift: { project_id: string; stream: string; kind: string; name: string; example: string; first_seen_at: Date }[]
   lookback: { configured_days: number; needed_days: number | null; too_short: boolean }
-  runs: RunRow[]
+  /** The last runs; `reason` is a sentence where a run was not complete. */
+  runs: (RunRow & { reason: string | null })[]
   /** How long the lists are in full: those of what is held and of drift may be cut. */
   totals: { streams: number; held: number; quarantine: number; drift: number }
 }
@@ -70,8 +72,9 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
     kept?.lookback() ?? readLookback(warehouse, options.lookbackDays),
     kept?.runs(warehouse) ?? lastRuns(warehouse, options.runs),
   ])
+  const told = runs.map((run) => ({ ...run, reason: runReason(run) ?? null }))
   const totals = { streams: streams.length, held: held.total, quarantine: quarantine.length, drift: drift.total }
-  return { streams, held: held.ranges, quarantine, drift: drift.notes, lookback, runs, totals }
+  return { streams, held: held.ranges, quarantine, drift: drift.notes, lookback, runs: told, totals }
 }
 
 async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {

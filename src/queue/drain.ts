@@ -286,9 +286,12 @@ export class Drain {
         if (open.has(JSON.stringify([task.project.id, task.stream.name, text]))) continue
         windows.delete(text)
         came++
-        const reason = task.failedProjects.get(task.project.id)
-        const lost = reason === undefined ? 'its job vanished from the queue' : `not read: ${reason}`
-        settle({ task, range: rangeOf(text) }, { kind: 'failed', reason: lost, verdict: 'lost' }, 0)
+        const failure = task.failedProjects.get(task.project.id)
+        const lost =
+          failure === undefined
+            ? { reason: 'its job vanished from the queue', verdict: 'lost' }
+            : { reason: `not read: ${failure.reason}`, verdict: failure.verdict }
+        settle({ task, range: rangeOf(text) }, { kind: 'failed', ...lost }, 0)
       }
     }
     this.heardAt = monotonic()

@@ -1,6 +1,7 @@
 import { shownText } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
+import { didYouMean } from '../core/similar.ts'
 import type { BaseStream } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
 import { chats } from './chats.ts'
@@ -22,8 +23,9 @@ export function streamsOf(config: Config, named: readonly string[] = []): Stream
   const all: Stream[] = [...config.streams.map((name) => BASE[name]), ...config.reports.map(brandReport)]
   for (const name of named) {
     if (!all.some((stream) => stream.name === name)) {
+      const names = all.map((stream) => stream.name)
       throw new UsageError(
-        `--stream: got ${shownText(name)}; configured are: ${all.map((stream) => stream.name).join(', ')}`,
+        `--stream: got ${shownText(name)}; configured are: ${names.join(', ')}${didYouMean(name, names)}`,
       )
     }
   }

@@ -1,4 +1,5 @@
 import { type Range, showRange } from '../core/day.ts'
+import type { Verdict } from '../core/verdict.ts'
 import type { RunOutcome } from '../warehouse/database.ts'
 import type { Outcome } from './context.ts'
 
@@ -17,7 +18,7 @@ export interface StreamReport {
   requests: number
   seconds: number
   held: { range: string; rows_present: number; rows_vanishing: number }[]
-  failed: { range: string; error: string }[]
+  failed: { range: string; error: string; verdict: Verdict }[]
 }
 
 export interface RunReport {
@@ -29,7 +30,15 @@ export interface RunReport {
   streams: StreamReport[]
   /** What people should know that is no failure, a sentence each. */
   notes: string[]
+  /** What ended the run as a whole, where something did. */
   error?: string
+  verdict?: Verdict
+}
+
+/** Why something was not loaded. */
+export interface Failure {
+  reason: string
+  verdict: Verdict
 }
 
 export function emptyReport(projectId: string, stream: string): StreamReport {
@@ -67,8 +76,8 @@ export function addOutcome(report: StreamReport, outcome: Outcome, days: number)
   }
 }
 
-export function addFailure(report: StreamReport, range: Range | undefined, error: string): void {
-  report.failed.push({ range: placeOf(range), error })
+export function addFailure(report: StreamReport, range: Range | undefined, { reason, verdict }: Failure): void {
+  report.failed.push({ range: placeOf(range), error: reason, verdict })
 }
 
 function placeOf(range: Range | undefined): string {

@@ -1,9 +1,11 @@
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
-import { messageOf } from '../core/errors.ts'
+import { KeyError, messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
+import { verdictOf } from '../core/verdict.ts'
 import { type Knowledge, readCoverage, readKnowledge } from '../ledger/coverage.ts'
 import { lockRun, type Pair } from '../ledger/locks.ts'
+import { runReason } from '../ledger/run-reason.ts'
 import { closeRun } from '../ledger/runs.ts'
 import { claimSource } from '../ledger/source.ts'
 import { streamsOf } from '../streams/registry.ts'
@@ -12,12 +14,12 @@ import { applyLabels, listProjects } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
 import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../warehouse/own-brands.ts'
 import { sumOpenPeriods } from '../warehouse/prompt-sums.ts'
-import { withRetries } from '../warehouse/retry.ts'
+import { isTransient, withRetries } from '../warehouse/retry.ts'
 import { saveStreamSettings } from '../warehouse/stream-settings.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
-import { emptyReport, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { emptyReport, type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
 import { abandon, drainHere, findCut, type Observer, type Task, taskName } from './tasks.ts'
 
@@ -76,14 +78,15 @@ export async function runSync(services: Services, request: RunRequest, observer:
     },
     AbortSignal.any(signals),
   )
-  let error: string | null = null
+  let failure: Failure | undefined
   const reports: StreamReport[] = []
   const notes: string[] = []
-  const stopRun = (reason: string) => {
-    error ??= reason
-    stopped.abort()
+  const stopRun = (cause: Failure) => {
+    failure ??= cause
+    stopped.abort(new KeyError(cause.reason))
   }
-  const deadline = setTimeout(() => stopRun(deadlineReason(config)), config.source.run_minutes * 60_000)
+  const late: Failure = { reason: deadlineReason(config), verdict: 'transient' }
+  const deadline = setTimeout(() => stopRun(late), config.source.run_minutes * 60_000)
   try {
     const ids = request.projects.map(({ id }) => id)
     const interest = daysOfInterest(config, today)
@@ -92,10 +95,10 @@ export async function runSync(services: Services, request: RunRequest, observer:
       await applyLabels(warehouse, ids, config.labels)
       await saveStreamSettings(warehouse.pool, warehouse, config, interest, ids)
     })
-    const noteError = (reason: string) => {
-      error ??= reason
+    const noteFailure = (cause: Failure) => {
+      failure ??= cause
     }
-    const tasks = await makeTasks(run, request, reports, observer, stopRun, noteError)
+    const tasks = await makeTasks(run, request, reports, observer, stopRun, noteFailure)
     const all = [...tasks.values()]
     const work = () => services.queue?.drain(run, all) ?? drainHere(all, config.source.concurrency)
     run.log.info({ command: request.command, source: services.source, streams: pairs.length }, 'run started')
@@ -107,26 +110,28 @@ export async function runSync(services: Services, request: RunRequest, observer:
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)
   } catch (cause) {
-    if (!run.signal.aborted) error ??= messageOf(cause)
+    if (!run.signal.aborted)
+      failure ??= { reason: messageOf(cause), verdict: isTransient(cause) ? 'transient' : verdictOf(cause) }
   } finally {
     clearTimeout(deadline)
   }
-  if (lock.lost.aborted) error ??= messageOf(lock.lost.reason)
+  if (lock.lost.aborted) failure ??= { reason: messageOf(lock.lost.reason), verdict: 'transient' }
   const interrupted = request.signal?.aborted ?? false
   const outcome =
-    error !== null && !interrupted && reports.every(({ windows }) => windows === 0)
+    failure !== undefined && !interrupted && reports.every(({ windows }) => windows === 0)
       ? 'failed'
       : outcomeOf(reports, interrupted)
   const report: RunReport = {
     run_id: lock.runId,
     command: request.command,
-    outcome: error !== null && outcome === 'complete' ? 'partial' : outcome,
+    outcome: failure !== undefined && outcome === 'complete' ? 'partial' : outcome,
     source: services.source,
     seconds: (monotonic() - startedAt) / 1000,
     streams: reports,
     notes,
-    ...(error === null ? {} : { error }),
+    ...(failure === undefined ? {} : { error: failure.reason, verdict: failure.verdict }),
   }
+  const { error = null } = report
   const end = { outcome: report.outcome, summary: report.streams, error }
   await withRetries(warehouse, undefined, () => closeRun(warehouse, lock.runId, end)).catch((cause: unknown) => {
     run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
@@ -134,7 +139,7 @@ export async function runSync(services: Services, request: RunRequest, observer:
   await lock.release()
   const totals = { rows: sum(reports, 'rows_read'), requests: sum(reports, 'requests'), seconds: report.seconds }
   run.log[report.outcome === 'complete' ? 'info' : 'warn'](
-    { outcome: report.outcome, ...totals, ...(error === null ? {} : { error }) },
+    { outcome: report.outcome, ...totals, ...(error === null ? {} : { error }), reason: runReason(end) },
     'run ended',
   )
   return report
@@ -183,19 +188,19 @@ async function makeTasks(
   request: RunRequest,
   reports: StreamReport[],
   observer: Observer,
-  stopRun: (reason: string) => void,
-  noteError: (reason: string) => void,
+  stopRun: Task['stopRun'],
+  noteFailure: (failure: Failure) => void,
 ): Promise<Map<string, Task>> {
   const tasks = new Map<string, Task>()
-  const failedProjects = new Map<string, string>()
-  const failProject = (projectId: string, reason: string) => {
-    failedProjects.set(projectId, reason)
+  const failedProjects: Task['failedProjects'] = new Map()
+  const failProject = (projectId: string, failure: Failure) => {
+    failedProjects.set(projectId, failure)
     // The only project: its trouble is that of the run.
-    if (request.projects.length === 1) noteError(reason)
+    if (request.projects.length === 1) noteFailure(failure)
   }
-  const failRun = (reason: string) => {
-    for (const { id } of request.projects) if (!failedProjects.has(id)) failedProjects.set(id, reason)
-    noteError(reason)
+  const failRun = (failure: Failure) => {
+    for (const { id } of request.projects) if (!failedProjects.has(id)) failedProjects.set(id, failure)
+    noteFailure(failure)
   }
   const totals = { days: 0, lists: 0 }
   const of = { today: dayOf(run.clock()), lookbackDays: run.config.lookback_days }

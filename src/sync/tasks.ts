@@ -1,6 +1,7 @@
 import { countDays, type Range, showRange } from '../core/day.ts'
-import { InterruptedError } from '../core/errors.ts'
+import { InterruptedError, KeyError, TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
+import { toVerdict } from '../core/verdict.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
 import { drain } from './drain.ts'
@@ -8,7 +9,7 @@ import type { SizedWindow } from './page-limit.ts'
 import { failureOf, performStep } from './perform.ts'
 import type { WindowFeed } from './plan.ts'
 import { countRows } from './read-window.ts'
-import { addFailure, addOutcome, type StreamReport } from './report.ts'
+import { addFailure, addOutcome, type Failure, type StreamReport } from './report.ts'
 import { windowName } from './sync-window.ts'
 
 /* One project and stream of a run: what is left to do, and what becomes of each result. */
@@ -43,12 +44,12 @@ export interface Task {
   left: WindowFeed | { list: boolean }
   /** All tasks of the run by the names of their windows, and the projects that cannot be read. */
   tasks: Map<string, Task>
-  failedProjects: Map<string, string>
+  failedProjects: Map<string, Failure>
   /** Ends the run at once, with what is in flight. */
-  stopRun: (reason: string) => void
+  stopRun: (failure: Failure) => void
   /** Lets what is in flight end, and begins nothing else of the project, or of any. */
-  failProject: (projectId: string, reason: string) => void
-  failRun: (reason: string) => void
+  failProject: (projectId: string, failure: Failure) => void
+  failRun: (failure: Failure) => void
 }
 
 /** Something to do now: a window, or a list, which has no range. */
@@ -115,10 +116,10 @@ export function settle({ task, range }: Item, result: StepResult, seconds: numbe
 }
 
 /** Writes down what was left, for a run or a stream that ends. */
-export function abandon(task: Task, inFlight: readonly (Range | undefined)[] = [], reason?: string): void {
+export function abandon(task: Task, inFlight: readonly (Range | undefined)[] = [], failure?: Failure): void {
   const { left, report } = task
   const ranges = 'list' in left ? (left.list ? [undefined] : []) : left.abandon()
-  const told = reason === undefined ? notRead(task) : `not read: ${reason}`
+  const told = failure === undefined ? notRead(task) : { ...failure, reason: `not read: ${failure.reason}` }
   for (const range of [...inFlight, ...ranges]) addFailure(report, range, told)
 }
 
@@ -144,8 +145,7 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
     return cut
   } catch (error) {
     const stopped = run.signal.aborted || error instanceof InterruptedError
-    const result = failureOf(error)
-    fail(task, window.range, stopped ? { ...result, reason: notRead(task), verdict: 'interrupted' } : result)
+    fail(task, window.range, stopped ? { kind: 'failed', reason: '', verdict: 'interrupted' } : failureOf(error))
     return false
   } finally {
     task.report.seconds += (monotonic() - startedAt) / 1000
@@ -160,21 +160,28 @@ export function requeue(tasks: ReadonlyMap<string, Task>, windows: readonly Size
   }
 }
 
-export function notRead({ run, failedProjects, project }: Task): string {
-  const reason = failedProjects.get(project.id)
-  if (reason !== undefined) return `not read: ${reason}`
-  return run.signal.aborted ? 'not read: the run was stopped' : 'not read'
+/** Why a window was left: its project cannot be read, or the run was stopped. */
+function notRead({ run, failedProjects, project }: Task): Failure {
+  const failure = failedProjects.get(project.id)
+  if (failure !== undefined) return { ...failure, reason: `not read: ${failure.reason}` }
+  if (!run.signal.aborted) return { reason: 'not read', verdict: 'error' }
+  const cause: unknown = run.signal.reason
+  if (cause instanceof KeyError || cause instanceof TransientError)
+    return { reason: `not read: ${cause.message}`, verdict: toVerdict(cause.code) }
+  return { reason: 'not read: the run was stopped', verdict: 'interrupted' }
 }
 
 function fail(task: Task, range: Range | undefined, failure: Extract<StepResult, { kind: 'failed' }>): void {
   const { run, project, report } = task
-  const { reason, verdict } = failure
-  addFailure(report, range, reason)
-  if (verdict === 'interrupted') return
-  if (verdict === 'key' && !project.ownKey) task.stopRun(reason)
-  else if (verdict === 'service-down') task.failRun(reason)
-  else if (['key', 'project', 'project-down'].includes(verdict)) task.failProject(project.id, reason)
-  else if (verdict === 'operation-down') abandon(task, [], reason)
+  const { reason } = failure
+  const verdict = toVerdict(failure.verdict)
+  if (verdict === 'interrupted') return addFailure(report, range, notRead(task))
+  addFailure(report, range, { reason, verdict })
+  if (verdict === 'key' && !project.ownKey) task.stopRun({ reason, verdict })
+  else if (failure.verdict === 'service-down') task.failRun({ reason, verdict })
+  else if (['key', 'project', 'project-down'].includes(failure.verdict))
+    task.failProject(project.id, { reason, verdict })
+  else if (failure.verdict === 'operation-down') abandon(task, [], { reason, verdict })
   const place = {
     project: project.id,
     stream: report.stream,

@@ -178,7 +178,10 @@ async function merge(client: PoolClient, warehouse: Warehouse, load: WindowLoad)
   const rowsByDay = new Map(
     days.map((day) => [day.date, held?.days.has(day.date) ? day.present : day.staged + (deletes ? 0 : day.deleted)]),
   )
-  return { ...effectOf(load, byDay), rowsByDay, movedFrom, held, kept: deletes ? 0 : vanishing }
+  const effect = effectOf(load, byDay)
+  // Rows of a held day were not written, and may be others than those that are there.
+  const unchanged = effect.unchanged - (load.rows.length - free.reduce((total, day) => total + day.staged, 0))
+  return { ...effect, unchanged, rowsByDay, movedFrom, held, kept: deletes ? 0 : vanishing }
 }
 
 /** Rows of the answer that stand under days outside the window now. */

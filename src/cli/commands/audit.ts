@@ -1,14 +1,19 @@
+import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'
+import { runReason } from '../../ledger/run-reason.ts'
 import { claimSource } from '../../ledger/source.ts'
 import type { AuditedStream } from '../../sync/audit.ts'
 import type { Observer } from '../../sync/run.ts'
 import { type AuditResult, runAudit } from '../../sync/run-audit.ts'
 import { migrate } from '../../warehouse/migrate.ts'
 import { auditReport } from '../audit-report.ts'
+import { refuseUnknownProjects } from '../named-projects.ts'
 import { withServices } from '../open.ts'
+import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 import { tellOfRun } from '../tell-of-run.ts'
+import { wrap } from '../wrap.ts'
 
 export interface AuditOptions {
   repair?: boolean
@@ -18,6 +23,7 @@ export interface AuditOptions {
 /** `audit`: days whose warehouse sums differ from the service; with --repair they are read again. */
 export async function audit(session: Session, options: AuditOptions): Promise<number> {
   const { config, log, clock, version } = session
+  refuseUnknownProjects(config, options.project)
   return withServices({ config, log, clock, version, projects: options.project ?? [] }, async (open) => {
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
@@ -32,36 +38,57 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
       },
     }
     const result = await runAudit(open, request, observer)
-    session.print({ source: open.source, ...result }, render(result, options.repair ?? false))
+    const names = projectNames(
+      open.projects.map(({ id }) => id),
+      await readProjectNames(open.warehouse),
+    )
+    session.print({ source: open.source, ...result }, render(result, options.repair ?? false, names, session.width))
     // What was only looked for is the business of whoever looks.
     if (options.repair) await tellOfRun(session, open, auditReport(result, runId, open.source))
     return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1
   })
 }
 
-function render(result: AuditResult, repair: boolean): string {
+function render(result: AuditResult, repair: boolean, names: ProjectNames, width: number): string {
   const total = result.audited.reduce((sum, stream) => sum + stream.differing.length, 0)
   const compared = result.audited.filter(({ left_out }) => left_out === undefined)
   const leftOut = result.audited.filter(({ left_out }) => left_out !== undefined)
+  const table = renderTable<AuditedStream>(
+    [
+      { title: 'stream', value: (row) => row.stream },
+      { title: 'days compared', align: 'right', value: (row) => row.days_compared },
+      { title: 'differ', align: 'right', value: (row) => row.differing.length },
+      { title: 'days', value: (row) => listSome(row.differing, 4) },
+    ],
+    compared,
+    { width, group: (row) => names.heading(row.project_id) },
+  )
+  const reasons = [...new Set(leftOut.map(({ stream, left_out }) => `${stream}: ${left_out}`))]
   return [
-    renderTable<AuditedStream>(
-      [
-        { title: 'project', value: (row) => row.project_id },
-        { title: 'stream', value: (row) => row.stream },
-        { title: 'days compared', align: 'right', value: (row) => row.days_compared },
-        { title: 'differ', align: 'right', value: (row) => row.differing.length },
-        { title: 'days', value: (row) => listSome(row.differing, 4) },
-      ],
-      compared,
-    ),
-    ...(leftOut.length > 0
-      ? ['', 'Left out:', ...[...new Set(leftOut.map(({ stream, left_out }) => `  ${stream}: ${left_out}`))]]
-      : []),
-    '',
-    total === 0
-      ? `No differences; ${count(result.requests, 'request')}.`
-      : repair
-        ? `${count(total, 'day')} differed and were read again; ${result.remaining === 0 ? 'all are right now' : `${count(result.remaining, 'day')} still differ`}.`
-        : `${count(total, 'day')} differ and were marked: the next sync reads them again, or "visibility-sync audit --repair" now.`,
+    ...(compared.length > 0 ? [table, ''] : []),
+    ...(reasons.length > 0 ? ['Left out:', ...reasons.map((reason) => wrap(reason, width, '  ', '    ')), ''] : []),
+    wrap(verdict(result, repair, { compared: compared.length, total }), width),
+    ...repairTold(result, width),
   ].join('\n')
+}
+
+function verdict(
+  { remaining, requests }: AuditResult,
+  repair: boolean,
+  { compared, total }: { compared: number; total: number },
+): string {
+  if (compared === 0) return `Nothing was compared: no day of a stream that can be audited was read yet.`
+  if (total === 0) return `${good('No differences')}; ${count(requests, 'request')}.`
+  const differ = total === 1 ? 'differs and was' : 'differ and were'
+  if (!repair)
+    return `${warning(count(total, 'day'))} ${differ} marked: the next sync reads them again, or "visibility-sync audit --repair" now.`
+  const now = remaining === 0 ? good('all are right now') : bad(`${count(remaining, 'day')} still differ`)
+  return `${count(total, 'day')} differed and were read again; ${now}.`
+}
+
+/** A repair is a run, which may itself be less than complete. */
+function repairTold({ repair }: AuditResult, width: number): string[] {
+  if (repair === undefined || repair.outcome === 'complete') return []
+  const reason = runReason({ outcome: repair.outcome, error: repair.error ?? null, summary: repair.streams })
+  return [wrap(`The repair (run ${repair.run_id}) was ${warning(repair.outcome)}: ${reason}`, width)]
 }

@@ -1,6 +1,7 @@
 import type { Config } from '../../core/config/load.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
-import { listSome } from '../../core/text.ts'
+import { bad, good, warning } from '../../core/paint.ts'
+import { count, listSome } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { queueSchema } from '../../queue/boss.ts'
@@ -8,7 +9,9 @@ import { streamsOf } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/own-brands.ts'
 import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../open.ts'
+import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
+import { wrap } from '../wrap.ts'
 
 /** The tables that are filled besides those of the streams. */
 const TABLES_OF_ROWS = [
@@ -26,6 +29,7 @@ interface Verdict {
   what: string
   ok: boolean
   detail: string
+  project_id?: string
 }
 
 /** `check`: one verdict each for configuration, key, every project, database and its privileges. */
@@ -34,14 +38,12 @@ export async function check(session: Session): Promise<number> {
   const verdicts: Verdict[] = []
   const notes: string[] = []
   let isUsage = false
-  const judge = async (what: string, work: () => Promise<string>) => {
+  const judge = async (what: string, work: () => Promise<string>, more: Pick<Verdict, 'project_id'> = {}) => {
     try {
-      verdicts.push({ what, ok: true, detail: await work() })
-      return true
+      verdicts.push({ what, ok: true, detail: await work(), ...more })
     } catch (error) {
-      verdicts.push({ what, ok: false, detail: messageOf(error) })
+      verdicts.push({ what, ok: false, detail: messageOf(error), ...more })
       isUsage ||= error instanceof UsageError && what.startsWith('source')
-      return false
     }
   }
   await judge(
@@ -54,14 +56,18 @@ export async function check(session: Session): Promise<number> {
     return source.source
   })
   for (const project of source?.projects ?? []) {
-    await judge(`project ${project.id}`, async () => {
+    const read = async () => {
       const { client } = source!
       const { total, items } = await client.prompts(project.caller, { limit: 1 }, { signal: session.signal })
-      return `readable${total === undefined ? '' : `, ${total} prompts`}${items.length === 0 ? ', no prompts yet' : ''}`
-    })
+      if (items.length === 0) return 'readable, no prompts yet'
+      return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
+    }
+    await judge(`project ${project.id}`, read, { project_id: project.id })
   }
   await source?.close()
   let database: Awaited<ReturnType<typeof openWarehouse>> | undefined
+  const ids = configuredProjects(config, clock).map(({ id }) => id)
+  let known = new Map<string, string>()
   await judge('database', async () => {
     database = await openWarehouse(config, log)
     const { rows } = await database.warehouse.pool.query<{ version: string }>(
@@ -74,7 +80,8 @@ export async function check(session: Session): Promise<number> {
     await judge('privileges', () => privileges(warehouse, config))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
-    const ids = configuredProjects(config, clock).map(({ id }) => id)
+    // A role without privileges may not read names either, which was just said.
+    known = await readProjectNames(warehouse).catch(() => known)
     if (await hasLedger(warehouse).catch(() => false)) {
       const own = await readOwnBrands(warehouse, ids, config.labels)
       notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
@@ -82,17 +89,26 @@ export async function check(session: Session): Promise<number> {
     await close()
   }
   const ok = verdicts.every((verdict) => verdict.ok)
-  const lines = verdicts.map((verdict) => `${verdict.ok ? '✓' : '✗'} ${verdict.what}: ${verdict.detail}`)
-  session.print(
-    { ok, verdicts, notes },
-    [
-      ...lines,
-      ...notes.map((note) => `! ${note}`),
-      '',
-      ok ? 'All well. Next: npx visibility-sync sync' : 'Not ready: mend what is marked ✗ and check again.',
-    ].join('\n'),
-  )
+  const names = projectNames(ids, known)
+  session.print({ ok, verdicts, notes }, render(verdicts, notes, names, session))
   return ok ? 0 : isUsage ? 2 : 1
+}
+
+function render(
+  verdicts: Verdict[],
+  notes: readonly string[],
+  names: ProjectNames,
+  { width, command }: Pick<Session, 'width' | 'command'>,
+): string {
+  const lines = verdicts.map(({ what, ok, detail, project_id }) => {
+    const shown = project_id === undefined ? what : `project ${names.heading(project_id)}`
+    return wrap(`${ok ? good('✓') : bad('✗')} ${shown}: ${detail}`, width, '', '  ')
+  })
+  const end = verdicts.every(({ ok }) => ok)
+    ? `${good('All well.')} Next: ${command('sync')}`
+    : `${bad('Not ready:')} mend what is marked ✗ and check again.`
+  const said = notes.map((note) => wrap(`${warning('!')} ${note}`, width, '', '  '))
+  return [...lines, ...said, '', end].join('\n')
 }
 
 async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise<string> {

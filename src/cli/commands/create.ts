@@ -1,12 +1,14 @@
 import { writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { UsageError } from '../../core/errors.ts'
+import { printable } from '../../core/printable.ts'
 import { clip, count } from '../../core/text.ts'
 import type { CreationKind } from '../../ledger/creations.ts'
 import { claimSource } from '../../ledger/source.ts'
 import { type CreationPlan, createAll, type WishResult } from '../../sync/create.ts'
 import type { Wish } from '../../sync/wish.ts'
 import { migrate } from '../../warehouse/migrate.ts'
+import { refuseUnknownProjects } from '../named-projects.ts'
 import { type Open, withServices } from '../open.ts'
 import type { Session } from '../session.ts'
 import { problemsOf, readWishes } from '../wishes-file.ts'
@@ -31,6 +33,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
   const { config, log, clock, version } = session
   const wishes = options.from === undefined ? [singleWish(kind, options)] : readWishes(options.from, kind)
   const named = options.project === undefined ? [] : [options.project]
+  refuseUnknownProjects(config, named)
   return withServices({ config, log, clock, version, projects: named }, async (open) => {
     const project = onlyProject(open)
     await migrate(open.warehouse, config)
@@ -115,7 +118,7 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
   if (session.json || process.stdin.isTTY !== true) return false
   const terminal = createInterface({ input: process.stdin, output: process.stderr })
   try {
-    const answer = await terminal.question(`${session.config.redactor.text(text)}\nGo ahead? [y/N] `, {
+    const answer = await terminal.question(`${printable(session.config.redactor.text(text))}\nGo ahead? [y/N] `, {
       signal: session.signal,
     })
     return /^y(es)?$/i.test(answer.trim())
@@ -126,13 +129,18 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
 
 function resultsText(results: WishResult[]): string {
   const cell = (value: string | number | null) => {
-    const text = value === null ? '' : String(value)
+    const text = typeof value === 'string' ? withoutFormula(value) : String(value ?? '')
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
   }
   const lines = results.map(({ line, status, id, message, name }) =>
     [line, status, id, message, name].map(cell).join(','),
   )
   return `${['line,status,id,message,name', ...lines].join('\r\n')}\r\n`
+}
+
+/** Spreadsheets calculate a text that begins like a formula, which may come from the service or the file; not a number. */
+function withoutFormula(text: string): string {
+  return /^[=+\-@\t\r]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text
 }
 
 function render(results: WishResult[], totals: Record<string, number>, file: string | undefined): string {

@@ -1,26 +1,33 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { dirname } from 'node:path'
-import { UsageError } from '../../core/errors.ts'
+import { dirname, join } from 'node:path'
+import { messageOf, UsageError } from '../../core/errors.ts'
 import type { Session } from '../session.ts'
 
-const FILE = 'config/sync.yaml'
 const TEMPLATE = new URL('../../../config/sync.yaml', import.meta.url)
 const SCHEMA = new URL('../../../config/sync.schema.json', import.meta.url)
 
-/** `init`: writes a commented configuration, and tells what to set. */
-export async function init(session: Session, { force }: { force?: boolean }): Promise<number> {
-  if (existsSync(FILE) && !force) throw new UsageError(`${FILE} exists; --force overwrites it`)
-  mkdirSync(dirname(FILE), { recursive: true })
-  writeFileSync(FILE, readFileSync(TEMPLATE))
-  writeFileSync(`${dirname(FILE)}/sync.schema.json`, readFileSync(SCHEMA))
-  const text = `Wrote ${FILE}, where every setting is explained. Now set
+/** `init`: writes a configuration in which every setting is explained, and tells what to set. */
+export async function init(session: Session, options: { force?: boolean }): Promise<number> {
+  const file = session.configFile
+  const schema = join(dirname(file), 'sync.schema.json')
+  if (existsSync(file) && !options.force) throw new UsageError(`${file} exists; --force overwrites it`)
+  try {
+    mkdirSync(dirname(file), { recursive: true })
+    writeFileSync(file, readFileSync(TEMPLATE))
+    // Editors find it beside the file, by the first line of that.
+    writeFileSync(schema, readFileSync(SCHEMA))
+  } catch (cause) {
+    throw new UsageError(`${file}: cannot be written (${messageOf(cause)})`)
+  }
+  const text = `Wrote ${file}, where every setting is explained, and ${schema} for editors.
+Now set
 
-  export VISIBILITY_API_URL=https://…/v1      the address of the service
-  export VISIBILITY_API_KEY=…                 its key
-  export VISIBILITY_PROJECTS=or_…,or_…        the projects (leave out with a project key)
-  export DATABASE_URL=postgres://…            the warehouse, Postgres 15 or later
+  export VISIBILITY_API_URL=https://…/v1   the address of the service
+  export VISIBILITY_API_KEY=…              its key
+  export VISIBILITY_PROJECTS=or_…,or_…     the projects (not with a project key)
+  export DATABASE_URL=postgres://…         the warehouse, Postgres 15 or later
 
-and then: npx visibility-sync check`
-  session.print({ file: FILE }, text)
+and then: ${session.command('check')}`
+  session.print({ file, schema }, text)
   return 0
 }

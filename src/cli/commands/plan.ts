@@ -6,9 +6,12 @@ import { count } from '../../core/text.ts'
 import { hasLedger, NOTHING_KNOWN, readCoverage, readKnowledge } from '../../ledger/coverage.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
+import { refuseUnknownProjects } from '../named-projects.ts'
 import { chooseProjects, configuredProjects, dataFolder, openWarehouse, sourceName } from '../open.ts'
+import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
+import { wrap } from '../wrap.ts'
 import { parseRange } from './backfill.ts'
 
 export interface PlanOptions {
@@ -28,6 +31,8 @@ interface PlanRow {
   windows: string[]
 }
 
+const WHOLE_LIST = 'the whole list'
+
 type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
 
 /** `plan`: the windows that a run would read. Sends no request and changes nothing. */
@@ -39,6 +44,7 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
   const range =
     options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, config, today)
   const streams = streamsOf(config, options.stream)
+  refuseUnknownProjects(config, options.project)
   const projects = chooseProjects(configuredProjects(config, clock), options.project ?? [])
   const source = sourceName(config)
   // Without a database folder nothing was synced yet, and looking must not make one.
@@ -77,14 +83,19 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
           const { due_days, guessed, windows } = await planned({ projectId: id, stream: stream.name })
           rows.push({ ...base, due_days, requests: windows.length, guessed, windows })
         } else if (range === undefined) {
-          rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: ['the whole list'] })
+          rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: [WHOLE_LIST] })
         }
       }
     }
     const requests = rows.reduce((sum, row) => sum + row.requests, 0)
+    const known = database === undefined ? new Map<string, string>() : await readProjectNames(database.warehouse)
+    const names = projectNames(
+      projects.map(({ id }) => id),
+      known,
+    )
     session.print(
       { source, page_limit: config.source.page_limit, requests, streams: rows },
-      render(rows, source, requests),
+      render(rows, source, names, session.width),
     )
     return 0
   } finally {
@@ -92,32 +103,31 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
   }
 }
 
-function render(rows: PlanRow[], source: string, requests: number): string {
+function render(rows: PlanRow[], source: string, names: ProjectNames, width: number): string {
   const guessed = rows.some((row) => row.guessed)
-  const table = renderTable(
+  const requests = rows.reduce((sum, row) => sum + row.requests, 0)
+  const table = renderTable<PlanRow>(
     [
-      { title: 'project', value: (row: PlanRow) => row.project_id },
       { title: 'stream', value: (row) => row.stream },
-      { title: 'due days', align: 'right', value: (row) => row.due_days },
+      { title: 'days due', align: 'right', value: (row) => (row.windows[0] === WHOLE_LIST ? '–' : row.due_days) },
       { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'up to ' : ''}${row.requests}` },
       { title: 'windows, newest first', value: (row) => shortList(row.windows) },
     ],
     rows,
+    { width, group: (row) => names.heading(row.project_id) },
   )
-  return [
-    `Source: ${source}`,
-    '',
-    table,
-    '',
+  const notes = [
     `${guessed ? 'At most' : 'About'} ${count(requests, 'request')}; nothing was read or changed.`,
     ...(guessed
       ? [
           'Nothing is known yet of some streams: a run probes a week first and then makes windows as long as a page allows.',
         ]
       : []),
-  ].join('\n')
+  ]
+  return [wrap(source, width, 'Source: '), '', table, '', ...notes.map((note) => wrap(note, width))].join('\n')
 }
 
 function shortList(windows: string[]): string {
-  return windows.length <= 2 ? windows.join(', ') : `${windows[0]}, ${windows[1]}, … ${windows.length - 2} more`
+  if (windows.length === 0) return '–'
+  return windows.length === 1 ? windows[0]! : `${windows[0]}, … ${windows.length - 1} more`
 }

@@ -1,6 +1,7 @@
 import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { createRedactor } from '../../core/redactor.ts'
+import { didYouMean } from '../../core/similar.ts'
 import { faultsSchema } from '../../reference/faults.ts'
 import { startReference } from '../../reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../../reference/world.ts'
@@ -80,7 +81,9 @@ function parseFaults(settings: string[]): Record<string, unknown> {
   const result = faultsSchema.safeParse(faults)
   if (result.success) return faults
   const [issue] = result.error.issues
+  const names = Object.keys(faultsSchema.shape)
+  const [unknown] = issue?.code === 'unrecognized_keys' ? issue.keys : []
   throw new UsageError(
-    `--fault: ${issue?.code === 'unrecognized_keys' ? issue.keys.join(', ') : issue?.path.join('.')}: ${issue?.message}; allowed are: ${Object.keys(faultsSchema.shape).join(', ')}`,
+    `--fault: ${unknown ?? issue?.path.join('.')}: ${issue?.message}; allowed are: ${names.join(', ')}${didYouMean(unknown, names)}`,
   )
 }

@@ -1,5 +1,6 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, showRange } from '../../core/day.ts'
+import { bad, good, warning } from '../../core/paint.ts'
 import { clip, count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { closeAbandonedRuns } from '../../ledger/locks.ts'
@@ -8,8 +9,10 @@ import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { configuredProjects, openWarehouse } from '../open.ts'
 import { duration } from '../progress.ts'
+import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
+import { wrap } from '../wrap.ts'
 
 /** `status`: freshness, coverage, what is held or quarantined, and the last runs. */
 export async function status(session: Session, options: { runs: number }): Promise<number> {
@@ -30,14 +33,19 @@ export async function status(session: Session, options: { runs: number }): Promi
     if (found === undefined) {
       session.print(
         { warehouse: database.shown, synced: false },
-        `Nothing was synced into ${database.shown} yet. Next: npx visibility-sync sync`,
+        `Nothing was synced into ${database.shown} yet.\nNext: ${session.command('sync')}`,
       )
       return 0
     }
     const queue = await readQueueStatus(database.warehouse)
+    // What is held or quarantined may belong to projects that are no longer configured.
+    const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
+    const dead = queue?.dead.map(({ project }) => project) ?? []
+    const ids = [...new Set([...configuredProjects(config, clock).map(({ id }) => id), ...others, ...dead])]
+    const names = projectNames(ids, await readProjectNames(database.warehouse))
     session.print(
       { warehouse: database.shown, synced: true, ...found, queue: queue ?? null },
-      render(found, queue, now, database.shown),
+      render(found, queue, { names, width: session.width, now, warehouse: database.shown }),
     )
     return 0
   } finally {
@@ -45,26 +53,82 @@ export async function status(session: Session, options: { runs: number }): Promi
   }
 }
 
-function render(found: Status, queue: QueueStatus | undefined, now: Date, warehouse: string): string {
-  const ago = (date: Date | null) =>
-    date === null ? 'never' : `${duration((now.getTime() - date.getTime()) / 1000)} ago`
-  const streams = renderTable<StreamStatus>(
+interface Shown {
+  names: ProjectNames
+  width: number
+  now: Date
+  warehouse: string
+}
+
+function render(found: Status, queue: QueueStatus | undefined, shown: Shown): string {
+  const { names, width, now, warehouse } = shown
+  const of = ({ stream, project_id }: { stream: string; project_id: string }) => `${stream} of ${names.of(project_id)}`
+  const item = (text: string) => wrap(text, width, '  ', '    ')
+  return [
+    wrap(warehouse, width, 'Warehouse: '),
+    '',
+    streamTable(found, shown),
+    ...section(
+      'Held (an answer would have deleted more than half of the rows)',
+      found.held.map((held) =>
+        [
+          item(
+            `${of(held)}, ${held.from}..${held.to}, since ${held.since.toISOString().slice(0, 16)}Z; to let it through:`,
+          ),
+          `    ${held.accept}`,
+        ].join('\n'),
+      ),
+    ),
+    ...section(
+      'Quarantined rows ("visibility-sync quarantine list" shows them)',
+      found.quarantine.map((entry) =>
+        item(
+          `${of(entry)}: ${entry.open}, since ${entry.oldest.toISOString().slice(0, 10)}; e.g. ${clip(entry.example, 100)}`,
+        ),
+      ),
+    ),
+    ...section(
+      'Drift (not in the interface; data, not an error)',
+      found.drift.map((note) => item(`${of(note)}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`)),
+    ),
+    ...section('Lookback', lookbackText(found.lookback).map(item)),
+    ...(queue === undefined ? [] : renderQueue(queue, { ...shown, item, ago: (date) => ago(date, now) })),
+    '',
+    'Last runs',
+    runTable(found.runs, width),
+  ].join('\n')
+}
+
+function ago(date: Date | null, now: Date): string {
+  return date === null ? 'never' : `${duration((now.getTime() - date.getTime()) / 1000)} ago`
+}
+
+function streamTable(found: Status, { names, width, now }: Shown): string {
+  return renderTable<StreamStatus>(
     [
-      { title: 'project', value: (row) => row.project_id },
+      { title: '', value: (row) => (stateOf(row) === 'complete' ? good('✓') : warning('!')) },
       { title: 'stream', value: (row) => row.stream },
-      { title: 'last read', value: (row) => ago(row.last_read_at) },
-      { title: 'first day', value: (row) => row.first_day ?? '–' },
+      { title: 'last read', value: (row) => ago(row.last_read_at, now) },
+      { title: 'first day', value: (row) => row.first_day ?? '–', drop: 2 },
       { title: 'last day', value: (row) => row.last_day ?? '–' },
-      { title: 'days', align: 'right', value: (row) => (row.days_missing === null ? '–' : row.days_read) },
+      { title: 'days', align: 'right', value: (row) => (row.days_missing === null ? '–' : row.days_read), drop: 1 },
       { title: 'missing', align: 'right', value: (row) => row.days_missing ?? '–' },
       { title: 'rows', align: 'right', value: (row) => row.rows },
-      { title: 'state', value: stateText },
     ],
     found.streams,
+    {
+      width,
+      group: (row) => names.heading(row.project_id),
+      note: (row) => (stateOf(row) === 'complete' ? undefined : stateOf(row)),
+    },
   )
-  const runs = renderTable(
+}
+
+function runTable(runs: Status['runs'], width: number): string {
+  const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }
+  return renderTable<Status['runs'][number]>(
     [
-      { title: 'run', align: 'right', value: (run: Status['runs'][number]) => String(run.run_id) },
+      { title: 'run', align: 'right', value: (run) => String(run.run_id) },
       { title: 'command', value: (run) => run.command },
       { title: 'started (UTC)', value: (run) => run.started_at.toISOString().slice(0, 19).replace('T', ' ') },
       {
@@ -72,60 +136,36 @@ function render(found: Status, queue: QueueStatus | undefined, now: Date, wareho
         value: (run) =>
           run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000),
       },
-      { title: 'outcome', value: (run) => run.outcome ?? 'running' },
-      { title: 'error', value: (run) => clip(run.error ?? '', 60) },
+      { title: 'outcome', value: (run) => (run.outcome === null ? 'running' : paint[run.outcome](run.outcome)) },
     ],
-    found.runs,
-  )
-  return [
-    `Warehouse: ${warehouse}`,
-    '',
-    streams,
-    ...section(
-      'Held (an answer would have deleted more than half of the rows)',
-      found.held.flatMap((held) => [
-        `  ${held.stream} of ${held.project_id}, ${held.from}..${held.to}, since ${held.since.toISOString().slice(0, 16)}Z`,
-        `    to let it through: ${held.accept}`,
-      ]),
-    ),
-    ...section(
-      'Quarantined rows',
-      found.quarantine.map(
-        (entry) =>
-          `  ${entry.stream} of ${entry.project_id}: ${entry.open}, since ${entry.oldest.toISOString().slice(0, 10)}; e.g. ${clip(entry.example, 100)}`,
-      ),
-    ),
-    ...section(
-      'Drift (not in the interface; data, not an error)',
-      found.drift.map(
-        (note) => `  ${note.stream} of ${note.project_id}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`,
-      ),
-    ),
-    ...section('Lookback', lookbackText(found.lookback)),
-    ...(queue === undefined ? [] : renderQueue(queue, ago)),
-    '',
-    'Last runs',
     runs,
-  ].join('\n')
+    { width, note: (run) => run.reason ?? undefined },
+  )
 }
 
-function renderQueue(queue: QueueStatus, ago: (date: Date | null) => string): string[] {
-  const { workers, waiting, active, oldest, dead } = queue
-  const age = oldest === null ? '' : `, the oldest put in ${ago(oldest)}`
+interface QueueShown extends Pick<Shown, 'names'> {
+  item(text: string): string
+  ago(date: Date | null): string
+}
+
+function renderQueue({ workers, waiting, active, oldest, dead }: QueueStatus, shown: QueueShown): string[] {
+  const { names, item } = shown
+  const age = oldest === null ? '' : `, the oldest put in ${shown.ago(oldest)}`
   return [
     ...section('Queue', [
-      `  ${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers.length, 'worker')}`,
-      ...workers.map(
-        (worker) =>
-          `  worker ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${worker.done} done, since ${ago(worker.started_at)}`,
+      item(`${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers.length, 'worker')}`),
+      ...workers.map((worker) =>
+        item(
+          `worker ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${worker.done} done, since ${shown.ago(worker.started_at)}`,
+        ),
       ),
     ]),
     ...section(
       'Set aside (failed several times; a backfill of these days tries again)',
-      dead.map(
-        ({ project, stream, range, reason, since }) =>
-          `  ${stream} of ${project}${range === undefined ? '' : `, ${showRange(range)}`}, ${ago(since)}: ${clip(reason, 100)}`,
-      ),
+      dead.map(({ project, stream, range, reason, since }) => {
+        const days = range === undefined ? '' : `, ${showRange(range)}`
+        return item(`${stream} of ${names.of(project)}${days}, ${shown.ago(since)}: ${clip(reason, 100)}`)
+      }),
     ),
   ]
 }
@@ -141,19 +181,19 @@ function section(title: string, lines: string[]): string[] {
       ]
 }
 
-function stateText(row: StreamStatus): string {
+function stateOf(row: StreamStatus): string {
   if (row.last_read_at === null) return 'never read'
   const parts = [
     ...(row.days_held > 0 ? [`${count(row.days_held, 'day')} held`] : []),
     ...(row.days_quarantined > 0 ? [`${count(row.days_quarantined, 'day')} with quarantined rows`] : []),
     ...(row.days_stale > 0 ? [`${count(row.days_stale, 'day')} to read again`] : []),
-    ...((row.days_missing ?? 0) > 0 ? ['incomplete'] : []),
+    ...((row.days_missing ?? 0) > 0 ? [`${count(row.days_missing!, 'day')} missing`] : []),
   ]
   return parts.length === 0 ? 'complete' : parts.join(', ')
 }
 
 function lookbackText({ configured_days, needed_days, too_short }: Status['lookback']): string[] {
   if (needed_days === null) return []
-  const needed = `  the service still changed days up to ${count(needed_days, 'day')} old; lookback_days is ${configured_days}`
+  const needed = `the service still changed days up to ${count(needed_days, 'day')} old; lookback_days is ${configured_days}`
   return [too_short ? `${needed}: too short, set it to ${needed_days}` : `${needed}: enough`]
 }

@@ -1,8 +1,12 @@
-import { UsageError } from '../../core/errors.ts'
+import { messageOf, UsageError } from '../../core/errors.ts'
+import { type HeldStatus, readHeld } from '../../ledger/status.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
+import type { RunReport } from '../../sync/report.ts'
 import { type RunRequest, runSync } from '../../sync/run.ts'
+import { refuseUnknownProjects } from '../named-projects.ts'
 import { type Open, withServices } from '../open.ts'
+import { projectNames, readProjectNames } from '../project-names.ts'
 import { renderRun } from '../render-run.ts'
 import type { Session } from '../session.ts'
 import { tellOfRun } from '../tell-of-run.ts'
@@ -31,6 +35,7 @@ export async function runAndPrint(
   requestOf: (open: Open) => RunRequest,
 ): Promise<number> {
   const { config, log, clock, version } = session
+  refuseUnknownProjects(config, projects)
   if (streams.length === 0) {
     throw new UsageError(
       'streams: nothing to read: the configuration has no stream of this kind; add some under streams or reports',
@@ -38,10 +43,39 @@ export async function runAndPrint(
   }
   return withServices({ config, log, clock, version, projects: projects ?? [] }, async (open) => {
     log.info({ source: open.source, warehouse: open.database.shown, embedded: open.database.embedded }, 'connected')
+    session.say(`connected: from ${open.source} to ${open.database.shown}`)
     const report = await runSync(open, requestOf(open), session.observer)
     const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }
-    session.print({ ...report, warehouse }, renderRun(report, warehouse))
+    if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
+    session.print({ ...report, warehouse }, await summaryOf(session, open, report, warehouse))
     await tellOfRun(session, open, report)
     return report.outcome === 'complete' ? 0 : 1
+  })
+}
+
+/** The summary for people, with what the warehouse knows beside the run: names, and what is held. */
+async function summaryOf(
+  { width, command, log }: Session,
+  open: Open,
+  report: RunReport,
+  warehouse: { url: string; embedded: boolean },
+): Promise<string> {
+  // A database that went away must not take the summary with it.
+  const known = async <T>(read: Promise<T>, otherwise: T): Promise<T> =>
+    read.catch((error: unknown) => {
+      log.debug({ reason: messageOf(error) }, 'the summary does without')
+      return otherwise
+    })
+  const held = await known(readHeld(open.warehouse), { ranges: [], total: 0 })
+  const names = await known(readProjectNames(open.warehouse), new Map<string, string>())
+  const ids = open.projects.map(({ id }) => id)
+  const isOwn = ({ project_id, stream }: HeldStatus) =>
+    report.streams.some((row) => row.project_id === project_id && row.stream === stream && row.held.length > 0)
+  return renderRun(report, {
+    warehouse,
+    names: projectNames(ids, names),
+    width,
+    held: held.ranges.filter(isOwn),
+    command,
   })
 }

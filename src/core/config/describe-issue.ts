@@ -1,7 +1,9 @@
 import type { z } from 'zod'
+import { didYouMean } from '../similar.ts'
 import { clip } from '../text.ts'
 import { PLACEHOLDER } from './interpolate.ts'
 import { mayHoldSecret } from './secrets.ts'
+import { settingLike } from './settings.ts'
 
 /* What is wrong with a setting, in a sentence that shows nothing that may be, or hold, a secret. */
 
@@ -15,14 +17,19 @@ const SETTING_NAME = /^[A-Za-z_-]{1,40}$/
 const LIKE_A_KEY = /(?=\S*[A-Za-z])(?=\S*\d)\S{16,}/
 
 /** `document` is the file as it was written: variables are shown by their names, not by what they hold. */
-export function describeIssue(issue: z.core.$ZodIssue, document: unknown): string {
+export function describeIssue(issue: z.core.$ZodIssue, document: unknown): string[] {
   const path = issue.path.join('.')
   if (issue.code === 'unrecognized_keys') {
-    const fields = issue.keys.map((key) => [...issue.path, shownName(key)].join('.'))
-    return `${fields.join(', ')}: unknown; check the spelling, or see docs/configuration.md for every setting`
+    return issue.keys.map((key) => `${[...issue.path, shownName(key)].join('.')}: unknown; ${hintFor(issue.path, key)}`)
   }
   const value = shownValue(issue.input, issue.path.map(String), writtenAt(document, issue.path))
-  return `${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}`
+  const hint = issue.code === 'invalid_value' ? didYouMean(issue.input, issue.values.map(String)) : ''
+  return [`${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}${hint}`]
+}
+
+function hintFor(path: readonly PropertyKey[], key: string): string {
+  const meant = settingLike(path, key)
+  return meant === undefined ? 'see docs/configuration.md for every setting' : `did you mean "${meant}"?`
 }
 
 /** A text from outside for an error message, unless it looks like a key. */

@@ -5,6 +5,7 @@ import { refusePlainHttp } from '../address.ts'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { codeOf, messageOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
+import { didYouMean } from '../similar.ts'
 import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
 import { REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
@@ -17,6 +18,8 @@ export type { FileConfig, ReportConfig } from './schema.ts'
 export interface Config extends FileConfig {
   /** Undefined where nobody asked for one. */
   log_level: string | undefined
+  /** `auto` leaves it to the command: lines for people, or JSON where programs read them. */
+  log_format: LogFormat
   /** The file that was read, or undefined where there was none. */
   file: string | undefined
   /** Things worth saying that are not errors. */
@@ -42,6 +45,8 @@ export interface LoadOptions {
 }
 
 const DEFAULT_FILE = 'config/sync.yaml'
+const LOG_FORMATS = ['auto', 'json', 'text'] as const
+export type LogFormat = (typeof LOG_FORMATS)[number]
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']
 const START_DAYS_AGO = 90
 /** Variables that hold a secret, or an address with a password. */
@@ -58,7 +63,7 @@ const RESERVED = new Set([
   ...BI_VIEWS,
 ])
 
-/** Reads the configuration file and the environment; the environment wins. This is the only reader of `process.env`. */
+/** Reads the configuration file and the environment; the environment wins. With terminal.ts this is the only reader of `process.env`. */
 export function loadConfig({ file, env = process.env, redactor = createRedactor() }: LoadOptions = {}): Config {
   learnEnvironment(redactor, env)
   try {
@@ -105,20 +110,48 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
   learn(secretsIn(merged))
   const place = file ?? 'the configuration'
   const config = parse(merged, document.written, place, env)
-  const level = nonEmpty(env.LOG_LEVEL)
-  if (level !== undefined && !LOG_LEVELS.includes(level))
-    throw new UsageError(`LOG_LEVEL: got ${shownText(level, 40)}; allowed: ${LOG_LEVELS.join(', ')}`)
+  const level = oneOf(env, 'LOG_LEVEL', LOG_LEVELS)
   checkSense(config, place)
   refuseStraySecrets(config, secrets, place)
   return {
     ...config,
     log_level: level,
+    log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
     file,
     warnings: document.warnings,
     token,
     metabase,
     redactor,
   }
+}
+
+function oneOf<T extends string>(env: NodeJS.ProcessEnv, name: string, allowed: readonly T[]): T | undefined {
+  const text = nonEmpty(env[name])
+  if (text === undefined) return undefined
+  const found = allowed.find((value) => value === text)
+  if (found !== undefined) return found
+  throw new UsageError(
+    `${name}: got ${shownText(text, 40)}; allowed: ${allowed.join(', ')}${didYouMean(text, allowed)}`,
+  )
+}
+
+/** The configuration of commands that need none: the defaults, whatever file and environment say. */
+export function defaultConfig(): Config {
+  return { ...configSchema.parse({}), ...OUTSIDE_THE_FILE, redactor: createRedactor() }
+}
+
+const OUTSIDE_THE_FILE: Omit<Config, keyof FileConfig | 'redactor'> = {
+  log_level: undefined,
+  log_format: 'auto',
+  file: undefined,
+  warnings: [],
+  token: undefined,
+  metabase: { api_key: undefined, user: undefined, password: undefined, database_url: undefined },
+}
+
+/** The file that settings are read from, whether it exists or not. */
+export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = process.env): string {
+  return named ?? nonEmpty(env.VISIBILITY_CONFIG) ?? DEFAULT_FILE
 }
 
 /** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
@@ -251,9 +284,10 @@ function parse(values: unknown, written: unknown, place: string, env: NodeJS.Pro
     const variable = VARIABLES[issue.path.join('.')]
     return variable !== undefined && (env[variable] || env[`${variable}_FILE`]) ? variable : undefined
   }
-  const lines = result.error.issues.map((issue) => {
+  const lines = result.error.issues.flatMap((issue) => {
     const variable = blamed(issue)
-    return `${variable ?? place}: ${describeIssue(issue, variable === undefined ? written : undefined)}`
+    const problems = describeIssue(issue, variable === undefined ? written : undefined)
+    return problems.map((problem) => `${variable ?? place}: ${problem}`)
   })
   throw new UsageError(lines.join('\n'))
 }

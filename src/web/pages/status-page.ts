@@ -199,7 +199,7 @@ function runs({ runs: list }: Status, now: Date): Html {
 <tbody>${list.map(
     (
       run,
-    ) => html`<tr><th scope="row" class="n">${run.run_id}</th><td>${run.command}</td><td>${time(run.started_at, now)}</td><td>${run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)}</td><td class="${run.outcome === 'complete' || run.outcome === null ? 'good' : 'bad'}">${run.outcome ?? 'running'}</td>${(['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const).map((field) => html`<td class="n">${number(sum(run.summary, field))}</td>`)}<td>${clip(run.error ?? '', 120)}</td></tr>
+    ) => html`<tr><th scope="row" class="n">${run.run_id}</th><td>${run.command}</td><td>${time(run.started_at, now)}</td><td>${run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)}</td><td class="${run.outcome === 'complete' || run.outcome === null ? 'good' : 'bad'}">${run.outcome ?? 'running'}</td>${(['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const).map((field) => html`<td class="n">${number(sum(run.summary, field))}</td>`)}<td>${clip(run.reason ?? '', 240)}</td></tr>
 `,
   )}</tbody></table></div></section>`
 }

@@ -1,0 +1,91 @@
+import { listSome } from '../core/text.ts'
+import type { Verdict } from '../core/verdict.ts'
+import { type Trouble, type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
+import type { HeldStatus } from '../ledger/status.ts'
+import type { RunReport } from '../sync/report.ts'
+import type { ProjectNames } from './project-names.ts'
+
+/** What helps after a run: what to do, and a command to copy. */
+export interface NextStep {
+  say: string
+  run: string
+}
+
+export interface NextStepContext {
+  embedded: boolean
+  names: ProjectNames
+  /** The days of this run's streams that are held. */
+  held: readonly HeldStatus[]
+  /** A command line with the same configuration; the same command again where nothing is named. */
+  command(words?: string): string
+}
+
+export function nextSteps(report: RunReport, context: NextStepContext): NextStep[] {
+  const { command, embedded } = context
+  if (report.outcome === 'complete') {
+    return embedded
+      ? [{ say: 'keep this database running, for psql or a BI tool', run: command('database') }]
+      : [{ say: 'see freshness and coverage', run: command('status') }]
+  }
+  const troubles = troublesOf(report.streams)
+  const kinds = new Map<TroubleKind, Trouble | undefined>(troubles.map((trouble) => [trouble.kind, trouble]))
+  if (report.verdict !== undefined && !kinds.has(report.verdict)) kinds.set(report.verdict, undefined)
+  if (report.outcome === 'interrupted') kinds.set('interrupted', undefined)
+  const steps = [...kinds].flatMap(([kind, trouble]) => stepFor(kind, trouble, report, context) ?? [])
+  // Without a cure of its own, as where a newer run was faster, the state is what there is to see.
+  if (steps.length === 0) steps.push({ say: 'see whether anything is missing', run: command('status') })
+  // A command that stands for several cures is given once, for the gravest.
+  return steps.filter(({ run }, index) => steps.findIndex((other) => other.run === run) === index)
+}
+
+function stepFor(
+  kind: TroubleKind,
+  trouble: Trouble | undefined,
+  report: RunReport,
+  { command, names, held }: NextStepContext,
+): NextStep | undefined {
+  const streams = listSome(trouble?.streams ?? [], 3) || 'what was refused'
+  const again = command()
+  const cures: Record<Verdict, NextStep | undefined> = {
+    key: {
+      say: "set VISIBILITY_API_KEY (or the project's api_key) to a key that the service accepts, then check it",
+      run: command('check'),
+    },
+    project: {
+      say: `leave ${listSome((trouble?.projects ?? []).map(names.of), 3)} out of the projects, or set an api_key that may read it, then check`,
+      run: command('check'),
+    },
+    refused: {
+      say: `correct ${streams} in the configuration or leave it out, as the reason says: it would be refused again`,
+      run: again,
+    },
+    incomplete: {
+      say: `raise source.page_limit if the service allows it, or leave ${streams} out, then`,
+      run: again,
+    },
+    'bad-page': {
+      say: 'look at the reason: a newer version may read these rows, or max_bad_share may be raised; then',
+      run: again,
+    },
+    transient: { say: 'read again what failed in passing', run: again },
+    dead: { say: 'read again what the queue set aside', run: again },
+    lost: { say: 'read again what the queue lost', run: again },
+    error: { say: 'see whether the database and its privileges are sound', run: command('check') },
+    stale: undefined,
+    interrupted: {
+      say: report.command === 'sync' ? 'go on where this run stopped' : 'read what this run left',
+      run: again,
+    },
+  }
+  if (kind === 'quarantined') return { say: 'look at the rows that failed validation', run: command('quarantine list') }
+  if (kind === 'held') {
+    const [only, ...others] = held
+    return only !== undefined && others.length === 0
+      ? {
+          say: 'if the rows are really gone, let it through',
+          run: command(only.accept.replace('visibility-sync ', '')),
+        }
+      : { say: 'see what is held, and the command that lets it through', run: command('status') }
+  }
+  return cures[kind]
+}

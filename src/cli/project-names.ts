@@ -1,0 +1,47 @@
+import { faint } from '../core/paint.ts'
+import { shortIds } from '../core/short-ids.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { clipTo } from './wrap.ts'
+
+/* Projects as people know them: by their names, and by ids short enough to read where a name is not known or not enough. */
+
+export interface ProjectNames {
+  /** In a sentence: the name, or a short id. */
+  of(id: string): string
+  /** Over a group: the name and the short id. */
+  heading(id: string): string
+}
+
+const LONGEST_NAME = 40
+
+/** The names that the warehouse knows; none where it has no tables yet. */
+export async function readProjectNames({ tables, pool, schema }: Warehouse): Promise<Map<string, string>> {
+  const { rows: found } = await pool.query<{ there: boolean }>(
+    "select exists (select from pg_tables where schemaname = $1 and tablename = 'projects') as there",
+    [schema],
+  )
+  if (!found[0]!.there) return new Map()
+  const rows = await tables.selectFrom('projects').select(['project_id', 'name']).execute()
+  return new Map(rows.flatMap(({ project_id, name }) => (name === null || name === '' ? [] : [[project_id, name]])))
+}
+
+export function projectNames(ids: readonly string[], known: ReadonlyMap<string, string>): ProjectNames {
+  const short = shortIds(ids)
+  const shortOf = (id: string) => short.get(id) ?? id
+  const nameOf = (id: string) => {
+    const name = known.get(id)
+    return name === undefined ? undefined : clipTo(name, LONGEST_NAME)
+  }
+  const shown = ids.map(nameOf)
+  return {
+    of(id) {
+      const name = nameOf(id)
+      if (name === undefined) return shortOf(id)
+      return shown.filter((other) => other === name).length > 1 ? `${name} (${shortOf(id)})` : name
+    },
+    heading(id) {
+      const name = nameOf(id)
+      return name === undefined ? shortOf(id) : `${name} ${faint(`(${shortOf(id)})`)}`
+    },
+  }
+}

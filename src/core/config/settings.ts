@@ -1,0 +1,68 @@
+import { z } from 'zod'
+import { similarTo } from '../similar.ts'
+import { configSchema } from './schema.ts'
+
+/* The settings by their names, as the schema has them: for hints at what was meant, and for what must mention every one. */
+
+/** A setting that holds a value: "source.page_limit", "projects[].id", "labels.brands.*.own". */
+export interface Setting {
+  path: string
+  schema: z.core.$ZodType
+}
+
+/** Every setting, in the order of the schema. */
+export function everySetting(): Setting[] {
+  return settingsOf(configSchema, '')
+}
+
+function settingsOf(schema: z.core.$ZodType, path: string): Setting[] {
+  const inner = unwrapped(schema)
+  if (inner instanceof z.ZodObject) {
+    return Object.entries(inner.shape).flatMap(([name, field]) =>
+      settingsOf(field, path === '' ? name : `${path}.${name}`),
+    )
+  }
+  const element = inner instanceof z.ZodArray ? unwrapped(inner.element) : undefined
+  if (element instanceof z.ZodObject) return settingsOf(element, `${path}[]`)
+  if (inner instanceof z.ZodRecord && unwrapped(inner.valueType) instanceof z.ZodObject)
+    return settingsOf(inner.valueType, `${path}.*`)
+  return [{ path, schema }]
+}
+
+/** Without what makes it optional, gives it a default or prepares its value. */
+function unwrapped(schema: z.core.$ZodType): z.core.$ZodType {
+  if (
+    schema instanceof z.ZodDefault ||
+    schema instanceof z.ZodPrefault ||
+    schema instanceof z.ZodOptional ||
+    schema instanceof z.ZodNullable
+  )
+    return unwrapped(schema.unwrap())
+  if (schema instanceof z.ZodPipe) return unwrapped(schema.in instanceof z.ZodTransform ? schema.out : schema.in)
+  return schema
+}
+
+/** The names that may stand in a group of settings; none where it is no group of fixed names. */
+function namesIn(path: readonly PropertyKey[]): string[] {
+  let schema: z.core.$ZodType | undefined = configSchema
+  for (const step of path) {
+    const inner: z.core.$ZodType | undefined = schema === undefined ? undefined : unwrapped(schema)
+    if (inner instanceof z.ZodObject) schema = (inner.shape as Record<PropertyKey, z.core.$ZodType>)[step]
+    else if (inner instanceof z.ZodArray) schema = inner.element
+    else if (inner instanceof z.ZodRecord) schema = inner.valueType
+    else schema = undefined
+  }
+  const group = schema === undefined ? undefined : unwrapped(schema)
+  return group instanceof z.ZodObject ? Object.keys(group.shape) : []
+}
+
+/** The setting that was probably meant by a name that is not known where it stands: one beside it, or one of another group. */
+export function settingLike(path: readonly PropertyKey[], name: string): string | undefined {
+  const place = path.length === 0 ? '' : `${path.join('.')}.`
+  const beside = similarTo(name, namesIn(path))
+  if (beside !== undefined) return `${place}${beside}`
+  const groups = everySetting().map((setting) => setting.path)
+  const last = (text: string) => text.slice(text.lastIndexOf('.') + 1)
+  const found = similarTo(name, groups.map(last))
+  return found === undefined ? undefined : groups.find((text) => last(text) === found)
+}

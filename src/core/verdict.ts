@@ -1,0 +1,30 @@
+import { codeOf } from './errors.ts'
+
+/**
+ * Why something was not loaded, for programs and for the step that helps: the codes of errors, `dead` for what the queue set
+ * aside, `lost` for what vanished from it, and `error` for everything that nobody foresaw.
+ */
+export const VERDICTS = [
+  'key',
+  'project',
+  'refused',
+  'incomplete',
+  'bad-page',
+  'transient',
+  'dead',
+  'lost',
+  'error',
+  'stale',
+  'interrupted',
+] as const
+export type Verdict = (typeof VERDICTS)[number]
+
+/** A verdict from elsewhere: from a worker, or from the ledger of an older version. What is down may come back. */
+export function toVerdict(text: unknown): Verdict {
+  if (typeof text === 'string' && text.endsWith('-down')) return 'transient'
+  return VERDICTS.find((verdict) => verdict === text) ?? 'error'
+}
+
+export function verdictOf(error: unknown): Verdict {
+  return toVerdict(codeOf(error))
+}

@@ -1,0 +1,150 @@
+import { clip, count, listSome } from '../core/text.ts'
+import { toVerdict, VERDICTS, type Verdict } from '../core/verdict.ts'
+
+/* Why a run was not complete, from what the ledger keeps of it: for the log, `status`, the page and the summary of a run. */
+
+export type TroubleKind = Verdict | 'held' | 'quarantined'
+
+/** What went wrong in one way, over all projects and streams. */
+export interface Trouble {
+  kind: TroubleKind
+  /** Windows and lists, or rows where they were quarantined. */
+  count: number
+  streams: string[]
+  projects: string[]
+  /** "3 windows of chats could not be read" */
+  text: string
+  places: TroublePlace[]
+}
+
+export interface TroublePlace {
+  project_id: string
+  stream: string
+  range: string | undefined
+  detail: string
+}
+
+/** The summary of a run as it was stored. Older versions stored less, and an audit stores something else. */
+interface StoredStream {
+  project_id: string
+  stream: string
+  quarantined?: number
+  held?: { range: string; rows_present: number; rows_vanishing: number }[]
+  failed?: { range: string; error: string; verdict?: string }[]
+  differing?: string[]
+}
+
+interface EndedRun {
+  outcome: string | null
+  error: string | null
+  summary: unknown
+}
+
+const LONGEST = 240
+
+/** One sentence on why a run was not complete; undefined where it was, or goes on. */
+export function runReason({ outcome, error, summary }: EndedRun): string | undefined {
+  if (outcome === null || outcome === 'complete') return undefined
+  const troubles = troublesOf(summary)
+  const told = troubles.map(({ kind, text, places }) => {
+    if (kind === 'quarantined') return text
+    // Windows that were left because of a failure repeat its reason with words before it.
+    const [example] = places.map(({ detail }) => detail).sort((a, b) => a.length - b.length)
+    return `${text}: ${example}`
+  })
+  if (error !== null) {
+    const own = troubles.flatMap(({ kind }, index) => (AFTERMATH.has(kind) ? [] : [told[index]!]))
+    return sentence([clip(error, LONGEST), ...own])
+  }
+  const days = differingDays(summary)
+  if (days > 0)
+    told.push(`the audit found ${count(days, 'day')} that ${days === 1 ? 'differs' : 'differ'} from the service`)
+  if (told.length === 0) told.push(outcome === 'interrupted' ? 'it was told to stop' : 'nothing more is known')
+  return sentence(told)
+}
+
+/** What ended the run as a whole also left its windows unread: their reasons say nothing new. */
+export const AFTERMATH: ReadonlySet<TroubleKind> = new Set(['key', 'transient', 'error', 'interrupted'])
+
+function sentence(parts: readonly string[]): string {
+  const text = parts.join('; ').replace(/[.;\s]+$/, '')
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`
+}
+
+/** Everything that kept a run from being complete, the gravest first. */
+export function troublesOf(summary: unknown): Trouble[] {
+  const rows = storedStreams(summary)
+  const failed = VERDICTS.flatMap((verdict) => {
+    const places = rows.flatMap((row) =>
+      (row.failed ?? [])
+        .filter((entry) => toVerdict(entry.verdict) === verdict)
+        .map((entry) => placeOf(row, entry.range, clip(entry.error, LONGEST))),
+    )
+    return places.length === 0 ? [] : [troubleOf(verdict, places, places.length)]
+  })
+  const held = rows.flatMap((row) =>
+    (row.held ?? []).map(({ range, rows_present, rows_vanishing }) =>
+      placeOf(row, range, `${rows_vanishing} of ${count(rows_present, 'row')} would have vanished`),
+    ),
+  )
+  const quarantined = rows.filter((row) => (row.quarantined ?? 0) > 0)
+  const bad = quarantined.reduce((sum, row) => sum + row.quarantined!, 0)
+  return [
+    ...failed,
+    ...(held.length === 0 ? [] : [troubleOf('held', held, held.length)]),
+    ...(bad === 0
+      ? []
+      : [
+          troubleOf(
+            'quarantined',
+            quarantined.map((row) => placeOf(row, undefined, count(row.quarantined!, 'row'))),
+            bad,
+          ),
+        ]),
+  ]
+}
+
+function storedStreams(summary: unknown): StoredStream[] {
+  const list: unknown[] = Array.isArray(summary) ? summary : []
+  return list.filter((row): row is StoredStream => typeof row === 'object' && row !== null && 'stream' in row)
+}
+
+function differingDays(summary: unknown): number {
+  return storedStreams(summary).reduce((sum, { differing }) => sum + (differing?.length ?? 0), 0)
+}
+
+function placeOf({ project_id, stream }: StoredStream, range: string | undefined, detail: string): TroublePlace {
+  return { project_id, stream, range, detail }
+}
+
+function troubleOf(kind: TroubleKind, places: TroublePlace[], number: number): Trouble {
+  const streams = [...new Set(places.map(({ stream }) => stream))]
+  const projects = [...new Set(places.map(({ project_id }) => project_id))]
+  return {
+    kind,
+    count: number,
+    streams,
+    projects,
+    places,
+    text: WORDS[kind](number, listSome(streams, 3), projects.length),
+  }
+}
+
+const windows = (number: number, streams: string) => `${count(number, 'window')} of ${streams}`
+const were = (number: number) => (number === 1 ? 'was' : 'were')
+
+const WORDS: Record<TroubleKind, (number: number, streams: string, projects: number) => string> = {
+  key: () => 'the service refuses the key',
+  project: (_number, _streams, projects) => `the key may not read ${count(projects, 'project')}`,
+  refused: (number, streams) => `the service refuses ${windows(number, streams)}`,
+  incomplete: (number, streams) => `${windows(number, streams)} could not be proven complete`,
+  'bad-page': (number, streams) => `${windows(number, streams)} had too many bad rows, so nothing of them was loaded`,
+  transient: (number, streams) => `${windows(number, streams)} could not be read or loaded`,
+  dead: (number, streams) => `${windows(number, streams)} ${were(number)} set aside by the queue`,
+  lost: (number, streams) => `${windows(number, streams)} vanished from the queue`,
+  error: (number, streams) => `${windows(number, streams)} failed`,
+  stale: (number, streams) => `a newer read of ${windows(number, streams)} was loaded meanwhile, so this one was not`,
+  interrupted: (number, streams) => `${windows(number, streams)} ${were(number)} not read, because the run was stopped`,
+  held: (number, streams) => `${windows(number, streams)} ${number === 1 ? 'is' : 'are'} held`,
+  quarantined: (number, streams) => `${count(number, 'row')} of ${streams} ${were(number)} quarantined`,
+}

@@ -1,0 +1,274 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { runProgram } from '../src/cli/program.ts'
+import { widthOf } from '../src/cli/wrap.ts'
+import { createRedactor } from '../src/core/redactor.ts'
+import { runCli, temporaryFolder } from './support/cli.ts'
+import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+
+/* What people see: at a terminal, in a file, and where a service says what a terminal would obey. */
+
+const OBEYED = /[^\P{Cc}\n]|[\u202a-\u202e\u2066-\u2069]/u
+const EVIL = '\u001b]52;c;aGVsbG8=\u0007 \u009b31m \u007f \u202edesrever\u2066 \r\nRun 9: complete'
+
+let setup: Setup
+const REPORTS = [
+  { name: 'brand_daily', dimensions: ['date'] },
+  {
+    name: 'a_report_with_the_longest_name_that_it_may_have',
+    dimensions: ['date', 'prompt_id', 'model_id'],
+  },
+]
+beforeAll(async () => {
+  setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 }, config: { reports: REPORTS } })
+})
+afterAll(() => setup.close())
+const cli = (args: string[], env: Record<string, string> = {}) =>
+  runCli(args, { env: { ...setup.env, ...env }, config: setup.fileConfig })
+/** A command that needs no service and no database, without the cost of a process. */
+async function inProcess(words: string[]) {
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()] as unknown as NodeJS.WriteStream[]
+  const surroundings = {
+    stdout: stdout!,
+    stderr: stderr!,
+    signal: new AbortController().signal,
+    version: '0',
+    redactor: createRedactor(),
+  }
+  const code = await runProgram(words, surroundings)
+  return { code, stdout: String(stdout!.read() ?? ''), stderr: String(stderr!.read() ?? '') }
+}
+const one = (text: string) => text.replaceAll(/\s+/g, ' ')
+
+const withoutColours = (text: string) =>
+  text
+    .split('\u001b')
+    .map((part, index) => (index === 0 ? part : part.replace(/^\[\d+m/, '')))
+    .join('')
+
+/** Lines that may be wider than a terminal: commands to copy, and words that must not be broken. */
+const isForCopying = (line: string) => /npx visibility-sync|^ +visibility-sync |:\/\/|^ +\S+$/.test(line)
+const tooWide = (text: string) => text.split('\n').filter((line) => widthOf(line) > 80 && !isForCopying(line))
+
+describe('in 80 columns', () => {
+  const ids = () => setup.service.world.projects.map(({ id }) => id)
+
+  test('before anything was synced, plan, check and status fit, with short ids', async () => {
+    for (const command of ['plan', 'check', 'status']) {
+      const { stdout, code } = await cli([command])
+      expect({ command, code, wide: tooWide(stdout), full: ids().filter((id) => stdout.includes(id)) }).toEqual({
+        command,
+        code: 0,
+        wide: [],
+        full: [],
+      })
+    }
+  })
+
+  test('sync, status, plan, audit and check fit, and call projects by their names', async () => {
+    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.01, extra_fields: true })
+    const first = await cli(['sync'])
+    setup.service.setFaults(NO_LIMIT)
+    expect([first.code, tooWide(first.stdout)]).toEqual([1, []])
+    const [project] = setup.service.world.projects
+    await setup.database.rows(
+      "update visibility_ops.coverage set state = 'held', held_since = now() where project_id = $1 and stream = 'chats' and date = '2026-03-10'",
+      [project!.id],
+    )
+    await setup.database.rows(
+      "update visibility.brand_daily set mention_count = mention_count + 1 where date < '2026-03-09'",
+    )
+    for (const command of ['status', 'plan', 'audit', 'check']) {
+      const { stdout } = await cli([command])
+      expect({ command, wide: tooWide(stdout) }).toEqual({ command, wide: [] })
+      const prose = stdout
+        .split('\n')
+        .filter((line) => !isForCopying(line))
+        .join('\n')
+      const names = await setup.database.rows<{ id: string; name: string }>(
+        'select project_id as id, name from visibility.projects',
+      )
+      expect(names.length).toBe(2)
+      for (const { id, name } of names) {
+        expect(prose).toContain(name)
+        expect(prose).not.toContain(id)
+        expect(prose).toContain(`${id.slice(0, 7)}…${id.slice(-4)}`)
+      }
+    }
+    const status = (await cli(['status'])).stdout
+    expect(status).toContain(`--project ${project!.id} --accept-deletes`)
+    expect(one(status)).toContain('! chats')
+    expect(one(status)).toContain('1 day held')
+    const asJson = (await cli(['status', '--json'])).json()
+    expect(asJson.streams[0].project_id).toBe(project!.id)
+    expect(asJson.runs[0]).toMatchObject({ outcome: 'partial', reason: expect.stringMatching(/^The audit found/) })
+  })
+})
+
+test('colour comes out where it is forced, and nowhere else', async () => {
+  const plain = await cli(['check'])
+  const forced = await cli(['check'], { FORCE_COLOR: '1' })
+  expect(plain.stdout).not.toContain('\u001b')
+  expect(forced.stdout).toContain('\u001b[32m✓\u001b[39m configuration')
+  const sameFile = (text: string) => text.replace(/visibility-sync-cli-\w+/, '')
+  expect(sameFile(withoutColours(forced.stdout))).toBe(sameFile(plain.stdout))
+  expect((await cli(['sync', '--stream', 'x'], { FORCE_COLOR: '1' })).stderr).toContain('\u001b[31mvisibility-sync:')
+})
+
+describe('the log', () => {
+  test('is a handful of lines for people by default, and JSON where it is asked for', async () => {
+    const range = ['backfill', '--from', '2026-03-01', '--to', '2026-03-31']
+    const people = await cli(range)
+    const lines = people.stderr.trim().split('\n')
+    expect(lines.length).toBeLessThanOrEqual(6)
+    expect(lines[0]).toMatch(/^\d\d:\d\d:\d\d connected: from http/)
+    expect(people.stderr).toMatch(/run \d+ started: backfill\n.* to read: 186 days of streams\n/)
+    expect(lines.at(-1)).toMatch(/run \d+ ended: complete$/)
+    for (const asked of [await cli([...range, '--json']), await cli(range, { LOG_FORMAT: 'json' })]) {
+      const messages = asked.stderr
+        .trim()
+        .split('\n')
+        .map((line) => (JSON.parse(line) as { msg: string }).msg)
+      expect(messages).toEqual(expect.arrayContaining(['connected', 'run started', 'window loaded', 'run ended']))
+    }
+    const all = await cli(range, { LOG_LEVEL: 'info' })
+    expect(all.stderr).toMatch(/window loaded {2}project=or_\w{4}…\w{4} stream=/)
+    const wrong = await cli(range, { LOG_FORMAT: 'jsn' })
+    expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('did you mean "json"?')])
+  })
+
+  test('says a thing that happens to many windows a few times, and the summary counts them', async () => {
+    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.5 })
+    const result = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31'])
+    setup.service.setFaults(NO_LIMIT)
+    expect(result.stderr.match(/✗ failed/g)!.length).toBeLessThanOrEqual(3)
+    expect(result.stderr).toMatch(/! run ended .*reason=.*had too many bad rows/)
+    expect(one(result.stdout)).toMatch(/windows of .* had too many bad rows/)
+  })
+})
+
+describe('what a terminal would obey', () => {
+  test('never comes out of an answer, in text, in JSON, on stdout or stderr', async () => {
+    const server = createServer((_message, reply) => {
+      reply.writeHead(403, { 'content-type': 'application/json' }).end(JSON.stringify({ message: EVIL }))
+    })
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+    const env = { VISIBILITY_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1` }
+    try {
+      const results = [
+        await cli(['sync'], env),
+        await cli(['sync', '--json'], env),
+        await cli(['sync'], { ...env, LOG_FORMAT: 'json' }),
+        await cli(['check'], env),
+        await cli(['audit', '--json'], env),
+        await cli(['status']),
+        await cli(['status', '--json']),
+      ]
+      for (const { stdout, stderr } of results) {
+        expect(stdout).not.toMatch(OBEYED)
+        expect(stderr).not.toMatch(OBEYED)
+      }
+      expect(results[0]!.stdout).toContain('\\u001b]52')
+      expect(results[0]!.stdout).not.toMatch(/^Run 9/m)
+      expect(JSON.stringify(results[1]!.json())).toContain(JSON.stringify(EVIL.replace('\r\n', '')).slice(1, 20))
+    } finally {
+      server.close()
+      server.closeAllConnections()
+    }
+  })
+
+  test('never comes out of names and rows that were stored', async () => {
+    await setup.database.rows('update visibility.projects set name = $1', [EVIL.replace('\r\n', ' ')])
+    await setup.database.rows('update visibility_ops.quarantine set raw = to_json($1::text), reason = $1', [EVIL])
+    for (const args of [
+      ['status'],
+      ['plan'],
+      ['audit'],
+      ['check'],
+      ['quarantine', 'list'],
+      ['quarantine', 'list', '--json'],
+    ]) {
+      const { stdout } = await cli(args)
+      expect({ args, obeyed: OBEYED.exec(stdout)?.[0] }).toEqual({ args, obeyed: undefined })
+    }
+  })
+
+  test('nor from what was typed', async () => {
+    for (const words of [
+      [`sy${EVIL}`],
+      ['sync', '--stream', EVIL],
+      ['sync', `--${EVIL}`],
+      ['plan', '--config', EVIL],
+    ]) {
+      const result = await inProcess(words)
+      expect([result.code, OBEYED.exec(result.stderr)?.[0]]).toEqual([2, undefined])
+    }
+  })
+})
+
+test('a results file holds no cell that a spreadsheet would calculate', async () => {
+  const folder = temporaryFolder()
+  const file = join(folder.path, 'topics.csv')
+  const names = ['=1+1', '+cmd', '-2', '@sum', '\tx', 'plain']
+  writeFileSync(file, `name\n${names.map((name) => `"${name}"`).join('\n')}\n`)
+  const [project] = setup.service.world.projects
+  const result = await cli(['create', 'topic', '--from', file, '--yes', '--project', project!.id])
+  expect([result.code, result.stderr]).toEqual([0, expect.any(String)])
+  const cells = readFileSync(`${file}.results.csv`, 'utf8')
+    .trim()
+    .split('\r\n')
+    .slice(1)
+    .map((line) => [line.split(',')[0], line.split(',').at(-1)])
+  expect(cells).toEqual([
+    ['2', "'=1+1"],
+    ['3', "'+cmd"],
+    ['4', '-2'],
+    ['5', "'@sum"],
+    ['6', "'\tx"],
+    ['7', 'plain'],
+  ])
+  folder.remove()
+})
+
+test('-h is --help, on the program and on every command', async () => {
+  const program = await inProcess(['-h'])
+  expect(program.stdout).toContain('VISIBILITY_API_URL=reference')
+  expect(tooWide(program.stdout)).toEqual([])
+  const commands = program.stdout.slice(program.stdout.indexOf('Commands:'))
+  const names = [...commands.matchAll(/^ {2}([a-z]+)/gm)].map(([, name]) => [name!])
+  expect(names.length).toBeGreaterThan(12)
+  for (const words of [[], ...names, ['quarantine', 'list'], ['create', 'topic']]) {
+    const short = await inProcess([...words, '-h'])
+    expect(short).toEqual(await inProcess([...words, '--help']))
+    expect([short.code, short.stdout]).toEqual([
+      0,
+      expect.stringContaining(['Usage: visibility-sync', ...words].join(' ')),
+    ])
+  }
+})
+
+describe('a misspelling is answered with what was probably meant', () => {
+  const cases: [string, string[], string][] = [
+    ['a stream', ['sync', '--stream', 'chat'], 'did you mean "chats"?'],
+    ['a command', ['snyc'], 'Did you mean sync?'],
+    ['a subcommand', ['quarantine', 'lits'], 'Did you mean list?'],
+    ['an option', ['sync', '--straem', 'x'], 'Did you mean --stream?'],
+    ['a fault', ['reference', '--fault', 'server_eror=1'], 'did you mean "server_error"?'],
+  ]
+  test.each(cases)('%s', async (_, words, expected) => {
+    const result = await inProcess(words)
+    expect([result.code, result.stderr]).toEqual([2, expect.stringContaining(expected)])
+  })
+
+  test('a project', async () => {
+    const { id } = setup.service.world.projects[0]!
+    for (const command of [['sync'], ['plan'], ['audit'], ['create', 'topic', '--name', 'x']]) {
+      const result = await cli([...command, '--project', `${id.slice(0, -2)}x${id.slice(-1)}`])
+      expect([result.code, result.stderr]).toEqual([2, expect.stringContaining(`did you mean "${id}"?`)])
+    }
+  })
+})

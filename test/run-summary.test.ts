@@ -1,0 +1,305 @@
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { projectNames } from '../src/cli/project-names.ts'
+import { type RunContext, renderRun } from '../src/cli/render-run.ts'
+import { widthOf } from '../src/cli/wrap.ts'
+import { withoutStyles } from '../src/core/paint.ts'
+import { VERDICTS, type Verdict } from '../src/core/verdict.ts'
+import { runReason } from '../src/ledger/run-reason.ts'
+import { emptyReport, outcomeOf, type RunReport, type StreamReport } from '../src/sync/report.ts'
+import type { RunOutcome } from '../src/warehouse/database.ts'
+import { runCli } from './support/cli.ts'
+import { startProxy } from './support/proxy.ts'
+import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+
+/* What is said of a run is true, and what is said to be next helps. */
+
+const PROJECT = 'or_1f0c0000-0000-4000-a000-000000009ab2'
+const context: RunContext = {
+  warehouse: { url: 'postgres://h/d', embedded: false },
+  names: projectNames([PROJECT], new Map([[PROJECT, 'Northwind']])),
+  width: 80,
+  held: [],
+  command: (words) => `npx visibility-sync ${words ?? 'AGAIN'}`,
+}
+const ACCEPT = `visibility-sync backfill --from 2026-03-01 --to 2026-03-02 --stream chats --project ${PROJECT} --accept-deletes`
+const HELD = {
+  project_id: PROJECT,
+  stream: 'chats',
+  from: '2026-03-01',
+  to: '2026-03-02',
+  since: new Date(),
+  accept: ACCEPT,
+}
+
+const chats = (some: Partial<StreamReport> = {}): StreamReport => ({ ...emptyReport(PROJECT, 'chats'), ...some })
+const failed = (verdict: Verdict, error = `some ${verdict} error`) => ({
+  range: '2026-03-01..2026-03-07',
+  error,
+  verdict,
+})
+const loaded = { windows: 1, days: 7, rows_read: 100, unchanged: 100, requests: 1 }
+const held = [{ range: '2026-03-01..2026-03-02', rows_present: 10, rows_vanishing: 9 }]
+
+function reportOf(streams: StreamReport[], more: Partial<RunReport> = {}): RunReport {
+  const outcome = more.outcome ?? outcomeOf(streams, false)
+  return {
+    run_id: 7,
+    command: 'sync',
+    outcome,
+    source: 'https://a.example/v1',
+    seconds: 1.25,
+    streams,
+    notes: [],
+    ...more,
+  }
+}
+const shown = (report: RunReport, more: Partial<RunContext> = {}) =>
+  withoutStyles(renderRun(report, { ...context, ...more }))
+const one = (text: string) => text.replaceAll(/\s+/g, ' ')
+const next = (text: string) => one(text.slice(text.indexOf('Next:'))).trim()
+
+describe('the sentence on what a run did', () => {
+  const cases: [string, RunReport, string][] = [
+    ['nothing due', reportOf([chats()]), 'Run 7: complete, nothing was due (0 requests, 1.3 s).'],
+    [
+      'nothing there',
+      reportOf([chats({ ...loaded, rows_read: 0, unchanged: 0 })]),
+      'Run 7: complete, the service has no rows for what was read (1 request',
+    ],
+    ['nothing new', reportOf([chats(loaded)]), 'complete, nothing to change: all 100 rows read are as they were'],
+    [
+      'one row and nothing new',
+      reportOf([chats({ ...loaded, rows_read: 1, unchanged: 1 })]),
+      'nothing to change: the one row read is as it was',
+    ],
+    [
+      'all new',
+      reportOf([chats({ ...loaded, inserted: 100, unchanged: 0 })]),
+      'Run 7: complete, 100 rows changed (1 request',
+    ],
+    [
+      'some new',
+      reportOf([chats({ ...loaded, inserted: 5, deleted: 1, unchanged: 95 })]),
+      'complete, 6 rows changed, 95 untouched (',
+    ],
+    [
+      'rows in quarantine and nothing else new',
+      reportOf([chats({ ...loaded, rows_read: 320, quarantined: 220 })]),
+      'partial, no row changed: 100 of 320 rows read are as they were (',
+    ],
+    [
+      'a day held and nothing else',
+      reportOf([chats({ ...loaded, unchanged: 0, held })]),
+      'partial, no row changed: 0 of 100 rows read are as they were (',
+    ],
+    ['all failed', reportOf([chats({ failed: [failed('transient')] })]), 'Run 7: failed, nothing was loaded ('],
+    [
+      'stopped before anything',
+      reportOf([chats({ failed: [failed('interrupted')] })], { outcome: 'interrupted' }),
+      'interrupted, nothing was loaded (',
+    ],
+    [
+      'stopped on the way',
+      reportOf([chats({ ...loaded, inserted: 10, unchanged: 90 })], { outcome: 'interrupted' }),
+      'interrupted, 10 rows changed, 90 untouched; what was loaded is kept (',
+    ],
+    [
+      'no stream at all',
+      reportOf([], { outcome: 'failed', error: 'no', verdict: 'error' }),
+      'failed, nothing was loaded',
+    ],
+  ]
+  test.each(cases)('%s', (_, report, expected) => {
+    expect(one(shown(report))).toContain(expected)
+  })
+
+  test('never says that all is as it was, or that nothing was due, of a run that was not complete', () => {
+    for (const outcome of ['partial', 'failed', 'interrupted'] as const) {
+      for (const some of [{}, loaded, { ...loaded, quarantined: 3 }, { ...loaded, held }]) {
+        expect(one(shown(reportOf([chats(some)], { outcome })))).not.toMatch(/nothing to change|nothing was due|all \d/)
+      }
+    }
+  })
+})
+
+describe('the next step is one that helps', () => {
+  const cases: [Verdict, string, RegExp][] = [
+    ['key', 'npx visibility-sync check', /VISIBILITY_API_KEY/],
+    ['project', 'npx visibility-sync check', /leave Northwind out of the projects/],
+    ['refused', 'npx visibility-sync AGAIN', /correct chats in the configuration or leave it out/],
+    ['incomplete', 'npx visibility-sync AGAIN', /source\.page_limit/],
+    ['bad-page', 'npx visibility-sync AGAIN', /max_bad_share/],
+    ['transient', 'npx visibility-sync AGAIN', /read again what failed in passing/],
+    ['dead', 'npx visibility-sync AGAIN', /set aside/],
+    ['lost', 'npx visibility-sync AGAIN', /queue lost/],
+    ['error', 'npx visibility-sync check', /privileges/],
+    ['stale', 'npx visibility-sync status', /missing/],
+    ['interrupted', 'npx visibility-sync AGAIN', /where this run stopped/],
+  ]
+  test('for every verdict there is one', () => {
+    expect(cases.map(([verdict]) => verdict).sort()).toEqual([...VERDICTS].sort())
+  })
+  test.each(cases)('after %s', (verdict, command, words) => {
+    for (const some of [{}, loaded]) {
+      const text = shown(reportOf([chats({ ...some, failed: [failed(verdict)] })]))
+      expect(next(text)).toMatch(words)
+      expect(text.trimEnd().split('\n').at(-1)!.trim()).toBe(command)
+      expect(one(text)).toContain('chats of Northwind, 2026-03-01..2026-03-07: some')
+    }
+  })
+
+  test('after quarantined rows, held days, and both', () => {
+    const bad = chats({ ...loaded, quarantined: 220 })
+    expect(next(shown(reportOf([bad])))).toBe(
+      'Next: look at the rows that failed validation: npx visibility-sync quarantine list',
+    )
+    const withHeld = reportOf([chats({ ...loaded, held })])
+    expect(next(shown(withHeld, { held: [HELD] }))).toBe(
+      `Next: if the rows are really gone, let it through: npx ${ACCEPT}`,
+    )
+    expect(next(shown(withHeld, { held: [HELD, HELD] }))).toContain('npx visibility-sync status')
+    const both = next(shown(reportOf([bad, chats({ ...loaded, held })]), { held: [HELD] }))
+    expect(both).toContain('quarantine list')
+    expect(both).toContain('--accept-deletes')
+  })
+
+  test('after a complete run, and after a wrong key that stopped everything', () => {
+    expect(next(shown(reportOf([chats(loaded)])))).toBe('Next: see freshness and coverage: npx visibility-sync status')
+    expect(next(shown(reportOf([chats(loaded)]), { warehouse: { url: 'x', embedded: true } }))).toContain('database')
+    const wrong = reportOf([chats({ failed: [failed('key'), failed('key')] })], { error: 'HTTP 401', verdict: 'key' })
+    expect(one(shown(wrong))).toContain('✗ HTTP 401 2 windows not read')
+    expect(next(shown(wrong))).not.toContain('AGAIN')
+  })
+
+  test('no line is wider than the terminal but commands to copy', () => {
+    const streams = VERDICTS.map((verdict) =>
+      chats({ ...loaded, failed: Array(9).fill(failed(verdict, 'word '.repeat(40))), held, quarantined: 3 }),
+    )
+    for (const width of [60, 80, 120]) {
+      for (const line of shown(reportOf(streams), { width, held: [HELD] }).split('\n'))
+        if (!line.includes('npx ')) expect(widthOf(line)).toBeLessThanOrEqual(width)
+    }
+  })
+})
+
+describe('the reason in one sentence', () => {
+  const reason = (outcome: RunOutcome | null, streams: unknown, error: string | null = null) =>
+    runReason({ outcome, error, summary: streams })
+
+  test('is there for every run that was not complete, and for no other', () => {
+    expect([reason('complete', []), reason(null, null)]).toEqual([undefined, undefined])
+    for (const outcome of ['partial', 'failed', 'interrupted'] as const) {
+      for (const summary of [null, [], [chats()], 'nonsense', [null, 3], [chats({ failed: [failed('transient')] })]])
+        expect(reason(outcome, summary)).toMatch(/^[A-Z0-9].*\.$/)
+    }
+  })
+
+  test('names what went wrong, where and how often', () => {
+    expect(reason('partial', [chats({ quarantined: 220 })])).toBe('220 rows of chats were quarantined.')
+    expect(reason('partial', [chats({ quarantined: 1, failed: [failed('transient', 'HTTP 503')] })])).toBe(
+      '1 window of chats could not be read or loaded: HTTP 503; 1 row of chats was quarantined.',
+    )
+    expect(reason('partial', [chats({ held })])).toBe('1 window of chats is held: 9 of 10 rows would have vanished.')
+    expect(reason('failed', [chats({ failed: [failed('key', 'HTTP 401')] })], 'GET prompts: HTTP 401')).toBe(
+      'GET prompts: HTTP 401.',
+    )
+    expect(reason('interrupted', [])).toBe('It was told to stop.')
+    expect(reason('partial', [{ project_id: 'p', stream: 'chats', differing: ['2026-03-01'] }])).toBe(
+      'The audit found 1 day that differs from the service.',
+    )
+  })
+
+  test('is found in runs that an older version stored', () => {
+    const old = [{ project_id: 'p', stream: 'chats', failed: [{ range: '2026-03-01', error: 'HTTP 503' }] }]
+    expect(reason('partial', old)).toBe('1 window of chats failed: HTTP 503.')
+  })
+})
+
+describe('real runs', () => {
+  let setup: Setup
+  beforeAll(async () => {
+    setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
+  })
+  afterAll(() => setup.close())
+  const cli = (args: string[], env: Record<string, string> = {}) =>
+    runCli(args, {
+      env: { ...setup.env, ...env },
+      config: { ...setup.fileConfig, source: { max_attempts: 1, requests_per_minute: 100_000 } },
+    })
+  const verdicts = (report: RunReport) => [
+    ...new Set(report.streams.flatMap(({ failed: entries }) => entries.map(({ verdict }) => verdict))),
+  ]
+
+  test('a wrong key: the verdict is typed, the cure is the key, and status and the log say why', async () => {
+    const wrong = { VISIBILITY_API_KEY: 'wrong' }
+    const asJson = (await cli(['sync', '--json'], wrong)).json() as RunReport
+    expect([asJson.outcome, asJson.verdict, verdicts(asJson)]).toEqual(['failed', 'key', ['key']])
+    const result = await cli(['sync'], { ...wrong, LOG_FORMAT: 'json' })
+    expect(result.code).toBe(1)
+    expect(one(result.stdout)).toContain('failed, nothing was loaded')
+    expect(next(result.stdout)).toMatch(/VISIBILITY_API_KEY .*npx visibility-sync check$/m)
+    expect(result.stdout).not.toContain('npx visibility-sync sync')
+    const ended = JSON.parse(result.stderr.split('\n').find((line) => line.includes('run ended'))!)
+    expect(ended.reason).toMatch(/HTTP 401/)
+    const status = await cli(['status'])
+    expect(one(status.stdout)).toMatch(/failed .*HTTP 401.* \(check VISIBILITY_API_KEY\)\./)
+  })
+
+  test('a project that is refused, one that is unwell, and a bad page', async () => {
+    const [first] = setup.service.world.projects
+    const refusing = await startProxy(
+      setup.service.url,
+      (message, body) => `${message.url}${body}`.includes(first!.id),
+      403,
+    )
+    const refused = await cli(['sync', '--json'], { VISIBILITY_API_URL: refusing.url })
+    expect([refused.json().outcome, verdicts(refused.json())]).toEqual(['partial', ['project']])
+    const told = await cli(['sync'], { VISIBILITY_API_URL: refusing.url })
+    expect(one(told.stdout)).toContain('the key may not read 1 project')
+    expect(next(told.stdout)).toMatch(/leave \S+ out of the projects/)
+    await refusing.close()
+    const unwell = await startProxy(setup.service.url, (message) => message.url!.includes('chats'), 503)
+    const partly = await cli(['sync', '--json'], { VISIBILITY_API_URL: unwell.url })
+    expect(verdicts(partly.json())).toEqual(['transient'])
+    expect(next((await cli(['sync'], { VISIBILITY_API_URL: unwell.url })).stdout)).toBe(
+      'Next: read again what failed in passing: npx visibility-sync sync',
+    )
+    await unwell.close()
+    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.6 })
+    const bad = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt', '--json'])
+    expect(verdicts(bad.json())).toContain('bad-page')
+    setup.service.setFaults(NO_LIMIT)
+  })
+
+  test('quarantined rows and nothing new: partial, and not "as they were"', async () => {
+    expect((await cli(['sync'])).code).toBe(0)
+    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
+    const args = ['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt']
+    const result = await cli(args)
+    setup.service.setFaults(NO_LIMIT)
+    expect(result.code).toBe(1)
+    expect(one(result.stdout)).toMatch(/partial, .*! \d+ rows of by_prompt were quarantined/)
+    expect(one(result.stdout)).not.toContain('all')
+    expect(next(result.stdout)).toContain('npx visibility-sync quarantine list')
+    expect(one((await cli(['status'])).stdout)).toMatch(/backfill .* partial \d+ rows of by_prompt were quarantined\./)
+    expect((await cli(args)).code).toBe(0)
+  })
+
+  test('held rows: the command that is given lets exactly them through', async () => {
+    setup.service.setFaults({ ...NO_LIMIT, empty: true })
+    const [first] = setup.service.world.projects
+    const args = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02', '--stream', 'chats', '--project', first!.id]
+    const result = await cli(args)
+    expect(one(result.stdout)).toContain('partial, the service has no rows for what was read')
+    const command = /npx visibility-sync (backfill .*--accept-deletes)/.exec(result.stdout)![1]!
+    const accepted = await cli(command.split(' '))
+    setup.service.setFaults(NO_LIMIT)
+    expect([accepted.code, one(accepted.stdout)]).toEqual([0, expect.stringMatching(/complete, \d+ rows changed/)])
+    expect((await cli(args)).code).toBe(0)
+  })
+
+  test('a backfill of days that are not missing says that nothing was due', async () => {
+    const result = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-02', '--missing'])
+    expect([result.code, one(result.stdout)]).toEqual([0, expect.stringContaining('complete, nothing was due')])
+  })
+})
