@@ -3,7 +3,6 @@ import type { Dimension, Metric } from '../core/vocabulary.ts'
 import { METRICS } from '../core/vocabulary.ts'
 import { otherDimensions } from '../streams/brand-report.ts'
 import { HISTORY_TABLES } from './history-notes.ts'
-import { SUM_TABLES } from './sum-notes.ts'
 import { PROJECT, type TableNote } from './table-note.ts'
 
 /* What every table and column means: the one source of the comments in the database and of docs/tables.md. */
