@@ -61,6 +61,7 @@ export async function sync(options: SyncOptions = {}): Promise<RunReport> {
         ...(options.signal === undefined ? {} : { signal: options.signal }),
       },
       options.observer,
+      open.drain,
     ),
   )
 }

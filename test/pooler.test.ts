@@ -104,7 +104,7 @@ behindPooler('PgBouncer in transaction mode', () => {
     expect([pooled.isPooled, setup.database.warehouse.isPooled, setting.rows]).toEqual([
       true,
       false,
-      [{ lock_timeout: '1min' }],
+      [{ lock_timeout: '25s' }],
     ])
     await pooled.close()
   })

@@ -45,6 +45,8 @@ export interface CallContext {
   signal?: AbortSignal | undefined
   /** Told of each attempt: the HTTP status, or undefined where there was no response. */
   onAttempt?: ((status: number | undefined) => void) | undefined
+  /** Told before each wait: for the request budget, or before a request is tried again. */
+  onWait?: ((ms: number) => void) | undefined
   /** Takes the items of a page; the page then comes without them. */
   intake?: Intake | undefined
 }
@@ -104,7 +106,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     context: CallContext,
   ): Promise<HttpAnswer> {
     const place = `${request.method} /${request.path}`
-    const permit = await budget.take(context.signal)
+    const permit = await budget.take(context.signal, context.onWait)
     const body = new Body()
     try {
       let head: PlainResponse
@@ -201,7 +203,11 @@ export function createHttp(options: HttpOptions): HttpClient {
           }
           const refused = error instanceof BusyError
           if (refused ? ++refusals >= MOST_REFUSALS : tried++ >= options.maxAttempts) throw error
-          await sleep(retryDelayMs(refused ? refusals + 1 : tried - 1, error.retryAfterMs), context.signal)
+          // The budget holds everyone back after a refusal; a wait of its own would only add to that.
+          if (refused) continue
+          const waitMs = retryDelayMs(tried - 1, error.retryAfterMs)
+          context.onWait?.(waitMs)
+          await sleep(waitMs, context.signal)
         }
       }
     },

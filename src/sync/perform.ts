@@ -20,9 +20,8 @@ export async function performStep(
   project: SyncedProject,
   stream: Stream,
   range: Range | undefined,
-  onAttempt: NonNullable<CallContext['onAttempt']>,
+  context: CallContext,
 ): Promise<StepResult> {
-  const context = { signal: run.signal, onAttempt }
   try {
     if (stream.by === 'list') return await syncList(run, project, stream, context)
     return await syncWindow(run, project, stream, range!, context)

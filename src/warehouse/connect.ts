@@ -1,4 +1,4 @@
-import type { Socket } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
 import {
   type ClientBase,
@@ -7,12 +7,14 @@ import {
   Pool,
   type PoolClient,
   type PoolConfig,
+  type QueryConfig,
   types,
 } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { clip, redact } from '../core/text.ts'
 import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
+import { DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
 
 export interface Warehouse {
   pool: Pool
@@ -25,6 +27,8 @@ export interface Warehouse {
   patienceMs: number
   /** True behind a pooler, where two transactions may be on two connections of the server. */
   isPooled: boolean
+  /** The command was told to stop: from now on nothing is waited for longer than a few seconds. */
+  hurry(): void
   close(): Promise<void>
 }
 
@@ -38,14 +42,21 @@ export interface Transaction {
 const OLDEST = 150_000
 // Poolers carry these two over to other connections of the same client, and to no other client.
 const SESSION = 'set timezone = UTC; set datestyle = ISO'
-// Inside the transaction, because behind a pooler a setting of the session would stay for other clients. A lock of another
-// process is not waited for without end, and the server notices soon when we are gone, so that our own locks do not stay.
+// A lock of another process is not waited for without end. A load holds its locks for a second or two.
+const LOCK_TIMEOUT_MS = 25_000
+// Longer than any wait for a lock, so that the server says which it was.
+const STATEMENT_DEADLINE_MS = 30_000
+// Inside the transaction, because behind a pooler a setting of the session would stay for other clients. The server
+// notices soon when we are gone, so that our own locks do not stay.
 // Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
 const BEGIN = [
-  'begin; set local client_min_messages = warning; set local jit = off; set local lock_timeout = 60000',
-  'set local idle_in_transaction_session_timeout = 60000; set local client_connection_check_interval = 2000',
+  'begin; set local client_min_messages = warning; set local jit = off',
+  'set local idle_in_transaction_session_timeout = 25000; set local client_connection_check_interval = 2000',
   'set local tcp_keepalives_idle = 10; set local tcp_keepalives_interval = 5; set local tcp_keepalives_count = 3',
 ].join('; ')
+const HURRY_MS = 5000
+const HURRY_CONNECT_MS = 3000
+const CLOSE_MS = 5000
 const DATE = 1082
 const BIGINT = 20
 
@@ -66,18 +77,22 @@ export interface ConnectOptions {
 }
 
 const PATIENCE_MS = 120_000
+const CONNECT_MS = 10_000
 
 /** Connects and checks the server: an unreachable or too old one is said in one sentence, with what to do. */
 export async function connectWarehouse(options: ConnectOptions): Promise<Warehouse> {
   const config: ClientConfig = {
     connectionString: options.url,
     types: plainTypes,
-    connectionTimeoutMillis: 10_000,
+    connectionTimeoutMillis: CONNECT_MS,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
   }
+  const clients = new Set<DeadlineClient>()
+  let isHurried = false
   const pool = new Pool({
     ...config,
+    Client: DeadlineClient,
     max: options.connections,
     application_name: 'visibility-sync',
     // The pool waits for what this returns, though its types do not say so.
@@ -86,7 +101,12 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
   // process. The pool itself listens only to those that nobody has taken out.
   pool.on('error', () => {})
-  pool.on('connect', (client) => client.on('error', () => {}))
+  pool.on('connect', (client) => {
+    client.on('error', () => {})
+    clients.add(client as unknown as DeadlineClient)
+    if (isHurried) deadlineClient(client).hurry(HURRY_MS)
+  })
+  pool.on('remove', (client) => clients.delete(deadlineClient(client)))
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
@@ -105,9 +125,34 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     ops: bind<OpsTables>(opsSchema, pool),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     isPooled,
-    close: () => pool.end(),
+    hurry,
+    async close() {
+      hurry()
+      const timer = new AbortController()
+      const late = delay(CLOSE_MS, undefined, { signal: timer.signal }).catch(() => {})
+      await Promise.race([pool.end(), late])
+      timer.abort()
+      for (const client of clients) client.destroySocket()
+    },
+  }
+
+  function hurry(): void {
+    isHurried = true
+    pool.options.connectionTimeoutMillis = HURRY_CONNECT_MS
+    for (const client of clients) client.hurry(HURRY_MS)
   }
 }
+
+function deadlineClient(client: ClientBase): DeadlineClient {
+  return client as unknown as DeadlineClient
+}
+
+/** A query that may take long for good reasons: it reads much. */
+export function slowQuery(text: string, values?: unknown[]): QueryConfig {
+  return { text, ...(values === undefined ? {} : { values }), deadlineMs: SLOW_MS } as QueryConfig
+}
+
+const SLOW_MS = 600_000
 
 /** Refuses a server that is too old; true where a pooler stands before it. */
 async function checkServer(pool: Pool): Promise<boolean> {
@@ -138,6 +183,7 @@ function unreachable(url: string, error: unknown): UsageError {
   return new UsageError(
     `the database at ${place} cannot be used (${told}). Start a Postgres 15 or later there, for example with ` +
       '"docker run -d -p 5432:5432 -e POSTGRES_PASSWORD=… postgres:18", or leave DATABASE_URL unset to use the embedded one.',
+    { cause: error },
   )
 }
 
@@ -154,6 +200,17 @@ const LOST = new Set([
   '55P03',
 ])
 
+const NOT_FOUND = new Set(['ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'])
+
+/** True where the database could not be reached: it may be later. */
+export function isAway(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if (isLostConnection(cause) || NOT_FOUND.has(codeOf(cause) ?? '')) return true
+    if (cause instanceof AggregateError && cause.errors.some(isAway)) return true
+  }
+  return false
+}
+
 /** True where trying again on another connection may work. */
 export function isLostConnection(error: unknown): boolean {
   const code = codeOf(error) ?? ''
@@ -166,11 +223,21 @@ export function isLostConnection(error: unknown): boolean {
   )
 }
 
+export interface TransactionOptions {
+  /** How long a statement may take; `none` for work that moves or builds whole tables. */
+  deadlineMs?: number | 'none'
+  lockTimeoutMs?: number
+}
+
+/** For migrations and other work on whole tables, which takes as long as it takes. */
+export const LONG_WORK: TransactionOptions = { deadlineMs: 'none', lockTimeoutMs: 60_000 }
+
 /** Runs work in one transaction; any error rolls all of it back. */
 export async function inTransaction<T>(
   warehouse: Warehouse,
   work: (transaction: Transaction) => Promise<T>,
   signal?: AbortSignal,
+  { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS }: TransactionOptions = {},
 ): Promise<T> {
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
@@ -181,17 +248,20 @@ export async function inTransaction<T>(
   }
   client.on('error', onError)
   // Whoever is told to stop must not wait for a lock of someone else: without its connection the transaction is undone.
-  const onAbort = () => (client as unknown as { connection: { stream: Socket } }).connection.stream.destroy()
+  const connection = deadlineClient(client)
+  const onAbort = () => connection.destroySocket()
   signal?.addEventListener('abort', onAbort)
   const only = { connect: async () => ({ ...bound(client) }), end: async () => {} } as unknown as Pool
   const kysely = <S>(schema: string) =>
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
-    await client.query(BEGIN)
+    await client.query(`${BEGIN}; set local lock_timeout = ${lockTimeoutMs}`)
+    connection.deadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
     const result = await work({ client, tables: kysely(warehouse.schema), ops: kysely(warehouse.opsSchema) })
     await client.query('commit')
     return result
   } catch (error) {
+    connection.deadlineMs = QUERY_DEADLINE_MS
     await client.query('rollback').catch((failure: Error) => {
       broken ??= failure
     })
@@ -202,6 +272,7 @@ export async function inTransaction<T>(
   } finally {
     signal?.removeEventListener('abort', onAbort)
     client.off('error', onError)
+    connection.deadlineMs = QUERY_DEADLINE_MS
     client.release(broken)
   }
 }

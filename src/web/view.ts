@@ -3,6 +3,7 @@ import { dayOf } from '../core/day.ts'
 import { type OpenAlert, openAlerts } from '../ledger/alerts.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
 import { readStatus, type Status } from '../ledger/status.ts'
+import { queueNameOf } from '../queue/queue-name.ts'
 import { readBudgets } from '../queue/shared-budget.ts'
 import { type QueueStatus, readQueueStatus } from '../queue/status.ts'
 import type { BudgetView } from '../source/budget.ts'
@@ -39,6 +40,8 @@ export function createView(services: Services, projects: SyncedProject[]): View 
       runs: LAST_RUNS,
     })
   })
+  const ids = projects.map(({ id }) => id)
+  const queue = queueNameOf({ config, sourceAddress: services.sourceAddress, projects: ids })
   return {
     services,
     projects,
@@ -47,9 +50,9 @@ export function createView(services: Services, projects: SyncedProject[]): View 
     async budgets() {
       const own = new Map(projects.map(({ id, caller }) => [id, client.budgetView(caller)]))
       // Where others read the same projects, what they were told last counts.
-      return services.queue === undefined ? own : new Map([...own, ...(await readBudgets(warehouse))])
+      return config.queue.mode === 'none' ? own : new Map([...own, ...(await readBudgets(warehouse))])
     },
-    queue: remembered(clock, () => readQueueStatus(warehouse)),
+    queue: remembered(clock, () => readQueueStatus(warehouse, queue)),
     now: clock,
   }
 }

@@ -18,7 +18,8 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   return withServices({ config, log, clock, version, projects: options.project ?? [] }, async (open) => {
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
-    const request = { projects: open.projects, repair: options.repair ?? false, signal: session.signal }
+    const { projects, drain } = open
+    const request = { projects, repair: options.repair ?? false, signal: session.signal, drain }
     const result = await runAudit(open, request, session.observer)
     session.print({ source: open.source, ...result }, render(result, options.repair ?? false))
     return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1

@@ -59,7 +59,7 @@ export async function serve(session: Session, options: { host?: string; port?: n
       { clock, log, jitterMs: jitter_seconds * 1000 },
     )
     // With a queue a backfill works beside the schedule, and later: a sync goes first there. Without one it takes a turn.
-    const backfills = open.queue === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
+    const backfills = open.drain === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
     const server = createServer({
       view,
       live,
@@ -115,7 +115,7 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
   const { config, log, signal, clock } = session
   async function runOne(request: Omit<RunRequest, 'projects' | 'signal'>, follow: Follow, projects = open.projects) {
     try {
-      const report = await runSync(open, { ...request, projects, signal }, follow.observer)
+      const report = await runSync(open, { ...request, projects, signal }, follow.observer, open.drain)
       await finished(report).catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'after the run'))
     } finally {
       follow.end()
@@ -129,7 +129,11 @@ function runner(session: Session, open: Open, live: Live, finished: (report: Run
       let error: string | undefined
       const follow = live.follow()
       try {
-        const result = await runAudit(open, { projects: open.projects, repair: true, signal }, follow.observer)
+        const result = await runAudit(
+          open,
+          { projects: open.projects, repair: true, signal, drain: open.drain },
+          follow.observer,
+        )
         outcome = result.remaining === 0 ? (result.repair?.outcome ?? 'complete') : 'partial'
         if (result.remaining > 0) error = `${result.remaining} days still differ from the service`
         log.info({ days: result.remaining, requests: result.requests }, 'audit ended')

@@ -6,7 +6,7 @@ import { closeAbandonedRuns } from '../../ledger/locks.ts'
 import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamsOf } from '../../streams/registry.ts'
-import { configuredProjects, openWarehouse } from '../open.ts'
+import { configuredProjects, openWarehouse, queueName } from '../open.ts'
 import { duration } from '../progress.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
@@ -34,7 +34,7 @@ export async function status(session: Session, options: { runs: number }): Promi
       )
       return 0
     }
-    const queue = await readQueueStatus(database.warehouse)
+    const queue = await readQueueStatus(database.warehouse, await queueName(config, clock))
     session.print(
       { warehouse: database.shown, synced: true, ...found, queue: queue ?? null },
       render(found, queue, now, database.shown),
@@ -110,16 +110,23 @@ function render(found: Status, queue: QueueStatus | undefined, now: Date, wareho
 }
 
 function renderQueue(queue: QueueStatus, ago: (date: Date | null) => string): string[] {
-  const { workers, waiting, active, oldest, dead } = queue
+  const { waiting, active, oldest, dead } = queue
   const age = oldest === null ? '' : `, the oldest put in ${ago(oldest)}`
+  const lineOf = (worker: QueueStatus['workers'][number]) => {
+    const trouble = worker.reason === null ? '' : `, backing off: ${clip(worker.reason, 100)}`
+    return `  worker ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${worker.done} done, since ${ago(worker.started_at)}${trouble}`
+  }
+  const workers = queue.workers.filter(({ is_current }) => is_current)
+  const others = queue.workers.filter(({ is_current }) => !is_current)
   return [
     ...section('Queue', [
       `  ${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers.length, 'worker')}`,
-      ...workers.map(
-        (worker) =>
-          `  worker ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${worker.done} done, since ${ago(worker.started_at)}`,
-      ),
+      ...workers.map(lineOf),
     ]),
+    ...section(
+      'Workers with another configuration (they take no windows of this one; restart them with it)',
+      others.map(lineOf),
+    ),
     ...section(
       'Set aside (failed several times; a backfill of these days tries again)',
       dead.map(

@@ -38,7 +38,7 @@ export async function runAndPrint(
   }
   return withServices({ config, log, clock, version, projects: projects ?? [] }, async (open) => {
     log.info({ source: open.source, warehouse: open.database.shown, embedded: open.database.embedded }, 'connected')
-    const report = await runSync(open, requestOf(open), session.observer)
+    const report = await runSync(open, requestOf(open), session.observer, open.drain)
     await tell({ warehouse: open.warehouse, webhookUrl: config.alerts.webhook_url, log }, findingsOfRun(report))
     const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }
     session.print({ ...report, warehouse }, renderRun(report, warehouse))
