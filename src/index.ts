@@ -72,6 +72,7 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
         ...(options.signal === undefined ? {} : { signal: options.signal }),
       },
       options.observer,
+      open.drain,
     ),
   )
 }

@@ -5,7 +5,6 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/gl
 import { KeyError, ProjectError, RefusedError, TransientError, UsageError } from '../src/core/errors.ts'
 import { type ReferenceService, startReference } from '../src/reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
-import { createBudget } from '../src/source/budget.ts'
 import { type ClientOptions, createClient } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
 import { retryDelayMs } from '../src/source/retry-delay.ts'
@@ -381,54 +380,6 @@ describe('faults', () => {
 })
 
 describe('the request budget', () => {
-  test('believes the service about its limit and waits for the reset', async () => {
-    let now = 1_000_000
-    const waits: number[] = []
-    const budget = createBudget(
-      2,
-      () => now,
-      async (ms) => {
-        waits.push(ms)
-        now += ms
-      },
-    )
-    const permit = await budget.take()
-    permit.learn({ limit: 50, remaining: 40, resetMs: 10_000 }, false)
-    for (let index = 0; index < 40; index++) await budget.take()
-    expect(waits).toEqual([])
-    await budget.take()
-    expect(waits).toEqual([10_005])
-  })
-
-  test('without headers keeps to the configured number a minute', async () => {
-    let now = 1_000_000
-    const budget = createBudget(
-      3,
-      () => now,
-      async (ms) => void (now += ms),
-    )
-    for (let index = 0; index < 4; index++) await budget.take()
-    expect(now).toBeGreaterThanOrEqual(1_060_000)
-  })
-
-  test('counts requests under way against what is left, and a refusal pauses everyone', async () => {
-    let now = 0
-    const budget = createBudget(
-      100,
-      () => now,
-      async (ms) => void (now += ms),
-    )
-    const permit = await budget.take()
-    await budget.take()
-    permit.learn({ remaining: 1, resetMs: 5000 }, false)
-    await budget.take()
-    expect(now).toBeGreaterThanOrEqual(5000)
-    permit.learn({ retryAfterMs: 30_000 }, true)
-    const before = now
-    await budget.take()
-    expect(now - before).toBeGreaterThanOrEqual(30_000)
-  })
-
   test('reads the headers of every known kind', () => {
     const at = Date.parse('2026-01-01T00:00:00Z')
     expect(

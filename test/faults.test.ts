@@ -5,6 +5,7 @@ import { seededRandom } from '../src/core/random.ts'
 import type { FaultSettings } from '../src/reference/faults.ts'
 import { type CliResult, runCli, startCli } from './support/cli.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
 
 /*
@@ -12,7 +13,8 @@ import { expectExact } from './support/truth.ts'
  * ends with the service well again and must end in tables that equal the service's own truth, using only what an
  * operator would use: sync, audit --repair, and the command that status names for what is held.
  *
- * A schedule is its seed. FAULT_SCHEDULES says how many to run; FAULT_SEEDS=17,23 replays those.
+ * A schedule is its seed. FAULT_SCHEDULES says how many to run; FAULT_SEEDS=17,23 replays those. FAULT_QUEUE=pg-boss or
+ * none runs all of them with a worker on the queue, or without.
  */
 
 const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? 5)
@@ -101,7 +103,14 @@ async function keepWorker(setup: Setup, dice: Dice, story: string[]) {
   }
 }
 
-async function schedule(setup: Setup, dice: Dice, range: { from: string; to: string }, story: string[]): Promise<void> {
+const QUEUE = process.env.FAULT_QUEUE
+
+async function schedule(
+  { setup, proxy }: { setup: Setup; proxy: TcpProxy },
+  dice: Dice,
+  range: { from: string; to: string },
+  story: string[],
+): Promise<void> {
   const options = { env: setup.env, config: setup.fileConfig }
   const { world } = setup.service
   for (let step = 0, steps = dice.whole(4, 7); step < steps; step++) {
@@ -120,7 +129,7 @@ async function schedule(setup: Setup, dice: Dice, range: { from: string; to: str
       ['quarantine', 'retry'],
     ])
     const running = startCli([...args, '--json'], options)
-    const end = dice.pick(['run', 'run', 'SIGKILL', 'SIGTERM', 'drop'] as const)
+    const end = dice.pick(['run', 'run', 'SIGKILL', 'SIGTERM', 'drop', 'cut', 'stall', 'freeze'] as const)
     story.push(`${args.join(' ')} (${end})`)
     if (end === 'SIGKILL' || end === 'SIGTERM') {
       void delay(dice.whole(150, 1200)).then(() => running.child.kill(end))
@@ -132,13 +141,22 @@ async function schedule(setup: Setup, dice: Dice, range: { from: string; to: str
           )
           .catch(() => {}),
       )
+    } else if (end === 'cut' || end === 'stall') {
+      void delay(dice.whole(200, 1500)).then(() => proxy[end]())
+    } else if (end === 'freeze') {
+      const frozenMs = dice.whole(500, 4000)
+      void delay(dice.whole(200, 1500)).then(async () => {
+        proxy.freeze()
+        await delay(frozenMs)
+        proxy.resume()
+      })
     }
     // A run that hangs would be a defect of its own.
     const limit = setTimeout(() => running.child.kill('SIGTERM'), 25_000)
     const result = await running.done
     clearTimeout(limit)
     story.push(`  → ${result.code}`)
-    expect([0, 1, null]).toContain(result.code)
+    expect(['drop', 'cut', 'stall', 'freeze'].includes(end) ? [0, 1] : [0, 1, null]).toContain(result.code)
     if (result.code === 0 && args[0] === 'sync') expect(result.json().outcome).toBe('complete')
   }
 }
@@ -197,6 +215,7 @@ test.each(seeds)(
   'fault schedule %d ends in tables that equal the service',
   async (seed) => {
     const dice = diceOf(seed)
+    const mode = QUEUE ?? (seed % 3 === 0 ? 'pg-boss' : 'none')
     const from = dice.pick(['2026-03-01', '2026-02-20', '2024-02-20', '2025-12-20'])
     const range = { from, to: addDays(from, dice.whole(5, 35)) }
     const setup = await setUp({
@@ -210,7 +229,7 @@ test.each(seeds)(
       },
       config: {
         // Every third schedule shares its windows with a worker, every other one keeps its tables in months.
-        queue: { mode: seed % 3 === 0 ? 'pg-boss' : 'none' },
+        queue: { mode },
         warehouse: { partition: seed % 2 === 0 ? 'month' : 'none' },
         start_date: range.from,
         end_date: range.to,
@@ -225,9 +244,13 @@ test.each(seeds)(
       },
     })
     const story: string[] = []
-    const worker = seed % 3 === 0 ? await keepWorker(setup, dice, story) : undefined
+    const proxy = await startTcpProxy(setup.database.url)
+    setup.env.DATABASE_URL = proxy.url
+    // Dice of its own: the rest of the schedule is the same with a worker and without.
+    const worker = mode === 'none' ? undefined : await keepWorker(setup, diceOf(seed + 10_000), story)
     try {
-      await schedule(setup, dice, range, story)
+      await schedule({ setup, proxy }, dice, range, story)
+      proxy.resume()
       worker?.settle()
       await recover(setup)
       await expectExact(setup.database, { world: setup.service.world, range, reports: REPORTS })
@@ -237,7 +260,9 @@ test.each(seeds)(
       failure.message = `FAULT_SEEDS=${seed} replays this schedule:\n${story.join('\n')}\n${failure.message}`
       throw failure
     } finally {
+      proxy.resume()
       await worker?.stop()
+      await proxy.close()
       await setup.close()
     }
   },

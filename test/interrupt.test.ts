@@ -193,6 +193,24 @@ describe('a database that goes away in the middle of a run', () => {
     await own.close()
   }, 120_000)
 
+  test('comes back: a run on the queue and its worker go on, and the run ends complete', async () => {
+    await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
+    const own = await ownServer()
+    const options = { env: own.env, config: setup.fileConfig }
+    const worker = startCli(['worker', '--json'], options)
+    await worker.saw('worker_id')
+    const running = startCli(['sync', '--json'], options)
+    await worker.saw('window loaded by this worker')
+    await own.restart()
+    const result = await running.done
+    expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
+    expect(result.json().outcome).toBe('complete')
+    worker.child.kill('SIGTERM')
+    expect((await worker.done).code).toBe(0)
+    await own.expectExact()
+    await own.close()
+  }, 120_000)
+
   test('stays away for longer than the patience: the run ends, and says so', async () => {
     await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 2 } } })
     const own = await ownServer()

@@ -48,6 +48,18 @@ behindPooler('PgBouncer in transaction mode', () => {
   )
   const days = ['--from', '2026-03-01', '--to', '2026-03-31']
 
+  test.each([1, 8])('a pool of %d: a run on the queue and a worker share it, and rows are exact', async (size) => {
+    await start(size)
+    const queued = { ...cli(), config: { ...setup.fileConfig, queue: { mode: 'pg-boss' } } }
+    const worker = startCli(['worker', '--json'], queued)
+    await worker.saw('worker_id')
+    const result = await runCli(['sync', '--json'], queued)
+    expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
+    worker.child.kill('SIGTERM')
+    expect((await worker.done).code).toBe(0)
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  })
+
   test.each([1, 2, 8])('a pool of %d: of two backfills at once one exits 3', async (size) => {
     await start(size, { ...NO_LIMIT, latency_ms: 300 })
     const first = startCli(['backfill', ...days], cli())
@@ -104,7 +116,7 @@ behindPooler('PgBouncer in transaction mode', () => {
     expect([pooled.isPooled, setup.database.warehouse.isPooled, setting.rows]).toEqual([
       true,
       false,
-      [{ lock_timeout: '1min' }],
+      [{ lock_timeout: '25s' }],
     ])
     await pooled.close()
   })

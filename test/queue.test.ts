@@ -1,25 +1,36 @@
+import { randomUUID } from 'node:crypto'
+import { createServer, request as httpRequest } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
-import { DEAD, openBoss, WINDOWS } from '../src/queue/boss.ts'
+import { processIdentity } from '../src/core/process-identity.ts'
+import { fetchJobs, openQueue, pruneQueues, within } from '../src/queue/boss.ts'
+import { reapWindows } from '../src/queue/reap.ts'
 import {
-  completeJob,
-  enqueue,
-  giveBack,
-  keepAlive,
-  lockEnqueuing,
-  takeJobs,
-  type WindowJob,
-} from '../src/queue/jobs.ts'
+  dropWindows,
+  enqueueWindows,
+  extendLeases,
+  type NewWindow,
+  publishResult,
+  readResults,
+  releaseWindow,
+  takeWindows,
+  type WindowRequest,
+  withdrawWindows,
+} from '../src/queue/run-windows.ts'
 import { createSharedBudget } from '../src/queue/shared-budget.ts'
+import { heartbeat } from '../src/queue/workers.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
+import { newBudgetState } from '../src/source/budget-state.ts'
 import { createClient } from '../src/source/client.ts'
 import { connectWarehouse, inTransaction } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/migrate.ts'
 import { type RunningCli, runCli, startCli } from './support/cli.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
-import { expectExact } from './support/truth.ts'
+import { startTcpProxy } from './support/tcp-proxy.ts'
+import { expectExact, expectReport } from './support/truth.ts'
 
 const RANGE = { from: '2026-03-10', to: '2026-03-31' }
 const SMALL = { projects: 1, prompts: 4, models: 2, brands: 3 }
@@ -62,11 +73,17 @@ async function startWorker(...args: string[]): Promise<RunningCli> {
 /** Longer than any test waits for an answer. */
 const NEVER_MS = 120_000
 
-/** Waits until some process has begun to read a window. */
+const windows = (where: string) =>
+  setup.database
+    .rows<{ worker_id: string; losses: number }>(
+      `select worker_id, losses from visibility_ops.run_windows where ${where}`,
+    )
+    .catch(() => [])
+const jobs = () => setup.database.rows('select 1 from visibility_queue.job').catch(() => [])
+
+/** Waits until some worker has begun to read a window. */
 async function untilTaken(): Promise<void> {
-  const taken = () =>
-    setup.database.rows("select 1 from visibility_queue.job where name = 'windows' and state = 'active'")
-  while (!(await taken().catch(() => [])).length) await delay(50)
+  while (!(await windows("state = 'taken'")).length) await delay(50)
 }
 
 const truth = () => ({ world: setup.service.world, range: RANGE, reports: FOUR_GRAINS })
@@ -114,8 +131,7 @@ describe('many workers', () => {
     expect((await worker.done).code).toBe(0)
     const result = await sync.done
     expect(result.json().outcome).toBe('complete')
-    const retried = await setup.database.rows('select 1 from visibility_queue.job where retry_count > 0')
-    expect(retried).toEqual([])
+    expect(await jobs()).toEqual([])
     expect(await setup.database.rows('select 1 from visibility_ops.workers')).toEqual([])
     await expectExact(setup.database, truth())
   })
@@ -149,21 +165,20 @@ describe('a run with a queue', () => {
     await expectExact(setup.database, truth())
   })
 
-  test('sets a window aside that always fails, ends as partial, and status tells until it can be read', async () => {
+  test('gives a window up that fails three times, ends as partial, and status tells until it can be read', async () => {
     const week = { from: '2026-03-25', to: RANGE.to }
     await begin({ config: { start_date: week.from, source: { max_attempts: 1 } } })
     let broken = true
     const proxy = await startProxy(setup.service.url, (message) => broken && message.url!.includes('/chats'))
     closing.push(() => proxy.close())
     const env = { VISIBILITY_API_URL: proxy.url }
-    const sync = startCli(['sync', '--json'], cli(env))
-    started.push(sync)
-    const result = await sync.done
+    await start(['worker'], env).saw('worker_id')
+    const result = await runCli(['sync', '--json'], cli(env))
     expect(result.code).toBe(1)
     expect(result.json()).toMatchObject({ outcome: 'partial' })
     const chats = result.json().streams.find(({ stream }: { stream: string }) => stream === 'chats')
-    expect(chats.failed[0].error).toContain('set aside: GET /chats: HTTP 500')
-    expect(chats.requests).toBe(4)
+    expect(chats.failed[0].error).toContain('GET /chats: HTTP 500')
+    expect(chats.requests).toBe(3)
     const status = await runCli(['status', '--json'], cli(env))
     expect(status.json().queue.dead).toMatchObject([{ stream: 'chats', reason: expect.stringContaining('HTTP 500') }])
     expect((await runCli(['status'], cli(env))).stdout).toContain('Set aside')
@@ -222,6 +237,7 @@ describe('a run with a queue', () => {
 
   test('that is told to stop takes its windows out of the queue and says what was not read', async () => {
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 300 } })
+    await startWorker()
     const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to])
     await backfill.saw('run started')
     await untilTaken()
@@ -230,10 +246,7 @@ describe('a run with a queue', () => {
     expect(result.code).toBe(1)
     expect(result.json().outcome).toBe('interrupted')
     expect(result.json().streams.some(({ failed }: { failed: unknown[] }) => failed.length > 0)).toBe(true)
-    const left = await setup.database.rows(
-      "select 1 from visibility_queue.job where name = 'windows' and state <= 'active'",
-    )
-    expect(left).toEqual([])
+    expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
   test.each([
@@ -263,67 +276,69 @@ describe('a run with a queue', () => {
   })
 
   test('does not wait for projects whose requests are spent, while others have some', async () => {
-    await begin({ world: { ...SMALL, projects: 6 }, config: { source: { concurrency: 2 } } })
+    await begin({ world: { ...SMALL, projects: 6 } })
     await migrate(setup.database.warehouse, setup.config)
     const [free, ...spent] = setup.projects.map(({ id }) => id)
-    await setup.database.rows(
-      `insert into visibility_ops.budgets (project_id, per_minute, told_at, remaining, resets_at)
-       select id, 200, now(), 0, now() + interval '1 hour' from unnest(array[${spent.map((id) => `'${id}'`)}]) id`,
-    )
+    const state = { ...newBudgetState(), limit: 200, remaining: 0, resetBy: Date.now() + 3_600_000 }
+    for (const id of spent) {
+      await setup.database.rows('insert into visibility_ops.request_budgets values ($1, $2, 1, 200)', [
+        id,
+        JSON.stringify({ ...state, limitAt: Date.now() }),
+      ])
+    }
+    await startWorker('--concurrency', '2')
     const sync = start(['sync'])
     await sync.saw('run started')
     const read = () => setup.database.rows('select project_id, stream from visibility_ops.coverage group by 1, 2')
     const streams = setup.config.streams.length + setup.config.reports.length
     while ((await read().catch(() => [])).length < streams) await delay(50)
     expect(new Set((await read()).map(({ project_id }) => project_id))).toEqual(new Set([free]))
-    // Their windows stay in the queue, and are not blamed for the wait.
-    const [{ retried, waiting }] = (await setup.database.rows(
-      `select count(*) filter (where retry_count > 0) as retried, count(distinct data->>'project') as waiting
-       from visibility_queue.job where name = 'windows' and state <= 'active' and data->>'project' <> '${free}'`,
-    )) as [{ retried: number; waiting: number }]
-    expect({ retried, waiting }).toEqual({ retried: 0, waiting: spent.length })
+    // Their windows are not blamed for the wait.
+    expect(await windows('failures + losses > 0')).toEqual([])
     sync.child.kill('SIGTERM')
     expect((await sync.done).json().outcome).toBe('interrupted')
   })
 
-  test('that dies while it puts its windows in puts none in', async () => {
-    await begin({ config: { start_date: '2024-01-01', source: { max_window_days: 1 } } })
-    const boss = await openBoss(setup.database.warehouse, quiet)
-    closing.push(() => boss.close())
-    // Its windows come in batches; the last of them never end.
-    await setup.database.rows(
-      `create function visibility_queue.stall() returns trigger language plpgsql as
-       $$ begin perform pg_sleep(60); return new; end $$`,
-    )
-    await setup.database.rows(
-      `create trigger stall before insert on visibility_queue.job for each row
-       when (new.data->>'stream' = 'by_topic') execute function visibility_queue.stall()`,
-    )
+  test('puts in no more than the workers need for a while, however long its plan is', async () => {
+    await begin({
+      config: { start_date: '2024-01-01', source: { max_window_days: 1 } },
+      faults: { rate_limit: null, latency_ms: NEVER_MS },
+    })
+    await startWorker('--concurrency', '2')
     const sync = start(['sync'])
-    const stalled = () =>
-      setup.database.rows(
-        `select pid from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`,
-      )
-    while (!(await stalled()).length) await delay(50)
+    await sync.saw('run started')
+    while ((await windows("state = 'taken'")).length < 2) await delay(50)
+    expect((await windows('true')).length).toBeLessThanOrEqual(8)
+    expect((await jobs()).length).toBeLessThanOrEqual(8)
     sync.child.kill('SIGKILL')
     await sync.done
-    while ((await stalled()).length) await delay(50)
-    expect(await setup.database.rows("select 1 from visibility_queue.job where name = 'windows'")).toEqual([])
+    // What a killed run leaves behind is little, and gone with the next run.
+    setup.service.setFaults({ rate_limit: null })
+    expect((await runCli(['sync', '--stream', 'prompts', '--json'], cli())).json().outcome).toBe('complete')
+    expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
-  test('is done by its own kind: workers of another service, or without a project, leave its windows alone', async () => {
-    await begin({ world: { ...SMALL, projects: 2 } })
-    const [first, second] = setup.projects.map(({ id }) => id)
-    const other = await setUp({ world: { ...SMALL, projects: 2, brands: 5 } })
-    closing.push(() => other.close())
-    // The same project ids at another address, and a worker that knows only one of them.
-    for (const env of [{ VISIBILITY_API_URL: other.service.url }, { VISIBILITY_PROJECTS: first! }]) {
-      await start(['worker'], env).saw('worker_id')
-    }
-    const both = await Promise.all([first!, second!].map((id) => runCli(['sync', '--project', id, '--json'], cli())))
-    expect(both.map((result) => result.json().outcome)).toEqual(['complete', 'complete'])
-    expect(other.service.requests).toEqual([])
-    await expectExact(setup.database, truth())
+  test('is done by its own kind: workers with other projects or reports take none of its windows, and status says so', async () => {
+    const filtered = [{ name: 'by_model', dimensions: ['date', 'model_id'], filters: [] as unknown[] }]
+    await begin({ world: { ...SMALL, projects: 2 }, config: { reports: filtered } })
+    const [first] = setup.projects.map(({ id }) => id)
+    const [model] = setup.service.world.models
+    filtered[0]!.filters.push({ field: 'model_id', operator: 'in', values: [model] })
+    await startWorker()
+    await start(['worker'], { VISIBILITY_PROJECTS: first! }).saw('worker_id')
+    // The filter is taken away while the worker still has it.
+    filtered[0]!.filters.pop()
+    await setup.database.rows('drop table visibility.by_model cascade')
+    await setup.database.rows('delete from visibility_ops.reports')
+    const result = await runCli(['sync', '--json'], cli())
+    expect(result.json().outcome).toBe('complete')
+    await expectExact(setup.database, { ...truth(), reports: filtered })
+    const { queue } = (await runCli(['status', '--json'], cli())).json()
+    expect(queue.workers).toMatchObject([
+      { done: 0, is_current: false },
+      { done: 0, is_current: false },
+    ])
+    expect((await runCli(['status'], cli())).stdout).toContain('Workers with another configuration')
   })
 
   test('does not believe a worker about the key', async () => {
@@ -347,22 +362,19 @@ describe('a run with a queue', () => {
   })
 
   test('that was killed leaves nothing behind that lets deletions through', async () => {
-    await begin({ faults: { rate_limit: null, latency_ms: 5000 } })
+    await begin({ faults: { rate_limit: null, latency_ms: 3000 } })
+    const worker = await startWorker()
     const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--accept-deletes'])
     await backfill.saw('run started')
-    const waiting = () =>
-      setup.database.rows("select 1 from visibility_queue.job where data->>'accept_deletes' = 'true'")
-    while (!(await waiting().catch(() => [])).length) await delay(50)
+    await untilTaken()
     backfill.child.kill('SIGKILL')
     await backfill.done
-    setup.service.setFaults({ rate_limit: null })
-    // Until then the dead run passes for one that just began.
-    await setup.database.rows("update visibility_ops.runs set started_at = started_at - interval '1 minute'")
-    expect((await runCli(['sync', '--json'], cli())).json().outcome).toBe('complete')
-    const left = await setup.database.rows(
-      "select 1 from visibility_queue.job where data->>'accept_deletes' = 'true' and state <> 'active'",
-    )
-    expect(left).toEqual([])
+    await runCli(['status'], cli())
+    const idle = "select 1 from visibility_ops.workers where busy = 0 and seen_at > now() - interval '3 seconds'"
+    while ((await setup.database.rows(idle)).length === 0) await delay(100)
+    expect(await setup.database.rows('select 1 from visibility_ops.coverage')).toEqual([])
+    worker.child.kill('SIGKILL')
+    await worker.done
   })
 
   test('stops at a wrong key, and leaves nothing in the queue', async () => {
@@ -370,8 +382,7 @@ describe('a run with a queue', () => {
     const result = await runCli(['sync', '--json'], cli({ VISIBILITY_API_KEY: 'wrong' }))
     expect(result.code).toBe(1)
     expect(result.json().outcome).toBe('failed')
-    const left = await setup.database.rows("select 1 from visibility_queue.job where state <= 'active'")
-    expect(left).toEqual([])
+    expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
   test('without one, nothing of it is made', async () => {
@@ -382,117 +393,363 @@ describe('a run with a queue', () => {
   })
 })
 
-describe('jobs', () => {
-  const job = (changes: Partial<WindowJob> = {}): WindowJob => ({
-    runs: [1],
+describe('what goes wrong elsewhere', () => {
+  /** The service, but its answers are kept back while `isHeld`: they were computed before. */
+  async function holdAnswers() {
+    const base = new URL(setup.service.url)
+    let release: () => void = () => {}
+    let held = Promise.resolve()
+    const server = createServer((message, reply) => {
+      const { method, headers, url } = message
+      const onward = httpRequest({ host: base.hostname, port: base.port, path: url, method, headers }, (answer) => {
+        const chunks: Buffer[] = []
+        answer.on('data', (chunk: Buffer) => chunks.push(chunk))
+        answer.on('end', () => {
+          void held.then(() => reply.writeHead(answer.statusCode!, answer.headers).end(Buffer.concat(chunks)))
+        })
+      })
+      message.pipe(onward)
+    })
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+    closing.push(async () => {
+      release()
+      server.closeAllConnections()
+      server.close()
+    })
+    return {
+      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}${base.pathname}`,
+      hold() {
+        held = new Promise((done) => {
+          release = done
+        })
+      },
+      release: () => release(),
+    }
+  }
+
+  test('a backfill of days that are being read already does not end with an answer that is older than itself', async () => {
+    await begin({ config: { streams: [], reports: [FOUR_GRAINS[1]] } })
+    const service = await holdAnswers()
+    const env = { VISIBILITY_API_URL: service.url }
+    await start(['worker', '--concurrency', '1'], env).saw('worker_id')
+    service.hold()
+    const asked = setup.service.requests
+    const days = ['--from', '2026-03-25', '--to', RANGE.to]
+    const first = start(['backfill', ...days], env)
+    while (asked.length === 0) await delay(50)
+    // The answer was computed before these days changed.
+    setup.service.world.rewriteDays(setup.service.world.projects[0]!, ['2026-03-26', '2026-03-27'])
+    const second = start(['backfill', ...days], env)
+    await second.saw('run started')
+    service.release()
+    expect((await second.done).json().outcome).toBe('complete')
+    expect((await first.done).json().outcome).toBe('complete')
+    await expectExact(setup.database, {
+      ...truth(),
+      range: { from: '2026-03-25', to: RANGE.to },
+      reports: [FOUR_GRAINS[1]!],
+      projects: [],
+    })
+    const [project] = setup.service.world.projects
+    await expectReport(
+      setup.database,
+      { ...truth(), range: { from: '2026-03-25', to: RANGE.to } },
+      project!,
+      FOUR_GRAINS[1]!,
+    )
+  })
+
+  test('a second run over the same windows takes none of them away from the first, and both end complete', async () => {
+    await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 40 } })
+    const worker = await startWorker()
+    const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
+    const both = [start(days), start(days)]
+    for (const { done } of both) expect((await done).json().outcome).toBe('complete')
+    worker.child.kill('SIGTERM')
+    expect((await worker.done).stderr).not.toContain('taken over')
+    await expectExact(setup.database, { ...truth(), projects: [] })
+  })
+
+  test('a worker whose connections freeze loses its windows to others, and the run ends complete', async () => {
+    await begin({ faults: { rate_limit: null, latency_ms: 300 } })
+    const proxy = await startTcpProxy(setup.database.url)
+    closing.push(() => proxy.close())
+    await start(['worker'], { DATABASE_URL: proxy.url }).saw('worker_id')
+    const sync = start(['sync'])
+    await untilTaken()
+    proxy.freeze()
+    const result = await sync.done
+    expect(result.json().outcome).toBe('complete')
+    await expectExact(setup.database, truth())
+  })
+
+  test('a worker that cannot reach the service backs off, and the process of the run reads everything', async () => {
+    await begin()
+    const { port } = new URL(setup.service.url)
+    // Its own network refuses the connection to the service.
+    const blocked = `import net from 'node:net'; const { connect } = net.Socket.prototype;
+      net.Socket.prototype.connect = function (...all) {
+        if (JSON.stringify(all).includes('"port":"${port}"') || JSON.stringify(all).includes('"port":${port}')) {
+          queueMicrotask(() => this.destroy(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }))); return this }
+        return connect.apply(this, all) }`
+    const preload = `--import=data:text/javascript,${encodeURIComponent(blocked)}`
+    await start(['worker'], { NODE_OPTIONS: preload }).saw('worker_id')
+    const sync = await runCli(['sync', '--json'], cli())
+    expect(sync.json().outcome).toBe('complete')
+    await expectExact(setup.database, truth())
+    const { queue } = (await runCli(['status', '--json'], cli())).json()
+    expect(queue.workers).toMatchObject([{ state: 'backing off', reason: expect.stringContaining('ECONNREFUSED') }])
+    expect(queue.dead).toEqual([])
+  })
+
+  test('a killed worker blocks neither its windows nor the request budget', async () => {
+    await begin({ faults: { rate_limit: null, latency_ms: NEVER_MS } })
+    const worker = await startWorker()
+    const sync = start(['sync'])
+    await untilTaken()
+    const underWay = () =>
+      setup.database.rows("select 1 from visibility_ops.request_budgets where state->'underWay' <> '{}'")
+    while ((await underWay()).length === 0) await delay(50)
+    const dead = (await windows("state = 'taken'"))[0]!.worker_id
+    worker.child.kill('SIGKILL')
+    await worker.done
+    while ((await windows(`worker_id = '${dead}'`)).length > 0) await delay(50)
+    const owned = () =>
+      setup.database.rows(`select 1 from visibility_ops.request_budgets where state->'underWay' ? '${dead}'`)
+    while ((await owned()).length > 0) await delay(50)
+    setup.service.setFaults({ rate_limit: null })
+    sync.child.kill('SIGTERM')
+    await sync.done
+  })
+
+  test('windows of two runs that were both stopped are not read any more', async () => {
+    await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 200 } })
+    await startWorker('--concurrency', '2')
+    const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
+    const both = [start(days), start(days)]
+    for (const run of both) await run.saw('run started')
+    await untilTaken()
+    for (const { child } of both) child.kill('SIGTERM')
+    for (const { done } of both) expect((await done).json().outcome).toBe('interrupted')
+    expect([await jobs(), await windows('true')]).toEqual([[], []])
+    while ((await setup.database.rows<{ busy: number }>('select busy from visibility_ops.workers'))[0]!.busy > 0)
+      await delay(100)
+    const { length } = setup.service.requests
+    await delay(1500)
+    expect(setup.service.requests.length).toBe(length)
+  })
+
+  test('a worker waits for a database that is away, and says so', async () => {
+    await begin()
+    const proxy = await startTcpProxy(setup.database.url)
+    closing.push(() => proxy.close())
+    proxy.refuse()
+    const worker = start(['worker'], { DATABASE_URL: proxy.url })
+    await worker.saw('waiting for the database')
+    proxy.resume()
+    await worker.saw('worker_id')
+    worker.child.kill('SIGTERM')
+    expect((await worker.done).code).toBe(0)
+    proxy.refuse()
+    const stopped = start(['worker'], { DATABASE_URL: proxy.url })
+    await stopped.saw('waiting for the database')
+    stopped.child.kill('SIGTERM')
+    expect((await stopped.done).code).toBe(0)
+  })
+})
+
+describe('windows in the queue', () => {
+  const request: WindowRequest = {
     command: 'sync',
-    source: 'here',
-    project: 'p',
-    stream: 'chats',
-    from: '2026-03-01',
-    to: '2026-03-07',
     accept_deletes: false,
     lookback_from: '2026-03-25',
     recent_from: '2026-03-24',
     page_limit: 1000,
+  }
+  const window = (changes: Partial<NewWindow> = {}): NewWindow => ({
+    id: randomUUID(),
+    project: 'p',
+    stream: 'chats',
+    range: { from: '2026-03-01', to: '2026-03-07' },
+    priority: 1,
     ...changes,
   })
-  const able = { source: 'here', projects: ['p', 'q'], streams: ['chats'] }
-  const told = { result: { kind: 'shorten' as const }, seconds: 1, statuses: {}, pageLimit: 1000 }
+  const result = { result: { kind: 'shorten' as const }, cost: { seconds: 1, statuses: {} } }
+  const [one, two] = [randomUUID(), randomUUID()]
 
   async function open() {
     await begin()
-    await migrate(setup.database.warehouse, setup.config)
-    const boss = await openBoss(setup.database.warehouse, quiet)
-    closing.push(() => boss.close())
-    const put = (...jobs: { data: WindowJob; priority: number }[]) =>
-      inTransaction(boss.warehouse, async (tx) => {
-        await lockEnqueuing(tx)
-        await enqueue(tx, boss, jobs)
-      })
-    return { boss, put }
+    const { warehouse } = setup.database
+    await migrate(warehouse, setup.config)
+    const queue = await openQueue(warehouse, 'windows_test', quiet)
+    closing.push(() => queue.close())
+    const runs = await setup.database.rows<{ run_id: number }>(
+      `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
+       select 'sync', '', 1, '', '', now() + interval '1 hour' from generate_series(1, 2) returning run_id`,
+    )
+    const [run, other] = runs.map(({ run_id }) => run_id) as [number, number]
+    const put = (...all: NewWindow[]) => enqueueWindows(queue, run, request, all)
+    const take = (worker = one, most = 10) => takeWindows(queue, worker, most, 60_000)
+    const publish = (taken: { id: string; request: WindowRequest }) =>
+      inTransaction(warehouse, (tx) => publishResult(tx, queue, taken, result))
+    return { queue, warehouse, run, other, put, take, publish }
   }
 
-  test('the same window due twice is one job, which tells both runs', async () => {
-    const { boss, put } = await open()
-    await put({ data: job(), priority: 1 }, { data: job({ from: '2026-03-02' }), priority: 0 })
-    await put({ data: job({ runs: [2] }), priority: 5 })
-    await put({ data: job({ runs: [2] }), priority: 5 })
-    const all = await takeJobs(boss, 10, able)
-    expect(all.length).toBe(2)
-    const taken = all.find(({ data }) => data.from === job().from)
-    expect(taken!.data).toEqual(job({ runs: [1, 2] }))
-    await put({ data: job({ runs: [3] }), priority: 5 })
-    expect(await takeJobs(boss, 10, able)).toEqual([])
-    await inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, taken!, told))
-    const runs = await setup.database.rows('select run_id from visibility_ops.window_results order by 1')
-    expect(runs).toEqual([{ run_id: 1 }, { run_id: 2 }, { run_id: 3 }])
-    // Where deletions are let through it is not the same work.
-    await put({ data: job(), priority: 1 }, { data: job({ accept_deletes: true }), priority: 1 })
-    expect((await takeJobs(boss, 10, able)).length).toBe(2)
+  test('are taken by one worker each, those of a sync first, and putting them in twice changes nothing', async () => {
+    const { put, take, queue, run } = await open()
+    const [late, early] = [window({ priority: -5 }), window({ priority: 1_000_000_000 })]
+    await put(late, early)
+    await put(late, early)
+    expect((await take(one, 1)).map(({ id }) => id)).toEqual([early.id])
+    expect((await take(two)).map(({ id }) => id)).toEqual([late.id])
+    expect(await take()).toEqual([])
+    expect(await withdrawWindows(queue, run)).toEqual([])
   })
 
-  test('those of a sync are taken before those of a backfill, in their order', async () => {
-    const { boss, put } = await open()
-    const day = (number: number) => `2026-03-${String(number).padStart(2, '0')}`
-    await put(...[1, 2, 3].map((n) => ({ data: job({ from: day(n), command: 'backfill' }), priority: -n })))
-    await put(...[4, 5].map((n) => ({ data: job({ from: day(n) }), priority: 1_000_000_000 - n })))
-    const order: string[] = []
-    for (let index = 0; index < 5; index++) order.push((await takeJobs(boss, 1, able))[0]!.data.from!)
-    expect(order).toEqual([4, 5, 1, 2, 3].map(day))
+  test('come to one end: the first result counts, and a late one is ignored', async () => {
+    const { put, take, publish, queue, warehouse, run } = await open()
+    await put(window())
+    const [mine] = await take()
+    expect(await releaseWindow(queue, mine!.id, { workerId: one, isLoss: true })).toBe(true)
+    const [theirs] = await take(two)
+    expect(await releaseWindow(queue, mine!.id, { workerId: one })).toBe(false)
+    await publish(mine!)
+    await publish(theirs!)
+    expect(await readResults(warehouse, run, 10)).toHaveLength(1)
+    expect([await take(), await jobs()]).toEqual([[], []])
   })
 
-  test('a late worker can neither end, keep nor give back what another took over', async () => {
-    const { boss, put } = await open()
-    await put({ data: job(), priority: 1 })
-    const [late] = await takeJobs(boss, 1, able)
-    await setup.database.rows(
-      "update visibility_queue.job set started_on = now() - interval '1 hour' where name = 'windows'",
-    )
-    await keepAlive(boss, [late!])
-    await setup.database.rows(
-      "update visibility_queue.job set started_on = now() - interval '1 hour' where name = 'windows'",
-    )
-    await boss.api.expire()
-    await setup.database.rows("update visibility_queue.job set start_after = now() - interval '1 second'")
-    const [next] = await takeJobs(boss, 1, able)
-    expect(next).toMatchObject({ id: late!.id, retries: late!.retries + 1 })
-    const end = inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, late!, told))
-    await expect(end).rejects.toThrow('took this window over')
-    await giveBack(boss, late!)
-    expect(await takeJobs(boss, 1, able)).toEqual([])
-    await inTransaction(boss.warehouse, (tx) => completeJob(tx, boss, next!, told))
-    expect(await setup.database.rows('select run_id from visibility_ops.window_results')).toHaveLength(1)
+  test('of a run that is over are thrown away, and nothing is loaded that lets deletions through', async () => {
+    const { put, take, publish } = await open()
+    await put(window(), window())
+    const [begun] = await take(one, 1)
+    await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
+    expect(await take()).toEqual([])
+    await expect(publish({ ...begun!, request: { ...request, accept_deletes: true } })).rejects.toThrow('is over')
+    await publish(begun!)
+    expect(await jobs()).toEqual([])
   })
 
-  test('one whose workers vanish again and again is set aside', async () => {
-    const { boss, put } = await open()
-    await put({ data: job(), priority: 1 })
-    for (let time = 0; time < 4; time++) {
-      expect(await takeJobs(boss, 1, able)).toHaveLength(1)
-      await setup.database.rows(
-        "update visibility_queue.job set started_on = now() - interval '1 hour' where state = 'active'",
-      )
-      await boss.api.expire()
-      await setup.database.rows(
-        "update visibility_queue.job set start_after = now() - interval '1 second' where state < 'active'",
-      )
+  test('of a worker that is silent, gone or gets nowhere are put back, and those of one that gets on are not', async () => {
+    const { put, take, queue, warehouse } = await open()
+    const self = (id: string) => ({ id, version: '', concurrency: 1, source: '', queue: queue.name })
+    const health = { busy: 1, done: 0, state: 'working' as const, reason: null }
+    await put(window())
+    const [first] = await take()
+    const say = (idleMs: number) => extendLeases(warehouse, one, [{ id: first!.id, idleMs, allowMs: 30_000 }])
+    await heartbeat(warehouse, self(one), health)
+    expect(await say(1000)).toEqual([])
+    await reapWindows(queue, quiet)
+    expect(await windows("state = 'taken'")).toHaveLength(1)
+    // Alive, but without progress for too long.
+    await say(31_000)
+    await reapWindows(queue, quiet)
+    expect(await windows("state = 'queued'")).toMatchObject([{ losses: 1 }])
+    expect(await say(0)).toEqual([first!.id])
+    // Silent.
+    await take()
+    await setup.database.rows("update visibility_ops.workers set seen_at = now() - interval '10 seconds'")
+    await reapWindows(queue, quiet)
+    expect(await windows("state = 'queued'")).toMatchObject([{ losses: 2 }])
+    // A process of this machine that is gone.
+    await take()
+    const gone = `${processIdentity().split('/').slice(0, 2).join('/')}/999999999/1`
+    await setup.database.rows('update visibility_ops.workers set seen_at = now(), process = $1', [gone])
+    await reapWindows(queue, quiet)
+    expect(await windows("state = 'queued'")).toMatchObject([{ losses: 3 }])
+  })
+
+  test('one whose workers vanish again and again is given up', async () => {
+    const { put, take, queue, warehouse, run } = await open()
+    await put(window())
+    for (let time = 0; time < 8; time++) {
+      expect(await take()).toHaveLength(1)
+      await setup.database.rows("update visibility_ops.run_windows set progress_at = now() - interval '1 minute'")
+      await reapWindows(queue, quiet)
     }
-    expect(await takeJobs(boss, 1, able)).toEqual([])
-    expect(await boss.api.getQueueSize(DEAD)).toBe(1)
-    expect(await boss.api.getQueueSize(WINDOWS)).toBe(0)
+    expect(await take()).toEqual([])
+    expect(await readResults(warehouse, run, 10)).toMatchObject([{ result: { result: { kind: 'failed' } } }])
+  })
+
+  test('of runs that ended are dropped with the next run, those of others are left', async () => {
+    const { put, take, queue, run, other } = await open()
+    await put(window(), window())
+    await take(one, 1)
+    const own = window()
+    await enqueueWindows(queue, other, request, [own])
+    await dropWindows(queue, run)
+    expect((await take()).map(({ id }) => id)).toEqual([own.id])
+    await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
+    await dropWindows(queue, -1)
+    expect([await jobs(), await windows('true')]).toEqual([[], []])
+  })
+
+  test('are in queues that are deleted when nobody used them for a day', async () => {
+    const { queue, put } = await open()
+    for (const name of ['windows_old', 'windows_worker', 'other']) await queue.api.createQueue(name)
+    await setup.database.rows("update visibility_queue.queue set updated_on = now() - interval '25 hours'")
+    await heartbeat(
+      queue.warehouse,
+      { id: one, version: '', concurrency: 1, source: '', queue: 'windows_worker' },
+      { busy: 0, done: 0, state: 'working', reason: null },
+    )
+    await put(window())
+    await pruneQueues(queue, quiet)
+    expect((await queue.api.getQueues()).map(({ name }) => name).sort()).toEqual([
+      'other',
+      'windows_test',
+      'windows_worker',
+    ])
+  })
+})
+
+/* What is relied on beyond the documentation of pg-boss. */
+describe('pg-boss', () => {
+  test('takes ids of ours, ignores one that is there, works inside a transaction, and hides errors of fetch from us only', async () => {
+    await begin()
+    const { warehouse } = setup.database
+    const queue = await openQueue(warehouse, 'windows_test', quiet)
+    closing.push(() => queue.close())
+    const id = randomUUID()
+    const job = { id, name: queue.name }
+    await queue.api.insert([job])
+    await queue.api.insert([job])
+    expect(await queue.api.getQueueSize(queue.name)).toBe(1)
+    const undone = inTransaction(warehouse, async (tx) => {
+      expect(await fetchJobs(queue, tx, 5)).toEqual([id])
+      await queue.api.deleteJob(queue.name, id, within(tx))
+      await queue.api.insert([job], within(tx))
+      expect(await fetchJobs(queue, tx, 5)).toEqual([])
+      throw new Error('undone')
+    })
+    await expect(undone).rejects.toThrow('undone')
+    expect(await inTransaction(warehouse, (tx) => fetchJobs(queue, tx, 5))).toEqual([id])
+    const broken = inTransaction(warehouse, async (tx) => {
+      await tx.client.query('select 1/0').catch(() => {})
+      return fetchJobs(queue, tx, 5)
+    })
+    await expect(broken).rejects.toThrow('aborted')
+  })
+
+  test('is set up by many processes at once', async () => {
+    await begin()
+    const { warehouse } = setup.database
+    const all = await Promise.all(Array.from({ length: 5 }, () => openQueue(warehouse, 'windows_test', quiet)))
+    for (const { close } of all) await close()
+    expect(await setup.database.rows('select name from visibility_queue.queue')).toEqual([{ name: 'windows_test' }])
   })
 })
 
 describe('the shared request budget', () => {
-  test('lets ten processes read one project without a single 429, and uses what the service gives', async () => {
+  test('lets ten processes read one project with hardly a 429, and uses what the service gives', async () => {
     await begin({ faults: { rate_limit: 30, rate_window_ms: 3000, latency_ms: 15 } })
     await migrate(setup.database.warehouse, setup.config)
     const id = setup.projects[0]!.id
     const clients = await Promise.all(
-      Array.from({ length: 10 }, async () => {
+      Array.from({ length: 10 }, async (_, owner) => {
         const warehouse = await connectWarehouse({ url: setup.database.url, schema: 'visibility', connections: 2 })
-        const budgetFor = () => createSharedBudget(warehouse, id, 30, quiet)
+        const options = { perMinute: 30, owner: String(owner), log: quiet }
+        const budgetFor = () => createSharedBudget(warehouse, id, options)
         const client = createClient({ baseUrl: setup.service.url, compress: false, budgetFor })
         closing.push(() => warehouse.close())
         return client
@@ -511,28 +768,10 @@ describe('the shared request budget', () => {
     expect(setup.service.requests.length).toBe(70)
   })
 
-  test('follows the configured pace again where the service told its own too long ago', async () => {
-    await begin()
-    const { warehouse } = setup.database
-    await migrate(warehouse, setup.config)
-    const permit = await createSharedBudget(warehouse, 'p', 50, quiet).take()
-    permit.learn({ limit: 2, remaining: 1, resetMs: 20 }, false)
-    await delay(100)
-    const limit = async () => {
-      const budget = createSharedBudget(warehouse, 'p', 50, quiet)
-      await budget.take()
-      return budget.view().limit
-    }
-    expect(await limit()).toBe(2)
-    await setup.database.rows("update visibility_ops.budgets set told_at = now() - interval '2 minutes'")
-    expect(await limit()).toBe(50)
-  })
-
   test('falls back to one of its own where the database cannot be asked', async () => {
     await begin()
-    const log = { debug: () => {} } as never
     const broken = { opsSchema: 'x', pool: { query: () => Promise.reject(new Error('gone')) } } as never
-    const budget = createSharedBudget(broken, 'p', 5, log)
+    const budget = createSharedBudget(broken, 'p', { perMinute: 5, owner: 'a', log: quiet })
     const permit = await budget.take()
     permit.learn({ remaining: 3, resetMs: 1000 }, false)
   })

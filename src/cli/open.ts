@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
@@ -12,6 +13,7 @@ import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import type { RequestBudget } from '../source/budget.ts'
 import { type Client, type ClientOptions, createClient, type Outage } from '../source/client.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
+import type { Drain } from '../sync/tasks.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
@@ -189,6 +191,19 @@ async function orLeave(closing: Promise<void>): Promise<void> {
 export interface Open extends Services {
   projects: SyncedProject[]
   database: OpenWarehouse
+  /** A name that no other process has: by it others know whose requests are under way. */
+  owner: string
+  /** How runs are drained through the shared queue; without one, this process does everything itself. */
+  drain: Drain | undefined
+}
+
+/** The queue of the present configuration. */
+export async function queueName(config: Config, clock: Clock): Promise<string> {
+  const { queueNameOf } = await import('../queue/queue-name.ts')
+  const projects = configuredProjects(config, clock).map(({ id }) => id)
+  // Some commands work without a service.
+  const address = chosenSource(config) === undefined ? '' : sourceAddress(config)
+  return queueNameOf({ config, sourceAddress: address, projects })
 }
 
 /** Runs work with the service and the database open, and closes both whatever happens. */
@@ -207,12 +222,14 @@ export async function withServices<T>(
   const { config, log, clock, version } = options
   const shared = config.queue.mode === 'pg-boss' ? await loadQueue() : undefined
   let warehouse: Warehouse | undefined
+  const owner = randomUUID()
+  const perMinute = config.source.requests_per_minute
   const source = await openSource(config, clock, options.projects, {
     onOutage: (outage) => logOutage(log, outage),
     ...(shared && { budgetFor: (project) => budgetOf(project) }),
   })
   const budgetOf = (project: string): RequestBudget =>
-    shared!.createSharedBudget(warehouse!, project || DEFAULT_PROJECT, config.source.requests_per_minute, log)
+    shared!.createSharedBudget(warehouse!, project || DEFAULT_PROJECT, { perMinute, owner, log })
   try {
     const database = await openWarehouse(config, log, options.unchecked)
     try {
@@ -220,9 +237,9 @@ export async function withServices<T>(
       const { client, projects } = source
       const { source: shown, address } = source
       const services = { config, log, clock, version, client, source: shown, sourceAddress: address, warehouse }
-      const queue = shared?.sharedQueue(services, source.configured)
+      const queue = shared?.openDrain(warehouse, await queueName(config, clock), log)
       try {
-        return await work({ ...services, queue, projects, database })
+        return await work({ ...services, drain: queue?.drain, owner, projects, database })
       } finally {
         await quietly(log, 'queue', orLeave(queue?.close() ?? Promise.resolve()))
       }
@@ -242,9 +259,9 @@ function logOutage(log: Log, { down, what, reason }: Outage): void {
 
 /** Loaded only where it is used: most runs are those of one process. */
 async function loadQueue() {
-  const [{ sharedQueue }, { createSharedBudget }] = await Promise.all([
-    import('../queue/coordinator.ts'),
+  const [{ openDrain }, { createSharedBudget }] = await Promise.all([
+    import('../queue/open-drain.ts'),
     import('../queue/shared-budget.ts'),
   ])
-  return { sharedQueue, createSharedBudget }
+  return { openDrain, createSharedBudget }
 }

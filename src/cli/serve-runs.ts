@@ -64,13 +64,22 @@ export function serveRuns(
     request: Omit<RunRequest, 'projects' | 'signal'>,
     projects = open.projects,
     started?: (runId: number) => void,
-  ) => perform(request.command, (observer) => runSync(open, { ...request, projects, signal }, observer), started)
+  ) =>
+    perform(
+      request.command,
+      (observer) => runSync(open, { ...request, projects, signal }, observer, open.drain),
+      started,
+    )
 
   return {
     sync: () => runOne({ command: 'sync', streams: streamsOf(config) }),
     audit: () =>
       perform('audit', async (observer) => {
-        const result = await runAudit(open, { projects: open.projects, repair: true, signal }, observer)
+        const result = await runAudit(
+          open,
+          { projects: open.projects, repair: true, signal, drain: open.drain },
+          observer,
+        )
         log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
         return auditReport(result, NO_RUN, open.source)
       }),

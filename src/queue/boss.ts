@@ -1,28 +1,29 @@
 import type PgBoss from 'pg-boss'
-import { messageOf, TransientError } from '../core/errors.ts'
+import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { inTransaction, isLostConnection, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import { withRetries } from '../warehouse/retry.ts'
 
-/* pg-boss in the same Postgres: retries with backoff, expiry of those who died, and dead letters are its own. */
+/*
+ * pg-boss in the same Postgres, by its public interface alone. It hands each job to one process at a time; everything
+ * else (who has which window, who is alive, what came of it) is in tables of our own.
+ */
 
-/** An open queue. Everything that touches pg-boss or its tables goes through here and jobs.ts. */
-export interface Boss {
+/** An open queue of one meaning. */
+export interface Queue {
+  name: string
   api: PgBoss
   warehouse: Warehouse
-  /** The quoted name of the table of jobs. */
-  jobs: string
   close(): Promise<void>
 }
 
-export const WINDOWS = 'windows'
-export const DEAD = 'dead_windows'
-/** A job that was not heard of for so long is taken over; whoever works at it says so more often. */
-const EXPIRE_SECONDS = 15
-const RETRIES = 3
-const MAINTENANCE_SECONDS = 3
-// Any number, as long as it stays the same: processes that start at once set the queue up one after the other.
-const SETUP_LOCK = 7_265_190_402
+// Only the last resort: a window whose worker is gone or stuck is taken over long before.
+const EXPIRE_SECONDS = 4 * 3600
+const MAINTENANCE_SECONDS = 60
+const UNUSED_MS = 86_400_000
+const DELETE_LOCK_TIMEOUT_MS = 2000
+const PRIVILEGE = '42501'
 
 export function queueSchema(warehouse: Warehouse): string {
   return `${warehouse.schema}_queue`
@@ -31,79 +32,98 @@ export function queueSchema(warehouse: Warehouse): string {
 /** False where no process ever used the queue of this warehouse. */
 export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
   const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
-    quote(queueSchema(warehouse), 'job'),
+    quote(queueSchema(warehouse), 'version'),
   ])
   return rows[0]!.there
 }
 
-/** Opens the queue, and sets it up where it is not there yet. A lost connection is an error that may pass. */
-export async function openBoss(warehouse: Warehouse, log: Log): Promise<Boss> {
+/** Opens a queue, and sets it up where it is not there yet. */
+export async function openQueue(warehouse: Warehouse, name: string, log: Log, signal?: AbortSignal): Promise<Queue> {
+  return withRetries(warehouse, signal, async () => {
+    const api = await createBoss(warehouse, { executeSql: (text, values) => warehouse.pool.query(text, values) })
+    api.on('error', (error) => log.debug({ reason: messageOf(error) }, 'maintenance of the queue'))
+    const close = () => api.stop({ graceful: false, wait: true, close: false })
+    try {
+      await api.start()
+      await api.createQueue(name, { name, policy: 'standard', retryLimit: 0, expireInSeconds: EXPIRE_SECONDS })
+      // By this others see that it is used.
+      await api.updateQueue(name, { name, expireInSeconds: EXPIRE_SECONDS })
+      return { name, api, warehouse, close }
+    } catch (error) {
+      // What was begun has timers of its own, which would keep the process alive.
+      await close().catch(() => {})
+      if (codeOf(error) === PRIVILEGE) throw lacksPrivilege(warehouse, error)
+      throw isLostConnection(error) ? new TransientError(messageOf(error), { cause: error }) : error
+    }
+  })
+}
+
+async function createBoss(warehouse: Warehouse, db: PgBoss.Db): Promise<PgBoss> {
   const { default: Boss } = await import('pg-boss')
-  const schema = queueSchema(warehouse)
-  const api = new Boss({
-    db: { executeSql: (text, values) => warehouse.pool.query(text, values) },
-    schema,
+  return new Boss({
+    db,
+    schema: queueSchema(warehouse),
     schedule: false,
     supervise: true,
     maintenanceIntervalSeconds: MAINTENANCE_SECONDS,
-    // A job that is done is of no more use: its result went to the run.
-    archiveCompletedAfterSeconds: 600,
-    archiveFailedAfterSeconds: 600,
-    deleteAfterHours: 24,
   })
-  api.on('error', (error) => log.warn({ reason: messageOf(error) }, 'the queue'))
-  const jobs = quote(schema, 'job')
-  const close = () => api.stop({ graceful: false, wait: true, close: false })
-  const setUp = inTransaction(warehouse, async ({ client }) => {
-    await client.query('select pg_advisory_xact_lock($1)', [SETUP_LOCK])
-    await makeTables(warehouse, Boss.getConstructionPlans(schema))
-    await api.start()
-    await api.createQueue(DEAD, { name: DEAD, policy: 'standard', retentionDays: 365 })
-    await api.createQueue(WINDOWS, {
-      name: WINDOWS,
-      policy: 'stately',
-      retryLimit: RETRIES,
-      retryDelay: 1,
-      retryBackoff: true,
-      expireInSeconds: EXPIRE_SECONDS,
-      retentionDays: 14,
-      deadLetter: DEAD,
-    })
-    await makeIndex(warehouse, jobs)
-  })
-  await setUp.catch(async (error: unknown) => {
-    // What was begun has timers of its own, which would keep the process alive.
-    await close().catch(() => {})
-    throw isLostConnection(error) ? new TransientError(messageOf(error), { cause: error }) : error
-  })
-  return { api, warehouse, jobs, close }
 }
 
-/** A role that may not make schemas uses one that was made for it; left to itself, pg-boss would insist on the right. */
-async function makeTables(warehouse: Warehouse, plan: string): Promise<void> {
+function lacksPrivilege(warehouse: Warehouse, cause: unknown): UsageError {
   const schema = queueSchema(warehouse)
-  const { rows } = await warehouse.pool.query<{ schema: boolean; tables: boolean }>(
-    'select to_regnamespace($1) is not null as schema, to_regclass($2) is not null as tables',
-    [quote(schema), quote(schema, 'version')],
-  )
-  if (rows[0]!.tables) return
-  if (!rows[0]!.schema) await warehouse.pool.query(`create schema ${quote(schema)}`)
-  await warehouse.pool.query(plan.replace(/create schema if not exists \w+\s*;/i, ''))
-}
-
-/** Jobs are taken by priority; without an index, each look at a long queue would sort all of it. */
-async function makeIndex(warehouse: Warehouse, jobs: string): Promise<void> {
-  // Asked first, because making it waits for whoever writes to the table, even where it is there.
-  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
-    quote(queueSchema(warehouse), 'job_by_priority'),
-  ])
-  if (rows[0]!.there) return
-  await warehouse.pool.query(
-    `create index if not exists job_by_priority on ${jobs} (priority desc, created_on, id) where state < 'active'`,
+  return new UsageError(
+    `the database role may not set up the queue (${messageOf(cause)}). pg-boss makes its own schema ${schema}: run ` +
+      '"visibility-sync migrate" once as a role that may create schemas, or grant "create on database" to this one for ' +
+      'that; docs/scale-out.md lists the grants',
+    { cause },
   )
 }
 
 /** Lets pg-boss work inside a transaction of ours. */
 export function within({ client }: Transaction): { db: PgBoss.Db } {
   return { db: { executeSql: (text, values) => client.query(text, values) } }
+}
+
+/** Takes the ids of the next jobs. `fetch` hides the errors of the database, so they are kept and thrown here. */
+export async function fetchJobs({ api, name }: Queue, tx: Transaction, most: number): Promise<string[]> {
+  let failure: { error: unknown } | undefined
+  const { db } = within(tx)
+  const watched: PgBoss.Db = {
+    executeSql: (text, values) =>
+      db.executeSql(text, values).catch((error: unknown) => {
+        failure = { error }
+        throw error
+      }),
+  }
+  const jobs = await api.fetch(name, { batchSize: most, db: watched })
+  if (failure !== undefined) throw failure.error
+  return jobs.map(({ id }) => id)
+}
+
+// What earlier versions called theirs.
+const OLD_QUEUES = ['windows', 'dead_windows']
+
+/** Queues of other meanings that nobody used for a day are deleted. */
+export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Promise<void> {
+  const { ops } = warehouse
+  const [workers, windows, queues] = await Promise.all([
+    ops.selectFrom('workers').select('queue').distinct().execute(),
+    ops.selectFrom('run_windows').select('queue').distinct().execute(),
+    api.getQueues(),
+  ])
+  const used = new Set([name, ...workers.map(({ queue }) => queue), ...windows.map(({ queue }) => queue)])
+  for (const { name: other, updatedOn } of queues) {
+    const isOurs = other.startsWith('windows_') || OLD_QUEUES.includes(other)
+    if (!isOurs || used.has(other) || Date.now() - updatedOn.getTime() < UNUSED_MS) continue
+    // It needs the table of all jobs for itself for a moment: where others work, another time will do.
+    const work = async (tx: Transaction) => {
+      const boss = await createBoss(warehouse, within(tx).db)
+      await boss.purgeQueue(other)
+      await boss.deleteQueue(other)
+    }
+    await inTransaction(warehouse, work, undefined, { lockTimeoutMs: DELETE_LOCK_TIMEOUT_MS }).then(
+      () => log.info({ queue: other }, 'a queue that nobody used was deleted'),
+      (error: unknown) => log.debug({ queue: other, reason: messageOf(error) }, 'a queue was not deleted'),
+    )
+  }
 }

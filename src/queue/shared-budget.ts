@@ -2,118 +2,151 @@ import { sql } from 'kysely'
 import { messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
-import { sleep } from '../core/sleep.ts'
-import { type BudgetView, createBudget, type Permit, pauseOf, type RequestBudget } from '../source/budget.ts'
-import type { RateHeaders } from '../source/rate-headers.ts'
-import { LONGEST_WAIT_MS } from '../source/retry-delay.ts'
+import { type BudgetStore, type BudgetView, createBudget, type RequestBudget } from '../source/budget.ts'
+import { type BudgetState, limitOf, newBudgetState, voidRequests, waitOf } from '../source/budget-state.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
-// Another process may give something back or learn something meanwhile, so nobody sleeps through a whole period.
-const LONGEST_NAP_MS = 1000
+// Another process may learn something meanwhile, so nobody sleeps through a whole period.
+const LONGEST_NAP_MS = 500
+const MOST_CONFLICTS = 200
+
+interface Change {
+  work: (state: BudgetState, now: number) => unknown
+  resolve(result: unknown): void
+  reject(error: unknown): void
+}
 
 /**
- * The request budget of one project, kept in the warehouse and shared by every process that reads the project. All of
- * them learn from the answers that any of them gets. Where the database cannot be asked, the process keeps to a budget
- * of its own until it can.
+ * The state of one project's budget as a row of the warehouse, by the database's clock. A change is two round trips:
+ * read, and write where nobody else wrote meanwhile. Changes of this process that meet are one change.
+ */
+export class WarehouseBudgetStore implements BudgetStore {
+  private waiting: Change[] = []
+  private isRunning = false
+  private readonly table: string
+
+  constructor(
+    private readonly warehouse: Warehouse,
+    private readonly projectId: string,
+    private readonly perMinute: number,
+  ) {
+    this.table = quote(warehouse.opsSchema, 'request_budgets')
+  }
+
+  change<T>(work: (state: BudgetState, now: number) => T): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      this.waiting.push({ work, resolve: resolve as (result: unknown) => void, reject })
+      if (!this.isRunning) void this.applyAll()
+    })
+  }
+
+  /** The state as it is. */
+  async read(): Promise<{ state: BudgetState; version: number; now: number }> {
+    const { rows } = await this.warehouse.pool.query<{ state: BudgetState | null; version: number; now: number }>(
+      `select b.state, coalesce(b.version, 0)::int as version, (extract(epoch from clock_timestamp()) * 1000)::float8 as now
+       from (select) one left join ${this.table} b on b.project_id = $1`,
+      [this.projectId],
+    )
+    const { state, version, now } = rows[0]!
+    return { state: state ?? newBudgetState(), version, now }
+  }
+
+  private async applyAll(): Promise<void> {
+    this.isRunning = true
+    try {
+      while (this.waiting.length > 0) {
+        const batch = this.waiting.splice(0)
+        try {
+          const results = await this.apply(batch)
+          for (const [index, { resolve }] of batch.entries()) resolve(results[index])
+        } catch (error) {
+          for (const { reject } of batch) reject(error)
+        }
+      }
+    } finally {
+      this.isRunning = false
+    }
+  }
+
+  private async apply(batch: readonly Change[]): Promise<unknown[]> {
+    for (let conflicts = 0; ; conflicts++) {
+      const { state, version, now } = await this.read()
+      const before = JSON.stringify(state)
+      const results = batch.map(({ work }) => work(state, now))
+      const after = JSON.stringify(state)
+      if (before === after || (await this.write(after, version))) return results
+      if (conflicts >= MOST_CONFLICTS) throw new Error('the shared request budget is changed too often by others')
+      await new Promise((next) => setTimeout(next, Math.random() * Math.min(20, 2 + conflicts)))
+    }
+  }
+
+  /** False where somebody else wrote since the version was read. */
+  private async write(state: string, version: number): Promise<boolean> {
+    const { rowCount } = await this.warehouse.pool.query(
+      `insert into ${this.table} as b (project_id, state, version, per_minute) values ($1, $2, 1, $4)
+       on conflict (project_id) do update set state = excluded.state, version = b.version + 1, per_minute = excluded.per_minute
+       where b.version = $3`,
+      [this.projectId, state, version, this.perMinute],
+    )
+    return rowCount === 1
+  }
+}
+
+/**
+ * The request budget of one project, shared by every process that reads the project: all of them learn from the answers
+ * that any of them gets. Where the database cannot be asked, the process keeps to a budget of its own until it can.
  */
 export function createSharedBudget(
   warehouse: Warehouse,
   projectId: string,
-  requestsPerMinute: number,
-  log: Log,
+  { perMinute, owner, log }: { perMinute: number; owner: string; log: Log },
 ): RequestBudget {
-  const alone = createBudget(requestsPerMinute)
-  const functionName = (name: string) => quote(warehouse.opsSchema, name)
-  let shown: Omit<BudgetView, 'waits'> = { limit: requestsPerMinute, remaining: undefined }
-  let waits = 0
-  let taught = false
-  let lastLesson: Promise<unknown> = Promise.resolve()
-
-  function learn(request: number, headers: RateHeaders, refused: boolean): void {
-    const { limit, remaining, resetMs } = headers
-    const pauseMs = pauseOf(headers, refused)
-    // A service that never tells its limits is counted by what was sent; there is nothing to tell the others.
-    taught ||= limit !== undefined || remaining !== undefined
-    if (!taught && pauseMs === undefined) return
-    const whole = (value: number | undefined) => (value === undefined ? null : Math.floor(value))
-    lastLesson = warehouse.pool
-      .query(`select ${functionName('learn_answer')}($1, $2, $3, $4, $5, $6)`, [
-        projectId,
-        request,
-        whole(limit),
-        whole(remaining),
-        resetMs === undefined ? null : Math.min(resetMs, LONGEST_WAIT_MS),
-        pauseMs ?? null,
-      ])
-      .catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'the shared budget was not told'))
-  }
-
+  const alone = createBudget(perMinute)
+  const store = new WarehouseBudgetStore(warehouse, projectId, perMinute)
+  const shared = createBudget(perMinute, store, { owner, longestNapMs: LONGEST_NAP_MS })
   return {
-    async take(signal): Promise<Permit> {
-      for (;;) {
-        await lastLesson
-        signal?.throwIfAborted()
-        const answer = await warehouse.pool
-          .query<{ request: number | null; wait_ms: number; per_minute: number; remaining: number | null }>(
-            `select * from ${functionName('take_request')}($1, $2)`,
-            [projectId, requestsPerMinute],
-          )
-          .catch((error: unknown) => {
-            log.debug({ reason: messageOf(error) }, 'the shared budget cannot be asked; this process keeps to its own')
-          })
-        const told = answer?.rows[0]
-        if (told === undefined) return alone.take(signal)
-        shown = { limit: told.per_minute, remaining: shownLeft(told.remaining) }
-        const { request } = told
-        if (request !== null) {
-          return {
-            learn: (headers, refused) => learn(request, headers, refused),
-            drop: () => learn(request, {}, false),
-          }
-        }
-        waits++
-        await sleep(Math.min(told.wait_ms, LONGEST_NAP_MS) + Math.random() * 20, signal)
+    async take(signal, onWait) {
+      try {
+        return await shared.take(signal, onWait)
+      } catch (error) {
+        if (signal?.aborted) throw error
+        log.debug({ reason: messageOf(error) }, 'the shared budget cannot be asked; this process keeps to its own')
+        return alone.take(signal, onWait)
       }
     },
-
-    view: () => ({ ...shown, waits }),
+    view: () => shared.view(),
   }
 }
 
-/** How long the next request of a project would have to wait, as far as is known; by the clock of the database. */
-export async function budgetWaitMs(warehouse: Warehouse, projectId: string): Promise<number> {
-  const ops = (table: string) => quote(warehouse.opsSchema, table)
-  const { rows } = await warehouse.pool.query<{ wait_ms: number }>(
-    `select 1000 * extract(epoch from greatest(
-         case when remaining <= 0 then resets_at end, paused_until, case when remaining is null then full_until end, now()
-       ) - now())::float8 as wait_ms
-     from ${ops('budgets')} b cross join lateral (
-       select case when count(*) >= b.per_minute then min(sent_at) + interval '1 minute' end as full_until
-       from ${ops('budget_requests')} r
-       where r.project_id = b.project_id and r.sent_at > greatest(b.counted_from, now() - interval '1 minute')
-     ) sent
-     where b.project_id = $1`,
-    [projectId],
+/** How long the next request of a project would have to wait, as far as is known. */
+export async function budgetWaitMs(warehouse: Warehouse, projectId: string, perMinute: number): Promise<number> {
+  const { state, now } = await new WarehouseBudgetStore(warehouse, projectId, perMinute).read()
+  return waitOf(state, now, perMinute)
+}
+
+/** What a process that is gone had sent no longer counts as under way. */
+export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promise<void> {
+  const table = quote(warehouse.opsSchema, 'request_budgets')
+  const { rows } = await warehouse.pool.query<{ project_id: string; per_minute: number }>(
+    `select project_id, per_minute from ${table} where state->'underWay' ? $1`,
+    [owner],
   )
-  return rows[0]?.wait_ms ?? 0
+  for (const { project_id, per_minute } of rows) {
+    const store = new WarehouseBudgetStore(warehouse, project_id, per_minute)
+    await store.change((state) => voidRequests(state, owner))
+  }
 }
 
 /** What is left for each project, as the service last told any of the processes. */
-export async function readBudgets({ ops }: Warehouse): Promise<Map<string, BudgetView>> {
-  // By the clock of the database, which wrote down when the period ends.
-  const rows = await ops
-    .selectFrom('budgets')
-    .select(['project_id', 'per_minute', sql<number | null>`case when resets_at > now() then remaining end`.as('left')])
-    .execute()
-  return new Map(
-    rows.map(({ project_id, per_minute, left }) => [
-      project_id,
-      { limit: per_minute, remaining: shownLeft(left), waits: 0 },
-    ]),
+export async function readBudgets({ pool, opsSchema }: Warehouse): Promise<Map<string, BudgetView>> {
+  const { rows } = await pool.query<{ project_id: string; state: BudgetState; per_minute: number; now: number }>(
+    `select project_id, state, per_minute, (extract(epoch from clock_timestamp()) * 1000)::float8 as now
+     from ${quote(opsSchema, 'request_budgets')}`,
   )
-}
-
-/** Below zero where requests under way may have been counted already; nobody needs to know how far. */
-function shownLeft(remaining: number | null): number | undefined {
-  return remaining === null ? undefined : Math.max(0, remaining)
+  return new Map(
+    rows.map(({ project_id, state, per_minute, now }) => {
+      const remaining = state.remaining !== null && state.resetBy > now ? Math.max(0, state.remaining) : undefined
+      return [project_id, { limit: limitOf(state, now, per_minute), remaining, waits: 0 }]
+    }),
+  )
 }

@@ -1,12 +1,15 @@
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import { hasQueue, queueSchema, WINDOWS } from './boss.ts'
-import { type DeadWindow, deadWindows } from './jobs.ts'
-import { presentWorkers, type WorkerState } from './workers.ts'
+import { hasQueue } from './boss.ts'
+import { type DeadWindow, readDeadWindows } from './dead-windows.ts'
+import { liveWorkers, type WorkerState } from './workers.ts'
 
 /** The shared queue at a glance. */
 export interface QueueStatus {
-  workers: WorkerState[]
+  /** The queue of the present configuration. */
+  queue: string
+  /** `is_current` is false for workers of another configuration: they do nothing for the runs of this one. */
+  workers: (WorkerState & { is_current: boolean })[]
   /** Windows that nobody has begun, and those being worked at. */
   waiting: number
   active: number
@@ -17,18 +20,17 @@ export interface QueueStatus {
 }
 
 /** Undefined where this warehouse never had a queue. */
-export async function readQueueStatus(warehouse: Warehouse): Promise<QueueStatus | undefined> {
+export async function readQueueStatus(warehouse: Warehouse, queue: string): Promise<QueueStatus | undefined> {
   if (!(await hasQueue(warehouse))) return undefined
-  const jobs = quote(queueSchema(warehouse), 'job')
   const [workers, counts, dead] = await Promise.all([
-    presentWorkers(warehouse),
+    liveWorkers(warehouse),
     warehouse.pool.query<{ waiting: number; active: number; oldest: Date | null }>(
-      `select count(*) filter (where state < 'active') as waiting, count(*) filter (where state = 'active') as active,
-         min(created_on) filter (where state < 'active') as oldest
-       from ${jobs} where name = $1 and state <= 'active'`,
-      [WINDOWS],
+      `select count(*) filter (where state = 'queued') as waiting, count(*) filter (where state = 'taken') as active,
+         min(queued_at) filter (where state = 'queued') as oldest
+       from ${quote(warehouse.opsSchema, 'run_windows')}`,
     ),
-    deadWindows({ warehouse, jobs }),
+    readDeadWindows(warehouse),
   ])
-  return { workers, ...counts.rows[0]!, dead }
+  const known = workers.map((worker) => ({ ...worker, is_current: worker.queue === queue }))
+  return { queue, workers: known, ...counts.rows[0]!, dead }
 }

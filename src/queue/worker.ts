@@ -1,241 +1,305 @@
-import { randomUUID } from 'node:crypto'
-import { codeOf, messageOf } from '../core/errors.ts'
+import { messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { streamsOf } from '../streams/registry.ts'
+import type { Stream } from '../streams/stream.ts'
 import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/context.ts'
 import { PageLimit } from '../sync/page-limit.ts'
 import { performStep } from '../sync/perform.ts'
 import { makeRun } from '../sync/run.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
-import type { Boss } from './boss.ts'
+import { BackOff } from './back-off.ts'
+import type { Queue } from './boss.ts'
+import { addCosts, type JobResult } from './job-result.ts'
+import { REAP_MS, reapWindows } from './reap.ts'
 import {
-  completeJob,
-  discardJob,
-  doubtJob,
-  failJob,
-  giveBack,
-  isWanted,
-  keepAlive,
-  type TakenJob,
-  takeJobs,
-} from './jobs.ts'
+  extendLeases,
+  publishResult,
+  type Release,
+  releaseWindow,
+  type TakenWindow,
+  takeWindows,
+} from './run-windows.ts'
 import { budgetWaitMs } from './shared-budget.ts'
-import type { Told } from './told.ts'
+import { HEARTBEAT_MS, heartbeat, type WorkerSelf } from './workers.ts'
 
 // The longer nothing came, the rarer it looks.
-const SHORTEST_NAP_MS = 40
-const LONGEST_NAP_MS = 1000
+const SHORTEST_NAP_MS = 30
+const LONGEST_NAP_MS = 500
 const TROUBLE_MS = 1000
-const BEAT_MS = 3000
-// A project whose requests are spent for longer than this makes room for others.
-const PATIENCE_MS = 1500
+// A window that fails by its own fault is tried so often, beside all the tries that its requests have.
+const MOST_FAILURES = 3
+// Where a project's requests are spent for longer, windows of others go first.
+const PATIENCE_MS = 3000
 const PLENTY = 20
 const ASK_MS = 1000
-const DOUBT_MS = 60_000
-const TOO_MANY_TROUBLES = 10
-const UNIQUE = '23505'
-/** Failures of the service, a project or a key, not of the window at hand. */
-const NOT_THE_WINDOW = new Set(['key', 'project', 'service-down', 'project-down', 'operation-down'])
+// What a step may take besides the time limit of a request.
+const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 
-export interface WorkerOptions {
-  concurrency: number
-  projects: readonly SyncedProject[]
-  /** True where the process speaks for the run: what it says of a key is final. A worker may have an old one. */
-  hasLastWord?: boolean
-  /** Asked before jobs are taken: those of other projects are left to others. */
-  projectsLeft?: () => Promise<readonly SyncedProject[]>
-  /** Told every few seconds how it goes. */
-  beat?: (state: { busy: number; done: number }) => Promise<void>
+/** A window in hand. */
+interface Job {
+  window: TakenWindow
+  startedAt: number
+  /** Aborted where it is not this worker's any more. */
+  lost: AbortController
+  progressAt: number
+  /** By how long after the last progress the next one must come. */
+  allowMs: number
+  statuses: Record<string, number>
 }
 
 /** Takes windows from the queue and does them, as one process would. */
 export class QueueWorker {
-  readonly id = randomUUID()
   done = 0
-  private readonly active = new Map<TakenJob, Promise<void>>()
+  private readonly jobs = new Map<Job, Promise<void>>()
   private readonly stopping = new AbortController()
   private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
-  /** Projects that are left alone until a time, by its milliseconds. */
-  private readonly avoided = new Map<string, number>()
+  private readonly streams: Map<string, Stream>
+  private readonly projects: Map<string, SyncedProject>
   /** When a project's budget was last asked for. */
   private readonly askedAt = new Map<string, number>()
-  private troubles = 0
+  private readonly backOff = new BackOff()
+  private readonly stepMs: number
   private loop: Promise<void> = Promise.resolve()
-  private beating: NodeJS.Timeout | undefined
+  private beating: Promise<void> = Promise.resolve()
 
   constructor(
     private readonly services: Services,
-    private readonly boss: Boss,
-    private readonly options: WorkerOptions,
-  ) {}
+    private readonly queue: Queue,
+    private readonly self: WorkerSelf,
+    projects: readonly SyncedProject[],
+  ) {
+    this.streams = new Map(streamsOf(services.config).map((stream) => [stream.name, stream]))
+    this.projects = new Map(projects.map((project) => [project.id, project]))
+    this.stepMs = services.config.source.timeout_seconds * 1000 + GRACE_MS
+  }
 
-  start(): void {
-    this.beating = setInterval(() => void this.beat(), BEAT_MS)
+  /** Signs in and begins to take windows. */
+  async start(): Promise<void> {
+    await this.heartbeat()
     this.loop = this.work()
+    this.beating = this.beat()
   }
 
   /** Takes no more; what is in hand is rolled back and given back, for others to take at once. */
   async stop(): Promise<void> {
     this.stopping.abort()
-    clearInterval(this.beating)
-    await this.loop
-    await Promise.all(this.active.values())
+    await Promise.all([this.loop, this.beating, ...this.jobs.values()])
   }
 
   private async work(): Promise<void> {
     const { signal } = this.stopping
     for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
       try {
-        const free = this.options.concurrency - this.active.size
+        const free = this.freeSlots()
         if (free === 0) {
-          await Promise.race(this.active.values())
+          await (this.jobs.size > 0 ? Promise.race(this.jobs.values()) : sleep(LONGEST_NAP_MS, signal))
           continue
         }
-        const jobs = await this.take(free)
-        this.troubles = 0
-        for (const job of jobs) {
-          const work = this.perform(job)
-            .catch((error: unknown) => this.recover(job, error))
-            .finally(() => this.active.delete(job))
-          this.active.set(job, work)
-        }
-        if (jobs.length > 0) napMs = SHORTEST_NAP_MS
+        const windows = await takeWindows(this.queue, this.self.id, free, this.stepMs)
+        for (const window of windows) this.begin(window)
+        if (windows.length > 0) napMs = SHORTEST_NAP_MS
         else await sleep(napMs, signal)
-        if (jobs.length === 0) napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
+        if (windows.length === 0) napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
       } catch (error) {
         if (signal.aborted) return
-        // Two may reach for windows with the same name at once: the next look finds another.
-        if (codeOf(error) !== UNIQUE && ++this.troubles > 1)
-          this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
+        this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
         await sleep(TROUBLE_MS, signal).catch(() => {})
       }
     }
   }
 
-  private async take(free: number): Promise<TakenJob[]> {
-    const left = (await this.options.projectsLeft?.()) ?? this.options.projects
+  /** After a fault of its own the worker pauses, and then tries a single window. */
+  private freeSlots(): number {
+    if (this.backOff.isPausing(monotonic())) return 0
+    return (this.backOff.reason === null ? this.self.concurrency : 1) - this.jobs.size
+  }
+
+  private begin(window: TakenWindow): void {
     const now = monotonic()
-    for (const [project, until] of this.avoided) if (until <= now) this.avoided.delete(project)
-    const { config, source } = this.services
-    const projects = left.flatMap(({ id }) => (this.avoided.has(id) ? [] : [id]))
-    if (projects.length === 0) return []
-    return takeJobs(this.boss, free, { source, projects, streams: streamsOf(config).map(({ name }) => name) })
+    const job: Job = {
+      window,
+      startedAt: now,
+      lost: new AbortController(),
+      progressAt: now,
+      allowMs: this.stepMs,
+      statuses: {},
+    }
+    const work = this.perform(job)
+      // Where it was not even known what to do with it, another may take it at once.
+      .catch((error: unknown) => {
+        this.services.log.warn({ window: window.id, reason: messageOf(error) }, 'a window could not be done here')
+        return this.release(job)
+      })
+      .finally(() => this.jobs.delete(job))
+    this.jobs.set(job, work)
   }
 
+  /** Heartbeats, leases of windows, and a look at those of others. */
   private async beat(): Promise<void> {
-    try {
-      if (this.active.size > 0) await keepAlive(this.boss, [...this.active.keys()])
-      // Whoever cannot take anything does not claim to be about: others may then work.
-      if (this.troubles <= TOO_MANY_TROUBLES) await this.options.beat?.({ busy: this.active.size, done: this.done })
-    } catch (error) {
-      this.services.log.debug({ reason: messageOf(error) }, 'no sign of life could be given')
+    const { signal } = this.stopping
+    while (!signal.aborted) {
+      await sleep(HEARTBEAT_MS, signal).catch(() => {})
+      if (signal.aborted) return
+      try {
+        await this.heartbeat()
+        await this.extendLeases()
+        if (Math.random() < HEARTBEAT_MS / REAP_MS) await reapWindows(this.queue, this.services.log)
+      } catch (error) {
+        this.services.log.debug({ reason: messageOf(error) }, 'no heartbeat could be given')
+      }
     }
   }
 
-  private async perform(job: TakenJob): Promise<void> {
-    const { services, boss } = this
-    const { data } = job
-    const startedAt = monotonic()
-    const statuses: Record<string, number> = {}
-    const { limit, mentions } = this.memoryOf(data.runs[0]!, data.page_limit)
-    const told = (result: StepResult): Told => ({
-      result,
-      seconds: (monotonic() - startedAt) / 1000,
-      statuses,
-      pageLimit: limit.current,
-    })
-    const project = this.options.projects.find(({ id }) => id === data.project)!
-    const stream = streamsOf(services.config).find(({ name }) => name === data.stream)!
-    // Nobody may be watching any more when deletions are let through.
-    if (data.accept_deletes && !(await isWanted(boss, job))) return discardJob(boss, job)
+  private heartbeat(): Promise<void> {
+    const { reason } = this.backOff
+    const state = reason === null ? 'working' : 'backing off'
+    return heartbeat(this.services.warehouse, this.self, { busy: this.jobs.size, done: this.done, state, reason })
+  }
+
+  private async extendLeases(): Promise<void> {
+    const now = monotonic()
+    const jobs = [...this.jobs.keys()]
+    const said = jobs.map(({ window, progressAt, allowMs }) => ({ id: window.id, idleMs: now - progressAt, allowMs }))
+    const lost = new Set(await extendLeases(this.services.warehouse, this.self.id, said))
+    for (const job of jobs) if (lost.has(job.window.id) || now - job.progressAt > job.allowMs) job.lost.abort()
+  }
+
+  private async perform(job: Job): Promise<void> {
+    const { services, queue } = this
+    const { window, statuses } = job
+    const { request } = window
+    const project = this.projects.get(window.project)!
+    const stream = this.streams.get(window.stream)!
     const waitMs = await this.budgetWaitMs(project)
-    if (waitMs > PATIENCE_MS) {
-      this.avoided.set(project.id, monotonic() + waitMs)
-      return giveBack(boss, job)
-    }
+    if (waitMs > PATIENCE_MS) return this.publish(job, { kind: 'deferred', waitMs })
+    const { limit, mentions } = this.memoryOf(window)
+    const signal = AbortSignal.any([this.stopping.signal, job.lost.signal])
     const run: Run = {
       ...makeRun(
         services,
         {
-          runId: data.runs[0]!,
-          command: data.command,
+          runId: window.runId,
+          command: request.command,
           limit,
           mentions,
-          acceptDeletes: data.accept_deletes,
-          lookbackFrom: data.lookback_from,
-          recentFrom: data.recent_from,
+          acceptDeletes: request.accept_deletes,
+          lookbackFrom: request.lookback_from,
+          recentFrom: request.recent_from,
         },
-        this.stopping.signal,
+        signal,
       ),
-      committing: (tx: Transaction, loaded: Loaded) => completeJob(tx, boss, job, told(loaded)),
+      committing: (tx: Transaction, loaded: Loaded) => {
+        this.progress(job, this.stepMs)
+        return publishResult(tx, queue, window, this.resultOf(job, loaded))
+      },
     }
-    const range = data.from === null ? undefined : { from: data.from, to: data.to! }
-    const result = await performStep(run, project, stream, range, (status) => {
-      statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
+    const result = await performStep(run, project, stream, window.range, {
+      signal,
+      onAttempt: (status) => {
+        statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
+        if (status !== undefined) this.progress(job, this.stepMs)
+      },
+      onWait: (ms) => this.progress(job, ms + this.stepMs),
     })
+    await this.end(job, result)
+  }
+
+  private progress(job: Job, allowMs: number): void {
+    job.progressAt = monotonic()
+    job.allowMs = allowMs
+  }
+
+  private resultOf(job: Job, result: JobResult['result']): JobResult {
+    const cost = { seconds: (monotonic() - job.startedAt) / 1000, statuses: job.statuses }
+    return { result, cost: addCosts(job.window.spent, cost) }
+  }
+
+  private async end(job: Job, result: StepResult): Promise<void> {
+    const { log } = this.services
+    const { window, statuses } = job
+    const place = { run: window.runId, project: window.project, stream: window.stream, ...window.range }
     if (result.kind === 'loaded') {
       this.done++
+      this.backOff.recover()
       const { rowsRead, effect } = result.outcome
       const { inserted, updated, deleted } = effect
-      const place = { project: data.project, stream: data.stream, from: data.from, to: data.to }
-      run.log.info({ ...place, rows: rowsRead, inserted, updated, deleted }, 'job done')
+      log.info({ ...place, rows: rowsRead, inserted, updated, deleted }, 'window loaded by this worker')
       return
     }
-    if (result.kind === 'failed' && result.verdict === 'taken') return
-    if (result.kind === 'failed' && result.verdict === 'interrupted') return giveBack(boss, job)
-    if (result.kind !== 'failed') return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
+    if (result.kind !== 'failed') return this.publish(job, result)
     const { reason, verdict } = result
-    run.log.warn({ project: data.project, stream: data.stream, from: data.from, to: data.to, reason }, 'job failed')
-    if (NOT_THE_WINDOW.has(verdict)) {
-      // Trying again would not help; but a worker may have an old key, or no way to the service.
-      if (this.options.hasLastWord) return this.end(job, (tx) => completeJob(tx, boss, job, told(result)))
-      this.avoided.set(project.id, monotonic() + DOUBT_MS)
-      return this.end(job, (tx) => doubtJob(tx, boss, job, told(result), reason))
+    if (verdict === 'nobody-waits') return log.debug(place, 'the run that asked for a window is over')
+    if (verdict === 'interrupted') return this.release(job, { isLoss: job.lost.signal.aborted })
+    log.warn({ ...place, reason }, 'window failed')
+    if (isOwnFault(result, statuses)) {
+      const pauseMs = this.backOff.fail(reason, job.startedAt, monotonic())
+      if (pauseMs > 0) log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
+      // A key may be an old one only here: the run tries itself, and what it finds is final.
+      if (verdict === 'key' || verdict === 'project') await this.publish(job, { kind: 'returned', reason })
+      else await this.release(job)
+      return this.heartbeat().catch(() => {})
     }
-    // What the service refuses once it refuses again, as in one process.
-    const final = verdict === 'refused'
-    await this.end(job, (tx) => (final ? completeJob : failJob)(tx, boss, job, told(result)))
+    this.backOff.recover()
+    // What the service refuses once it refuses again, and of a newer read the run decides.
+    const isFinal = ['refused', 'stale', 'usage'].includes(verdict) || window.failures + 1 >= MOST_FAILURES
+    if (isFinal) return this.publish(job, result)
+    await this.release(job, { failure: { spent: this.resultOf(job, result).cost } })
   }
 
-  /** Where it was not even known what to do with a job, another may take it at once. */
-  private async recover(job: TakenJob, error: unknown): Promise<void> {
-    this.services.log.warn({ job: job.id, reason: messageOf(error) }, 'a job could not be done here')
-    await giveBack(this.boss, job).catch(() => {})
+  private async publish(job: Job, result: JobResult['result']): Promise<void> {
+    const work = (tx: Transaction) => publishResult(tx, this.queue, job.window, this.resultOf(job, result))
+    await this.persist(job, () => inTransaction(this.services.warehouse, work))
   }
 
-  private async end(job: TakenJob, work: (tx: Transaction) => Promise<void>): Promise<void> {
-    // A lost connection must not leave the job to be taken over only when it expires.
-    const ending = withRetries(this.services.warehouse, this.stopping.signal, () =>
-      inTransaction(this.services.warehouse, work),
-    )
-    await ending.catch((error: unknown) => {
-      const level = codeOf(error) === 'taken' ? 'debug' : 'warn'
-      this.services.log[level]({ job: job.id, reason: messageOf(error) }, 'a job could not be ended; another will')
+  private async release(job: Job, release: Omit<Release, 'workerId'> = {}): Promise<void> {
+    const all = { ...release, workerId: this.self.id }
+    await this.persist(job, () => releaseWindow(this.queue, job.window.id, all))
+  }
+
+  /** A lost connection must not leave the window to be taken over only when this worker is missed. */
+  private async persist(job: Job, work: () => Promise<unknown>): Promise<void> {
+    await withRetries(this.services.warehouse, this.stopping.signal, work).catch((error: unknown) => {
+      this.services.log.warn({ window: job.window.id, reason: messageOf(error) }, 'a window is left to others')
     })
   }
 
-  /** Asked before a window is begun; while the answers leave enough, others are looked at once in a while only. */
+  /** Asked before a window is begun; while the answers leave enough, the others are looked at once in a while only. */
   private async budgetWaitMs({ id, caller }: SyncedProject): Promise<number> {
+    if (this.projects.size === 1) return 0
     const { remaining, waits } = this.services.client.budgetView(caller)
     const plenty = remaining === undefined ? waits === 0 : remaining > PLENTY
     const now = monotonic()
-    if (plenty && now - (this.askedAt.get(id) ?? Number.NEGATIVE_INFINITY) < ASK_MS) return 0
+    if (plenty && now - (this.askedAt.get(id) ?? -ASK_MS) < ASK_MS) return 0
     this.askedAt.set(id, now)
-    return budgetWaitMs(this.services.warehouse, id)
+    return budgetWaitMs(this.services.warehouse, id, this.services.config.source.requests_per_minute)
   }
 
   /** What windows of one run teach each other; at most a few runs are remembered. */
-  private memoryOf(runId: number, pageLimit: number): Pick<Run, 'limit' | 'mentions'> {
-    const known = this.memory.get(runId) ?? { limit: new PageLimit(pageLimit), mentions: new Map() }
+  private memoryOf({ runId, request }: TakenWindow): Pick<Run, 'limit' | 'mentions'> {
+    const known = this.memory.get(runId) ?? { limit: new PageLimit(request.page_limit), mentions: new Map() }
     this.memory.set(runId, known)
-    known.limit.learnAccepted(pageLimit)
+    known.limit.learnAccepted(request.page_limit)
     for (const old of this.memory.keys()) {
       if (this.memory.size <= REMEMBERED_RUNS) break
       this.memory.delete(old)
     }
     return known
   }
+}
+
+/**
+ * True where the worker is to blame and not the window: its key is refused, or not one of its requests was answered.
+ * Where the service took the request and then kept silent, it is the window.
+ */
+export function isOwnFault(
+  { verdict, reason }: { verdict: string; reason: string },
+  statuses: Readonly<Record<string, number>>,
+): boolean {
+  if (['key', 'project', 'service-down', 'project-down', 'operation-down'].includes(verdict)) return true
+  if (['refused', 'usage', 'bad-page', 'incomplete', 'stale'].includes(verdict)) return false
+  const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
+  return !isAnswered && !/awaiting '(?:response|request|read|send)/.test(reason)
 }

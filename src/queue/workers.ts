@@ -1,8 +1,9 @@
 import { hostname } from 'node:os'
 import { sql } from 'kysely'
+import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
-/* Who is about to take windows. */
+/* Who takes windows, by heartbeats. */
 
 export interface WorkerState {
   worker_id: string
@@ -14,78 +15,70 @@ export interface WorkerState {
   seen_at: Date
   busy: number
   done: number
+  queue: string
+  state: 'working' | 'backing off'
+  reason: string | null
 }
 
-// Three signs of life may be missed.
-const GONE = sql<Date>`now() - interval '20 seconds'`
+export const HEARTBEAT_MS = 2000
+// Several heartbeats may be missed.
+const SILENT_SECONDS = 9
+const FORGOTTEN = sql<Date>`now() - interval '1 day'`
 
-/** Who a worker is, and what it can do. */
+/** Who a worker is. */
 export interface WorkerSelf {
   id: string
   version: string
   concurrency: number
   source: string
-  projects: readonly string[]
-  streams: readonly string[]
+  queue: string
 }
 
-export async function signIn({ ops }: Warehouse, worker: WorkerSelf): Promise<void> {
-  const { id, projects, streams, ...rest } = worker
-  await ops.deleteFrom('workers').where('seen_at', '<', sql<Date>`now() - interval '1 day'`).execute()
+export interface WorkerHealth {
+  busy: number
+  done: number
+  state: 'working' | 'backing off'
+  reason: string | null
+}
+
+/** Says that the worker is alive and how it does. It signs in where it is not known, or the server lost what was not logged. */
+export async function heartbeat({ ops, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
+  const health = { ...state, reason: state.reason === null ? null : redactor.text(state.reason) }
+  const { id, ...rest } = worker
   await ops
     .insertInto('workers')
-    .values({
-      ...rest,
-      worker_id: id,
-      host: hostname(),
-      pid: process.pid,
-      projects: [...projects],
-      streams: [...streams],
-    })
+    .values({ ...rest, ...health, worker_id: id, host: hostname(), pid: process.pid, process: processIdentity() })
+    .onConflict((conflict) =>
+      conflict.column('worker_id').doUpdateSet({ ...health, seen_at: sql<Date>`clock_timestamp()` }),
+    )
     .execute()
-}
-
-/** A sign of life. It signs in again where the server lost what was not logged. */
-export async function signOfLife(
-  warehouse: Warehouse,
-  worker: WorkerSelf,
-  state: { busy: number; done: number },
-): Promise<void> {
-  const { numUpdatedRows } = await warehouse.ops
-    .updateTable('workers')
-    .set({ ...state, seen_at: sql`now()` })
-    .where('worker_id', '=', worker.id)
-    .executeTakeFirst()
-  if (numUpdatedRows === 0n) await signIn(warehouse, worker)
 }
 
 export async function signOut({ ops }: Warehouse, id: string): Promise<void> {
   await ops.deleteFrom('workers').where('worker_id', '=', id).execute()
 }
 
-/** The workers that gave a sign of life lately. */
-export function presentWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
-  return ops
-    .selectFrom('workers')
-    .select(['worker_id', 'host', 'pid', 'version', 'concurrency', 'started_at', 'seen_at', 'busy', 'done'])
-    .where('seen_at', '>', GONE)
-    .orderBy('started_at')
-    .execute()
+/** Workers that were not heard of for a day are forgotten; until then they say which queues are used. */
+export async function forgetWorkers({ ops }: Warehouse): Promise<void> {
+  await ops.deleteFrom('workers').where('seen_at', '<', FORGOTTEN).execute()
 }
 
-/** The projects of which workers that are about can read each of these streams. */
-export async function projectsInHand(
-  { ops }: Warehouse,
-  source: string,
-  streams: readonly string[],
-): Promise<Set<string>> {
+/** The workers that were heard of lately and are not seen to be dead. */
+export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
   const rows = await ops
     .selectFrom('workers')
-    .select(sql<string>`unnest(projects)`.as('project'))
-    .distinct()
-    .where('seen_at', '>', GONE)
-    .where('source', '=', source)
-    .where(sql<boolean>`streams @> ${[...streams]}::text[]`)
+    .select(['worker_id', 'host', 'pid', 'version', 'concurrency', 'started_at', 'seen_at', 'busy', 'done'])
+    .select(['queue', 'state', 'reason', 'process'])
+    .where('seen_at', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})`)
+    .orderBy('started_at')
     .execute()
-  return new Set(rows.map(({ project }) => project))
+  return rows.flatMap(({ process, ...worker }) => (isProcessAlive(process) === false ? [] : [worker]))
+}
+
+/** How many windows healthy workers of a queue do at once, all together. */
+export async function healthySlots(warehouse: Warehouse, queue: string): Promise<number> {
+  const workers = await liveWorkers(warehouse)
+  return workers
+    .filter((worker) => worker.queue === queue && worker.state === 'working')
+    .reduce((sum, { concurrency }) => sum + concurrency, 0)
 }

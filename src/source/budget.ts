@@ -1,9 +1,6 @@
 import { sleep } from '../core/sleep.ts'
+import { type BudgetState, endRequest, learnAnswer, limitOf, newBudgetState, requestPermit } from './budget-state.ts'
 import type { RateHeaders } from './rate-headers.ts'
-import { LONGEST_WAIT_MS } from './retry-delay.ts'
-
-const WINDOW_MS = 60_000
-const ANSWER_MS = 25
 
 export interface BudgetView {
   limit: number
@@ -13,8 +10,8 @@ export interface BudgetView {
 
 /** Where requests for one project and key are paced. */
 export interface RequestBudget {
-  /** Waits until a request may be sent. */
-  take(signal?: AbortSignal): Promise<Permit>
+  /** Waits until a request may be sent; `onWait` is told of each wait. */
+  take(signal?: AbortSignal, onWait?: (ms: number) => void): Promise<Permit>
   view(): BudgetView
 }
 
@@ -26,80 +23,86 @@ export interface Permit {
   drop(): void
 }
 
+/** Keeps the state of one budget. A change may be worked out more than once, and only the last one counts. */
+export interface BudgetStore {
+  /** Gives the store's time with the state; the work changes the state in place. */
+  change<T>(work: (state: BudgetState, now: number) => T): Promise<T>
+}
+
+export interface BudgetOptions {
+  /** By whom requests are under way: a name that no other process has. */
+  owner?: string
+  wait?: (ms: number, signal?: AbortSignal) => Promise<void>
+  /** Where others change the state too, nobody sleeps for longer. */
+  longestNapMs?: number
+}
+
+/** A state in this process. */
+export function memoryStore(now: () => number = Date.now): BudgetStore {
+  const state = newBudgetState()
+  return { change: async (work) => work(state, now()) }
+}
+
+const OWN_NAP_MS = 60_000
+
 /**
  * Paces the requests of one project and key. It starts from the configured number a minute and then believes the
  * response headers: the service's limit has changed before, and other programs spend from the same budget.
  */
 export function createBudget(
-  requestsPerMinute: number,
-  now: () => number = Date.now,
-  wait: (ms: number, signal?: AbortSignal) => Promise<void> = sleep,
+  perMinute: number,
+  store: BudgetStore = memoryStore(),
+  { owner = 'here', wait = sleep, longestNapMs = OWN_NAP_MS }: BudgetOptions = {},
 ): RequestBudget {
-  let limit = requestsPerMinute
-  let inFlight = 0
+  let shown: Omit<BudgetView, 'waits'> = { limit: perMinute, remaining: undefined }
   let waits = 0
-  /** What the service said is left, less what was sent since; undefined until it said so. */
-  let remaining: number | undefined
-  let resetAt = 0
-  let taught = false
-  let pausedUntil = 0
-  /** When each request of the last minute was sent, for services that send no headers. */
-  const sent: number[] = []
+  let lastLesson: Promise<unknown> = Promise.resolve()
 
-  const waitMs = (): number => {
-    const at = now()
-    if (pausedUntil > at) return pausedUntil - at
-    if (remaining !== undefined) {
-      if (at >= resetAt) {
-        // A new period began, of whatever length the service keeps: our own count of the last minute is void.
-        remaining = undefined
-        sent.length = 0
-      } else if (remaining > 0) return 0
-      else return resetAt - at
+  const view = (state: BudgetState, now: number) => {
+    const { remaining } = state
+    // Below zero where requests under way may have been counted already; nobody needs to know how far.
+    shown = {
+      limit: limitOf(state, now, perMinute),
+      remaining: remaining === null ? undefined : Math.max(0, remaining),
     }
-    while (sent.length > 0 && sent[0]! <= at - WINDOW_MS) sent.shift()
-    if (sent.length < limit) return 0
-    // A service that sends headers tells with its next answer how much is left, and for how long.
-    return taught && inFlight > 0 ? ANSWER_MS : sent[0]! + WINDOW_MS - at
   }
 
-  const permit: Permit = {
-    learn(headers, refused) {
-      inFlight = Math.max(0, inFlight - 1)
-      const at = now()
-      if (headers.limit !== undefined) limit = headers.limit
-      if (headers.remaining !== undefined && headers.resetMs !== undefined) {
-        // Requests still under way were not counted yet when the service wrote this header.
-        remaining = Math.max(0, headers.remaining - inFlight)
-        resetAt = at + Math.min(headers.resetMs, LONGEST_WAIT_MS)
-        taught = true
-      }
-      const pauseMs = pauseOf(headers, refused)
-      if (pauseMs !== undefined) pausedUntil = Math.max(pausedUntil, at + pauseMs)
-    },
-    drop() {
-      inFlight = Math.max(0, inFlight - 1)
-    },
+  function permitOf(sentAt: number): Permit {
+    const end = (work: (state: BudgetState, now: number) => void) => {
+      const cameAt = performance.now()
+      const lesson = store.change((state, now) => {
+        // The store may get to it later than the answer came.
+        const receivedAt = Math.max(sentAt, now - (performance.now() - cameAt))
+        work(state, receivedAt)
+        view(state, now)
+      })
+      // A lesson that is lost is taught again by the next answer.
+      lastLesson = lesson.catch(() => {})
+    }
+    return {
+      learn: (headers, refused) =>
+        end((state, receivedAt) => learnAnswer(state, { owner, sentAt, receivedAt, headers, refused }, perMinute)),
+      drop: () => end((state, now) => endRequest(state, now, owner)),
+    }
   }
 
   return {
-    async take(signal) {
-      for (let ms = waitMs(); ms > 0; ms = waitMs()) {
+    async take(signal, onWait) {
+      for (;;) {
+        await lastLesson
+        signal?.throwIfAborted()
+        const { waitMs, at } = await store.change((state, now) => {
+          const waitMs = requestPermit(state, now, owner, perMinute)
+          view(state, now)
+          return { waitMs, at: now }
+        })
+        if (waitMs === 0) return permitOf(at)
         waits++
-        await wait(Math.min(ms + 5, WINDOW_MS), signal)
+        onWait?.(waitMs)
+        await wait(Math.min(waitMs + 5, longestNapMs), signal)
       }
-      if (remaining !== undefined) remaining--
-      sent.push(now())
-      inFlight++
-      return permit
     },
 
-    view: () => ({ limit, remaining, waits }),
+    view: () => ({ ...shown, waits }),
   }
-}
-
-/** For how long a refusal asks everyone to wait. One that is too long is not waited for at all: requests fail instead. */
-export function pauseOf(headers: RateHeaders, refused: boolean): number | undefined {
-  const pauseMs = refused ? (headers.retryAfterMs ?? headers.resetMs) : undefined
-  return pauseMs === undefined || pauseMs > LONGEST_WAIT_MS ? undefined : pauseMs
 }

@@ -102,14 +102,18 @@ export class Gate {
   }
 
   /** Waits for leave from the budget. Undefined where requests must not be sent any more when it comes, or before. */
-  async takePermit(lane: Lane, signal: AbortSignal | undefined): Promise<Permit | undefined> {
+  async takePermit(
+    lane: Lane,
+    signal: AbortSignal | undefined,
+    onWait?: (ms: number) => void,
+  ): Promise<Permit | undefined> {
     const stop = new AbortController()
     const onAbort = () => stop.abort()
     signal?.addEventListener('abort', onAbort)
     this.waiting.set(stop, lane)
     try {
       if (signal?.aborted) onAbort()
-      const permit = await lane.budget.take(stop.signal)
+      const permit = await lane.budget.take(stop.signal, onWait)
       if (!this.isShut(lane)) return permit
       permit.drop()
       return undefined

@@ -56,6 +56,8 @@ export interface CallContext {
   signal?: AbortSignal | undefined
   /** Told of each attempt: the HTTP status, or undefined where there was no response. */
   onAttempt?: ((status: number | undefined) => void) | undefined
+  /** Told before each wait: for the request budget, or before a request is tried again. */
+  onWait?: ((ms: number) => void) | undefined
   /** Takes the items of a page; the page then comes without them. */
   intake?: Intake | undefined
   /** True where less could be asked for instead, which is better than running out of time again and again. */
@@ -229,7 +231,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       const counts = { tries: 0, refusals: 0, unsent: 0, timeouts: 0 }
       for (;;) {
         await gate.enter(lane, place, (other) => probe(other, context), signal)
-        const permit = await gate.takePermit(lane, signal)
+        const permit = await gate.takePermit(lane, signal, context.onWait)
         if (permit === undefined) continue
         const sentAt = Date.now()
         try {
@@ -260,7 +262,11 @@ export function createHttp(options: HttpOptions): HttpClient {
           if (isRefused ? ++counts.refusals >= MOST_REFUSALS : ++counts.tries >= options.maxAttempts) throw error
           counts.timeouts = error.timedOut ? counts.timeouts + 1 : 0
           if (context.isDivisible && counts.timeouts >= MOST_TIMEOUTS) throw error
-          await sleep(retryDelayMs(isRefused ? counts.refusals + 1 : counts.tries, error.retryAfterMs), signal)
+          // The budget holds everyone back after a refusal; a wait of its own would only add to that.
+          if (isRefused) continue
+          const waitMs = retryDelayMs(counts.tries, error.retryAfterMs)
+          context.onWait?.(waitMs)
+          await sleep(waitMs, signal)
         }
       }
     },

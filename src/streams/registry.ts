@@ -18,6 +18,11 @@ const BASE: Record<BaseStream, Stream> = {
   chats,
 }
 
+/** The names of the configured streams that are read by days. */
+export function dayStreamNames(config: Config): string[] {
+  return [...config.streams.filter((name) => BASE[name].by === 'day'), ...config.reports.map(({ name }) => name)]
+}
+
 /** The configured streams, lists before dated ones; all of them, or those that were named. */
 export function streamsOf(config: Config, named: readonly string[] = []): Stream[] {
   const all: Stream[] = [...config.streams.map((name) => BASE[name]), ...config.reports.map(brandReport)]

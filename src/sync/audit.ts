@@ -7,7 +7,7 @@ import type { CallContext } from '../source/client.ts'
 import { brandReport } from '../streams/brand-report.ts'
 import { chats } from '../streams/chats.ts'
 import { type DayStream, type Row, RowList } from '../streams/stream.ts'
-import { tableName } from '../warehouse/connect.ts'
+import { slowQuery, tableName } from '../warehouse/connect.ts'
 import type { Services, SyncedProject } from './context.ts'
 import type { PageLimit } from './page-limit.ts'
 import { Density, WindowFeed } from './plan.ts'
@@ -191,9 +191,11 @@ async function warehouseSums(
   const { warehouse } = services
   const sorted = [...days].sort()
   const { rows } = await warehouse.pool.query<{ date: Day; brand_id: string } & Record<string, number | null>>(
-    `select date, brand_id, ${columns.map((column) => `sum(${quote(column)}) as ${quote(column)}`).join(', ')}
-     from ${tableName(warehouse, table)} where project_id = $1 and date between $2 and $3 group by date, brand_id`,
-    [project.id, sorted[0], sorted.at(-1)],
+    slowQuery(
+      `select date, brand_id, ${columns.map((column) => `sum(${quote(column)}) as ${quote(column)}`).join(', ')}
+       from ${tableName(warehouse, table)} where project_id = $1 and date between $2 and $3 group by date, brand_id`,
+      [project.id, sorted[0], sorted.at(-1)],
+    ),
   )
   const sums: DaySums = new Map()
   addUp(sums, rows, columns)
@@ -217,8 +219,10 @@ async function auditChats(context: AuditContext, days: ReadonlySet<Day>, coarse:
     return { ...base, columns: [], days_compared: 0, differing: [], left_out }
   }
   const { rows } = await services.warehouse.pool.query<{ date: Day; chats: number }>(
-    `select date, count(*) as chats from ${tableName(services.warehouse, 'chats')} where project_id = $1 group by date`,
-    [project.id],
+    slowQuery(
+      `select date, count(*) as chats from ${tableName(services.warehouse, 'chats')} where project_id = $1 group by date`,
+      [project.id],
+    ),
   )
   const found = new Map(rows.map((row) => [row.date, row.chats]))
   const differing = [...days].filter((day) => (found.get(day) ?? 0) !== total(day)).sort()

@@ -5,8 +5,7 @@ import type { Caller, Client } from '../source/client.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { MentionMemory } from '../warehouse/mentions.ts'
 import type { ListEffect } from '../warehouse/replace-list.ts'
-import type { PageLimit, SizedWindow } from './page-limit.ts'
-import type { SharedQueue } from './shared-queue.ts'
+import type { PageLimit } from './page-limit.ts'
 
 /** What every run needs: its collaborators. */
 export interface Services {
@@ -20,8 +19,6 @@ export interface Services {
   source: string
   /** The same for the warehouse, which is filled from one source only: an address, or "reference". */
   sourceAddress: string
-  /** Where windows go for any number of processes to take; without it, this process does everything itself. */
-  queue?: SharedQueue | undefined
 }
 
 /** A project as it is synced: what the service calls it, and what the tables call it. */
@@ -58,22 +55,28 @@ export interface Outcome {
   effect: Pick<ListEffect, 'inserted' | 'updated' | 'deleted' | 'unchanged' | 'held'>
 }
 
+/** What reading found out about the pages of the service. What is read again for it, the run decides. */
+export interface PageFacts {
+  /** The page limit in force in the end: lower where the service refused a higher one. */
+  pageLimit: number
+  /** Set where an answer of so many rows was cut without a word. */
+  cutAt?: number | undefined
+}
+
 /** A window or list that was loaded, and what it taught. */
-export interface Loaded {
+export interface Loaded extends PageFacts {
   kind: 'loaded'
   outcome: Outcome
   rowsByDay: ReadonlyMap<Day, number>
   /** The rows of the page that was the whole answer; undefined where it took several. */
   pageRows: number | undefined
-  /** Windows that passed for complete and were not. */
-  again: SizedWindow[]
 }
 
 /** What became of one window or list. It is data: another process may have done it. */
 export type StepResult =
   | Loaded
   /** More rows than a page: its halves are to be read. */
-  | { kind: 'split'; again: SizedWindow[] }
+  | ({ kind: 'split' } & PageFacts)
   /** More days than the service can serve at once. */
   | { kind: 'shorten' }
   | { kind: 'failed'; reason: string; verdict: string }

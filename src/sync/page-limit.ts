@@ -46,19 +46,27 @@ export class PageLimit {
    * True where an answer shorter than the limit may still have been cut: its size is a usual cap, or a window of another
    * length of the same stream had the very same size.
    */
-  isSuspicious(window: SizedWindow, rows: number): boolean {
-    const length = this.sizes.get(rows)?.lengths.get(window.name)
-    this.remember(window, rows)
-    return isUsualCap(rows) || (length !== undefined && length !== countDays(window.range))
+  isSuspicious({ name, range }: SizedWindow, rows: number): boolean {
+    if (isUsualCap(rows)) return true
+    if (rows < WORTH_COMPARING) return false
+    const { lengths } = this.sizeOf(rows)
+    const length = lengths.get(name)
+    if (length === undefined) lengths.set(name, countDays(range))
+    return length !== undefined && length !== countDays(range)
   }
 
   /** A window passed for complete with so many rows. */
   remember(window: SizedWindow, rows: number): void {
     if (rows < WORTH_COMPARING) return
-    const same = this.sizes.get(rows) ?? { windows: [], lengths: new Map<string, number>() }
-    this.sizes.set(rows, same)
-    same.windows.push(window)
-    if (!same.lengths.has(window.name)) same.lengths.set(window.name, countDays(window.range))
+    const { windows, lengths } = this.sizeOf(rows)
+    windows.push(window)
+    if (!lengths.has(window.name)) lengths.set(window.name, countDays(window.range))
+  }
+
+  private sizeOf(rows: number): { windows: SizedWindow[]; lengths: Map<string, number> } {
+    const size = this.sizes.get(rows) ?? { windows: [], lengths: new Map<string, number>() }
+    this.sizes.set(rows, size)
+    return size
   }
 
   /** Somebody else learned a lower limit. Returns the windows that passed for complete with as many rows or more. */
@@ -73,7 +81,7 @@ export class PageLimit {
   /** The windows with the largest answer, which passed for complete without filling a page: where a cut would show. */
   largest(): { rows: number; windows: SizedWindow[] } | undefined {
     let rows = 0
-    for (const size of this.sizes.keys()) rows = Math.max(rows, size)
+    for (const [size, { windows }] of this.sizes) if (windows.length > 0) rows = Math.max(rows, size)
     return rows <= this.proven ? undefined : { rows, windows: this.sizes.get(rows)!.windows }
   }
 
@@ -81,9 +89,14 @@ export class PageLimit {
     this.proven = Math.max(this.proven, rows)
   }
 
+  /** The service cuts answers to so many rows: larger pages need not be asked for. */
+  lowerTo(rows: number): void {
+    if (rows >= SMALLEST) this.current = Math.min(this.current, rows)
+  }
+
   /** The service cuts answers to so many rows. Returns the other windows of this size, which passed for complete. */
   learnCut(window: SizedWindow, rows: number): SizedWindow[] {
-    if (rows >= SMALLEST) this.current = Math.min(this.current, rows)
+    this.lowerTo(rows)
     const same = this.sizes.get(rows)?.windows ?? []
     this.sizes.delete(rows)
     return same.filter((other) => other !== window)

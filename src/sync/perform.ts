@@ -21,16 +21,15 @@ export async function performStep(
   project: SyncedProject,
   stream: Stream,
   range: Range | undefined,
-  onAttempt: NonNullable<CallContext['onAttempt']>,
+  call: CallContext,
 ): Promise<StepResult> {
-  const isDivisible = range !== undefined && countDays(range) > 1
-  const context = { signal: run.signal, onAttempt, isDivisible }
+  const context = { ...call, isDivisible: range !== undefined && countDays(range) > 1 }
   try {
     if (stream.by === 'list') return await syncList(run, project, stream, context)
     return await syncWindow(run, project, stream, range!, context)
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
-    if (isDivisible && isTooMuch(error)) return { kind: 'shorten' }
+    if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     return failureOf(error)
   }
 }

@@ -188,6 +188,12 @@ export class WindowFeed {
     if (hopeless && this.cautious && countDays(range) === 1) this.maxDays = 0
   }
 
+  /** A window that nobody read comes back, to be handed out once more. */
+  putBack(range: Range): void {
+    this.inFlight--
+    this.waiting.push(range)
+  }
+
   /** A window that was taken for complete was not: read it again. */
   again(range: Range): void {
     this.waiting.push(range)

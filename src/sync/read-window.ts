@@ -5,7 +5,7 @@ import type { CallContext, Caller, Client } from '../source/client.ts'
 import type { DriftNote } from '../streams/drift-notes.ts'
 import { type Sifted, sift, siftingIntake } from '../streams/sift.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../streams/stream.ts'
-import type { PageLimit, SizedWindow } from './page-limit.ts'
+import type { PageLimit } from './page-limit.ts'
 import { halves } from './plan.ts'
 import { hasNoMoreThan, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
@@ -16,9 +16,9 @@ export interface Reader {
 }
 
 export type WindowAnswer<R extends Rows> =
-  | { kind: 'rows'; sifted: Sifted<R>; again: SizedWindow[]; pageRows: number | undefined }
-  /** More rows than a page: read the halves instead. `again` are windows that turn out to have been cut before. */
-  | { kind: 'split'; again: SizedWindow[]; notes: DriftNote[] }
+  | { kind: 'rows'; sifted: Sifted<R>; cutAt: number | undefined; pageRows: number | undefined }
+  /** More rows than a page: read the halves instead. `cutAt` is set where the service cut it without a word. */
+  | { kind: 'split'; cutAt: number | undefined; notes: DriftNote[] }
 
 export interface KnownWindow {
   /** The project and the stream. */
@@ -60,7 +60,7 @@ export async function readWindow<R extends Rows>(
   const read = ask([])
   const rows = page.count
   const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
-  let again: SizedWindow[] = []
+  let cutAt: number | undefined
   let whole = rows < Math.min(page.asked, limit.current)
   const window = { name: known.name, range }
   // Fewer rows than there were, or than the service says there are: worth one more request before it is believed.
@@ -69,16 +69,17 @@ export async function readWindow<R extends Rows>(
   if (whole && (shrunk || suspicious)) {
     whole = await hasNoMoreThan(read, rows)
     if (!whole) {
-      again = limit.learnCut(window, rows)
+      cutAt = rows
+      limit.lowerTo(rows)
       const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
       notes.push({ kind: 'short_page', name: 'limit', example })
     }
   }
-  if (whole) return { kind: 'rows', sifted: intake.finish(), again, pageRows: rows }
-  if (countDays(range) > 1) return { kind: 'split', again, notes }
+  if (whole) return { kind: 'rows', sifted: intake.finish(), cutAt, pageRows: rows }
+  if (countDays(range) > 1) return { kind: 'split', cutAt, notes }
   const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)
-  return { kind: 'rows', sifted, again, pageRows: undefined }
+  return { kind: 'rows', sifted, cutAt, pageRows: undefined }
 }
 
 /** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */

@@ -7,7 +7,7 @@ import type { Services, SyncedProject } from './context.ts'
 import { PageLimit } from './page-limit.ts'
 import type { RunReport } from './report.ts'
 import { runSync } from './run.ts'
-import type { Observer } from './tasks.ts'
+import type { Drain, Observer } from './tasks.ts'
 
 export interface AuditResult {
   requests: number
@@ -21,12 +21,14 @@ export interface AuditRequest {
   projects: SyncedProject[]
   repair: boolean
   signal: AbortSignal
+  /** How the windows of the repair are done; in this process unless told otherwise. */
+  drain?: Drain | undefined
 }
 
 /** Compares, marks what differs as stale, and with `repair` reads it again. A run of its own in the ledger. */
 export async function runAudit(
   services: Services,
-  { projects, repair, signal }: AuditRequest,
+  { projects, repair, signal, drain }: AuditRequest,
   observer: Observer = {},
 ): Promise<AuditResult> {
   const start = { command: 'audit', version: services.version, source: services.source }
@@ -75,6 +77,7 @@ export async function runAudit(
           signal,
         },
         observer,
+        drain,
       )
       remaining = differing(
         await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited),

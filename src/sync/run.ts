@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
 import { KeyError, messageOf } from '../core/errors.ts'
@@ -8,7 +9,7 @@ import { lockRun, type Pair } from '../ledger/locks.ts'
 import { runReason } from '../ledger/run-reason.ts'
 import { closeRun } from '../ledger/runs.ts'
 import { claimSource } from '../ledger/source.ts'
-import { streamsOf } from '../streams/registry.ts'
+import { dayStreamNames } from '../streams/registry.ts'
 import type { DayStream, Stream } from '../streams/stream.ts'
 import { applyLabels, listProjects } from '../warehouse/mentions.ts'
 import { migrate } from '../warehouse/migrate.ts'
@@ -21,9 +22,9 @@ import { PageLimit } from './page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from './plan.ts'
 import { emptyReport, type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
-import { abandon, drainHere, findCut, type Observer, type Task, taskName } from './tasks.ts'
+import { abandon, type Drain, drainHere, findCut, type Observer, type Task, taskName } from './tasks.ts'
 
-export type { Observer, Step } from './tasks.ts'
+export type { Drain, Observer, Step } from './tasks.ts'
 
 export interface RunRequest {
   command: string
@@ -41,9 +42,15 @@ export interface RunRequest {
 
 // Rows that arrive while they are counted look like a cut; that must not go on for ever.
 const CUT_ROUNDS = 6
+const CLOSING_MS = 6000
 
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
-export async function runSync(services: Services, request: RunRequest, observer: Observer = {}): Promise<RunReport> {
+export async function runSync(
+  services: Services,
+  request: RunRequest,
+  observer: Observer = {},
+  drain: Drain = drainHere,
+): Promise<RunReport> {
   const { warehouse, config } = services
   const startedAt = monotonic()
   const today = dayOf(services.clock())
@@ -60,8 +67,9 @@ export async function runSync(services: Services, request: RunRequest, observer:
     pairs,
     { command: request.command, version: services.version, source: services.source },
     // Runs that share the queue may work beside each other: each window is safe by itself.
-    { log: services.log, signal: request.signal, shared: services.queue !== undefined },
+    { log: services.log, signal: request.signal, shared: config.queue.mode === 'pg-boss' },
   )
+  request.signal?.addEventListener('abort', () => warehouse.hurry(), { once: true })
   observer.started?.({ runId: lock.runId, command: request.command })
   const stopped = new AbortController()
   const signals = [stopped.signal, lock.lost, ...(request.signal === undefined ? [] : [request.signal])]
@@ -100,13 +108,14 @@ export async function runSync(services: Services, request: RunRequest, observer:
     }
     const tasks = await makeTasks(run, request, reports, observer, stopRun, noteFailure)
     const all = [...tasks.values()]
-    const work = () => services.queue?.drain(run, all) ?? drainHere(all, config.source.concurrency)
     run.log.info({ command: request.command, source: services.source, streams: pairs.length }, 'run started')
-    await work()
+    await drain(run, all)
     // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
-    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) await work()
+    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, tasks)); round++) await drain(run, all)
     for (const task of all) abandon(task)
-    notes.push(...(await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))))
+    if (!request.signal?.aborted) {
+      notes.push(...(await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))))
+    }
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)
   } catch (cause) {
@@ -133,10 +142,14 @@ export async function runSync(services: Services, request: RunRequest, observer:
   }
   const { error = null } = report
   const end = { outcome: report.outcome, summary: report.streams, error }
-  await withRetries(warehouse, undefined, () => closeRun(warehouse, lock.runId, end)).catch((cause: unknown) => {
-    run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
-  })
-  await lock.release()
+  const close = async () => {
+    await withRetries(warehouse, undefined, () => closeRun(warehouse, lock.runId, end)).catch((cause: unknown) => {
+      run.log.error({ reason: messageOf(cause) }, 'the run could not be closed')
+    })
+    await lock.release()
+  }
+  // Whoever told it to stop does not wait for a database that is away: the lease expires by itself.
+  await (interrupted ? Promise.race([close(), delay(CLOSING_MS, undefined, { ref: false })]) : close())
   const totals = { rows: sum(reports, 'rows_read'), requests: sum(reports, 'requests'), seconds: report.seconds }
   run.log[report.outcome === 'complete' ? 'info' : 'warn'](
     { outcome: report.outcome, ...totals, ...(error === null ? {} : { error }), reason: runReason(end) },
@@ -178,8 +191,8 @@ export function makeRun(
   own: Pick<Run, 'runId' | 'command' | 'limit' | 'mentions' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom'>,
   signal: AbortSignal,
 ): Run {
-  const dayStreams = streamsOf(services.config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
-  return { ...services, ...own, log: services.log.child({ run: own.runId }), signal, dayStreams }
+  const log = services.log.child({ run: own.runId })
+  return { ...services, ...own, log, signal, dayStreams: dayStreamNames(services.config) }
 }
 
 /** One task for each project and stream. */

@@ -58,7 +58,8 @@ export async function syncList(
           heldSince: since,
         })
         const outcome = { range: undefined, rowsRead: rows.length + rejects.length, rejects: known.open, effect }
-        const loaded: Loaded = { kind: 'loaded', outcome, rowsByDay: new Map(), pageRows: undefined, again: [] }
+        const facts = { rowsByDay: new Map(), pageRows: undefined, pageLimit: run.limit.current }
+        const loaded: Loaded = { kind: 'loaded', outcome, ...facts }
         await run.committing?.(tx, loaded)
         run.signal.throwIfAborted()
         return { loaded, fresh }

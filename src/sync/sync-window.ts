@@ -38,7 +38,7 @@ export async function syncWindow(
   context: CallContext,
 ): Promise<Loaded | Extract<StepResult, { kind: 'split' }>> {
   const pair = { projectId: project.id, stream: stream.name }
-  // Taken before the request is sent: whoever asked later knows better.
+  // Taken before the request is sent: the later request wins, because its number is higher.
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, pair, range))
   const known = { name: windowName(pair), rows: read.rowsBefore, valuesOf: valuesKnownOf(run, project) }
   const pack = () => new PackedRows(stream.columns, project.id)
@@ -49,7 +49,7 @@ export async function syncWindow(
       const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, notes, run.runId))
       await withRetries(run.warehouse, run.signal, save)
     }
-    return { kind: 'split', again: answer.again }
+    return { kind: 'split', cutAt: answer.cutAt, pageLimit: run.limit.current }
   }
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
@@ -57,7 +57,8 @@ export async function syncWindow(
     kind: 'loaded',
     rowsByDay: sifted.rowsByDay,
     pageRows: answer.pageRows,
-    again: answer.again,
+    pageLimit: run.limit.current,
+    cutAt: answer.cutAt,
     outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects, effect },
   })
   const loaded = await withRetries(run.warehouse, run.signal, async () => {

@@ -3,7 +3,7 @@ import { InterruptedError, KeyError, TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { toVerdict } from '../core/verdict.ts'
 import type { Stream } from '../streams/stream.ts'
-import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
+import type { Loaded, PageFacts, Run, StepResult, SyncedProject } from './context.ts'
 import { drain } from './drain.ts'
 import type { SizedWindow } from './page-limit.ts'
 import { failureOf, performStep } from './perform.ts'
@@ -71,21 +71,34 @@ export function nextItem(task: Task): Item | undefined {
   return range === undefined ? undefined : { task, range }
 }
 
+/** What nobody did is left to do as before. */
+export function putBack({ task, range }: Item): void {
+  const { left } = task
+  if ('list' in left) left.list = true
+  else left.putBack(range!)
+}
+
+/** Has everything done that the tasks have to do, and settles it. */
+export type Drain = (run: Run, tasks: readonly Task[]) => Promise<void>
+
 /** Does everything in this process, so many windows and lists at once. */
-export async function drainHere(tasks: readonly Task[], concurrency: number): Promise<void> {
+export const drainHere: Drain = async (run, tasks) => {
   const sources = tasks.map((task) => ({
     next() {
       const item = nextItem(task)
-      if (item === undefined) return undefined
-      return async () => {
-        const startedAt = monotonic()
-        const { run, project, stream } = task
-        const result = await performStep(run, project, stream, item.range, (status) => countRequest(task, status))
-        settle(item, result, (monotonic() - startedAt) / 1000)
-      }
+      return item && (() => performHere(item).then(({ result, seconds }) => settle(item, result, seconds)))
     },
   }))
-  await drain(sources, concurrency)
+  await drain(sources, run.config.source.concurrency)
+}
+
+/** Does one window or list in this process. */
+export async function performHere({ task, range }: Item): Promise<{ result: StepResult; seconds: number }> {
+  const startedAt = monotonic()
+  const { run, project, stream } = task
+  const onAttempt = (status: number | undefined) => countRequest(task, status)
+  const result = await performStep(run, project, stream, range, { signal: run.signal, onAttempt })
+  return { result, seconds: (monotonic() - startedAt) / 1000 }
 }
 
 export function countRequest({ report, observer }: Task, status: number | undefined): void {
@@ -95,9 +108,9 @@ export function countRequest({ report, observer }: Task, status: number | undefi
 
 /** Writes a result down, and lets it decide what is done next. A failure ends no more than it must. */
 export function settle({ task, range }: Item, result: StepResult, seconds: number): void {
-  const { run, report, left, tasks } = task
+  const { run, report, left } = task
   report.seconds += seconds
-  if (result.kind === 'loaded' || result.kind === 'split') requeue(tasks, result.again)
+  if (range !== undefined && (result.kind === 'loaded' || result.kind === 'split')) learnPages({ task, range }, result)
   if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
   if (result.kind === 'failed') fail(task, range, result)
   if ('list' in left || range === undefined) return
@@ -113,6 +126,17 @@ export function settle({ task, range }: Item, result: StepResult, seconds: numbe
     case 'failed':
       return left.fail(range, ['refused', 'key', 'project'].includes(result.verdict))
   }
+}
+
+/** Decides, by what reading found out about pages, which windows passed for complete and are to be read again. */
+function learnPages({ task, range }: { task: Task; range: Range }, result: Extract<StepResult, PageFacts>): void {
+  const { limit } = task.run
+  const window = { name: taskName(task), range }
+  requeue(task.tasks, limit.learnLower(result.pageLimit))
+  if (result.cutAt !== undefined) requeue(task.tasks, limit.learnCut(window, result.cutAt))
+  if (result.kind !== 'loaded' || result.pageRows === undefined) return
+  if (result.pageRows >= limit.current) requeue(task.tasks, [window])
+  else limit.remember(window, result.pageRows)
 }
 
 /** Writes down what was left, for a run or a stream that ends. */

@@ -9,6 +9,7 @@ import {
   Pool,
   type PoolClient,
   type PoolConfig,
+  type QueryConfig,
   types,
 } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
@@ -17,6 +18,7 @@ import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
 import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
+import { DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
 
 export interface Warehouse {
   pool: Pool
@@ -33,6 +35,8 @@ export interface Warehouse {
   redactor: Redactor
   /** Asks the server for its version: an unreachable or too old one is said in one sentence. */
   check(): Promise<void>
+  /** The command was told to stop: from now on nothing is waited for longer than a few seconds. */
+  hurry(): void
   /** Waits a moment for what is in use; then, as behind a network that lost its way, every connection is cut. */
   close(): Promise<void>
   /** Cuts every connection at once. */
@@ -50,14 +54,21 @@ export interface Transaction {
 const OLDEST = 150_000
 // Poolers carry these two over to other connections of the same client, and to no other client.
 const SESSION = 'set timezone = UTC; set datestyle = ISO'
-// Inside the transaction, because behind a pooler a setting of the session would stay for other clients. A lock of another
-// process is not waited for without end, and the server notices soon when we are gone, so that our own locks do not stay.
+// A lock of another process is not waited for without end. A load holds its locks for a second or two.
+const LOCK_TIMEOUT_MS = 25_000
+// Longer than any wait for a lock, so that the server says which it was.
+const STATEMENT_DEADLINE_MS = 30_000
+// Inside the transaction, because behind a pooler a setting of the session would stay for other clients. The server
+// notices soon when we are gone, so that our own locks do not stay.
 // Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
 const BEGIN = [
-  'begin; set local client_min_messages = warning; set local jit = off; set local lock_timeout = 60000',
-  'set local idle_in_transaction_session_timeout = 60000; set local client_connection_check_interval = 2000',
+  'begin; set local client_min_messages = warning; set local jit = off',
+  'set local idle_in_transaction_session_timeout = 25000; set local client_connection_check_interval = 2000',
   'set local tcp_keepalives_idle = 10; set local tcp_keepalives_interval = 5; set local tcp_keepalives_count = 3',
 ].join('; ')
+const CONNECT_MS = 10_000
+const HURRY_MS = 5000
+const HURRY_CONNECT_MS = 3000
 // Whoever closes has ended its work, or gave up waiting for it.
 const CLOSE_MS = 3000
 const DATE = 1082
@@ -96,12 +107,15 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
       return socket.on('close', () => sockets.delete(socket))
     },
     types: plainTypes,
-    connectionTimeoutMillis: 10_000,
+    connectionTimeoutMillis: CONNECT_MS,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
   }
+  const clients = new Set<DeadlineClient>()
+  let isHurried = false
   const pool = new Pool({
     ...config,
+    Client: DeadlineClient,
     max: options.connections,
     application_name: 'visibility-sync',
     // The pool waits for what this returns, though its types do not say so.
@@ -110,7 +124,12 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
   // process. The pool itself listens only to those that nobody has taken out.
   pool.on('error', () => {})
-  pool.on('connect', (client) => client.on('error', () => {}))
+  pool.on('connect', (client) => {
+    client.on('error', () => {})
+    clients.add(deadlineClient(client))
+    if (isHurried) deadlineClient(client).hurry(HURRY_MS)
+  })
+  pool.on('remove', (client) => clients.delete(deadlineClient(client)))
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
@@ -133,7 +152,9 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
         throw error instanceof UsageError ? error : databaseFailure(options.url, error)
       }
     },
+    hurry,
     async close() {
+      hurry()
       const waiting = new AbortController()
       const closed = async () => {
         await pool.end()
@@ -153,7 +174,24 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     await warehouse.close().catch(() => {})
     throw error
   }
+
+  function hurry(): void {
+    isHurried = true
+    pool.options.connectionTimeoutMillis = HURRY_CONNECT_MS
+    for (const client of clients) client.hurry(HURRY_MS)
+  }
 }
+
+function deadlineClient(client: ClientBase): DeadlineClient {
+  return client as unknown as DeadlineClient
+}
+
+/** A query that may take long for good reasons: it reads much. */
+export function slowQuery(text: string, values?: unknown[]): QueryConfig {
+  return { text, ...(values === undefined ? {} : { values }), deadlineMs: SLOW_MS } as QueryConfig
+}
+
+const SLOW_MS = 600_000
 
 /** Refuses a server that is too old; true where a pooler stands before it. */
 async function checkServer(pool: Pool): Promise<boolean> {
@@ -202,11 +240,21 @@ export function isLostConnection(error: unknown): boolean {
   )
 }
 
+export interface TransactionOptions {
+  /** How long a statement may take; `none` for work that moves or builds whole tables. */
+  deadlineMs?: number | 'none'
+  lockTimeoutMs?: number
+}
+
+/** For migrations and other work on whole tables, which takes as long as it takes. */
+export const LONG_WORK: TransactionOptions = { deadlineMs: 'none', lockTimeoutMs: 60_000 }
+
 /** Runs work in one transaction; any error rolls all of it back. */
 export async function inTransaction<T>(
   warehouse: Warehouse,
   work: (transaction: Transaction) => Promise<T>,
   signal?: AbortSignal,
+  { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS }: TransactionOptions = {},
 ): Promise<T> {
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
@@ -217,18 +265,21 @@ export async function inTransaction<T>(
   }
   client.on('error', onError)
   // Whoever is told to stop must not wait for a lock of someone else: without its connection the transaction is undone.
-  const onAbort = () => (client as unknown as { connection: { stream: Socket } }).connection.stream.destroy()
+  const connection = deadlineClient(client)
+  const onAbort = () => connection.destroySocket()
   signal?.addEventListener('abort', onAbort)
   const only = { connect: async () => ({ ...bound(client) }), end: async () => {} } as unknown as Pool
   const kysely = <S>(schema: string) =>
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
-    await client.query(BEGIN)
+    await client.query(`${BEGIN}; set local lock_timeout = ${lockTimeoutMs}`)
+    connection.deadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
     const { schema, opsSchema, redactor } = warehouse
     const result = await work({ client, tables: kysely(schema), ops: kysely(opsSchema), redactor })
     await client.query('commit')
     return result
   } catch (error) {
+    connection.deadlineMs = QUERY_DEADLINE_MS
     await client.query('rollback').catch((failure: Error) => {
       broken ??= failure
     })
@@ -239,6 +290,7 @@ export async function inTransaction<T>(
   } finally {
     signal?.removeEventListener('abort', onAbort)
     client.off('error', onError)
+    connection.deadlineMs = QUERY_DEADLINE_MS
     client.release(broken)
   }
 }

@@ -127,25 +127,40 @@ export interface OpsTables {
     busy: Generated<number>
     done: Generated<number>
     source: string
-    projects: string[]
-    streams: string[]
+    queue: string
+    process: string
+    state: Generated<'working' | 'backing off'>
+    reason: string | null
   }
-  window_results: {
-    result_id: Generated<number>
+  run_windows: {
+    window_id: string
+    run_id: number
+    queue: string
+    project_id: string
+    stream: string
+    from_date: string | null
+    to_date: string | null
+    priority: number
+    request: unknown
+    state: Generated<'queued' | 'taken' | 'done'>
+    worker_id: string | null
+    failures: Generated<number>
+    losses: Generated<number>
+    queued_at: Generated<Date>
+    taken_at: Date | null
+    progress_at: Date | null
+    stalls_at: Date | null
+    result: unknown
+  }
+  dead_windows: {
+    dead_id: Generated<number>
     run_id: number
     project_id: string
     stream: string
     from_date: string | null
     to_date: string | null
-    result: never
-    created_at: Generated<Date>
-  }
-  budgets: {
-    project_id: string
-    per_minute: number
-    remaining: number | null
-    resets_at: Date | null
-    paused_until: Date | null
+    reason: string
+    failed_at: Generated<Date>
   }
   alerts: { condition: string; text: string; members: Generated<string[]>; raised_at: Generated<Date> }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }

@@ -6,7 +6,7 @@ import type { Config } from '../core/config/load.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { applyComments } from './comments.ts'
-import { inTransaction, type Warehouse } from './connect.ts'
+import { inTransaction, LONG_WORK, type Transaction, type Warehouse } from './connect.ts'
 import { applyPromptSums } from './prompt-sums.ts'
 import { applyRelations } from './relations.ts'
 import { ensureReportTable } from './report-table.ts'
@@ -45,7 +45,7 @@ export function readMigrations(): Migration[] {
 /** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
 export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
   try {
-    return await inTransaction(warehouse, async ({ client, ops }) => {
+    const work = async ({ client, ops }: Transaction): Promise<MigrationResult> => {
       await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK])
       await ensureSchema(client, warehouse.schema)
       await ensureSchema(client, warehouse.opsSchema)
@@ -62,7 +62,8 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config.reports)
       return { applied, reportsMade, views }
-    })
+    }
+    return await inTransaction(warehouse, work, undefined, LONG_WORK)
   } catch (error) {
     if ((error as { code?: string }).code !== '42501') throw error
     throw new UsageError(

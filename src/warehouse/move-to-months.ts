@@ -2,7 +2,7 @@ import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
-import { inTransaction, type Warehouse } from './connect.ts'
+import { inTransaction, LONG_WORK, slowQuery, type Transaction, type Warehouse } from './connect.ts'
 import {
   attachStatement,
   forgetLayouts,
@@ -33,7 +33,7 @@ export interface MoveStep {
 export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
   const { schema, opsSchema } = warehouse
   const table = quote(schema, report.name)
-  await inTransaction(warehouse, async ({ client, ops }) => {
+  const work = async ({ client, ops }: Transaction) => {
     await client.query(`lock table ${table} in access exclusive mode`)
     if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
     await refuseDependents(client, table, 'ours', warehouse)
@@ -54,7 +54,8 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     for (const grant of grants) await client.query(grant)
     // The views still read the old piece, and are renewed before anything leaves it.
     await ops.updateTable('views').set({ fingerprint: '' }).execute()
-  })
+  }
+  await inTransaction(warehouse, work, undefined, LONG_WORK)
   forgetLayouts(warehouse)
 }
 
@@ -69,7 +70,7 @@ export async function moveMonths(
   // Whatever still reads the old piece would lose the rows that leave it, a view of ours that could not be renewed, too.
   await refuseDependents(warehouse.pool, rest(warehouse, report.name), 'none', warehouse)
   const { rows } = await warehouse.pool.query<{ month: Month }>(
-    `select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`,
+    slowQuery(`select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`),
   )
   for (const [index, { month }] of rows.entries()) {
     if (signal.aborted) return false
@@ -98,18 +99,20 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
       return rowCount ?? 0
     },
     signal,
+    LONG_WORK,
   )
 }
 
 /** The piece that everything left is dropped; false where rows came into it meanwhile. */
 async function endMove(warehouse: Warehouse, table: string): Promise<boolean> {
-  const done = await inTransaction(warehouse, async ({ client }) => {
+  const work = async ({ client }: Transaction) => {
     await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
     const { rowCount } = await client.query(`select 1 from ${rest(warehouse, table)} limit 1`)
     if (rowCount !== 0) return false
     await client.query(`drop table ${rest(warehouse, table)}`)
     return true
-  })
+  }
+  const done = await inTransaction(warehouse, work, undefined, LONG_WORK)
   forgetLayouts(warehouse)
   return done
 }

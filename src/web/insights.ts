@@ -1,7 +1,7 @@
 import type { Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { BiView } from '../core/vocabulary.ts'
-import type { Warehouse } from '../warehouse/connect.ts'
+import { slowQuery, type Warehouse } from '../warehouse/connect.ts'
 
 /* What analysts ask first, from the same views that BI tools read. The SQL that is shown is the SQL that is run. */
 
@@ -130,7 +130,7 @@ where ${where(projectId, 'week', range)}
 order by week desc, best_rival_visibility desc, answers desc
 limit ${ABSENT_SHOWN};`
   if (!views.has('absent_prompts')) return { charts, absent: { rows: [], sql, missing: missing('absent_prompts') } }
-  const { rows } = await warehouse.pool.query<AbsentPrompt>(sql)
+  const { rows } = await warehouse.pool.query<AbsentPrompt>(slowQuery(sql))
   return { charts, absent: { rows, sql } }
 }
 
@@ -150,7 +150,7 @@ order by 1, 2;`
   const base = { title, about, sql, unit }
   if (!views.has(view))
     return { ...base, x: [], series: [], sample: { name: sampleName, total: 0 }, missing: missing(view) }
-  const { rows } = await warehouse.pool.query<unknown[]>({ text: sql, rowMode: 'array' })
+  const { rows } = await warehouse.pool.query<unknown[]>({ ...slowQuery(sql), rowMode: 'array' })
   const found = rows as [string, string, number | null, number | null][]
   const x = [...new Set(found.map(([at]) => at))]
   const places = new Map(x.map((at, index) => [at, index]))

@@ -8,6 +8,7 @@ import { type CalendarDay, readCalendar } from '../ledger/calendar.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
 import { findRun, type RunRow } from '../ledger/runs.ts'
 import { readLookback, readStatus, type Status } from '../ledger/status.ts'
+import { queueNameOf } from '../queue/queue-name.ts'
 import { readBudgets } from '../queue/shared-budget.ts'
 import { type QueueStatus, readQueueStatus } from '../queue/status.ts'
 import type { Alerts } from '../schedule/alerts.ts'
@@ -175,7 +176,7 @@ export class View {
   }
 
   private readState(): Promise<LedgerState> {
-    const { config, clock, queue: shared } = this.services
+    const { config, clock, sourceAddress } = this.services
     const { monotonic, pool } = this.options
     return pool.read(async (warehouse) => {
       const at = monotonic()
@@ -190,8 +191,9 @@ export class View {
         most: MOST_HELD,
         kept: { runs: (bound) => this.runs.read(bound), lookback: () => this.lookback },
       })
-      const queue = await readQueueStatus(warehouse)
-      const budgets = shared === undefined ? new Map<string, BudgetView>() : await readBudgets(warehouse)
+      const ids = this.projects.map(({ id }) => id)
+      const queue = await readQueueStatus(warehouse, queueNameOf({ config, sourceAddress, projects: ids }))
+      const budgets = config.queue.mode === 'none' ? new Map<string, BudgetView>() : await readBudgets(warehouse)
       const named =
         status === undefined
           ? []

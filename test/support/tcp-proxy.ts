@@ -8,6 +8,8 @@ export interface TcpProxy {
   refuse(): void
   /** Packets just stop, in both directions; connections stay open and new ones get no answer. */
   freeze(): void
+  /** Packets of the connections that are open now stop for good; new connections are served. */
+  stall(): void
   /** Serves again. What was frozen flows on. */
   resume(): void
   /** Ends all connections; new ones are served. */
@@ -19,17 +21,23 @@ export interface TcpProxy {
   close(): Promise<void>
 }
 
+interface Pair {
+  client: Socket
+  upstream: Socket
+  isStalled: boolean
+}
+
 export async function startTcpProxy(target: string): Promise<TcpProxy> {
   let goal = new URL(target)
   let state: 'open' | 'refusing' | 'frozen' = 'open'
-  const pairs = new Set<{ client: Socket; upstream: Socket }>()
+  const pairs = new Set<Pair>()
   const server = createServer((client) => {
     if (state === 'refusing') {
       client.destroy()
       return
     }
     const upstream = connect(Number(goal.port || 5432), goal.hostname)
-    const pair = { client, upstream }
+    const pair: Pair = { client, upstream, isStalled: false }
     pairs.add(pair)
     for (const [from, to] of [
       [client, upstream],
@@ -39,7 +47,7 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
         if (!to.write(chunk)) from.pause()
       })
       to.on('drain', () => {
-        if (state !== 'frozen') from.resume()
+        if (state !== 'frozen' && !pair.isStalled) from.resume()
       })
       from.on('error', () => {})
       from.on('close', () => {
@@ -49,7 +57,7 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     }
     if (state === 'frozen') pause(pair)
   })
-  const pause = ({ client, upstream }: { client: Socket; upstream: Socket }) => {
+  const pause = ({ client, upstream }: Pair) => {
     client.pause()
     upstream.pause()
   }
@@ -75,9 +83,16 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     },
     resume() {
       state = 'open'
-      for (const { client, upstream } of pairs) {
+      for (const { client, upstream, isStalled } of pairs) {
+        if (isStalled) continue
         client.resume()
         upstream.resume()
+      }
+    },
+    stall() {
+      for (const pair of pairs) {
+        pair.isStalled = true
+        pause(pair)
       }
     },
     cut,

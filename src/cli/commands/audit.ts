@@ -27,7 +27,8 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   return withServices({ config, log, clock, version, projects: options.project ?? [] }, async (open) => {
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
-    const request = { projects: open.projects, repair: options.repair ?? false, signal: session.signal }
+    const { projects, drain } = open
+    const request = { projects, repair: options.repair ?? false, signal: session.signal, drain }
     let runId = 0
     const observer: Observer = {
       ...session.observer,

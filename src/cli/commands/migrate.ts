@@ -3,7 +3,7 @@ import { moveSource } from '../../ledger/source.ts'
 import { applyLabels } from '../../warehouse/mentions.ts'
 import { migrate as runMigrations } from '../../warehouse/migrate.ts'
 import { applyOwnBrands } from '../../warehouse/own-brands.ts'
-import { configuredProjects, openWarehouse, sourceAddress } from '../open.ts'
+import { configuredProjects, openWarehouse, queueName, sourceAddress } from '../open.ts'
 import type { Session } from '../session.ts'
 
 /** `migrate`: creates or upgrades the tables, without reading anything. */
@@ -18,8 +18,9 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     await applyLabels(database.warehouse, ids, session.config.labels)
     await applyOwnBrands(database.warehouse, ids, session.config.labels)
     if (session.config.queue.mode === 'pg-boss') {
-      const { openBoss } = await import('../../queue/boss.ts')
-      await (await openBoss(database.warehouse, session.log)).close()
+      const { openQueue } = await import('../../queue/boss.ts')
+      const name = await queueName(session.config, session.clock)
+      await (await openQueue(database.warehouse, name, session.log)).close()
     }
     const text =
       applied.length + reportsMade.length + views.made.length === 0

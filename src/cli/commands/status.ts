@@ -7,7 +7,7 @@ import { closeAbandonedRuns } from '../../ledger/locks.ts'
 import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamsOf } from '../../streams/registry.ts'
-import { configuredProjects, openWarehouse } from '../open.ts'
+import { configuredProjects, openWarehouse, queueName } from '../open.ts'
 import { duration } from '../progress.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -37,7 +37,7 @@ export async function status(session: Session, options: { runs: number }): Promi
       )
       return 0
     }
-    const queue = await readQueueStatus(database.warehouse)
+    const queue = await readQueueStatus(database.warehouse, await queueName(config, clock))
     // What is held or quarantined may belong to projects that are no longer configured.
     const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
     const dead = queue?.dead.map(({ project }) => project) ?? []
@@ -148,18 +148,26 @@ interface QueueShown extends Pick<Shown, 'names'> {
   ago(date: Date | null): string
 }
 
-function renderQueue({ workers, waiting, active, oldest, dead }: QueueStatus, shown: QueueShown): string[] {
+function renderQueue(queue: QueueStatus, shown: QueueShown): string[] {
+  const { waiting, active, oldest, dead } = queue
   const { names, item } = shown
   const age = oldest === null ? '' : `, the oldest put in ${shown.ago(oldest)}`
+  const lineOf = (worker: QueueStatus['workers'][number]) => {
+    const trouble = worker.reason === null ? '' : `, backing off: ${clip(worker.reason, 100)}`
+    const work = `${worker.busy} of ${worker.concurrency} busy, ${worker.done} done`
+    return item(`worker ${worker.pid} on ${worker.host}: ${work}, since ${shown.ago(worker.started_at)}${trouble}`)
+  }
+  const workers = queue.workers.filter(({ is_current }) => is_current)
+  const others = queue.workers.filter(({ is_current }) => !is_current)
   return [
     ...section('Queue', [
       item(`${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers.length, 'worker')}`),
-      ...workers.map((worker) =>
-        item(
-          `worker ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${worker.done} done, since ${shown.ago(worker.started_at)}`,
-        ),
-      ),
+      ...workers.map(lineOf),
     ]),
+    ...section(
+      'Workers with another configuration (they take no windows of this one; restart them with it)',
+      others.map(lineOf),
+    ),
     ...section(
       'Set aside (failed several times; a backfill of these days tries again)',
       dead.map(({ project, stream, range, reason, since }) => {

@@ -44,7 +44,7 @@ export async function runAndPrint(
   return withServices({ config, log, clock, version, projects: projects ?? [] }, async (open) => {
     log.info({ source: open.source, warehouse: open.database.shown, embedded: open.database.embedded }, 'connected')
     session.say(`connected: from ${open.source} to ${open.database.shown}`)
-    const report = await runSync(open, requestOf(open), session.observer)
+    const report = await runSync(open, requestOf(open), session.observer, open.drain)
     const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }
     if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
     session.print({ ...report, warehouse }, await summaryOf(session, open, report, warehouse))

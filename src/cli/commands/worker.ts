@@ -1,63 +1,90 @@
 import { rmSync, writeFileSync } from 'node:fs'
+import type { Config } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
+import { sleep } from '../../core/sleep.ts'
 import { claimSource } from '../../ledger/source.ts'
-import { openBoss } from '../../queue/boss.ts'
+import { openQueue } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
-import { signIn, signOfLife, signOut, type WorkerSelf } from '../../queue/workers.ts'
-import { streamsOf } from '../../streams/registry.ts'
+import { signOut } from '../../queue/workers.ts'
+import { isAway } from '../../warehouse/away.ts'
 import { migrate } from '../../warehouse/migrate.ts'
-import { withServices } from '../open.ts'
+import { type Open, queueName, withServices } from '../open.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 const HEARTBEAT_MS = 5000
+const FIRST_PAUSE_MS = 500
+const LONGEST_PAUSE_MS = 5000
 
-/** `worker`: takes windows from the shared queue until it is told to stop. */
+/** `worker`: takes windows from the shared queue until it is told to stop. A database that is away is waited for. */
 export async function worker(
   session: Session,
   options: { concurrency?: number; heartbeatFile?: string },
 ): Promise<number> {
-  const { log, clock, version } = session
+  const heartbeat = startHeartbeat(options.heartbeatFile)
+  try {
+    return await takeUntilStopped(session, options)
+  } finally {
+    heartbeat.stop()
+  }
+}
+
+async function takeUntilStopped(session: Session, options: { concurrency?: number }): Promise<number> {
+  const { log, clock, version, signal } = session
   const concurrency = options.concurrency ?? session.config.source.concurrency
   const source = { ...session.config.source, concurrency }
-  const config = { ...session.config, source, queue: { mode: 'pg-boss' as const } }
-  const heartbeat = startHeartbeat(options.heartbeatFile)
-  return withServices({ config, log, clock, version }, async (open) => {
-    await migrate(open.warehouse, config)
-    await claimSource(open.warehouse, open.sourceAddress)
-    const boss = await openBoss(open.warehouse, log)
-    const taker = new QueueWorker(open, boss, {
-      concurrency,
-      projects: open.projects,
-      beat: (state) => signOfLife(open.warehouse, self, state),
-    })
-    const self: WorkerSelf = {
-      id: taker.id,
-      version,
-      concurrency,
-      source: open.source,
-      projects: open.projects.map(({ id }) => id),
-      streams: streamsOf(config).map(({ name }) => name),
-    }
-    await signIn(open.warehouse, self)
+  const config: Config = { ...session.config, source, queue: { mode: 'pg-boss' } }
+  let hasBegun = false
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
     try {
-      taker.start()
-      session.print(
-        { worker_id: taker.id, concurrency, source: open.source, warehouse: open.database.shown },
-        [
-          `Working:   ${concurrency} at once, until stopped`,
-          `Source:    ${open.source}`,
-          `Warehouse: ${open.database.shown}${open.database.embedded ? '  (embedded, in .data/)' : ''}`,
-        ].join('\n'),
+      return await withServices({ config, log, clock, version }, (open) =>
+        takeWindows(session, open, concurrency, () => {
+          hasBegun = true
+        }),
       )
-      await untilStopped(session)
-      log.info({ done: taker.done }, 'told to stop')
-      return 0
-    } finally {
-      await taker.stop()
-      await signOut(open.warehouse, taker.id).catch(() => {})
-      await boss.close()
+    } catch (error) {
+      if (signal.aborted) return 0
+      if (hasBegun || !isAway(error)) throw error
+      log.warn({ reason: messageOf(error) }, 'waiting for the database')
+      await sleep(pauseMs, signal).catch(() => {})
+      if (signal.aborted) return 0
     }
-  }).finally(() => heartbeat.stop())
+  }
+}
+
+async function takeWindows(session: Session, open: Open, concurrency: number, begun: () => void): Promise<number> {
+  const { log, version, clock, signal } = session
+  const { warehouse, config, owner } = open
+  await migrate(warehouse, config)
+  await claimSource(warehouse, open.sourceAddress)
+  const queue = await openQueue(warehouse, await queueName(config, clock), log, signal)
+  const self = { id: owner, version, concurrency, source: open.source, queue: queue.name }
+  const taker = new QueueWorker(open, queue, self, open.projects)
+  try {
+    await taker.start()
+    begun()
+    session.print(
+      {
+        worker_id: owner,
+        concurrency,
+        queue: queue.name,
+        source: open.source,
+        warehouse: open.database.shown,
+      },
+      [
+        `Working:   ${concurrency} at once, until stopped`,
+        `Source:    ${open.source}`,
+        `Warehouse: ${open.database.shown}${open.database.embedded ? '  (embedded, in .data/)' : ''}`,
+      ].join('\n'),
+    )
+    await untilStopped(session)
+    log.info({ done: taker.done }, 'told to stop')
+    return 0
+  } finally {
+    warehouse.hurry()
+    await taker.stop()
+    await signOut(warehouse, owner).catch(() => {})
+    await queue.close()
+  }
 }
 
 /**

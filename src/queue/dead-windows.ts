@@ -1,0 +1,69 @@
+import type { Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+
+/* Windows that runs on the queue gave up, for people to see until the days are read. */
+
+export interface DeadWindow {
+  id: number
+  project: string
+  stream: string
+  range: Range | undefined
+  reason: string
+  since: Date
+}
+
+export interface GivenUp {
+  runId: number
+  project: string
+  stream: string
+  range: Range | undefined
+  reason: string
+}
+
+export async function saveDeadWindows({ ops }: Warehouse, windows: readonly GivenUp[]): Promise<void> {
+  if (windows.length === 0) return
+  const rows = windows.map(({ runId, project, stream, range, reason }) => ({
+    run_id: runId,
+    project_id: project,
+    stream,
+    from_date: range?.from ?? null,
+    to_date: range?.to ?? null,
+    reason,
+  }))
+  await ops.insertInto('dead_windows').values(rows).execute()
+}
+
+/** What was given up and has been read since is no longer listed, however its days were read. */
+export async function pruneDeadLetters({ pool, opsSchema }: Warehouse): Promise<void> {
+  await pool.query(
+    `delete from ${quote(opsSchema, 'dead_windows')} d where not exists (
+       select from generate_series(coalesce(d.from_date, current_date), coalesce(d.to_date, current_date), interval '1 day') day
+       where not exists (
+         select from ${quote(opsSchema, 'coverage')} c
+         where c.project_id = d.project_id and c.stream = d.stream and c.read_at > d.failed_at
+           and (d.from_date is null or c.date = day::date)))`,
+  )
+}
+
+/** The latest word on each window. */
+export async function readDeadWindows({ ops }: Warehouse): Promise<DeadWindow[]> {
+  const rows = await ops
+    .selectFrom('dead_windows')
+    .distinctOn(['project_id', 'stream', 'from_date', 'to_date'])
+    .selectAll()
+    .orderBy('project_id')
+    .orderBy('stream')
+    .orderBy('from_date')
+    .orderBy('to_date')
+    .orderBy('dead_id', 'desc')
+    .execute()
+  return rows.map(({ dead_id, project_id, stream, from_date, to_date, reason, failed_at }) => ({
+    id: dead_id,
+    project: project_id,
+    stream,
+    range: from_date === null ? undefined : { from: from_date, to: to_date! },
+    reason,
+    since: failed_at,
+  }))
+}

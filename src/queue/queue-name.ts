@@ -1,0 +1,33 @@
+import { createHash } from 'node:crypto'
+import type { Config } from '../core/config/load.ts'
+import { streamsOf } from '../streams/registry.ts'
+
+// Raised whenever the same answer would be loaded as other rows than before.
+const LOADING_VERSION = 1
+
+/** What decides which rows a window becomes. */
+export interface Meaning {
+  config: Config
+  /** The address of the service, as the warehouse remembers it. */
+  sourceAddress: string
+  /** The ids of all configured projects. */
+  projects: readonly string[]
+}
+
+/**
+ * A queue for each meaning: processes whose configurations would load different rows have different queues, so none can
+ * do a window of the other. Keys are left out: they decide who may read, not what it means.
+ */
+export function queueNameOf({ config, sourceAddress, projects }: Meaning): string {
+  const streams = streamsOf(config).map(({ name, by, table, columns, key }) => ({ name, by, table, columns, key }))
+  const meaning = {
+    version: LOADING_VERSION,
+    source: sourceAddress,
+    projects: [...projects].sort(),
+    streams: streams.sort((a, b) => (a.name < b.name ? -1 : 1)),
+    reports: [...config.reports].sort((a, b) => (a.name < b.name ? -1 : 1)),
+    labels: config.labels,
+    max_bad_share: config.max_bad_share,
+  }
+  return `windows_${createHash('sha256').update(JSON.stringify(meaning)).digest('hex').slice(0, 16)}`
+}

@@ -1,0 +1,298 @@
+import type { Day, Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
+import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import { withRetries } from '../warehouse/retry.ts'
+import { fetchJobs, type Queue, within } from './boss.ts'
+import { type JobCost, type JobResult, toWire, type WireJobResult } from './job-result.ts'
+
+/*
+ * The windows of runs in the queue. A window is queued where it has a job, taken where a worker has it, done where its
+ * result waits for the run. Jobs carry nothing but their id: what is to be done stands in the row.
+ *
+ * Reading a window twice is waste, never harm: loads are atomic, and an older read never replaces a newer one. So the
+ * queue promises no more than at least once, and the first result of a window counts.
+ *
+ * Whoever changes both locks the job before the row, so that nobody waits in a circle.
+ */
+
+/** What a worker needs to know besides the window itself. */
+export interface WindowRequest {
+  command: string
+  accept_deletes: boolean
+  lookback_from: Day
+  recent_from: Day
+  page_limit: number
+}
+
+export interface NewWindow {
+  id: string
+  project: string
+  stream: string
+  range: Range | undefined
+  priority: number
+}
+
+export interface TakenWindow {
+  id: string
+  runId: number
+  project: string
+  stream: string
+  range: Range | undefined
+  request: WindowRequest
+  failures: number
+  /** What earlier attempts cost. */
+  spent: JobCost | undefined
+}
+
+const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
+const runsOf = ({ opsSchema }: Warehouse) => quote(opsSchema, 'runs')
+
+/** Puts windows of one run in. It may be called again with the same windows where it is not known what became of it. */
+export async function enqueueWindows(
+  { api, name, warehouse }: Queue,
+  runId: number,
+  request: WindowRequest,
+  windows: readonly NewWindow[],
+): Promise<void> {
+  await inTransaction(warehouse, async (tx) => {
+    await api.insert(
+      windows.map(({ id, priority }) => ({ id, name, priority })),
+      within(tx),
+    )
+    await tx.client.query(
+      `insert into ${table(warehouse)} (window_id, run_id, queue, project_id, stream, from_date, to_date, priority, request)
+       select window_id, $1::bigint, $2::text, project_id, stream, from_date, to_date, priority, $3::jsonb
+       from unnest($4::uuid[], $5::text[], $6::text[], $7::date[], $8::date[], $9::int[])
+         as w(window_id, project_id, stream, from_date, to_date, priority)
+       on conflict do nothing`,
+      [
+        runId,
+        name,
+        JSON.stringify(request),
+        windows.map(({ id }) => id),
+        windows.map(({ project }) => project),
+        windows.map(({ stream }) => stream),
+        windows.map(({ range }) => range?.from ?? null),
+        windows.map(({ range }) => range?.to ?? null),
+        windows.map(({ priority }) => priority),
+      ],
+    )
+  })
+}
+
+/** Takes the next windows for a worker. Jobs of runs that are over are thrown away. */
+export async function takeWindows(
+  queue: Queue,
+  workerId: string,
+  most: number,
+  allowMs: number,
+): Promise<TakenWindow[]> {
+  const { api, name, warehouse } = queue
+  return inTransaction(warehouse, async (tx) => {
+    const ids = await fetchJobs(queue, tx, most)
+    if (ids.length === 0) return []
+    const { rows } = await tx.client.query<TakenRow>(
+      `update ${table(warehouse)} w set state = 'taken', worker_id = $2, taken_at = now(), progress_at = now(),
+         stalls_at = clock_timestamp() + make_interval(secs => $3)
+       from ${runsOf(warehouse)} r
+       where w.window_id = any($1) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive('r')}
+       returning w.window_id, w.run_id, w.project_id, w.stream, w.from_date, w.to_date, w.request, w.failures, w.result`,
+      [ids, workerId, allowMs / 1000],
+    )
+    const taken = new Set(rows.map(({ window_id }) => window_id))
+    const unwanted = ids.filter((id) => !taken.has(id))
+    if (unwanted.length > 0) {
+      await api.deleteJob(name, unwanted, within(tx))
+      await tx.client.query(`delete from ${table(warehouse)} where window_id = any($1) and state <> 'done'`, [unwanted])
+    }
+    return rows.map(takenOf)
+  })
+}
+
+interface TakenRow {
+  window_id: string
+  run_id: number
+  project_id: string
+  stream: string
+  from_date: Day | null
+  to_date: Day | null
+  request: WindowRequest
+  failures: number
+  result: { cost: JobCost } | null
+}
+
+function takenOf(row: TakenRow): TakenWindow {
+  const range = row.from_date === null ? undefined : { from: row.from_date, to: row.to_date! }
+  const { window_id: id, run_id: runId, project_id: project, stream, request, failures } = row
+  return { id, runId, project, stream, range, request, failures, spent: row.result?.cost }
+}
+
+/** SQL that is true for a run that goes on. A lease is allowed to lapse while the database was away. */
+function isAlive(alias: string): string {
+  return `${alias}.outcome is null and ${alias}.lease_expires_at > clock_timestamp() - interval '1 minute'`
+}
+
+/** The run that a window belongs to is over. */
+class NobodyWaitsError extends Error {
+  readonly code = 'nobody-waits'
+}
+
+/**
+ * Writes the result of a window, in the transaction that loads its rows. The first result counts. Throws, so that nothing
+ * is loaded, where deletions were to be let through for a run that is over.
+ */
+export async function publishResult(
+  tx: Transaction,
+  { api, name, warehouse }: Queue,
+  { id, request }: Pick<TakenWindow, 'id' | 'request'>,
+  result: JobResult,
+): Promise<void> {
+  await api.deleteJob(name, id, within(tx))
+  const { rowCount } = await tx.client.query(
+    `update ${table(warehouse)} w set state = 'done', result = $2, worker_id = null
+     from ${runsOf(warehouse)} r where w.window_id = $1 and r.run_id = w.run_id and (w.state <> 'done' or $3)
+       and (not $3 or r.outcome is null and r.lease_expires_at > clock_timestamp())`,
+    [id, tx.redactor.json(JSON.stringify(toWire(result))), request.accept_deletes],
+  )
+  if (rowCount === 0 && request.accept_deletes) throw new NobodyWaitsError('the run that asked for this window is over')
+}
+
+/** What releasing a window counts as. */
+export interface Release {
+  workerId: string
+  /** An attempt that failed by the window's own fault. */
+  failure?: { spent: JobCost }
+  /** An attempt whose worker vanished or got nowhere. */
+  isLoss?: boolean
+}
+
+/** Gives a window back, for anyone to take at once; false where the worker did not have it any more. */
+export async function releaseWindow(queue: Queue, id: string, release: Release): Promise<boolean> {
+  const { api, warehouse } = queue
+  const { workerId, failure, isLoss } = release
+  const work = async (tx: Transaction) => {
+    const { rows: found } = await tx.client.query<{ queue: string }>(
+      `select queue from ${table(warehouse)} where window_id = $1 and state = 'taken' and worker_id = $2`,
+      [id, workerId],
+    )
+    if (found.length === 0) return false
+    const name = found[0]!.queue
+    await api.deleteJob(name, id, within(tx))
+    const { rows } = await tx.client.query<{ priority: number }>(
+      `update ${table(warehouse)} set state = 'queued', worker_id = null, taken_at = null, progress_at = null, stalls_at = null,
+         failures = failures + $3, losses = losses + $4, result = coalesce($5::jsonb, result)
+       where window_id = $1 and state = 'taken' and worker_id = $2 returning priority`,
+      [id, workerId, failure === undefined ? 0 : 1, isLoss ? 1 : 0, failure && JSON.stringify({ cost: failure.spent })],
+    )
+    // Taken over between the two: the job of the other one stays.
+    if (rows.length === 0) throw new TakenOverError('another worker has this window')
+    await api.insert([{ id, name, priority: rows[0]!.priority }], within(tx))
+    return true
+  }
+  return inTransaction(warehouse, work).catch((error: unknown) => {
+    if (error instanceof TakenOverError) return false
+    throw error
+  })
+}
+
+class TakenOverError extends Error {}
+
+export interface DoneWindow {
+  id: string
+  result: WireJobResult
+}
+
+/** Results that wait for a run. They stay until they are deleted, so that none is lost with a connection. */
+export async function readResults(warehouse: Warehouse, runId: number, most: number): Promise<DoneWindow[]> {
+  const { rows } = await warehouse.pool.query<{ window_id: string; result: WireJobResult }>(
+    `select window_id, result from ${table(warehouse)} where run_id = $1 and state = 'done' limit $2`,
+    [runId, most],
+  )
+  return rows.map(({ window_id, result }) => ({ id: window_id, result }))
+}
+
+export async function deleteResults(warehouse: Warehouse, ids: readonly string[]): Promise<void> {
+  await warehouse.pool.query(`delete from ${table(warehouse)} where window_id = any($1)`, [ids])
+}
+
+/** Which of these windows are no longer there. */
+export async function missingWindows(warehouse: Warehouse, ids: readonly string[]): Promise<string[]> {
+  const { rows } = await warehouse.pool.query<{ id: string }>(
+    `select id from unnest($1::uuid[]) id where not exists (select from ${table(warehouse)} w where w.window_id = id)`,
+    [ids],
+  )
+  return rows.map(({ id }) => id)
+}
+
+/** Takes windows of a run out of the queue that nobody has begun: so many, or all of them. Gives their ids. */
+export async function withdrawWindows(
+  { api, name, warehouse }: Queue,
+  runId: number,
+  { most = 1000, project }: { most?: number; project?: string } = {},
+): Promise<string[]> {
+  return inTransaction(warehouse, async (tx) => {
+    const { rows: found } = await tx.client.query<{ window_id: string }>(
+      `select window_id from ${table(warehouse)} where run_id = $1 and state = 'queued' and ($3::text is null or project_id = $3)
+       order by priority desc limit $2`,
+      [runId, most, project ?? null],
+    )
+    if (found.length === 0) return []
+    const ids = found.map(({ window_id }) => window_id)
+    await api.deleteJob(name, ids, within(tx))
+    const { rows } = await tx.client.query<{ window_id: string }>(
+      `delete from ${table(warehouse)} where window_id = any($1) and state = 'queued' returning window_id`,
+      [ids],
+    )
+    return rows.map(({ window_id }) => window_id)
+  })
+}
+
+/** Takes everything of a run out, and of runs that are over; what a worker has in hand of them is not waited for. */
+export async function dropWindows(queue: Queue, runId: number): Promise<void> {
+  const { api, warehouse } = queue
+  for (;;) {
+    const dropped = await withRetries(warehouse, undefined, () =>
+      inTransaction(warehouse, async (tx) => {
+        const { rows } = await tx.client.query<{ window_id: string; queue: string }>(
+          `select w.window_id, w.queue from ${table(warehouse)} w left join ${runsOf(warehouse)} r on r.run_id = w.run_id
+           where w.run_id = $1 or r.run_id is null or not (${isAlive('r')}) limit 1000`,
+          [runId],
+        )
+        for (const name of new Set(rows.map((row) => row.queue))) {
+          const ids = rows.flatMap((row) => (row.queue === name ? [row.window_id] : []))
+          await api.deleteJob(name, ids, within(tx))
+        }
+        const ids = rows.map(({ window_id }) => window_id)
+        if (ids.length > 0) await tx.client.query(`delete from ${table(warehouse)} where window_id = any($1)`, [ids])
+        return ids.length
+      }),
+    )
+    if (dropped < 1000) return
+  }
+}
+
+/** Says how far the windows of a worker are. Gives those that are not its own any more. */
+export async function extendLeases(
+  warehouse: Warehouse,
+  workerId: string,
+  windows: readonly { id: string; idleMs: number; allowMs: number }[],
+): Promise<string[]> {
+  if (windows.length === 0) return []
+  const { rows } = await warehouse.pool.query<{ id: string }>(
+    `with said as (
+       select * from unnest($2::uuid[], $3::float8[], $4::float8[]) as s(id, idle_seconds, allow_seconds)
+     ), extended as (
+       update ${table(warehouse)} w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
+         stalls_at = clock_timestamp() + make_interval(secs => s.allow_seconds - s.idle_seconds)
+       from said s where w.window_id = s.id and w.worker_id = $1 and w.state = 'taken' returning s.id
+     )
+     select s.id from said s where not exists (select from extended e where e.id = s.id)`,
+    [
+      workerId,
+      windows.map(({ id }) => id),
+      windows.map(({ idleMs }) => idleMs / 1000),
+      windows.map(({ allowMs }) => allowMs / 1000),
+    ],
+  )
+  return rows.map(({ id }) => id)
+}

@@ -1,0 +1,223 @@
+import type { RateHeaders } from './rate-headers.ts'
+import { LONGEST_WAIT_MS } from './retry-delay.ts'
+
+/*
+ * The request budget of one project as a state machine: plain data and functions of the data and the time, without a
+ * clock and without I/O. Where it is kept (budget.ts: in this process, or in the warehouse) is no concern of it.
+ * All times are milliseconds of the keeper's clock.
+ */
+
+export interface BudgetState {
+  /** The limit that the service told last, and when. */
+  limit: number | null
+  limitAt: number
+  /** What the service said is left of the period, less what was sent since; null where it is not known. */
+  remaining: number | null
+  /** What the last answer of the period told, and when it came. */
+  told: number
+  toldAt: number
+  /** The period ends after the first and not after the second: services tell it in whole seconds, rounded up. */
+  resetFrom: number
+  resetBy: number
+  /** Nobody sends before this time. */
+  pausedUntil: number
+  /** Refusals that told no time to wait: each adds one, the first answer after a pause takes one away. */
+  refusals: number
+  refusedAt: number
+  /** True until a request was answered that was sent after the last of these refusals. */
+  isRefused: boolean
+  /** How many requests may be under way at once after such a refusal; null where any number may. */
+  width: number | null
+  /** Requests of the last minute: the second, and how many were sent in it. */
+  sent: [second: number, requests: number][]
+  /** Requests under way, by owner. An owner that is not heard of does not count: its process may be dead. */
+  underWay: Record<string, { requests: number; heardAt: number }>
+}
+
+const MINUTE_MS = 60_000
+const SILENT_MS = 10_000
+// A service that sends headers tells with its next answer how much is left.
+const NEXT_ANSWER_MS = 25
+const FIRST_PAUSE_MS = 400
+const LONGEST_PAUSE_MS = 20_000
+const WIDEST = 16
+
+export function newBudgetState(): BudgetState {
+  return {
+    limit: null,
+    limitAt: 0,
+    remaining: null,
+    told: 0,
+    toldAt: 0,
+    resetFrom: 0,
+    resetBy: 0,
+    pausedUntil: 0,
+    refusals: 0,
+    refusedAt: 0,
+    isRefused: false,
+    width: null,
+    sent: [],
+    underWay: {},
+  }
+}
+
+/** Zero where one more request was granted to the owner, or how long to wait before asking again. */
+export function requestPermit(state: BudgetState, now: number, owner: string, perMinute: number): number {
+  forgetSilent(state, now)
+  const waitMs = waitOf(state, now, perMinute)
+  const own = state.underWay[owner]
+  if (waitMs > 0) {
+    if (own !== undefined && now - own.heardAt > SILENT_MS / 4) own.heardAt = now
+    return waitMs
+  }
+  if (state.remaining !== null) state.remaining--
+  countSent(state, now)
+  state.underWay[owner] = { requests: (own?.requests ?? 0) + 1, heardAt: now }
+  return 0
+}
+
+export interface Answer {
+  owner: string
+  sentAt: number
+  receivedAt: number
+  headers: RateHeaders
+  /** True for a 429. */
+  refused: boolean
+}
+
+/** Learns from a response. */
+export function learnAnswer(state: BudgetState, answer: Answer, perMinute: number): void {
+  const { owner, sentAt, receivedAt, headers, refused } = answer
+  endRequest(state, receivedAt, owner)
+  if (headers.limit !== undefined) {
+    state.limit = Math.floor(headers.limit)
+    state.limitAt = receivedAt
+  }
+  learnPeriod(state, answer)
+  if (!refused) return recover(state, sentAt)
+  if (headers.retryAfterMs !== undefined || headers.remaining === undefined) {
+    const pauseMs = headers.retryAfterMs ?? headers.resetMs
+    if (pauseMs !== undefined) {
+      state.pausedUntil = Math.max(state.pausedUntil, receivedAt + Math.min(pauseMs, LONGEST_WAIT_MS))
+    }
+  }
+  // Refused, though by all that was told the next request might go at once: only waiting is left.
+  if (waitOf(state, receivedAt, perMinute) === 0) backOff(state, sentAt, receivedAt)
+}
+
+/** A request ended without a response. */
+export function endRequest(state: BudgetState, now: number, owner: string): void {
+  const own = state.underWay[owner]
+  if (own === undefined) return
+  own.requests--
+  own.heardAt = now
+  if (own.requests <= 0) delete state.underWay[owner]
+}
+
+/** The process of this owner is gone: what it sent no longer counts as under way. */
+export function voidRequests(state: BudgetState, owner: string): void {
+  delete state.underWay[owner]
+}
+
+/** How long the next request would have to wait; zero where it might go at once. */
+export function waitOf(state: BudgetState, now: number, perMinute: number): number {
+  if (state.pausedUntil > now) return state.pausedUntil - now
+  if (state.remaining !== null && now >= state.resetBy) beginPeriod(state, now)
+  const flying = countUnderWay(state)
+  if (state.width !== null && flying >= Math.floor(state.width)) return NEXT_ANSWER_MS
+  const isTaught = state.resetBy > 0
+  if (state.remaining !== null) {
+    if (state.remaining > 0) return 0
+    // Those under way may turn out to be counted already.
+    return flying > 0 ? Math.min(state.resetBy - now, NEXT_ANSWER_MS * 4) : state.resetBy - now
+  }
+  while (state.sent.length > 0 && untilOf(state.sent[0]![0]) <= now) state.sent.shift()
+  const sent = state.sent.reduce((sum, [, requests]) => sum + requests, 0)
+  if (sent < limitOf(state, now, perMinute)) return 0
+  return isTaught && flying > 0 ? NEXT_ANSWER_MS : untilOf(state.sent[0]![0]) - now
+}
+
+/** The limit in force: what the service told counts while it is fresh, then the configured number. */
+export function limitOf(state: BudgetState, now: number, perMinute: number): number {
+  return state.limit !== null && now - state.limitAt < MINUTE_MS ? state.limit : perMinute
+}
+
+/** A new period began, of whatever length the service keeps: only what is under way may be counted in it. */
+function beginPeriod(state: BudgetState, now: number): void {
+  state.remaining = null
+  state.sent = []
+  const flying = countUnderWay(state)
+  if (flying > 0) state.sent.push([Math.floor(now / 1000), flying])
+}
+
+function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: Answer): void {
+  const { remaining, resetMs } = headers
+  if (remaining === undefined || resetMs === undefined) return
+  const told = Math.floor(remaining)
+  const by = receivedAt + Math.min(resetMs, LONGEST_WAIT_MS)
+  const from = Math.min(by, sentAt + Math.min(resetMs, LONGEST_WAIT_MS) - 1000)
+  // Asked after the last answer came, and yet there is more left: a period ended sooner than was told.
+  const isRefilled = sentAt >= state.toldAt && told > state.told
+  const isSame = state.remaining !== null && !isRefilled && from < state.resetBy && by > state.resetFrom
+  if (isSame) {
+    state.resetFrom = Math.max(state.resetFrom, from)
+    state.resetBy = Math.max(state.resetFrom, Math.min(state.resetBy, by))
+    if (told > state.told) {
+      // Counted before what was told last, but under way when that was learned: it was subtracted once too often.
+      state.remaining!++
+      return
+    }
+  } else if (from < state.resetBy && !(state.remaining !== null && isRefilled)) {
+    return
+  } else {
+    state.resetFrom = from
+    state.resetBy = by
+  }
+  // Requests under way may not have been counted yet when the service wrote this.
+  state.remaining = told - countUnderWay(state)
+  state.told = told
+  state.toldAt = receivedAt
+}
+
+/** A refusal that told nothing pauses everyone, twice as long each time, and lets fewer go at once. */
+function backOff(state: BudgetState, sentAt: number, now: number): void {
+  // Requests that were under way together are refused together: that is one refusal.
+  if (sentAt < state.refusedAt) return
+  state.refusals++
+  state.refusedAt = now
+  state.isRefused = true
+  state.pausedUntil = now + Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (state.refusals - 1))
+  state.width = Math.max(1, Math.floor(countUnderWay(state) / 2))
+}
+
+/** The pause shrinks by one step only, so that the next one is about as long as the service needs. */
+function recover(state: BudgetState, sentAt: number): void {
+  if (sentAt < state.refusedAt) return
+  if (state.isRefused) state.refusals = Math.max(0, state.refusals - 1)
+  state.isRefused = false
+  if (sentAt - state.refusedAt > MINUTE_MS) state.refusals = 0
+  // One more at once for each round of answers.
+  if (state.width !== null) state.width = state.width >= WIDEST ? null : state.width + 1 / state.width
+}
+
+function countSent(state: BudgetState, now: number): void {
+  const second = Math.floor(now / 1000)
+  const last = state.sent.at(-1)
+  if (last !== undefined && last[0] >= second) last[1]++
+  else state.sent.push([second, 1])
+}
+
+/** When what was sent in a second no longer counts. */
+function untilOf(second: number): number {
+  return (second + 1) * 1000 + MINUTE_MS
+}
+
+export function countUnderWay(state: BudgetState): number {
+  return Object.values(state.underWay).reduce((sum, { requests }) => sum + requests, 0)
+}
+
+function forgetSilent(state: BudgetState, now: number): void {
+  for (const [owner, { heardAt }] of Object.entries(state.underWay)) {
+    if (now - heardAt > SILENT_MS) delete state.underWay[owner]
+  }
+}

@@ -1,0 +1,95 @@
+import { afterEach, describe, expect, test } from '@jest/globals'
+import { PackedRows } from '../src/streams/packed-rows.ts'
+import { connectWarehouse, inTransaction, isLostConnection, type Warehouse } from '../src/warehouse/connect.ts'
+import { copyRows } from '../src/warehouse/copy-rows.ts'
+import { startCli } from './support/cli.ts'
+import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
+
+/* A network that swallows packets without a word: nothing fails by itself, so everything has a deadline. */
+
+let setup: Setup
+let proxy: TcpProxy
+afterEach(async () => {
+  proxy.resume()
+  await proxy.close()
+  await setup.close()
+})
+
+async function begin(faults = NO_LIMIT): Promise<Warehouse> {
+  setup = await setUp({ world: { projects: 1, prompts: 3, models: 2, brands: 2 }, faults })
+  proxy = await startTcpProxy(setup.database.url)
+  return connectWarehouse({ url: proxy.url, schema: 'visibility', connections: 2 })
+}
+
+describe('a frozen connection', () => {
+  test('is given up by each way of asking, and the pool replaces it', async () => {
+    const warehouse = await begin()
+    const asks: (() => Promise<unknown>)[] = [
+      () => warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never),
+      () => inTransaction(warehouse, ({ client }) => (proxy.freeze(), client.query('select 1')), undefined, short),
+      () =>
+        new Promise((done, fail) =>
+          warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never, (error: Error, result: unknown) =>
+            error ? fail(error) : done(result),
+          ),
+        ),
+    ]
+    const short = { deadlineMs: 300 }
+    for (const ask of asks) {
+      await warehouse.pool.query('select 1')
+      if (ask !== asks[1]) proxy.freeze()
+      const error = await ask().catch((failure: unknown) => failure)
+      expect(isLostConnection(error) || (error as { code?: string }).code === 'transient').toBe(true)
+      proxy.resume()
+      expect((await warehouse.pool.query('select 2 as two')).rows).toEqual([{ two: 2 }])
+    }
+    await warehouse.close()
+  })
+
+  test('in the middle of a COPY is given up once the command is told to stop', async () => {
+    const warehouse = await begin()
+    await setup.database.rows('create table target (project_id text, words text)')
+    const rows = Array.from({ length: 200_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
+    const load = inTransaction(warehouse, async ({ client }) => {
+      proxy.freeze()
+      setTimeout(() => warehouse.hurry(), 200)
+      await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
+    })
+    await expect(load).rejects.toMatchObject({ code: 'transient' })
+    proxy.resume()
+    await warehouse.close()
+  })
+
+  test('does not keep the warehouse from closing', async () => {
+    const warehouse = await begin()
+    const pending = warehouse.pool.query('select 1').then(() => {
+      proxy.freeze()
+      return warehouse.pool.query('select 2')
+    })
+    await new Promise((done) => setTimeout(done, 300))
+    await Promise.all([expect(pending).rejects.toThrow(), warehouse.close()])
+    expect(warehouse.pool.totalCount).toBe(0)
+  })
+})
+
+test.each(['none', 'pg-boss'])(
+  'SIGTERM ends a sync whose connections are all frozen, with queue mode %s',
+  async (mode) => {
+    await (await begin({ ...NO_LIMIT, latency_ms: 100 })).close()
+    const sync = startCli(['sync', '--json'], {
+      env: { ...setup.env, DATABASE_URL: proxy.url },
+      config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
+    })
+    await sync.saw('window loaded')
+    proxy.freeze()
+    await new Promise((done) => setTimeout(done, 500))
+    sync.child.kill('SIGTERM')
+    // The time after which an orchestrator kills.
+    const killer = setTimeout(() => sync.child.kill('SIGKILL'), 30_000)
+    const result = await sync.done
+    clearTimeout(killer)
+    expect(result.code).toBe(1)
+    expect(result.json().outcome).toBe('interrupted')
+  },
+)
