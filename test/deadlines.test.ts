@@ -1,6 +1,12 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { PackedRows } from '../src/streams/packed-rows.ts'
-import { connectWarehouse, inTransaction, isLostConnection, type Warehouse } from '../src/warehouse/connect.ts'
+import {
+  connectWarehouse,
+  inTransaction,
+  isLostConnection,
+  type Transaction,
+  type Warehouse,
+} from '../src/warehouse/connect.ts'
 import { copyRows } from '../src/warehouse/copy-rows.ts'
 import { startCli } from './support/cli.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
@@ -23,11 +29,16 @@ async function begin(faults = NO_LIMIT): Promise<Warehouse> {
 }
 
 describe('a frozen connection', () => {
+  const freezeAndAsk = ({ client }: Transaction) => {
+    proxy.freeze()
+    return client.query('select 1')
+  }
+
   test('is given up by each way of asking, and the pool replaces it', async () => {
     const warehouse = await begin()
     const asks: (() => Promise<unknown>)[] = [
       () => warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never),
-      () => inTransaction(warehouse, ({ client }) => (proxy.freeze(), client.query('select 1')), undefined, short),
+      () => inTransaction(warehouse, freezeAndAsk, undefined, short),
       () =>
         new Promise((done, fail) =>
           warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never, (error: Error, result: unknown) =>

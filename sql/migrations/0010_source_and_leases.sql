@@ -18,7 +18,7 @@ from {ops}.runs where source <> '' order by run_id desc limit 1;
 create table {ops}.run_leases (
   project_id text collate "C" not null,
   stream text collate "C" not null,
-  run_id bigint not null references {ops}.runs on delete cascade,
+  run_id bigint not null,
   -- Runs that share the queue work beside each other; only an exclusive lease keeps all others off.
   is_shared boolean not null,
   primary key (project_id, stream, run_id)

@@ -1,4 +1,3 @@
-import { sql } from 'kysely'
 import { messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
