@@ -139,8 +139,6 @@ async function join(
     socket.destroy()
     return undefined
   }
-  // A held server keeps no process alive.
-  socket.unref()
   return {
     port: ready.port,
     how: how ?? `started ${ready.how}`,
@@ -148,7 +146,6 @@ async function join(
     lost,
     async release() {
       isReleased = true
-      socket.ref()
       send({ is: 'release' })
       await Promise.race([closed, delay(RELEASE_MS, undefined, { ref: false })])
       socket.destroy()
