@@ -249,7 +249,7 @@ export function prepareDlt(folder) {
 }
 
 export function dlt({ python, url, range, databaseUrl, folder }) {
-  // dlt insists on a password; the embedded server trusts anyone on this machine.
+  // dlt insists on a password, also where the server wants none.
   const address = new URL(databaseUrl)
   address.password ||= 'unused'
   const startedAt = performance.now()

@@ -11,8 +11,7 @@ if (args.some((word) => word === '--config' || word.startsWith('--config='))) {
 }
 
 // Only what has nothing to do with the program stays: no variable can name another database or service.
-const KEPT =
-  /^(PATH|HOME|USER|LOGNAME|SHELL|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|LANG|LC_.*|TZ|TMPDIR|LOG_LEVEL|NODE_.*)$/
+const KEPT = /^(PATH|HOME|USER|LOGNAME|SHELL|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|LANG|LC_.*|TZ|TMPDIR|LOG_.*|NODE_.*)$/
 for (const name of Object.keys(process.env)) if (!KEPT.test(name)) delete process.env[name]
 process.env.VISIBILITY_API_URL = 'reference'
 process.env.LOG_LEVEL ||= 'warn'

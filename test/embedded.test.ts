@@ -83,6 +83,23 @@ test('commands that start and end at the same moments all work, and leave nothin
   expect(processesOf(data())).toEqual([])
 })
 
+test('a command that only holds the server goes on until it is told to stop', async () => {
+  template.copyTo(data())
+  const server = new URL('../dist/warehouse/embedded/server.js', import.meta.url).href
+  const script = `import { startEmbedded } from '${server}'
+    const held = await startEmbedded({ folder: process.argv[1] })
+    process.once('SIGTERM', () => held.release())
+    process.stdout.write('held')`
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script, data()])
+  await new Promise((done) => child.stdout.once('data', done))
+  const ended = new Promise((done) => child.on('exit', done))
+  // Without anything else to wait for, Node would end it at once.
+  expect(await Promise.race([ended, new Promise((done) => setTimeout(done, 500, 'goes on'))])).toBe('goes on')
+  child.kill('SIGTERM')
+  expect(await ended).toBe(0)
+  expect(processesOf(data())).toEqual([])
+})
+
 test('a server that was killed itself is started again with its data', async () => {
   template.copyTo(data())
   const server = await startEmbedded({ folder: data() })

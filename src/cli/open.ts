@@ -151,6 +151,7 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
     const { redactor } = config
+    redactor.add([decodeURIComponent(new URL(server.url).password)])
     const { schema } = config.warehouse
     const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs, redactor })
     return {

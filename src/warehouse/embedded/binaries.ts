@@ -53,7 +53,9 @@ function linkLibraries(native: string, dataFolder: string): Record<string, strin
     } catch (cause) {
       throw new UsageError(`${folder}: cannot link the libraries of the embedded Postgres: ${messageOf(cause)}`)
     }
-    return process.platform === 'darwin' ? { DYLD_LIBRARY_PATH: folder } : { LD_LIBRARY_PATH: folder }
+    // A library that is found through its link looks for the others beside the link: they are in the package.
+    const path = `${folder}:${join(native, 'lib')}`
+    return process.platform === 'darwin' ? { DYLD_LIBRARY_PATH: path } : { LD_LIBRARY_PATH: path }
   }
 }
 

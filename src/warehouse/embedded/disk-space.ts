@@ -1,5 +1,5 @@
 import { statfsSync } from 'node:fs'
-import { codeOf, messageOf, TransientError } from '../../core/errors.ts'
+import { codeOf, TransientError } from '../../core/errors.ts'
 
 /** What a new cluster takes with its first tables, and what an existing one needs to start and to go on. */
 export const NEW_CLUSTER_MB = 120
@@ -8,9 +8,7 @@ export const RUNNING_MB = 64
 /** True for an error, or the words of Postgres, that mean a full disk or a used up quota. */
 export function isDiskFull(problem: unknown): boolean {
   if (typeof problem === 'string') return /no space left on device|disk quota exceeded/i.test(problem)
-  // One that was made below says so already.
-  if (problem instanceof TransientError) return false
-  return ['ENOSPC', 'EDQUOT'].includes(codeOf(problem) ?? '') || isDiskFull(messageOf(problem))
+  return ['ENOSPC', 'EDQUOT'].includes(codeOf(problem) ?? '')
 }
 
 /** Not bad usage: the same command works once there is room. */

@@ -35,12 +35,12 @@ const KEEPER = fileURLToPath(new URL('../../../bin/postgres-keeper.js', import.m
 // Longer than a keeper takes to stop a server that does not want to.
 const PATIENCE_MS = 120_000
 const RELEASE_MS = 100_000
-const HELLO_MS = 20_000
+const HELLO_MS = 60_000
 const PAUSE_MS = 50
 
 /** Holds the server of a folder: that of a running keeper, or of a new one. `onFull` is told when its disk is full. */
 export async function holdServer(options: KeeperOptions, onFull: (message: string) => void): Promise<Hold> {
-  const deadline = Date.now() + PATIENCE_MS
+  const deadline = performance.now() + PATIENCE_MS
   for (;;) {
     const lock = readLock(lockPath(options.folder))
     const hold =
@@ -50,7 +50,7 @@ export async function holdServer(options: KeeperOptions, onFull: (message: strin
           ? await join(lock, options.folder, 'already running', onFull)
           : undefined
     if (hold !== undefined) return hold
-    if (Date.now() > deadline) throw busy(options.folder)
+    if (performance.now() > deadline) throw busy(options.folder)
     await delay(PAUSE_MS)
   }
 }
@@ -139,8 +139,6 @@ async function join(
     socket.destroy()
     return undefined
   }
-  // A held server keeps no process alive.
-  socket.unref()
   return {
     port: ready.port,
     how: how ?? `started ${ready.how}`,
@@ -148,7 +146,6 @@ async function join(
     lost,
     async release() {
       isReleased = true
-      socket.ref()
       send({ is: 'release' })
       await Promise.race([closed, delay(RELEASE_MS, undefined, { ref: false })])
       socket.destroy()

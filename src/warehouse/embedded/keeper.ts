@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { processIdentity } from '../../core/process-identity.ts'
@@ -23,7 +23,7 @@ import { ServerLog } from './server-log.ts'
  */
 
 const WATCH_MS = 250
-const REFRESH_EVERY = 12
+const REFRESH_MS = 3000
 const TELL_FULL_MS = 60_000
 const HEAR_MS = 10_000
 
@@ -51,7 +51,8 @@ export async function runKeeper(options: KeeperOptions): Promise<void> {
     leave()
   })
   process.stdin.resume()
-  const greet = (greeting: KeeperGreeting) => process.stdout.write(lineOf(greeting))
+  const greet = (greeting: KeeperGreeting) =>
+    new Promise<void>((done) => process.stdout.write(lineOf(greeting), () => done()))
 
   const lock: FolderLock = {
     process: processIdentity(),
@@ -61,21 +62,23 @@ export async function runKeeper(options: KeeperOptions): Promise<void> {
   }
   try {
     if (!takeLock(lockPath(folder), lock)) {
-      greet({ is: 'busy' })
+      await greet({ is: 'busy' })
       return
     }
   } catch (error) {
-    greet(failureOf(error, folder))
+    await greet(failureOf(error, folder))
     return
   }
-  greet({ is: 'listening', port: lock.port, token })
+  const refreshing = setInterval(() => refreshLock(lockPath(folder)), REFRESH_MS)
   try {
+    await greet({ is: 'listening', port: lock.port, token })
     await keep(options, holders, stop.signal)
   } catch (error) {
     holders.announce(failureOf(error, folder))
     // Until all who wait have heard it.
     await until(stop.signal, HEAR_MS)
   } finally {
+    clearInterval(refreshing)
     holders.refuse()
     dropLock(lockPath(folder), lock)
     await holders.close()
@@ -100,34 +103,31 @@ async function keep(options: KeeperOptions, holders: Holders, signal: AbortSigna
   })
   const server = await startPostmaster(place, log, settings, signal)
   holders.announce({ is: 'ready', port: server.port, how: place.runAs.how, data: identity })
-  const isMoved = await untilMovedOrEnded(server, data, identity, signal)
+  const isMoved = () => folderIdentity(data) !== identity
+  await watch(server, isMoved, signal)
   holders.refuse()
-  await server.stop(isMoved ? 'immediate' : 'fast')
+  // An orderly end writes a checkpoint, so the folder is watched until then.
+  if (!isMoved()) {
+    void server.stop('fast')
+    await watch(server, isMoved)
+  }
+  await server.stop('immediate')
   log.close()
 }
 
-/** Watches the folder and the server. True where the data folder is no longer the one that the server was started in. */
-async function untilMovedOrEnded(
-  server: Postmaster,
-  data: string,
-  identity: string,
-  signal: AbortSignal,
-): Promise<boolean> {
-  for (let round = 1; !server.hasEnded() && !signal.aborted; round++) {
-    if (folderIdentity(data) !== identity) return true
-    if (round % REFRESH_EVERY === 0) refreshLock(lockPath(dirname(data)))
+/** Waits until the server has ended, its data folder is no longer the one that it was started in, or the signal. */
+async function watch(server: Postmaster, isMoved: () => boolean, signal?: AbortSignal): Promise<void> {
+  while (!server.hasEnded() && !isMoved() && !signal?.aborted) {
     await Promise.race([server.ended, until(signal, WATCH_MS)])
   }
-  // An orderly end writes a checkpoint: look once more where it would go.
-  return folderIdentity(data) !== identity
 }
 
 /** Tells those who hold the server that its disk is full, as soon as the server says so. */
 function fullDiskNotice(folder: string, holders: Holders): (text: string) => void {
   let toldAt = Number.NEGATIVE_INFINITY
   return (text) => {
-    if (!isDiskFull(text) || Date.now() - toldAt < TELL_FULL_MS) return
-    toldAt = Date.now()
+    if (!isDiskFull(text) || performance.now() - toldAt < TELL_FULL_MS) return
+    toldAt = performance.now()
     holders.tell({ is: 'full', message: messageOf(diskFullError(folder, RUNNING_MB)) })
   }
 }
@@ -138,6 +138,6 @@ function failureOf(error: unknown, folder: string): Failed {
 }
 
 /** Waits for a signal, but not longer than so many milliseconds. */
-async function until(signal: AbortSignal, ms: number): Promise<void> {
-  await delay(ms, undefined, { signal }).catch(() => {})
+async function until(signal: AbortSignal | undefined, ms: number): Promise<void> {
+  await delay(ms, undefined, signal && { signal }).catch(() => {})
 }

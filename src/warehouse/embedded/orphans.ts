@@ -40,9 +40,9 @@ export async function endServersMovedFrom(data: string): Promise<void> {
 
 async function end(pid: number, name: NodeJS.Signals, data: string): Promise<void> {
   const identity = processIdentity(pid)
-  const deadline = Date.now() + END_MS
+  const deadline = performance.now() + END_MS
   while (isProcessAlive(identity)) {
-    if (Date.now() > deadline)
+    if (performance.now() > deadline)
       throw new UsageError(`${data}: a Postgres (process ${pid}) runs there and does not end; stop it and try again`)
     signalTo(pid, name, data)
     await delay(200)

@@ -24,6 +24,7 @@ const START_MS = 300_000
 const FAST_MS = 60_000
 const IMMEDIATE_MS = 10_000
 const OLD_MEMORY_MS = 15_000
+const DRAIN_MS = 2000
 
 /*
  * Starts the server and, beside it, a shell that reads a pipe of ours: where the pipe ends because this process was
@@ -37,20 +38,21 @@ export async function startPostmaster(
   settings: Record<string, string>,
   signal: AbortSignal,
 ): Promise<Postmaster> {
-  const deadline = Date.now() + OLD_MEMORY_MS
+  const deadline = performance.now() + OLD_MEMORY_MS
   for (let avoid: number | undefined; ; ) {
     const port = await choosePort(join(place.folder, 'postgres.port'), avoid)
     log.forgetTail()
     const server = launch(place, port, log, settings)
     if (await isReady(server, place.data, signal)) return server
     await server.stop()
+    await Promise.race([server.drained, delay(DRAIN_MS, undefined, { ref: false })])
     const told = log.tail()
     if (signal.aborted) throw new InterruptedError('told to stop while the embedded Postgres was starting')
     if (isDiskFull(told)) throw diskFullError(place.folder, RUNNING_MB)
     if (/could not bind|could not create any TCP/.test(told) && avoid === undefined) {
       // Someone took the port between our look and the start.
       avoid = port
-    } else if (/shared memory block .* still in use/.test(told) && Date.now() < deadline) {
+    } else if (/shared memory block .* still in use/.test(told) && performance.now() < deadline) {
       // Sessions of a server that was killed take a moment to notice it.
       await delay(250)
     } else {
@@ -89,6 +91,7 @@ function launch(place: Place, port: number, log: ServerLog, settings: Record<str
   })
   return {
     pid: child.pid,
+    drained: new Promise<void>((done) => child.on('close', () => done())),
     port,
     ended,
     hasEnded: () => hasEnded,
@@ -109,12 +112,14 @@ function launch(place: Place, port: number, log: ServerLog, settings: Record<str
 
 interface Server extends Postmaster {
   pid: number | undefined
+  /** Its last words have arrived. */
+  drained: Promise<void>
 }
 
 /** Waits until the server says in its own file that it is ready; false where it ended or never was. */
 async function isReady(server: Server, data: string, signal: AbortSignal): Promise<boolean> {
-  const deadline = Date.now() + START_MS
-  while (!server.hasEnded() && !signal.aborted && Date.now() < deadline) {
+  const deadline = performance.now() + START_MS
+  while (!server.hasEnded() && !signal.aborted && performance.now() < deadline) {
     const { pid, status } = readPostmaster(data)
     if (pid === server.pid && status === 'ready') return true
     await delay(20)

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { InterruptedError, UsageError } from '../../core/errors.ts'
 import { clip } from '../../core/text.ts'
 import type { Binaries } from './binaries.ts'
@@ -20,13 +21,15 @@ export function prefixOf({ binaries, runAs }: Place): string[] {
   return [...runAs.prefix, ...(variables.length === 0 ? [] : ['env', ...variables])]
 }
 
+const WORKING_FOLDER = '/proc/self/cwd'
+
 /**
  * How a server is told its data folder: by its working folder where the system allows it. Postgres writes pg_control under
  * the absolute path that it was given; under a path, a server whose folder was moved aside would write into a new cluster
  * that took its place.
  */
 export function dataArgument(data: string): string {
-  return process.platform === 'linux' ? '/proc/self/cwd' : data
+  return existsSync(WORKING_FOLDER) ? WORKING_FOLDER : data
 }
 
 export interface ServerCommand {
