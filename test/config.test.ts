@@ -301,7 +301,7 @@ describe('bad input is refused with the field, the value and what is allowed', (
   })
 
   describe('a key that stands in the wrong place is not shown', () => {
-    const env = { K: 'sk-live-12345', VISIBILITY_API_KEY: 'sk-live-12345' }
+    const env = { K: 'sk-live-12345', VISIBILITY_API_KEY: 'sk-live-12345', LONG: 'sk-live-1234567890' }
     test.each([
       ['a section', 'source: "${K}"'],
       ['another section', 'alerts: "${K}"'],
@@ -330,6 +330,8 @@ describe('bad input is refused with the field, the value and what is allowed', (
       ['a variable in a label', 'labels: { topics: { to_1: "${VISIBILITY_API_KEY}" } }'],
       ['an id that passes for one', 'projects: [{ id: "${K}" }]'],
       ['two of them', 'projects: [{ id: "${K}" }, { id: "${K}" }]'],
+      ['an address', 'source: { base_url: "https://h.example/${LONG}/v1", api_key: "${LONG}" }'],
+      ['the user of an address', 'source: { base_url: "https://${LONG}@h.example/v1", api_key: "${LONG}" }'],
       ['a host', 'serve: { host: "${K}" }'],
       [
         'a filter',
@@ -340,7 +342,16 @@ describe('bad input is refused with the field, the value and what is allowed', (
       ['YAML that is broken behind it', 'source: { api_key: sk-live-12345\n  x: ['],
       ['a name twice', '{ sk-live-12345: 1, sk-live-12345: 2 }'],
     ])('%s', (_, yaml) => {
-      expect(failure(yaml, env)).not.toMatch(/sk.live.12345/)
+      // The environment would win over the longer one.
+      const given = yaml.includes('LONG') ? { LONG: env.LONG } : env
+      expect(failure(yaml, given)).not.toMatch(/sk.live.12345/)
+    })
+
+    test('one secret in several settings that hold secrets is no reason to refuse', () => {
+      const shared = 'shared-secret-0123456789'
+      const yaml = 'projects: [{ id: or_1, api_key: "${S}" }, { id: or_2, api_key: "${S}" }]'
+      const url = `postgres://u:${shared}@h/d`
+      expect(load(yaml, { S: shared, VISIBILITY_API_KEY: shared, DATABASE_URL: url }).warehouse.url).toBe(url)
     })
 
     test('in a variable that holds something else', () => {

@@ -94,6 +94,8 @@ beforeAll(async () => {
   }
   config = {
     source: { max_attempts: 1, requests_per_minute: 100_000, timeout_seconds: 20, max_window_days: 1 },
+    // Of a role of its own, whose password is one of the secrets.
+    warehouse: { schema: 'guarded' },
     projects: [{ id: first }, { id: second, api_key: '${OWN_KEY}' }],
     start_date: range.from,
     end_date: range.to,
@@ -128,7 +130,7 @@ function expectClean(result: CliResult): CliResult {
 async function expectCleanTables(): Promise<void> {
   const tables = await rows<{ name: string }>(
     `select format('%I.%I', nspname, relname) as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where nspname like 'visibility%' and relkind in ('r', 'p')`,
+     where nspname like 'guarded%' and relkind in ('r', 'p')`,
   )
   expect(tables.length).toBeGreaterThanOrEqual(30)
   for (const { name } of tables) {
@@ -145,8 +147,8 @@ test('a service that repeats keys and passwords in every way gets none of them i
   const document = expectClean(await run(['sync', '--json'])).json()
   expect(document.streams.flatMap(({ failed }: any) => failed).length).toBeGreaterThanOrEqual(2 * REPORTED.length)
   const [kept] = await rows<{ quarantined: number; drift: number; alerts: number }>(
-    `select (select count(*)::int from visibility_ops.quarantine) as quarantined,
-       (select count(*)::int from visibility_ops.drift) as drift, (select count(*)::int from visibility_ops.alerts) as alerts`,
+    `select (select count(*)::int from guarded_ops.quarantine) as quarantined,
+       (select count(*)::int from guarded_ops.drift) as drift, (select count(*)::int from guarded_ops.alerts) as alerts`,
   )
   expect(kept!.quarantined).toBeGreaterThan(0)
   expect(kept!.drift).toBeGreaterThan(0)
@@ -194,7 +196,7 @@ test('creating things writes none of them to its results, its file or its ledger
   expectClean(
     await run(['create', 'prompt', '--project', project, '--text', 'Which shoe?', '--country', 'DE', '--json']),
   )
-  const kept = await rows<{ text: string }>('select t::text as text from visibility_ops.creations t')
+  const kept = await rows<{ text: string }>('select t::text as text from guarded_ops.creations t')
   expect(kept.length).toBeGreaterThanOrEqual(2)
   expect(tracesIn(JSON.stringify(kept))).toEqual([])
 }, 120_000)

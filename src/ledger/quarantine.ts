@@ -219,7 +219,12 @@ function matching({ ids = [], streams = [], projects = [], reason, state = 'open
 }
 
 /** Dismisses entries: they no longer count, and their days are read again without them. */
-export async function dismissEntries({ ops }: Transaction, ids: readonly number[], because: string): Promise<void> {
+export async function dismissEntries(
+  { ops, redactor }: Transaction,
+  ids: readonly number[],
+  reason: string,
+): Promise<void> {
+  const because = redactor.text(reason)
   await ops
     .updateTable('quarantine')
     .set({ dismissed_at: sql`now()`, dismissed_because: because, resolved_at: sql`now()`, resolution: 'dismissed' })

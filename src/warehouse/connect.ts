@@ -12,6 +12,7 @@ import {
   type QueryConfig,
   types,
 } from 'pg'
+import { secretsOfAddress } from '../core/config/secrets.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
@@ -97,6 +98,9 @@ const PATIENCE_MS = 120_000
 
 /** Connects and checks the server: an unreachable or too old one is said in one sentence, with what to do. */
 export async function connectWarehouse(options: ConnectOptions): Promise<Warehouse> {
+  const redactor = options.redactor ?? createRedactor()
+  // The password of the embedded server stands in no configuration.
+  redactor.add(secretsOfAddress(options.url))
   const sockets = new Set<Socket>()
   const config: ClientConfig = {
     connectionString: options.url,
@@ -144,7 +148,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     ops: bind<OpsTables>(opsSchema, pool),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     isPooled: false,
-    redactor: options.redactor ?? createRedactor(),
+    redactor,
     async check() {
       try {
         warehouse.isPooled = await checkServer(pool)

@@ -294,11 +294,15 @@ function parse(values: unknown, written: unknown, place: string, env: NodeJS.Pro
 
 /** A secret in any other setting, through an alias or a variable, would end up in a table, a page or a request. */
 function refuseStraySecrets(config: FileConfig, secrets: readonly string[], place: string): void {
-  const isStray = (text: string) =>
-    secrets.some((secret) => (text === secret && secret.length >= 8) || (secret.length >= 16 && text.includes(secret)))
   for (const { path, text } of textsIn(config)) {
-    const shown = mayHoldSecret(path) ? path : [...path, text]
-    if (shown.some(isStray))
+    const own = new Set(mayHoldSecret(path) ? [text, ...secretsIn({ [path.at(-1)!]: text })] : [])
+    const isStray = (part: string) =>
+      secrets.some(
+        (secret) =>
+          !own.has(secret) &&
+          ((part === secret && secret.length >= 8) || (secret.length >= 16 && part.includes(secret))),
+      )
+    if ([...path, text].some(isStray))
       throw new UsageError(
         `${place}: ${path.join('.')}: holds a secret of another setting; allowed: what anybody may see`,
       )
