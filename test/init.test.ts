@@ -42,7 +42,7 @@ describe('the template', () => {
     const file = join(folder.path, 'everything.yaml')
     writeFileSync(file, everything)
     const variables = [...everything.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!)
-    const env = Object.fromEntries(variables.map((name) => [name, 'https://a.example/x']))
+    const env = Object.fromEntries(variables.map((name) => [name, `https://a.example/${name}`]))
     expect(loadConfig({ file, env: { ...env, DATABASE_URL: 'postgres://h/d' } }).warnings).toEqual([])
   })
 
@@ -60,8 +60,8 @@ describe('the template', () => {
   test('as it is sets nothing but defaults', () => {
     const file = join(folder.path, 'as-it-is.yaml')
     writeFileSync(file, TEMPLATE)
-    const { file: _file, ...written } = loadConfig({ file, env: {} })
-    const { file: _none, ...defaults } = loadConfig({ file: '/dev/null', env: {} })
+    const { file: _file, redactor: _one, ...written } = loadConfig({ file, env: {} })
+    const { file: _none, redactor: _other, ...defaults } = loadConfig({ file: '/dev/null', env: {} })
     expect(written).toEqual(defaults)
   })
 

@@ -31,7 +31,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     const { learnEnvironment } = await import('../core/config/load.ts')
     learnEnvironment(redactor)
     if (error instanceof CommanderError) {
-      stderr.write(redactor.text(complaints.join('')))
+      stderr.write(printable(redactor.text(complaints.join(''))))
       if (json)
         printError(surroundings, 'usage', error.code === 'commander.help' ? 'a command is missing' : error.message)
       return EXIT.usage

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
-import { KeyError, messageOf } from '../core/errors.ts'
+import { KeyError, messageOf, TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { verdictOf } from '../core/verdict.ts'
 import { type Knowledge, readCoverage, readKnowledge } from '../ledger/coverage.ts'
@@ -91,7 +91,8 @@ export async function runSync(
   const notes: string[] = []
   const stopRun = (cause: Failure) => {
     failure ??= cause
-    stopped.abort(new KeyError(cause.reason))
+    // The windows that are left say why: only a key that was refused is cured by another key.
+    stopped.abort(cause.verdict === 'key' ? new KeyError(cause.reason) : new TransientError(cause.reason))
   }
   const late: Failure = { reason: deadlineReason(config), verdict: 'transient' }
   const deadline = setTimeout(() => stopRun(late), config.source.run_minutes * 60_000)

@@ -43,7 +43,10 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
       open.projects.map(({ id }) => id),
       await readProjectNames(open.warehouse),
     )
-    session.print({ source: open.source, ...result }, render(result, options.repair ?? false, names, session.width))
+    session.print(
+      { source: open.source, ...result },
+      render(session.config.redactor.value(result), options.repair ?? false, names, session.width),
+    )
     // What was only looked for is the business of whoever looks.
     if (options.repair) await tellOfRun(session, open, auditReport(result, runId, open.source))
     return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1

@@ -90,7 +90,7 @@ export async function check(session: Session): Promise<number> {
   }
   const ok = verdicts.every((verdict) => verdict.ok)
   const names = projectNames(ids, known)
-  session.print({ ok, verdicts, notes }, render(verdicts, notes, names, session))
+  session.print({ ok, verdicts, notes }, render(session.config.redactor.value(verdicts), notes, names, session))
   return ok ? 0 : isUsage ? 2 : 1
 }
 

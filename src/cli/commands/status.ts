@@ -45,7 +45,12 @@ export async function status(session: Session, options: { runs: number }): Promi
     const names = projectNames(ids, await readProjectNames(database.warehouse))
     session.print(
       { warehouse: database.shown, synced: true, ...found, queue: queue ?? null },
-      render(found, queue, { names, width: session.width, now, warehouse: database.shown }),
+      render(config.redactor.value(found), config.redactor.value(queue), {
+        names,
+        width: session.width,
+        now,
+        warehouse: database.shown,
+      }),
     )
     return 0
   } finally {

@@ -55,7 +55,7 @@ export async function runAndPrint(
 
 /** The summary for people, with what the warehouse knows beside the run: names, and what is held. */
 async function summaryOf(
-  { width, command, log }: Session,
+  { width, command, log, config }: Session,
   open: Open,
   report: RunReport,
   warehouse: { url: string; embedded: boolean },
@@ -71,7 +71,8 @@ async function summaryOf(
   const ids = open.projects.map(({ id }) => id)
   const isOwn = ({ project_id, stream }: HeldStatus) =>
     report.streams.some((row) => row.project_id === project_id && row.stream === stream && row.held.length > 0)
-  return renderRun(report, {
+  // A secret that is broken into two lines would not be found any more.
+  return renderRun(config.redactor.value(report), {
     warehouse,
     names: projectNames(ids, names),
     width,
