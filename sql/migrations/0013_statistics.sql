@@ -86,7 +86,7 @@ create table {ops}.stream_settings (
   -- Null: today.
   last_day date,
   max_staleness interval not null,
-  -- How many days back changes were found within the last 60 days; null where none were.
+  -- How many days back changes were found lately; null where none were.
   restated_days integer,
   -- A day that was read at this age or later is not expected to change any more.
   final_after_days integer not null generated always as (greatest(1, lookback_days, restated_days)) stored,

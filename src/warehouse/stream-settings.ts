@@ -5,9 +5,12 @@ import { quote } from '../core/identifier.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { Warehouse } from './connect.ts'
 
+// A day that changes later than that was rewritten, as history is when a brand is renamed; it did not arrive late.
+const LATE_DAYS = 30
+
 /**
- * Tells the views what the configuration asks of each stream, and how late days were changed so far. Changes that reach
- * far back come from history being rewritten, not from days that were not final yet, so the oldest twentieth is left out.
+ * Tells the views what the configuration asks of each stream, and how late days were changed so far: within the last 60
+ * days, the latest twentieth left out.
  */
 export async function saveStreamSettings(
   client: Pick<PoolClient, 'query'>,
@@ -28,7 +31,9 @@ export async function saveStreamSettings(
      left join (
        select project_id, stream,
          percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date) + 1 as days
-       from ${quote(warehouse.opsSchema, 'restatements')} where seen_at > now() - interval '60 days' group by 1, 2
+       from ${quote(warehouse.opsSchema, 'restatements')}
+       where seen_at > now() - interval '60 days' and (seen_at at time zone 'UTC')::date - date <= ${LATE_DAYS}
+       group by 1, 2
      ) r on r.project_id = p.project_id and r.stream = s.stream
      on conflict (project_id, stream) do update set by_day = excluded.by_day, lookback_days = excluded.lookback_days,
        first_day = excluded.first_day, last_day = excluded.last_day, max_staleness = excluded.max_staleness,

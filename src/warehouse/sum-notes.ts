@@ -46,7 +46,7 @@ export const SUM_TABLES: Record<string, TableNote> = {
       last_day: 'The last day of interest; null for today.',
       max_staleness: 'After how long without a read it is stale.',
       restated_days:
-        'How many days back changes were found within the last 60 days, the oldest twentieth left out; null where none were.',
+        'How many days back changes were found within the last 60 days, the latest twentieth and what is older than a month left out; null where none were.',
       final_after_days: 'A day that was read at this age or later is not expected to change.',
     },
   },

@@ -1,0 +1,164 @@
+import { afterEach, expect, test } from '@jest/globals'
+import type { Project } from '../src/reference/world.ts'
+import { applyLabels } from '../src/warehouse/mentions.ts'
+import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
+
+/* What ids meant, and when. */
+
+let setup: Setup
+afterEach(() => setup.close())
+
+async function start(options: SetupOptions = {}): Promise<Project> {
+  const reports = [{ name: 'brand_daily', dimensions: ['date'] }]
+  setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 }, config: { reports }, ...options })
+  await setup.sync()
+  return setup.service.world.projects[0]!
+}
+
+const rows = <T = Record<string, unknown>>(sql: string, values?: unknown[]) => setup.database.rows<T>(sql, values)
+const HISTORY = { prompt_history: 'prompt_id', brand_history: 'brand_id' } as const
+const versions = async () =>
+  Promise.all(Object.keys(HISTORY).map((table) => rows(`select xmin, ctid from visibility.${table} order by ctid`)))
+
+/** One open row for each entity, and no gap and no overlap between its rows. */
+async function expectSound(): Promise<void> {
+  for (const [table, id] of Object.entries(HISTORY)) {
+    const entities = table.replace('_history', 's')
+    const found = await rows<{ entities: number; open: number; broken: number }>(
+      `select (select count(*)::int from visibility.${entities}) as entities,
+         (select count(*)::int from visibility.${table} where valid_to is null) as open,
+         (select count(*)::int from (
+            select valid_to, valid_from, lead(valid_from) over (partition by project_id, ${id} order by valid_from) as next
+            from visibility.${table}
+          ) h where valid_to is distinct from next or valid_to <= valid_from) as broken`,
+    )
+    const [{ entities: count, open, broken }] = found as [{ entities: number; open: number; broken: number }]
+    expect({ table, open, broken }).toEqual({ table, open: count, broken: 0 })
+  }
+}
+
+test('prompts and brands have an open row each, and a sync that changes nothing writes nothing', async () => {
+  const project = await start()
+  await expectSound()
+  const found = await rows<{
+    prompt_id: string
+    text: string
+    topic_id: string | null
+    tags: string[]
+    country_code: string
+  }>('select prompt_id, text, topic_id, tags, country_code from visibility.prompt_history order by 1')
+  const wanted = project.prompts.map(({ id, text, topicId, tagIds, country }) => ({
+    prompt_id: id,
+    text,
+    topic_id: topicId,
+    tags: [...tagIds].sort(),
+    country_code: country,
+  }))
+  expect(found).toEqual(wanted.sort((a, b) => (a.prompt_id < b.prompt_id ? -1 : 1)))
+  const before = await versions()
+  await setup.sync()
+  expect(await versions()).toEqual(before)
+})
+
+test('a new text, topic, tag or country closes a prompt’s row and opens another, and only that prompt’s', async () => {
+  const project = await start()
+  const prompt = project.prompts[1]!
+  const change = async (changes: Partial<typeof prompt>) => {
+    Object.assign(prompt, changes)
+    await setup.sync()
+    await expectSound()
+  }
+  const [first, topic] = [{ ...prompt }, project.topics.find(({ id }) => id !== prompt.topicId)!.id]
+  await change({ text: 'Another question?' })
+  await change({ topicId: topic })
+  await change({ tagIds: ['tg_new'] })
+  await change({ tagIds: [] })
+  await change({ country: 'PT' })
+  const found = await rows(
+    'select text, topic_id, tags, country_code, valid_to is null as open from visibility.prompt_history where prompt_id = $1 order by valid_from',
+    [prompt.id],
+  )
+  const now = { text: 'Another question?', topic_id: topic, tags: [] as string[], country_code: 'PT', open: true }
+  const was = { ...now, country_code: first.country, open: false }
+  expect(found).toEqual([
+    {
+      text: first.text,
+      topic_id: first.topicId,
+      tags: [...first.tagIds].sort(),
+      country_code: first.country,
+      open: false,
+    },
+    { ...was, topic_id: first.topicId, tags: [...first.tagIds].sort() },
+    { ...was, tags: [...first.tagIds].sort() },
+    { ...was, tags: ['tg_new'] },
+    was,
+    now,
+  ])
+  expect(await rows('select from visibility.prompt_history where prompt_id <> $1', [prompt.id])).toHaveLength(3)
+})
+
+test('a prompt that is gone keeps its open row, and one that comes back unchanged adds none', async () => {
+  const project = await start()
+  const [gone] = project.prompts.splice(0, 1)
+  await setup.sync()
+  expect(await rows('select prompt_id from visibility.prompts where removed_at is not null')).toEqual([
+    { prompt_id: gone!.id },
+  ])
+  await expectSound()
+  const before = await versions()
+  project.prompts.unshift(gone!)
+  await setup.sync()
+  await expectSound()
+  expect(await versions()).toEqual(before)
+})
+
+test('a renamed brand closes its row, whether the service or the labels rename it', async () => {
+  const project = await start()
+  const brand = project.brands[0]!
+  const first = brand.name
+  setup.service.world.renameBrand(project, brand.id, 'Renamed')
+  await setup.sync()
+  await expectSound()
+  await applyLabels(setup.database.warehouse, [project.id], {
+    brands: { [brand.id]: { own: true, name: 'Labelled' } },
+    topics: {},
+    tags: {},
+  })
+  await expectSound()
+  expect(
+    await rows(
+      'select name, valid_to is null as open from visibility.brand_history where brand_id = $1 order by valid_from',
+      [brand.id],
+    ),
+  ).toEqual([
+    { name: first, open: false },
+    { name: 'Renamed', open: false },
+    { name: 'Labelled', open: true },
+  ])
+})
+
+test('a load that is rolled back leaves the history as it was, and the next one writes it once', async () => {
+  const project = await start()
+  const before = await versions()
+  project.prompts[0]!.text = 'Asked otherwise?'
+  const stop = new AbortController()
+  // The run is stopped while the list is loaded: nothing of it is committed.
+  await rows(
+    `create function visibility.wait() returns trigger language plpgsql as 'begin perform pg_sleep(30); return null; end'`,
+  )
+  await rows(
+    'create trigger wait after insert on visibility.prompt_history for each statement execute function visibility.wait()',
+  )
+  const run = setup.sync({ signal: stop.signal })
+  const waiting = "select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"
+  while ((await rows(waiting)).length === 0) await new Promise((done) => setTimeout(done, 20))
+  stop.abort()
+  expect((await run).outcome).toBe('interrupted')
+  await rows('drop trigger wait on visibility.prompt_history')
+  expect((await versions())[0]).toEqual(before[0])
+  await setup.sync()
+  await expectSound()
+  expect(
+    await rows('select text from visibility.prompt_history where prompt_id = $1', [project.prompts[0]!.id]),
+  ).toHaveLength(2)
+})

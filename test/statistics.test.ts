@@ -1,0 +1,472 @@
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import fc from 'fast-check'
+import { addDays, type Day } from '../src/core/day.ts'
+import { migrate } from '../src/warehouse/migrate.ts'
+import { createDatabase, type TestDatabase } from './support/postgres.ts'
+import { configOf } from './support/setup.ts'
+import { clarity, newcombe, type Sample, unusual, verdict, wilson } from './support/statistics.ts'
+
+/* Each statistic against the same formula worked out here, on rows made for it. */
+
+let database: TestDatabase
+const config = configOf({})
+
+beforeAll(async () => {
+  database = await createDatabase()
+  await migrate(database.warehouse, config)
+  await database.rows("insert into visibility.projects values ('p', 'The project')")
+})
+afterAll(() => database.drop())
+
+interface Statistics {
+  low: number | null
+  high: number | null
+  change_low: number | null
+  change_high: number | null
+  verdict: string
+  clarity: number | null
+}
+
+type Pair = readonly [now: Sample, before: Sample | undefined]
+
+/** What the database says of many pairs of samples. */
+function ask(pairs: readonly Pair[]): Promise<Statistics[]> {
+  return database.rows<Statistics>(
+    `select visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high,
+       visibility.change_low(k, n, k0, n0), visibility.change_high(k, n, k0, n0),
+       visibility.verdict(k, n, k0, n0), visibility.clarity(k, n, k0, n0)
+     from unnest($1::float8[], $2::float8[], $3::float8[], $4::float8[]) with ordinality as s(k, n, k0, n0, place)
+     order by place`,
+    [
+      pairs.map(([now]) => now.k),
+      pairs.map(([now]) => now.n),
+      pairs.map(([, before]) => before?.k ?? null),
+      pairs.map(([, before]) => before?.n ?? null),
+    ],
+  )
+}
+
+function expected([now, before]: Pair): Statistics {
+  const [low, high] = wilson(now.k, now.n) ?? [null, null]
+  const [changeLow, changeHigh] = newcombe(now, before) ?? [null, null]
+  return {
+    low,
+    high,
+    change_low: changeLow,
+    change_high: changeHigh,
+    verdict: verdict(now, before),
+    clarity: before === undefined ? null : clarity(now, before),
+  }
+}
+
+function expectSame(found: Statistics, wanted: Statistics): void {
+  expect(found.verdict).toBe(wanted.verdict)
+  for (const name of ['low', 'high', 'change_low', 'change_high', 'clarity'] as const) {
+    const [a, b] = [found[name], wanted[name]]
+    if (a === null || b === null) expect({ name, a }).toEqual({ name, a: b })
+    else expect({ name, off: Math.abs(a - b) / Math.max(1, Math.abs(b)) < 1e-10 ? 0 : a - b }).toEqual({ name, off: 0 })
+  }
+}
+
+describe('intervals', () => {
+  test.each([
+    [0, 20, 0, 0.1611],
+    [9, 10, 0.5958, 0.9821],
+    [81, 263, 0.2553, 0.3662],
+    [15, 148, 0.0624, 0.1605],
+  ])('%i of %i answers lie between %f and %f', async (k, n, low, high) => {
+    const [found] = await ask([[{ k, n }, undefined]])
+    expect([found!.low!.toFixed(4), found!.high!.toFixed(4)]).toEqual([low.toFixed(4), high.toFixed(4)])
+  })
+
+  test('a fall from 52 of 148 to 81 of 263 is no clear change', async () => {
+    const [found] = await ask([
+      [
+        { k: 81, n: 263 },
+        { k: 52, n: 148 },
+      ],
+    ])
+    expect([found!.change_low!.toFixed(4), found!.change_high!.toFixed(4)]).toEqual(['-0.1390', '0.0494'])
+    expect(found!.verdict).toBe('no_clear_change')
+  })
+
+  test('any two samples give what the formulas give, none and all of the answers and no answers included', async () => {
+    const sample = fc
+      .oneof(fc.integer({ min: 0, max: 60 }), fc.integer({ min: 0, max: 1_000_000 }))
+      .chain((n) =>
+        fc.record({ n: fc.constant(n), k: fc.oneof(fc.constant(0), fc.constant(n), fc.integer({ min: 0, max: n })) }),
+      )
+    const pairs = fc.array(fc.tuple(sample, fc.option(sample, { nil: undefined })), { minLength: 50, maxLength: 200 })
+    await fc.assert(
+      fc.asyncProperty(pairs, async (some) => {
+        const found = await ask(some)
+        some.forEach((pair, place) => expectSame(found[place]!, expected(pair)))
+        for (const { low, high } of found.filter((one) => one.low !== null)) {
+          expect(low).toBeGreaterThanOrEqual(0)
+          expect(high).toBeLessThanOrEqual(1)
+        }
+      }),
+      { numRuns: 15 },
+    )
+  })
+
+  test('small samples are called too few however far they swing, and nothing before is new', async () => {
+    const found = await ask([
+      [
+        { k: 20, n: 20 },
+        { k: 0, n: 20 },
+      ],
+      [
+        { k: 30, n: 30 },
+        { k: 0, n: 30 },
+      ],
+      [
+        { k: 0, n: 30 },
+        { k: 30, n: 30 },
+      ],
+      [{ k: 30, n: 30 }, undefined],
+      [
+        { k: 0, n: 0 },
+        { k: 30, n: 30 },
+      ],
+    ])
+    expect(found.map((one) => one.verdict)).toEqual(['too_few', 'up', 'down', 'new', 'too_few'])
+  })
+
+  test('a count above its total or none at all ends no query', async () => {
+    const found = await database.rows<{ low: number | null; high: number | null }>(
+      `select visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high
+       from (values (500::float8, 3::float8), (null, 5), (1, null), (0, -1)) s(k, n)`,
+    )
+    expect(found[0]!.high).toBe(1)
+    expect(found.slice(1)).toEqual([1, 2, 3].map(() => ({ low: null, high: null })))
+  })
+
+  test('the planner puts the formulas into the query, and parallel workers may use them', async () => {
+    const plan = await database.rows<{ 'QUERY PLAN': string }>(
+      `explain (verbose) select visibility.wilson_low(k, n), visibility.wilson_high(k, n), visibility.change_low(k, n, k0, n0),
+         visibility.change_high(k, n, k0, n0), visibility.verdict(k, n, k0, n0), visibility.clarity(k, n, k0, n0)
+       from (select random() as k, random() as n, random() as k0, random() as n0 from generate_series(1, 3) offset 0) s`,
+    )
+    expect(plan.map((line) => line['QUERY PLAN']).join('\n')).not.toMatch(/visibility\./)
+    const functions = await database.rows(
+      `select distinct provolatile, proparallel, obj_description(oid, 'pg_proc') is not null as explained
+       from pg_proc where pronamespace = 'visibility'::regnamespace`,
+    )
+    expect(functions).toEqual([{ provolatile: 'i', proparallel: 's', explained: true }])
+  })
+})
+
+interface Entry {
+  date: Day
+  brand: string
+  mentions?: number
+  seen?: number
+  answers?: number
+  sentiment?: [number | null, number | null]
+  position?: [number | null, number | null]
+  topic?: string
+  prompt?: string
+  model?: string
+}
+
+/** Fills a report with these rows alone. */
+async function fill(table: string, entries: readonly Entry[], dimensions: ('topic' | 'prompt' | 'model')[] = []) {
+  const column = (pick: (entry: Entry) => unknown) => entries.map(pick)
+  await database.rows(`delete from visibility.${table}`)
+  await database.rows(
+    `insert into visibility.${table} (project_id, date, brand_id, mention_count, visibility_count, visibility_total,
+       sentiment, sentiment_sum, sentiment_count, position, position_sum, position_count${dimensions.map((name) => `, ${name}_id`).join('')})
+     select 'p', * from unnest($1::date[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::float8[], $7::float8[],
+       $8::float8[], $9::float8[], $10::float8[], $11::float8[]${dimensions.map((_, index) => `, $${index + 12}::text[]`).join('')})`,
+    [
+      column(({ date }) => date),
+      column(({ brand }) => brand),
+      column(({ mentions }) => mentions ?? 0),
+      column(({ seen }) => seen ?? 0),
+      column(({ answers }) => answers ?? 0),
+      column(({ sentiment }) => sentiment?.[0] ?? null),
+      // On a scale that nobody tells: nothing may be made of it.
+      column(({ sentiment }) => (sentiment?.[0] ?? 0) * (sentiment?.[1] ?? 0) * 1.01),
+      column(({ sentiment }) => sentiment?.[1] ?? null),
+      column(({ position }) => position?.[0] ?? null),
+      column(({ position }) => (position?.[0] ?? 0) * (position?.[1] ?? 0) * 7),
+      column(({ position }) => position?.[1] ?? null),
+      ...dimensions.map((name) => column((entry) => entry[name] ?? null)),
+    ],
+  )
+}
+
+describe('sentiment and position', () => {
+  test('roll up by the numbers of the service, weighted by their counts, on any scale', async () => {
+    const rows: Entry[] = [
+      { date: '2026-03-02', brand: 'a', answers: 10, sentiment: [61, 4], position: [1.5, 2] },
+      { date: '2026-03-03', brand: 'a', answers: 10, sentiment: [64, 1], position: [3, 6] },
+      // Without mentions there is neither, and what has no count has no weight.
+      { date: '2026-03-04', brand: 'a', answers: 10, sentiment: [null, 0], position: [null, 0] },
+      { date: '2026-03-05', brand: 'a', answers: 10, sentiment: [null, 9], position: [null, 9] },
+      { date: '2026-03-09', brand: 'a', answers: 10, sentiment: [10, 2], position: [2, 2] },
+    ]
+    await fill('brand_daily', rows)
+    await fill(
+      'brand_daily_by_topic',
+      rows.map((row) => ({ ...row, topic: 't' })),
+      ['topic'],
+    )
+    await fill(
+      'brand_daily_by_model',
+      rows.map((row) => ({ ...row, model: 'm' })),
+      ['model'],
+    )
+    await fill(
+      'brand_daily_by_prompt_model',
+      rows.map((row) => ({ ...row, prompt: 'q', model: 'm' })),
+      ['prompt', 'model'],
+    )
+    const daily = await database.rows(
+      'select sentiment, sentiment_points, position from visibility.visibility_daily order by date',
+    )
+    expect(daily.slice(0, 4)).toEqual([
+      { sentiment: 61, sentiment_points: 244, position: 1.5 },
+      { sentiment: 64, sentiment_points: 64, position: 3 },
+      { sentiment: null, sentiment_points: null, position: null },
+      { sentiment: null, sentiment_points: null, position: null },
+    ])
+    for (const view of ['sentiment_by_topic_weekly', 'sentiment_by_prompt_weekly']) {
+      const [first, second] = await database.rows(
+        `select sentiment, sentiment_count, sentiment_points, previous_sentiment, previous_sentiment_points, change, is_falling
+         from visibility.${view} order by week`,
+      )
+      expect(first).toMatchObject({
+        sentiment: 61.6,
+        sentiment_count: 5,
+        sentiment_points: 308,
+        previous_sentiment: null,
+      })
+      expect(second).toMatchObject({
+        sentiment: 10,
+        previous_sentiment: 61.6,
+        previous_sentiment_points: 308,
+        is_falling: true,
+      })
+    }
+    const [position, next] = await database.rows(
+      'select position, position_count, position_points, change, is_improving from visibility.position_by_model_weekly order by week',
+    )
+    expect(position).toMatchObject({ position: 2.625, position_count: 8, position_points: 21 })
+    expect(next).toMatchObject({ position: 2, change: -0.625, is_improving: true })
+  })
+})
+
+describe('unusual days', () => {
+  /** Twelve weeks of two brands with what the generator gives; undefined is a day that was not read. */
+  const days = fc.array(fc.option(fc.tuple(fc.nat(40), fc.nat(40), fc.nat(40)), { nil: undefined, freq: 6 }), {
+    minLength: 84,
+    maxLength: 84,
+  })
+
+  test('are those far from the same weekday of the eight weeks before, where five of them are known', async () => {
+    let told = 0
+    await fc.assert(
+      fc.asyncProperty(days, async (values) => {
+        const of = new Map<Day, [seen: number, answers: number, mentions: number, others: number]>()
+        values.forEach((value, place) => {
+          if (value === undefined) return
+          const [seen, extra, others] = value
+          // Every tenth day has no answers at all.
+          of.set(addDays('2026-01-05', place), place % 10 === 9 ? [0, 0, 0, 0] : [seen, seen + extra, seen, others])
+        })
+        const entries = [...of].flatMap(([date, [seen, answers, mentions, others]]) => [
+          { date, brand: 'a', seen, answers, mentions },
+          { date, brand: 'b', answers, mentions: others },
+        ])
+        await fill('brand_daily', entries)
+        const history = (date: Day, share: (day: Day) => number | null) =>
+          [1, 2, 3, 4, 5, 6, 7, 8].flatMap((weeks) => share(addDays(date, -7 * weeks)) ?? [])
+        const ratio = (a: number | undefined, b: number | undefined) => (a === undefined || !b ? null : a / b)
+        const visibility = (day: Day) => ratio(of.get(day)?.[0], of.get(day)?.[1])
+        const voice = (day: Day) => ratio(of.get(day)?.[2], (of.get(day)?.[2] ?? 0) + (of.get(day)?.[3] ?? 0))
+        const answers = (day: Day) => of.get(day)?.[1] ?? null
+        for (const [view, usual, share, where] of [
+          ['visibility_daily', 'usual_visibility', visibility, "where brand_id = 'a'"],
+          ['share_of_voice_daily', 'usual_share_of_voice', voice, "where brand_id = 'a'"],
+          ['answers_daily', 'usual_answers', answers, ''],
+        ] as const) {
+          const rows = await database.rows<{ date: Day; usual: number | null; is_unusual: boolean | null }>(
+            `select date, ${usual} as usual, is_unusual from visibility.${view} ${where} order by date`,
+          )
+          expect(rows.length).toBe(of.size)
+          for (const row of rows) {
+            const wanted = unusual(share(row.date), history(row.date, share))
+            expect({ view, ...row }).toEqual({
+              view,
+              date: row.date,
+              usual: wanted.usual === null ? null : expect.closeTo(wanted.usual, 10),
+              is_unusual: wanted.is,
+            })
+            if (wanted.is !== null) told++
+          }
+        }
+      }),
+      { numRuns: 15 },
+    )
+    expect(told).toBeGreaterThan(100)
+  }, 60_000)
+})
+
+describe('the same prompts', () => {
+  test('alone are compared where prompts were added and removed', async () => {
+    const on = (date: Day, prompt: string, seen: number, answers: number, model = 'm') => ({
+      date,
+      brand: 'a',
+      prompt,
+      model,
+      seen,
+      answers,
+    })
+    const rows = [
+      // The week before: an easy prompt that goes, and a hard one that stays.
+      on('2026-03-02', 'easy', 90, 100),
+      on('2026-03-03', 'stays', 10, 100),
+      // This week: the hard one is as visible as it was, in another model, and one is new.
+      on('2026-03-09', 'stays', 10, 100),
+      on('2026-03-10', 'stays', 20, 100, 'other'),
+      on('2026-03-11', 'new', 0, 100),
+    ]
+    await fill('brand_daily_by_prompt_model', rows, ['prompt', 'model'])
+    const total = (date: Day) => rows.filter((row) => row.date >= date && row.date < addDays(date, 7))
+    const sum = (some: typeof rows, pick: 'seen' | 'answers') => some.reduce((all, row) => all + row[pick], 0)
+    const weeks = ['2026-03-02', '2026-03-09'].map((date) => ({
+      date,
+      brand: 'a',
+      seen: sum(total(date), 'seen'),
+      answers: sum(total(date), 'answers'),
+    }))
+    await fill('brand_daily', weeks)
+    await fill(
+      'brand_daily_by_model',
+      rows.map(({ prompt: _all, ...row }) => row),
+      ['model'],
+    )
+    const [, now] = await database.rows<{ change: number; change_same_prompts: number; verdict: string }>(
+      'select change, change_same_prompts, verdict from visibility.visibility_weekly order by week',
+    )
+    expect(now!.change).toBeCloseTo(30 / 300 - 100 / 200, 12)
+    expect(now!.verdict).toBe('down')
+    expect(now!.change_same_prompts).toBeCloseTo(30 / 200 - 10 / 100, 12)
+    const byModel = await database.rows(
+      "select model_id, change_same_prompts from visibility.visibility_by_model_weekly where week = '2026-03-09' order by 1",
+    )
+    expect(byModel).toEqual([
+      { model_id: 'm', change_same_prompts: 0 },
+      { model_id: 'other', change_same_prompts: null },
+    ])
+  })
+})
+
+describe('movers', () => {
+  test('are ordered by how clear they are, not by the swings of the smallest samples', async () => {
+    const week = (date: Day, seen: number, answers: number, topic: string) => ({
+      date,
+      brand: 'a',
+      topic,
+      model: 'm',
+      seen,
+      answers,
+    })
+    await fill(
+      'brand_daily_by_topic_model',
+      [
+        week('2026-03-02', 2, 20, 'small'),
+        week('2026-03-09', 10, 20, 'small'),
+        week('2026-03-02', 300, 1000, 'large'),
+        week('2026-03-09', 400, 1000, 'large'),
+      ],
+      ['topic', 'model'],
+    )
+    const rows = await database.rows(
+      'select topic, rank::int, rank_by_size::int, verdict, clarity > 1 as clear from visibility.movers_weekly order by rank',
+    )
+    expect(rows).toEqual([
+      { topic: 'large', rank: 1, rank_by_size: 2, verdict: 'up', clear: true },
+      { topic: 'small', rank: 2, rank_by_size: 1, verdict: 'too_few', clear: true },
+    ])
+  })
+})
+
+test('dates, weeks and months are dates, and the same in every time zone', async () => {
+  await fill('brand_daily', [
+    { date: '2026-03-01', brand: 'a', seen: 1, answers: 40 },
+    { date: '2026-03-02', brand: 'a', seen: 1, answers: 40 },
+  ])
+  const types = await database.rows(
+    `select distinct format_type(a.atttypid, a.atttypmod) as type from pg_attribute a join pg_class c on c.oid = a.attrelid
+     where c.relnamespace = 'visibility'::regnamespace and c.relkind = 'v' and a.attname in ('date', 'week', 'month', 'first_day', 'last_day')`,
+  )
+  expect(types).toEqual([{ type: 'date' }])
+  const client = await database.warehouse.pool.connect()
+  try {
+    for (const zone of ['UTC', 'America/Los_Angeles', 'Pacific/Kiritimati']) {
+      await client.query(`set timezone = '${zone}'`)
+      const { rows: weeks } = await client.query('select week from visibility.visibility_weekly order by 1')
+      const { rows: months } = await client.query('select month from visibility.visibility_monthly')
+      expect({ zone, weeks, months }).toEqual({
+        zone,
+        weeks: [{ week: '2026-02-23' }, { week: '2026-03-02' }],
+        months: [{ month: '2026-03-01' }],
+      })
+    }
+  } finally {
+    await client.query('set timezone = UTC')
+    client.release()
+  }
+})
+
+/** The columns that each view had at first: people's own views stand on them. */
+const FIRST_COLUMNS: Record<string, string> = {
+  absent_prompts:
+    'project_id text, project text, week date, prompt_id text, prompt text, topic_id text, topic text, model_id text, own_brand_id text, own_brand text, answers double precision, rivals bigint, best_rival_visibility double precision, rival_names text[]',
+  head_to_head_weekly:
+    'project_id text, project text, week date, model_id text, own_brand_id text, own_brand text, rival_brand_id text, rival_brand text, own_visibility double precision, rival_visibility double precision, lead double precision, own_share_of_both double precision, own_mention_count double precision, rival_mention_count double precision, answers double precision',
+  movers_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, topic_id text, topic text, model_id text, visibility double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
+  position_by_model_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, model_id text, position double precision, position_count double precision, previous_position double precision, previous_position_count double precision, change double precision, is_improving boolean, answers double precision',
+  sample_sizes:
+    'project_id text, project text, date date, prompt_id text, prompt text, model_id text, chats integer, answers double precision, agrees boolean',
+  sample_sizes_daily:
+    'project_id text, project text, date date, model_id text, chats integer, answers double precision, agrees boolean, prompts_asked integer, prompts_of_the_day integer, prompts_missing integer, margin_of_error double precision',
+  sentiment_by_prompt_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, prompt_id text, prompt text, sentiment double precision, sentiment_count double precision, previous_sentiment double precision, previous_sentiment_count double precision, change double precision, is_falling boolean, answers double precision',
+  sentiment_by_topic_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, topic_id text, topic text, sentiment double precision, sentiment_count double precision, previous_sentiment double precision, previous_sentiment_count double precision, change double precision, is_falling boolean, answers double precision',
+  share_of_voice_daily:
+    'project_id text, project text, date date, brand_id text, brand text, is_own boolean, share_of_voice double precision, mention_count double precision, all_mentions double precision, answers double precision',
+  share_of_voice_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, share_of_voice double precision, mention_count double precision, all_mentions double precision, answers double precision, previous_share_of_voice double precision, previous_all_mentions double precision, change double precision',
+  topics_weekly:
+    'project_id text, project text, week date, topic_id text, topic text, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, rank bigint, leads boolean, is_invisible boolean, gap_to_leader double precision',
+  visibility_by_country_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, country_code text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
+  visibility_by_model_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, model_id text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
+  visibility_by_tag_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, tag_id text, tag text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
+  visibility_daily:
+    'project_id text, project text, date date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, mention_count double precision, position double precision, position_count double precision, sentiment double precision, sentiment_count double precision',
+  visibility_monthly:
+    'project_id text, project text, month date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
+  visibility_weekly:
+    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
+}
+
+test('the columns that a view had at first keep their place, name and type', async () => {
+  const found = await database.rows<{ view: string; columns: string }>(
+    `select c.relname as view, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum) as columns
+     from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+     where c.relnamespace = 'visibility'::regnamespace and c.relkind = 'v' group by 1`,
+  )
+  const now = new Map(found.map(({ view, columns }) => [view, columns]))
+  for (const [view, columns] of Object.entries(FIRST_COLUMNS))
+    expect({ view, columns: now.get(view)?.slice(0, columns.length) }).toEqual({ view, columns })
+})
