@@ -27,7 +27,16 @@ describe('a frozen connection', () => {
     const warehouse = await begin()
     const asks: (() => Promise<unknown>)[] = [
       () => warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never),
-      () => inTransaction(warehouse, ({ client }) => (proxy.freeze(), client.query('select 1')), undefined, short),
+      () =>
+        inTransaction(
+          warehouse,
+          ({ client }) => {
+            proxy.freeze()
+            return client.query('select 1')
+          },
+          undefined,
+          short,
+        ),
       () =>
         new Promise((done, fail) =>
           warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never, (error: Error, result: unknown) =>
