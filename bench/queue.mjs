@@ -1,5 +1,6 @@
-// node bench/queue.mjs: the shared queue through the real commands. How long it takes to plan and enqueue very many windows, and
-// how much memory; how much faster four workers are than one. Writes bench/results/queue.json and prints tables.
+// node bench/queue.mjs: the shared queue through the real commands, drained for real by workers against a fast service. How
+// soon a long plan is at work, what taking a window costs from the first to the last, what a second run over the same
+// windows costs the first, and how much faster more workers are. Writes bench/results/queue.json and prints what it found.
 import { spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
@@ -7,19 +8,20 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import pg from 'pg'
-import { startReference } from '../dist/reference/server.js'
-import { COMPANY_KEY, createWorld } from '../dist/reference/world.js'
+import PgBoss from 'pg-boss'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
-import { median } from './measure.mjs'
 
 const { values: options } = parseArgs({
   options: {
-    windows: { type: 'string', default: '10000,100000' },
+    // How many windows of a day each the plans have.
+    windows: { type: 'string', default: '20000' },
+    // Of the plan that two runs share.
+    shared: { type: 'string', default: '2000' },
+    workers: { type: 'string', default: '4' },
+    concurrency: { type: 'string', default: '4' },
+    // For the comparison of more and fewer workers.
+    scaling: { type: 'string', default: '1,2,4' },
     latency: { type: 'string', default: '100' },
-    workers: { type: 'string', default: '1,2,4' },
-    concurrency: { type: 'string', default: '1,2,4' },
-    projects: { type: 'string', default: '40' },
-    rounds: { type: 'string', default: '3' },
   },
 })
 const list = (text) => text.split(',').filter(Boolean).map(Number)
@@ -29,20 +31,47 @@ const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-queue-'))
 const server = await startEmbedded({ folder: join(folder, 'data') })
 const admin = new pg.Client({ connectionString: server.url })
 await admin.connect()
+const REPORTS = [
+  { name: 'daily', dimensions: ['date'] },
+  { name: 'daily_model', dimensions: ['date', 'model_id'] },
+]
+const DAYS = 1000
+const FROM = '2020-01-01'
+const wait = (ms) => new Promise((next) => setTimeout(next, ms))
 
-/** The command in a database of its own; `settings` is the configuration. */
-async function withDatabase(settings, env, work) {
+/** A service that answers at once, or after a while, in a process of its own. */
+async function startService(latencyMs) {
+  const args = [
+    fileURLToPath(new URL('page-server.mjs', import.meta.url)),
+    JSON.stringify({ rowsPerDay: 5, latencyMs }),
+  ]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  const url = await new Promise((found) => child.stdout.once('data', (data) => found(JSON.parse(data).url)))
+  return { url, close: () => child.kill() }
+}
+
+/** The command in a database of its own, with so many workers. */
+async function withWorkers({ projects, workers, concurrency, latencyMs = 0 }, work) {
+  const service = await startService(latencyMs)
   const name = `queue_${Math.random().toString(36).slice(2)}`
   await admin.query(`create database ${name} template template0`)
   const address = new URL(server.url)
   address.pathname = `/${name}`
   const file = join(folder, `${name}.json`)
-  writeFileSync(file, JSON.stringify(settings))
-  const database = new pg.Client({ connectionString: address.href })
-  await database.connect()
+  const source = { max_window_days: 1, requests_per_minute: 100_000 }
+  writeFileSync(file, JSON.stringify({ source, streams: [], reports: REPORTS }))
+  const env = {
+    PATH: process.env.PATH,
+    VISIBILITY_CONFIG: file,
+    DATABASE_URL: address.href,
+    LOG_LEVEL: 'error',
+    VISIBILITY_API_URL: service.url,
+    VISIBILITY_API_KEY: 'any',
+    VISIBILITY_PROJECTS: Array.from({ length: projects }, (_, index) => `p${index}`).join(','),
+  }
   const start = (...args) => {
     const child = spawn(process.execPath, [bin, ...args, '--json'], {
-      env: { PATH: process.env.PATH, VISIBILITY_CONFIG: file, DATABASE_URL: address.href, LOG_LEVEL: 'error', ...env },
+      env,
       cwd: folder,
       stdio: ['ignore', 'pipe', 'inherit'],
     })
@@ -51,126 +80,146 @@ async function withDatabase(settings, env, work) {
     const done = new Promise((end) => child.on('close', (code) => end({ code, output })))
     return { child, done, output: () => output }
   }
+  const database = new pg.Client({ connectionString: address.href })
+  await database.connect()
+  const running = []
   try {
-    return await work({ start, database })
+    for (let index = 0; index < workers; index++) running.push(start('worker', '--concurrency', String(concurrency)))
+    for (const { output } of running) while (!output().includes('worker_id')) await wait(50)
+    const { queue } = running.length === 0 ? {} : JSON.parse(running[0].output())
+    return await work({ start, database, queue })
   } finally {
+    for (const { child } of running) child.kill('SIGTERM')
+    await Promise.all(running.map(({ done }) => done))
     await database.end()
     await admin.query(`drop database ${name} with (force)`)
+    service.close()
   }
 }
 
-const until = async (isSo) => {
-  while (!(await isSo())) await new Promise((next) => setTimeout(next, 50))
+const last = (days) => new Date(Date.parse(FROM) + (days - 1) * 86_400_000).toISOString().slice(0, 10)
+const outcomeOf = ({ code, output }) => {
+  const report = JSON.parse(output)
+  if (code !== 0) throw new Error(`the run ended as ${report.outcome}: ${report.error ?? ''}`)
+  return { seconds: report.seconds, windows: report.streams.reduce((sum, row) => sum + row.windows, 0) }
 }
 
-/** A backfill day by day, which only puts its windows in: somebody else is said to be about. */
-async function enqueuing(windows) {
-  const days = 1000
-  const projects = Math.ceil(windows / days / 2)
-  const settings = {
-    source: { max_window_days: 1 },
-    streams: ['chats'],
-    reports: [{ name: 'daily', dimensions: ['date'] }],
-  }
-  const env = {
-    VISIBILITY_API_URL: 'http://127.0.0.1:9/v1',
-    VISIBILITY_API_KEY: 'nobody-asks',
-    VISIBILITY_PROJECTS: Array.from({ length: projects }, (_, index) => `p${index}`).join(','),
-  }
-  return withDatabase(settings, env, async ({ start, database }) => {
-    await start('migrate').done
-    await database.query(
-      `insert into visibility_ops.workers (worker_id, host, pid, version, concurrency, seen_at)
-       values (gen_random_uuid(), 'elsewhere', 1, '0', 1, now() + interval '1 hour')`,
-    )
-    const from = '2020-01-01'
-    const to = new Date(Date.parse(from) + (days - 1) * 86_400_000).toISOString().slice(0, 10)
-    const startedAt = Date.now()
-    const { child, done } = start('backfill', '--from', from, '--to', to, '--queue')
-    let peakMb = 0
-    const watch = setInterval(() => {
-      peakMb = Math.max(
-        peakMb,
-        Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? 0) / 1024,
-      )
-    }, 20)
-    let found = 0
-    await until(async () => {
-      const there = await database.query("select to_regclass('visibility_queue.job') is not null as there")
-      if (!there.rows[0].there) return false
-      found = Number((await database.query('select count(*) as n from visibility_queue.job')).rows[0].n)
-      return found >= projects * days * 2
-    })
-    const seconds = (Date.now() - startedAt) / 1000
-    clearInterval(watch)
-    child.kill('SIGKILL')
-    await done
-    return { windows: found, seconds, peak_mb: Math.round(peakMb) }
-  })
-}
-
-/** One first load of many projects, by so many workers. */
-async function working(workers, concurrency) {
-  const world = createWorld({
-    clock: () => new Date('2026-03-31T12:00:00Z'),
-    restating: false,
-    ...{ projects: Number(options.projects), prompts: 3, models: 2, brands: 3 },
-  })
-  const service = await startReference({ world, faults: { rate_limit: null, latency_ms: Number(options.latency) } })
-  const settings = {
-    start_date: '2026-03-10',
-    end_date: '2026-03-31',
-    source: { requests_per_minute: 100_000, max_window_days: 5 },
-    reports: [
-      { name: 'daily', dimensions: ['date'] },
-      { name: 'by_model', dimensions: ['date', 'model_id'] },
-    ],
-  }
-  const env = {
-    VISIBILITY_API_URL: service.url,
-    VISIBILITY_API_KEY: COMPANY_KEY,
-    VISIBILITY_PROJECTS: world.projects.map(({ id }) => id).join(','),
-  }
+/** Times what workers do to take a window, and undoes it. */
+async function timeTaking(database, api, queue) {
+  await database.query('begin')
   try {
-    return await withDatabase(settings, env, async ({ start }) => {
-      const running = Array.from({ length: workers }, () => start('worker', '--concurrency', String(concurrency)))
-      for (const { output } of running) await until(() => output().includes('worker_id'))
-      const { code, output } = await start('sync', '--queue').done
-      for (const { child } of running) child.kill('SIGTERM')
-      await Promise.all(running.map(({ done }) => done))
-      const report = JSON.parse(output)
-      if (code !== 0) throw new Error(`sync ended with ${code}`)
-      return { seconds: report.seconds, windows: report.streams.reduce((sum, row) => sum + row.windows, 0) }
-    })
+    const startedAt = performance.now()
+    const db = { executeSql: (text, values) => database.query(text, values) }
+    const jobs = await api.fetch(queue, { batchSize: 1, db })
+    return jobs.length === 0 ? undefined : performance.now() - startedAt
   } finally {
-    await service.close()
+    await database.query('rollback')
   }
 }
 
-const results = {
-  machine: `${cpus()[0].model}, ${cpus().length} threads, Node ${process.versions.node}`,
-  enqueuing: [],
-  workers: [],
+const quantile = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))]
+
+/** One long backfill, day by day. */
+async function drainLong(windows) {
+  const projects = Math.max(1, Math.round(windows / DAYS / REPORTS.length))
+  const shape = { projects, workers: Number(options.workers), concurrency: Number(options.concurrency) }
+  return withWorkers(shape, async ({ start, database, queue }) => {
+    const api = new PgBoss({
+      db: { executeSql: (text, values) => database.query(text, values) },
+      schema: 'visibility_queue',
+    })
+    const startedAt = performance.now()
+    const run = start('backfill', '--from', FROM, '--to', last(DAYS), '--queue')
+    let firstAt
+    let peakMb = 0
+    let mostWaiting = 0
+    let hasEnded = false
+    void run.done.then(() => (hasEnded = true))
+    const taking = []
+    while (!hasEnded) {
+      const { rows } = await database.query(
+        `select count(*) filter (where state = 'queued') as waiting, count(*) filter (where state <> 'queued') as begun
+         from visibility_ops.run_windows`,
+      )
+      mostWaiting = Math.max(mostWaiting, Number(rows[0].waiting))
+      if (Number(rows[0].begun) > 0) firstAt ??= performance.now()
+      const ms = await timeTaking(database, api, queue)
+      if (ms !== undefined) taking.push(ms)
+      try {
+        const status = readFileSync(`/proc/${run.child.pid}/status`, 'utf8')
+        peakMb = Math.max(peakMb, Number(/VmHWM:\s+(\d+)/.exec(status)?.[1] ?? 0) / 1024)
+      } catch {}
+      await wait(firstAt === undefined ? 20 : 200)
+    }
+    const { seconds, windows: done } = outcomeOf(await run.done)
+    const [first, second] = [taking.slice(0, taking.length / 2), taking.slice(taking.length / 2)]
+    const told = (part) => {
+      const sorted = part.toSorted((a, b) => a - b)
+      return { median_ms: quantile(sorted, 0.5), p95_ms: quantile(sorted, 0.95) }
+    }
+    return {
+      ...{ windows: done, seconds, windows_per_second: done / seconds, first_at_work_s: (firstAt - startedAt) / 1000 },
+      ...{ peak_mb: Math.round(peakMb), most_waiting: mostWaiting, samples: taking.length },
+      taking: { first_half: told(first), second_half: told(second) },
+    }
+  })
 }
+
+/** A run alone, and the same run while another one has the same windows. */
+async function share(windows) {
+  const projects = 2
+  const days = Math.round(windows / projects / REPORTS.length)
+  const shape = { projects, workers: Number(options.workers), concurrency: Number(options.concurrency), latencyMs: 20 }
+  const args = ['backfill', '--from', FROM, '--to', last(days), '--queue']
+  const alone = await withWorkers(shape, async ({ start }) => outcomeOf(await start(...args).done))
+  const both = await withWorkers(shape, async ({ start }) => {
+    const runs = [start(...args), start(...args)]
+    return (await Promise.all(runs.map(({ done }) => done))).map(outcomeOf)
+  })
+  const seconds = Math.max(...both.map((run) => run.seconds))
+  // Every window is requested twice, so twice the time is what the requests alone would cost.
+  return {
+    windows: alone.windows,
+    alone_s: alone.seconds,
+    both_s: seconds,
+    beyond_requests: seconds / (2 * alone.seconds),
+  }
+}
+
+async function scale(workers, concurrency) {
+  const shape = { projects: 4, workers, concurrency, latencyMs: Number(options.latency) }
+  return withWorkers(shape, async ({ start }) =>
+    outcomeOf(await start('backfill', '--from', FROM, '--to', last(60), '--queue').done),
+  )
+}
+
+const machine = `${cpus()[0].model}, ${cpus().length} threads, Node ${process.versions.node}`
+const results = { machine, drained: [], shared: [], workers: [] }
 try {
   for (const windows of list(options.windows)) {
-    results.enqueuing.push(await enqueuing(windows))
-    const last = results.enqueuing.at(-1)
-    say(`${last.windows} windows enqueued: ${last.seconds.toFixed(1)} s, ${last.peak_mb} MB`)
+    const found = await drainLong(windows)
+    results.drained.push(found)
+    const { taking } = found
+    say(
+      `${found.windows} windows by ${options.workers} workers: ${found.seconds.toFixed(0)} s (${found.windows_per_second.toFixed(0)} a second), ` +
+        `the first at work after ${found.first_at_work_s.toFixed(1)} s, at most ${found.most_waiting} waiting, ${found.peak_mb} MB; taking one ` +
+        `${taking.first_half.median_ms.toFixed(1)} ms (p95 ${taking.first_half.p95_ms.toFixed(1)}) in the first half, ` +
+        `${taking.second_half.median_ms.toFixed(1)} ms (p95 ${taking.second_half.p95_ms.toFixed(1)}) in the second`,
+    )
   }
-  for (const concurrency of list(options.concurrency)) {
-    const rounds = new Map(list(options.workers).map((workers) => [workers, []]))
-    for (let round = 0; round < Number(options.rounds); round++) {
-      for (const [workers, found] of rounds) found.push(await working(workers, concurrency))
-    }
-    const seconds = new Map([...rounds].map(([workers, found]) => [workers, median(found.map((one) => one.seconds))]))
-    for (const [workers, took] of seconds) {
-      const { windows } = rounds.get(workers)[0]
-      const faster = seconds.get(list(options.workers)[0]) / took
-      results.workers.push({ concurrency, workers, windows, seconds: took, faster })
-      say(
-        `${workers} workers, ${concurrency} at once each: ${windows} windows in ${took.toFixed(1)} s, ${faster.toFixed(2)} ×`,
-      )
+  for (const windows of list(options.shared)) {
+    const found = await share(windows)
+    results.shared.push(found)
+    say(
+      `two runs over the same ${found.windows} windows: ${found.alone_s.toFixed(1)} s alone, ${found.both_s.toFixed(1)} s both, ` +
+        `${found.beyond_requests.toFixed(2)} of twice the time alone`,
+    )
+  }
+  for (const concurrency of [1, 4]) {
+    for (const workers of list(options.scaling)) {
+      const found = await scale(workers, concurrency)
+      results.workers.push({ concurrency, workers, ...found })
+      say(`${workers} workers, ${concurrency} at once each: ${found.windows} windows in ${found.seconds.toFixed(1)} s`)
     }
   }
 } finally {

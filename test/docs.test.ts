@@ -167,13 +167,17 @@ describe('against a database', () => {
       const role = `writer_${Math.random().toString(36).slice(2)}`
       const url = new URL(database.url)
       const queue = name === 'grants' ? '' : block('docs/scale-out.md', 'queue-schema')
-      const statements = `${block('docs/operations.md', name)}${queue}`
-        .replaceAll('visibility_writer', role)
-        .replaceAll('database warehouse', `database ${url.pathname.slice(1)}`)
-      await database.rows(statements)
+      const inThisDatabase = (sql: string) =>
+        sql.replaceAll('visibility_writer', role).replaceAll('database warehouse', `database ${url.pathname.slice(1)}`)
+      await database.rows(inThisDatabase(`${block('docs/operations.md', name)}${queue}`))
       url.username = role
       url.password = 'choose one'
       const options = { env: { ...setup.env, DATABASE_URL: url.href }, config: setup.fileConfig }
+      if (name !== 'grants') {
+        const queued = { ...options, config: { ...setup.fileConfig, queue: { mode: 'pg-boss' } } }
+        expect(await runCli(['migrate'], queued)).toMatchObject({ code: 0 })
+        await database.rows(inThisDatabase(block('docs/scale-out.md', 'queue-schema-after')))
+      }
       for (const command of [['check'], ['sync'], ['audit'], ['sync', '--queue'], ['status']]) {
         const result = await runCli(command, options)
         expect({ command, code: result.code, stderr: result.code === 0 ? '' : result.stderr + result.stdout }).toEqual({
