@@ -92,7 +92,7 @@ describe('a warehouse knows its source', () => {
     for (const address of [other.service.url, 'reference']) {
       for (const command of ['sync', 'audit', 'check', 'worker', 'serve']) {
         const result = await runCli([command], cli({ VISIBILITY_API_URL: address }))
-        const output = result.stdout + result.stderr
+        const output = (result.stdout + result.stderr).replaceAll(/\s+/g, ' ')
         expect({ command, code: result.code, output }).toEqual({
           command,
           code: 2,
