@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { addDays, countDays, daysIn } from '../dist/core/day.js'
-import { Density, WindowFeed } from '../dist/sync/plan.js'
+import { Density, WindowFeed } from '../dist/sync/plan/plan.js'
 
 const { values: options } = parseArgs({
   options: {

@@ -10,7 +10,7 @@ import { loadConfig } from '../dist/core/config/load.js'
 import { BI_VIEWS } from '../dist/core/vocabulary.js'
 import { connectWarehouse } from '../dist/warehouse/connect.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
-import { migrate } from '../dist/warehouse/migrate.js'
+import { migrate } from '../dist/warehouse/schema/migrate.js'
 import { median } from './measure.mjs'
 
 const { values: options } = parseArgs({

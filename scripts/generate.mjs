@@ -2,7 +2,7 @@
 // that have none yet. Tests check that all are current.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { configJsonSchema, tablesPage } from '../dist/cli/generated.js'
-import { readMigrations } from '../dist/warehouse/migrate.js'
+import { readMigrations } from '../dist/warehouse/schema/migrate.js'
 
 writeFileSync(
   new URL('../config/sync.schema.json', import.meta.url),

@@ -1,20 +1,20 @@
 import { readFileSync } from 'node:fs'
-import { parseRange, streamsToBackfill } from './cli/commands/backfill.ts'
-import { withServices } from './cli/open.ts'
 import { type Config, loadConfig } from './core/config/load.ts'
 import { dayOf } from './core/day.ts'
 import { cleanError, UsageError } from './core/errors.ts'
 import { createLog } from './core/logger.ts'
+import { parseRange, streamsToBackfill } from './session/backfill-request.ts'
+import { withServices } from './session/open-services.ts'
 import { streamsOf } from './streams/registry.ts'
-import type { RunReport } from './sync/report.ts'
-import { type Observer, runSync } from './sync/run.ts'
+import type { RunReport } from './sync/run/report.ts'
+import { type Observer, runSync } from './sync/run/run-sync.ts'
 
 /* What the package offers to programs: the client of the service, and a sync as the command does it. */
 
 export type { Config } from './core/config/load.ts'
 export { type Caller, type Client, type ClientOptions, createClient, type Page } from './source/client.ts'
-export type { RunReport, StreamReport } from './sync/report.ts'
-export type { Observer, Step } from './sync/run.ts'
+export type { RunReport, StreamReport } from './sync/run/report.ts'
+export type { Observer, Step } from './sync/run/run-sync.ts'
 
 export interface SyncOptions {
   /** The configuration file; without one, VISIBILITY_CONFIG or config/sync.yaml. */

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
+import { capSemiSpace } from './core/cap-semi-space.ts'
 import { plainError } from './core/errors.ts'
 import { createRedactor } from './core/redactor.ts'
-import { boundYoungMemory } from './core/young-memory.ts'
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
 const stop = new AbortController()
@@ -41,7 +41,7 @@ for (const stream of [process.stdout, process.stderr]) {
   })
 }
 
-boundYoungMemory()
+capSemiSpace()
 const code = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,

@@ -4,7 +4,7 @@ import { voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget
 import { type BudgetStore, createBudget, memoryStore } from '../src/source/budget.ts'
 import { learnAnswer, newBudgetState, requestPermit, voidRequests, waitOf } from '../src/source/budget-state.ts'
 import type { RateHeaders } from '../src/source/rate-headers.ts'
-import { migrate } from '../src/warehouse/migrate.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
 

@@ -1,9 +1,9 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, expect, test } from '@jest/globals'
-import { readWishes } from '../src/cli/wishes-file.ts'
-import { lockRun } from '../src/ledger/locks.ts'
-import { migrate } from '../src/warehouse/migrate.ts'
+import { readRequests } from '../src/create/requests-file.ts'
+import { lockRun } from '../src/ledger/run-lock.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
@@ -147,12 +147,12 @@ test('files are read as spreadsheets write them: quotes, newlines, a BOM, semico
     { line: 4, kind: 'prompt', text: 'Plain', country: 'US' },
   ]
   const csv = 'text,country,tags,topic\r\n"He said ""yes"",\nthen; no",DE,tg_1|tg_2,Töpfe\r\nPlain,US,,\r\n'
-  expect(readWishes(fileOf('a.csv', csv), 'prompt')).toEqual(expected)
+  expect(readRequests(fileOf('a.csv', csv), 'prompt')).toEqual(expected)
   const semicolons =
     '\uFEFFText;Country_Code;Tags;Topic\r\n"He said ""yes"",\nthen; no";DE;tg_1 tg_2;Töpfe\r\nPlain;US;;\r\n'
-  expect(readWishes(fileOf('b.csv', semicolons), 'prompt')).toEqual(expected)
+  expect(readRequests(fileOf('b.csv', semicolons), 'prompt')).toEqual(expected)
   const lines = `${JSON.stringify({ text: 'He said "yes",\nthen; no', country_code: 'DE', tags: ['tg_1', 'tg_2'], topic: 'Töpfe' })}\n\n\n{"text":"Plain","country":"US"}\n`
-  expect(readWishes(fileOf('c.jsonl', lines), 'prompt')).toEqual([{ ...expected[0], line: 1 }, expected[1]])
+  expect(readRequests(fileOf('c.jsonl', lines), 'prompt')).toEqual([{ ...expected[0], line: 1 }, expected[1]])
 })
 
 test('every bad line of a file is named, and nothing is sent', async () => {

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
-import { PackedRows } from '../src/streams/packed-rows.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
 import {
   connectWarehouse,
   inTransaction,
@@ -7,7 +7,7 @@ import {
   type Transaction,
   type Warehouse,
 } from '../src/warehouse/connect.ts'
-import { copyRows } from '../src/warehouse/copy-rows.ts'
+import { copyRows } from '../src/warehouse/load/copy-rows.ts'
 import { startCli } from './support/cli.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'

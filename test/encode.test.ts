@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { dayFromNumber, dayNumber } from '../src/core/day.ts'
-import { PackedRows } from '../src/streams/packed-rows.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { inTransaction } from '../src/warehouse/connect.ts'
-import { copyRows } from '../src/warehouse/copy-rows.ts'
+import { copyRows } from '../src/warehouse/load/copy-rows.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
 let database: TestDatabase

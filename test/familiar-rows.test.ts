@@ -1,11 +1,11 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { NumberReader } from '../src/rows/fast-path/number-reader.ts'
+import { TemplateParser } from '../src/rows/fast-path/template-parser.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
+import { siftingIntake } from '../src/rows/sift.ts'
 import { parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
-import { FamiliarRows } from '../src/streams/familiar-rows.ts'
-import { NumberReader } from '../src/streams/number-reader.ts'
-import { PackedRows } from '../src/streams/packed-rows.ts'
-import { siftingIntake } from '../src/streams/sift.ts'
 
 const report = brandReport({ name: 'r', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] })
 const range = { from: '2026-01-01', to: '2026-01-09' }
@@ -13,11 +13,11 @@ const range = { from: '2026-01-01', to: '2026-01-09' }
 /** Reads an answer as a sync does, with rows that may be familiar or with each of them parsed. */
 async function read(text: string, familiar: boolean) {
   let taken = 0
-  const { takeFamiliar, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'or_1'))
+  const { takeByTemplate, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'or_1'))
   const counting = {
     ...intake,
-    takeFamiliar(bytes: Buffer, start: number) {
-      const end = takeFamiliar!(bytes, start)
+    takeByTemplate(bytes: Buffer, start: number) {
+      const end = takeByTemplate!(bytes, start)
       if (end >= 0) taken++
       return end
     },
@@ -109,7 +109,7 @@ test('rows that are familiar but for one thing are judged as if each were parsed
 })
 
 test('a row that does not stand at its paths is never taken for familiar', () => {
-  const familiar = new FamiliarRows({ paths: ['a', 'b.c'], together: ['a', 'b.c', 'd'] })
+  const familiar = new TemplateParser({ paths: ['a', 'b.c'], together: ['a', 'b.c', 'd'] })
   const bytes = Buffer.from('{"a":"x","b":{"c":2}}')
   const origin = { bytes, start: 0, end: bytes.length }
   familiar.learn(origin, ['x', 3])

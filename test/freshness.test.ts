@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
-import { grantReader } from '../src/warehouse/grant-reader.ts'
+import { grantReader } from '../src/warehouse/schema/grant-reader.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
 /* How fresh and how final the numbers are, as people see it in data_status, freshness and the views by week and month. */
@@ -244,7 +244,7 @@ test('each run writes the settings that it had, and streams that are no longer c
 test('projects that an earlier version synced get the settings at hand when the tables are upgraded', async () => {
   const other = await setUp({ config: { reports: [{ name: REPORT, dimensions: ['date'] }], lookback_days: 4 } })
   try {
-    const { migrate } = await import('../src/warehouse/migrate.ts')
+    const { migrate } = await import('../src/warehouse/schema/migrate.ts')
     await migrate(other.database.warehouse, other.config)
     await other.database.rows("insert into visibility.projects values ('old', null)")
     await migrate(other.database.warehouse, other.config)

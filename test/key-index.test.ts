@@ -1,11 +1,11 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { KeyIndex } from '../src/rows/key-index.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
+import { sift } from '../src/rows/sift.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
-import { KeyIndex } from '../src/streams/key-index.ts'
-import { PackedRows } from '../src/streams/packed-rows.ts'
-import { sift } from '../src/streams/sift.ts'
 import type { Row, Value } from '../src/streams/stream.ts'
-import { digestOf } from '../src/warehouse/row-digest.ts'
+import { digestOf } from '../src/warehouse/load/row-digest.ts'
 
 const value = fc.oneof(fc.constantFrom<Value>(null, 'a', 'b', 'ab', 'B', ''), fc.string({ maxLength: 2 }))
 const rows = fc.array(fc.tuple(value, value, value, fc.integer()) as fc.Arbitrary<Row>, { maxLength: 900 })

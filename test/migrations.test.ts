@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import { migrate, readMigrations } from '../src/warehouse/migrate.ts'
+import { migrate, readMigrations } from '../src/warehouse/schema/migrate.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
 

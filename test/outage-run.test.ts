@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from '@jest/globals'
 import { countDays } from '../src/core/day.ts'
 import { createClient } from '../src/source/client.ts'
-import type { RunReport } from '../src/sync/report.ts'
+import type { RunReport } from '../src/sync/run/report.ts'
 import { runCli } from './support/cli.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'

@@ -1,9 +1,9 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { PackedRows } from '../src/rows/packed-rows.ts'
+import { CONTRADICTION, siftingIntake } from '../src/rows/sift.ts'
 import { type Bounds, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
-import { PackedRows } from '../src/streams/packed-rows.ts'
-import { CONTRADICTION, siftingIntake } from '../src/streams/sift.ts'
 
 /** Parses a text and collects what the intake was given since it last began. */
 async function parse(text: string, bounds: Partial<Bounds> = {}) {
@@ -99,7 +99,7 @@ test('rows of different batches that contradict each other are both rejected wit
   })
   const range = { from: '2026-01-01', to: '2026-01-31' }
   const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
-  const { takeFamiliar: _, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'p'))
+  const { takeByTemplate: _, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'p'))
   await parseItems(Buffer.from(JSON.stringify({ data })), false, intake, { limit: 10_000 })
   const { rows, rejects, rowsByDay, drift } = intake.finish()
   expect([rows.length, rowsByDay.get('2026-01-02')]).toEqual([3999, 3999])

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from '@jest/globals'
-import { lockRun } from '../src/ledger/locks.ts'
-import { migrate } from '../src/warehouse/migrate.ts'
+import { lockRun } from '../src/ledger/run-lock.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli } from './support/cli.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -97,7 +97,7 @@ test('a move that was stopped half-way loses nothing, lets syncs go on, and is f
   await begin('none')
   await setup.sync()
   // The first step and one month, as if it had been stopped there.
-  const { beginMove, moveMonths } = await import('../src/warehouse/move-to-months.ts')
+  const { beginMove, moveMonths } = await import('../src/warehouse/schema/move-to-months.ts')
   const report = setup.config.reports[0]!
   const stop = new AbortController()
   await beginMove(setup.database.warehouse, report)

@@ -1,8 +1,8 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, countDays, dayFromNumber, dayNumber, daysIn, isDay } from '../src/core/day.ts'
-import type { CoveredDay, Knowledge } from '../src/ledger/coverage.ts'
-import { Density, dueDays, halves, planWindows, readableRange, WindowFeed } from '../src/sync/plan.ts'
+import type { CoverageSummary, CoveredDay } from '../src/ledger/coverage.ts'
+import { Density, dueDays, halves, planWindows, readableRange, WindowFeed } from '../src/sync/plan/plan.ts'
 
 const day = fc.integer({ min: dayNumber('2019-12-01'), max: dayNumber('2028-03-31') }).map(dayFromNumber)
 const covered = (
@@ -12,7 +12,7 @@ const covered = (
   readAt = '2030-01-01T00:00:00Z',
 ): CoveredDay => ({ date, rows, state, readAt: new Date(readAt) })
 
-const known = (coverage: CoveredDay[], settledMonths: string[] = []): Knowledge => ({
+const known = (coverage: CoveredDay[], settledMonths: string[] = []): CoverageSummary => ({
   coverage,
   settledMonths: new Set(settledMonths),
 })

@@ -1,14 +1,14 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
-import { PackedRows } from '../src/streams/packed-rows.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { inTransaction } from '../src/warehouse/connect.ts'
-import { copyRows } from '../src/warehouse/copy-rows.ts'
-import { migrate } from '../src/warehouse/migrate.ts'
-import { askTogether } from '../src/warehouse/question.ts'
-import { type Effect, replaceWindow, whatIsThere } from '../src/warehouse/replace-window.ts'
+import { copyRows } from '../src/warehouse/load/copy-rows.ts'
+import { type Effect, replaceWindow, windowSnapshot } from '../src/warehouse/load/replace-window.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { runBatch } from '../src/warehouse/statement.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
 
@@ -89,11 +89,11 @@ async function replace(before: Content, answer: Content, load: Load): Promise<Ef
   )
   return inTransaction(warehouse, async (tx) => {
     const window = { projectId: PROJECT, stream, range: RANGE }
-    const [there] = await askTogether(tx.client, whatIsThere(warehouse, window))
+    const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window))
     const rows = PackedRows.of(stream.columns, PROJECT, rowsOf(answer))
     const rowsByDay = new Map<Day, number>()
     for (const key of answer.keys()) rowsByDay.set(dayOf(key), (rowsByDay.get(dayOf(key)) ?? 0) + 1)
-    return replaceWindow(tx, warehouse, there, { ...window, ...load, rows, rowsByDay, readOrder: 1 })
+    return replaceWindow(tx, warehouse, there, { ...window, ...load, rows, rowsByDay, fencingToken: 1 })
   })
 }
 
@@ -153,10 +153,10 @@ test('the same answer again moves no row', async () => {
   const { warehouse } = database
   await inTransaction(warehouse, async (tx) => {
     const window = { projectId: PROJECT, stream, range: RANGE }
-    const [there] = await askTogether(tx.client, whatIsThere(warehouse, window))
+    const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window))
     const rows = PackedRows.of(stream.columns, PROJECT, rowsOf(answer))
     const rowsByDay = new Map(DAYS.map((day) => [day, 1]))
-    const effect = await replaceWindow(tx, warehouse, there, { ...window, ...load, rows, rowsByDay, readOrder: 2 })
+    const effect = await replaceWindow(tx, warehouse, there, { ...window, ...load, rows, rowsByDay, fencingToken: 2 })
     expect(effect).toMatchObject({ inserted: 0, updated: 0, deleted: 0, unchanged: DAYS.length })
   })
   expect((await readTable()).places).toEqual(places)

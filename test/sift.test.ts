@@ -1,10 +1,10 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { CONTRADICTION, refuseBadPage, type SiftOptions, sift as siftInto } from '../src/rows/sift.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import { chats } from '../src/streams/chats.ts'
 import { projectProfile } from '../src/streams/project-profile.ts'
 import { prompts } from '../src/streams/prompts.ts'
-import { CONTRADICTION, refuseBadPage, type SiftOptions, sift as siftInto } from '../src/streams/sift.ts'
 import { RowList, type Stream } from '../src/streams/stream.ts'
 
 const report = brandReport({ name: 'r', dimensions: ['date', 'topic_id'], filters: [] })

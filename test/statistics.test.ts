@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day } from '../src/core/day.ts'
-import { migrate } from '../src/warehouse/migrate.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
 import { clarity, newcombe, type Sample, unusual, verdict, wilson } from './support/statistics.ts'

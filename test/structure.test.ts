@@ -6,7 +6,23 @@ import { expect, test } from '@jest/globals'
 /* The house: imports point one way only. */
 
 const src = fileURLToPath(new URL('../src', import.meta.url))
-const ORDER = ['core', 'source', 'streams', 'warehouse', 'ledger', 'sync', 'queue', 'schedule', 'web', 'cli', 'main']
+const ORDER = [
+  ...[
+    'core',
+    'source',
+    'streams',
+    'rows',
+    'warehouse',
+    'ledger',
+    'sync',
+    'audit',
+    'create',
+    'alerts',
+    'queue',
+    'session',
+  ],
+  ...['schedule', 'web', 'cli', 'main'],
+]
 
 const files = readdirSync(src, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
@@ -32,13 +48,37 @@ function judge(from: string, to: string): string | null {
   }
   // The reference service stands beside the others; only what people start may use it.
   if (other === 'reference')
-    return ORDER.indexOf(room) >= ORDER.indexOf('cli') ? null : `${from} imports ${to}: only the commands may`
+    return ORDER.indexOf(room) >= ORDER.indexOf('session')
+      ? null
+      : `${from} imports ${to}: only a session or a command may`
   if (!ORDER.includes(room) || !ORDER.includes(other))
     return `${from} imports ${to}: a room that the order does not name`
   return ORDER.indexOf(other) < ORDER.indexOf(room) ? null : `${from} imports ${to}: imports point the other way`
 }
 
-test('every import points in the direction core, source, streams, warehouse, ledger, sync, queue, schedule, web, cli, main', () => {
+/** The groups of files that can reach each other. */
+function circlesIn(graph: ReadonlyMap<string, readonly string[]>): string[][] {
+  const reach = (start: string) => {
+    const seen = new Set<string>()
+    const left = [...(graph.get(start) ?? [])]
+    for (let next = left.pop(); next !== undefined; next = left.pop()) {
+      if (seen.has(next)) continue
+      seen.add(next)
+      left.push(...(graph.get(next) ?? []))
+    }
+    return seen
+  }
+  const reached = new Map([...graph.keys()].map((name) => [name, reach(name)]))
+  const circles = new Map<string, string[]>()
+  for (const [name, others] of reached) {
+    if (!others.has(name)) continue
+    const circle = [...others].filter((other) => reached.get(other)?.has(name)).sort()
+    circles.set(circle.join(), circle)
+  }
+  return [...circles.values()]
+}
+
+test('every import points in the one direction that the map names', () => {
   const wrong = files
     .flatMap(({ name, text }) => importsOf(name, text).map((to) => judge(name, to)))
     .filter((verdict) => verdict !== null)
@@ -46,11 +86,28 @@ test('every import points in the direction core, source, streams, warehouse, led
   expect(files.flatMap(({ name, text }) => importsOf(name, text)).length).toBeGreaterThan(100)
 })
 
+test('no files import each other in a circle, in a room or across rooms', () => {
+  const graph = new Map(files.map(({ name, text }) => [name, importsOf(name, text)]))
+  expect(circlesIn(graph)).toEqual([])
+  const knot = new Map([
+    ['a.ts', ['b.ts']],
+    ['b.ts', ['c.ts']],
+    ['c.ts', ['a.ts']],
+    ['d.ts', ['a.ts']],
+  ])
+  expect(circlesIn(knot)).toEqual([['a.ts', 'b.ts', 'c.ts']])
+})
+
+test('the map names every room', () => {
+  const map = readFileSync(join(src, 'README.md'), 'utf8')
+  for (const room of ORDER.filter((name) => name !== 'main')) expect(map).toContain(`| \`${room}\` |`)
+})
+
 test('the check of directions fails where an import points the wrong way', () => {
-  expect(judge('core/day.ts', 'sync/run.ts')).toContain('the other way')
+  expect(judge('core/day.ts', 'sync/run/run-sync.ts')).toContain('the other way')
   expect(judge('reference/server.ts', 'source/client.ts')).toContain('may use only')
-  expect(judge('sync/run.ts', 'reference/world.ts')).toContain('only the commands')
-  expect(judge('cli/open.ts', 'sync/run.ts')).toBeNull()
+  expect(judge('sync/run/run-sync.ts', 'reference/world.ts')).toContain('only a session')
+  expect(judge('session/open-services.ts', 'sync/run/run-sync.ts')).toBeNull()
 })
 
 test('only the configuration reads the environment, and only main ends the process', () => {

@@ -2,7 +2,7 @@ import { afterEach, expect, test } from '@jest/globals'
 import { LockedError, UsageError } from '../src/core/errors.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { streamsOf } from '../src/streams/registry.ts'
-import { migrate } from '../src/warehouse/migrate.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { configOf, FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectChats, expectExact, expectReport } from './support/truth.ts'
 

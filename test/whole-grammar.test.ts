@@ -1,11 +1,11 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { RefusedError } from '../src/core/errors.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
+import { type Sifted, sift, siftingIntake } from '../src/rows/sift.ts'
 import { JsonScanner } from '../src/source/json-scanner.ts'
 import { type Bounds, type Intake, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
-import { PackedRows } from '../src/streams/packed-rows.ts'
-import { type Sifted, sift, siftingIntake } from '../src/streams/sift.ts'
 
 /*
  * An answer is accepted if and only if JSON.parse accepts all of it, whichever way its rows are read. The seams between
@@ -57,9 +57,9 @@ function membersOf(text: string): number {
 
 const WAYS: Record<string, (intake: Intake) => [Intake, Bounds]> = {
   'row by row': (intake) => [intake, { limit: 100 }],
-  'in small batches': ({ takeFamiliar: _, ...intake }) => [intake, { limit: 100, batchBytes: 150 }],
-  'in one batch': ({ takeFamiliar: _, ...intake }) => [intake, { limit: 100 }],
-  'with each end looked for': ({ takeFamiliar: _, ...intake }) => [
+  'in small batches': ({ takeByTemplate: _, ...intake }) => [intake, { limit: 100, batchBytes: 150 }],
+  'in one batch': ({ takeByTemplate: _, ...intake }) => [intake, { limit: 100 }],
+  'with each end looked for': ({ takeByTemplate: _, ...intake }) => [
     intake,
     { limit: 100, values: 1e6, batchBytes: 150 },
   ],

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, countDays, type Day, daysIn, type Range } from '../src/core/day.ts'
-import { Density, WindowFeed } from '../src/sync/plan.ts'
+import { Density, WindowFeed } from '../src/sync/plan/plan.ts'
 
 /* The feed of windows against any service: every due day is read once to its end, whatever happens on the way. */
 
@@ -72,7 +72,7 @@ test('what was not handed out is given back whole, and nothing more', () => {
         const range = feed.next()
         if (range !== undefined) handedOut.push(...daysIn(range))
       }
-      const left = feed.abandon().flatMap(daysIn)
+      const left = feed.failRemaining().flatMap(daysIn)
       expect([...handedOut, ...left].sort()).toEqual([...due].sort())
       expect(feed.next()).toBeUndefined()
     }),

@@ -23,7 +23,7 @@ function grownTo(prepare: string): number {
 }
 
 test('the memory for new values stays at 16 MB, where it would grow beyond', () => {
-  const address = new URL('../dist/core/young-memory.js', import.meta.url)
+  const address = new URL('../dist/core/cap-semi-space.js', import.meta.url)
   const bounded = grownTo(`import { boundYoungMemory } from ${JSON.stringify(address.href)}\nboundYoungMemory()`)
   expect(bounded).toBeLessThanOrEqual(16)
   expect(grownTo('')).toBeGreaterThan(16)

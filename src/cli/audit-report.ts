@@ -1,5 +1,5 @@
-import type { RunReport } from '../sync/report.ts'
-import type { AuditResult } from '../sync/run-audit.ts'
+import type { AuditResult } from '../audit/run-audit.ts'
+import type { RunReport } from '../sync/run/report.ts'
 
 /** What an audit with repair came to, as a run. */
 export function auditReport({ remaining, repair }: AuditResult, runId: number, source: string): RunReport {

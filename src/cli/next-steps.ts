@@ -2,7 +2,7 @@ import { listSome } from '../core/text.ts'
 import type { Verdict } from '../core/verdict.ts'
 import { type Trouble, type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
 import type { HeldStatus } from '../ledger/status.ts'
-import type { RunReport } from '../sync/report.ts'
+import type { RunReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
 
 /** What helps after a run: what to do, and a command to copy. */

@@ -1,5 +1,5 @@
 import { count } from '../core/text.ts'
-import type { Observer } from '../sync/run.ts'
+import type { Observer } from '../sync/run/run-sync.ts'
 
 const WIDTH = 24
 const EVERY_MS = 100

@@ -7,7 +7,7 @@ import { toTerminal } from '../core/paint.ts'
 import { printable } from '../core/printable.ts'
 import type { Redactor } from '../core/redactor.ts'
 import { shortIds } from '../core/short-ids.ts'
-import type { Observer } from '../sync/run.ts'
+import type { Observer } from '../sync/run/run-sync.ts'
 import { lineProgress, type Progress, terminalProgress } from './progress.ts'
 import { DEFAULT_WIDTH } from './wrap.ts'
 

@@ -1,8 +1,8 @@
+import { Alerts } from '../alerts/alerts.ts'
+import { type Findings, findingOfHeld, findingsOfRun } from '../alerts/findings.ts'
 import { readHeld } from '../ledger/status.ts'
-import { Alerts } from '../schedule/alerts.ts'
-import { type Findings, findingOfHeld, findingsOfRun } from '../schedule/findings.ts'
-import type { RunReport } from '../sync/report.ts'
-import type { Open } from './open.ts'
+import type { Open } from '../session/open-services.ts'
+import type { RunReport } from '../sync/run/report.ts'
 import type { Session } from './session.ts'
 
 const MOST_HELD = 1000

@@ -4,8 +4,8 @@ import { StaleReadError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
-import { literal, type Question } from '../warehouse/question.ts'
-import type { Pair } from './locks.ts'
+import { literal, type Statement } from '../warehouse/statement.ts'
+import type { Pair } from './run-lock.ts'
 
 export interface CoveredDay {
   date: Day
@@ -15,14 +15,14 @@ export interface CoveredDay {
 }
 
 /** What planning needs to know of a project and stream. */
-export interface Knowledge {
+export interface CoverageSummary {
   /** Months of which every day was read, soundly and late enough: nothing of them is due. */
   settledMonths: ReadonlySet<string>
   /** The days of the other months, and the most recent ones. */
   coverage: CoveredDay[]
 }
 
-export const NOTHING_KNOWN: Knowledge = { settledMonths: new Set(), coverage: [] }
+export const NO_COVERAGE: CoverageSummary = { settledMonths: new Set(), coverage: [] }
 
 /** The first and last settled month of a stream, and all of them where some are missing in between. */
 interface SettledMonths {
@@ -47,11 +47,11 @@ interface OpenMonth {
 const RECENT_DAYS = 31
 
 /** What is known of all streams of all projects, looking only at the days of months that are not settled. */
-export async function readKnowledge(
+export async function readCoverageSummaries(
   warehouse: Warehouse,
   pairs: readonly Pair[],
   { today, lookbackDays }: { today: Day; lookbackDays: number },
-): Promise<(pair: Pair) => Knowledge> {
+): Promise<(pair: Pair) => CoverageSummary> {
   const months = quote(warehouse.opsSchema, 'coverage_months')
   const settled = `m.days = (m.month + interval '1 month')::date - m.month
     and m.days_held + m.days_quarantined + m.days_stale = 0 and m.youngest >= $3`
@@ -65,7 +65,7 @@ export async function readKnowledge(
   const name = (projectId: string, stream: string) => `${projectId}\0${stream}`
   const known = new Map<string, { settledMonths: ReadonlySet<string>; coverage: CoveredDay[] }>()
   const entry = (key: string) => {
-    const found = known.get(key) ?? { settledMonths: NOTHING_KNOWN.settledMonths, coverage: [] }
+    const found = known.get(key) ?? { settledMonths: NO_COVERAGE.settledMonths, coverage: [] }
     known.set(key, found)
     return found
   }
@@ -100,7 +100,7 @@ export async function readKnowledge(
     })
   }
   for (const { coverage } of known.values()) coverage.sort((a, b) => (a.date < b.date ? -1 : a.date > b.date ? 1 : 0))
-  return ({ projectId, stream }) => known.get(name(projectId, stream)) ?? NOTHING_KNOWN
+  return ({ projectId, stream }) => known.get(name(projectId, stream)) ?? NO_COVERAGE
 }
 
 /** Streams that were read over the same stretch share its months. */
@@ -141,7 +141,7 @@ export async function hasLedger(warehouse: Warehouse): Promise<boolean> {
 
 export interface BegunRead {
   /** Taken before the request is sent: a higher one is a newer answer. */
-  readOrder: number
+  fencingToken: number
   /** The database's time. */
   readAt: Date
   /** How many rows the ledger knows of the range. */
@@ -157,7 +157,7 @@ export async function beginRead({ pool, opsSchema }: Warehouse, pair: Pair, rang
     [pair.projectId, pair.stream, range?.from ?? null, range?.to ?? null],
   )
   const { read_order, read_at, rows_before } = rows[0]!
-  return { readOrder: read_order, readAt: read_at, rowsBefore: rows_before }
+  return { fencingToken: read_order, readAt: read_at, rowsBefore: rows_before }
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
@@ -166,13 +166,13 @@ export async function lockLoads({ client }: Transaction, warehouse: Warehouse, p
 }
 
 /** Nothing to be told: the answer comes once the lock is ours. */
-export function lockOfLoads(warehouse: Warehouse, pair: Pair): Question<void> {
+export function lockOfLoads(warehouse: Warehouse, pair: Pair): Statement<void> {
   const name = JSON.stringify([warehouse.schema, pair.projectId, pair.stream])
   return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => {} }
 }
 
 /** What the ledger knew of a range before a load. */
-export interface Before {
+export interface PriorCoverage {
   /** The days that were read, and their states. */
   states: Map<Day, CoverageState>
   /** True where rejects of these days wait in quarantine. */
@@ -180,14 +180,19 @@ export interface Before {
 }
 
 /** What is known of a range. Its answer throws where a day of it was read after this read began. */
-export function whatWasBefore({ opsSchema }: Warehouse, pair: Pair, range: Range, readOrder: number): Question<Before> {
+export function priorCoverage(
+  { opsSchema }: Warehouse,
+  pair: Pair,
+  range: Range,
+  fencingToken: number,
+): Statement<PriorCoverage> {
   const [project, stream, from, to] = [pair.projectId, pair.stream, range.from, range.to].map(literal)
   const sql = `select q.rejects, c.date, c.read_order, c.state
     from (select exists (select from ${quote(opsSchema, 'quarantine')} where project_id = ${project} and stream = ${stream}
       and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
     left join ${quote(opsSchema, 'coverage')} c
       on c.project_id = ${project} and c.stream = ${stream} and c.date between ${from} and ${to}`
-  return { sql, read: (rows) => knownBefore(rows as unknown as KnownDay[], pair, readOrder) }
+  return { sql, read: (rows) => knownBefore(rows as unknown as KnownDay[], pair, fencingToken) }
 }
 
 type KnownDay = { rejects: boolean } & (
@@ -195,11 +200,11 @@ type KnownDay = { rejects: boolean } & (
   | { date: null; read_order: null; state: null }
 )
 
-function knownBefore(rows: readonly KnownDay[], pair: Pair, readOrder: number): Before {
+function knownBefore(rows: readonly KnownDay[], pair: Pair, fencingToken: number): PriorCoverage {
   const states = new Map<Day, CoverageState>()
   for (const { date, read_order, state } of rows) {
     if (date === null) continue
-    if (read_order > readOrder) {
+    if (read_order > fencingToken) {
       throw new StaleReadError(`${pair.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`)
     }
     states.set(date, state)
@@ -213,7 +218,7 @@ export interface CoverageEntry {
   /** How many rows the table has on each day. */
   rowsByDay: ReadonlyMap<Day, number>
   stateOf: (day: Day) => CoverageState
-  readOrder: number
+  fencingToken: number
   readAt: Date
   runId: number
   /** Since when it is held, where that is known from before. */
@@ -225,14 +230,14 @@ export async function saveCoverage({ ops }: Transaction, entry: CoverageEntry): 
   const days = daysIn(entry.range)
   const rows = days.map((day) => entry.rowsByDay.get(day) ?? 0)
   const states = days.map(entry.stateOf)
-  const { pair, readOrder, readAt, runId } = entry
+  const { pair, fencingToken, readAt, runId } = entry
   const held = entry.heldSince ?? readAt
   await ops
     .insertInto('coverage')
     .columns(['project_id', 'stream', 'date', 'rows', 'read_at', 'run_id', 'state', 'read_order', 'held_since'])
     .expression(
       sql`select ${pair.projectId}::text, ${pair.stream}::text, day.date, day.rows, ${readAt}::timestamptz, ${runId}::bigint,
-            day.state, ${readOrder}::bigint, case when day.state = 'held' then ${held}::timestamptz end
+            day.state, ${fencingToken}::bigint, case when day.state = 'held' then ${held}::timestamptz end
           from unnest(${days}::date[], ${rows}::int[], ${states}::text[]) as day(date, rows, state)` as never,
     )
     .onConflict((conflict) =>

@@ -1,7 +1,7 @@
 import type { Redactor } from '../core/redactor.ts'
-import type { DriftNote } from '../streams/drift-notes.ts'
+import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Transaction } from '../warehouse/connect.ts'
-import type { Pair } from './locks.ts'
+import type { Pair } from './run-lock.ts'
 
 /** Notes once what the interface does not mention. */
 export async function saveDrift(

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import type { Reject } from '../streams/sift.ts'
+import type { Reject } from '../rows/sift.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
-import type { Pair } from './locks.ts'
+import type { Pair } from './run-lock.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface KnownRejects {

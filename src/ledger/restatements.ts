@@ -1,7 +1,7 @@
 import type { Day } from '../core/day.ts'
 import type { Transaction } from '../warehouse/connect.ts'
-import type { Change } from '../warehouse/replace-window.ts'
-import type { Pair } from './locks.ts'
+import type { Change } from '../warehouse/load/replace-window.ts'
+import type { Pair } from './run-lock.ts'
 
 /** Keeps what a re-read changed in days that were read before, and returns those days. */
 export async function saveRestatements(

@@ -1,5 +1,5 @@
 import type { Day } from '../core/day.ts'
-import type { Loaded, StepResult } from '../sync/context.ts'
+import type { Loaded, StepResult } from '../sync/run/context.ts'
 
 /* What a worker tells the run: a result as JSON, with what it cost. */
 

@@ -1,5 +1,5 @@
 import type { Log } from '../core/logger.ts'
-import type { Drain } from '../sync/tasks.ts'
+import type { Drain } from '../sync/run/tasks.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { openQueue, type Queue } from './boss.ts'
 import { QueueDrain } from './queue-drain.ts'

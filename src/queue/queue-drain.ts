@@ -1,9 +1,18 @@
 import { randomUUID } from 'node:crypto'
 import { messageOf } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
-import { closeAbandonedRuns } from '../ledger/locks.ts'
-import type { Run } from '../sync/context.ts'
-import { abandon, countRequest, type Item, nextItem, performHere, putBack, settle, type Task } from '../sync/tasks.ts'
+import { closeAbandonedRuns } from '../ledger/run-lock.ts'
+import type { Run } from '../sync/run/context.ts'
+import {
+  countRequest,
+  failRemaining,
+  type Item,
+  nextItem,
+  performHere,
+  putBack,
+  settle,
+  type Task,
+} from '../sync/run/tasks.ts'
 import { isTransient } from '../warehouse/retry.ts'
 import { pruneQueues, type Queue } from './boss.ts'
 import { type GivenUp, pruneDeadLetters, saveDeadWindows } from './dead-windows.ts'
@@ -96,7 +105,7 @@ export class QueueDrain {
   /** What did not come back is said, and taken out. */
   private async leave(): Promise<void> {
     await Promise.all(this.here)
-    for (const { task, range } of [...this.inFlight.values(), ...this.returned]) abandon(task, [range])
+    for (const { task, range } of [...this.inFlight.values(), ...this.returned]) failRemaining(task, [range])
     if (this.inFlight.size === 0) return
     this.inFlight.clear()
     await dropWindows(this.queue, this.run.runId).catch((error: unknown) =>

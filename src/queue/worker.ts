@@ -3,10 +3,10 @@ import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { streamsOf } from '../streams/registry.ts'
 import type { Stream } from '../streams/stream.ts'
-import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/context.ts'
-import { PageLimit } from '../sync/page-limit.ts'
-import { performStep } from '../sync/perform.ts'
-import { makeRun } from '../sync/run.ts'
+import { PageLimit } from '../sync/plan/page-limit.ts'
+import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/run/context.ts'
+import { performStep } from '../sync/run/perform-step.ts'
+import { makeRun } from '../sync/run/run-sync.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { BackOff } from './back-off.ts'
@@ -191,7 +191,7 @@ export class QueueWorker {
         },
         signal,
       ),
-      committing: (tx: Transaction, loaded: Loaded) => {
+      beforeCommit: (tx: Transaction, loaded: Loaded) => {
         this.progress(job, this.stepMs)
         return publishResult(tx, queue, window, this.resultOf(job, loaded))
       },

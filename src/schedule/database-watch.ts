@@ -4,17 +4,8 @@ import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import type { Monotonic } from '../core/monotonic.ts'
 import { isAway } from '../warehouse/away.ts'
+import type { DatabaseState } from '../warehouse/database-state.ts'
 import type { SidePool } from '../warehouse/side-pool.ts'
-
-export interface DatabaseState {
-  up: boolean
-  /** How long it has been so. */
-  forMs: number
-  /** Why it is not up. */
-  reason: string | undefined
-  /** False where it answers, but will not have us: waiting does not help. */
-  mayPass: boolean
-}
 
 export interface WatchOptions {
   /** Has a connection of its own: neither runs nor readers can make the database look as if it were away. */

@@ -1,5 +1,5 @@
 import type { Clock } from '../core/day.ts'
-import type { Observer, Step } from '../sync/run.ts'
+import type { Observer, Step } from '../sync/run/run-sync.ts'
 
 /** A run that is going on in this process. */
 export interface LiveRun {

@@ -11,7 +11,7 @@ export interface Intake {
   /** `origin` is where a single item was read. */
   take(items: unknown[], origin?: Origin): void
   /** Takes the item that begins here without parsing it, and gives where it ends; -1 where it has to be parsed. */
-  takeFamiliar?(bytes: Buffer, start: number): number
+  takeByTemplate?(bytes: Buffer, start: number): number
   /** Asked at the end: true where all items are to be shown once more, in the same order. */
   wantsAgain?(): boolean
   takeAgain?(items: unknown[]): void
@@ -98,7 +98,7 @@ class PageParser {
     private readonly bounds: Bounds,
   ) {
     this.scanner = new JsonScanner(bytes)
-    this.goesOneByOne = intake.takeFamiliar !== undefined
+    this.goesOneByOne = intake.takeByTemplate !== undefined
     this.guesses = bounds.values === undefined
     this.batchBytes = bounds.batchBytes ?? BATCH_BYTES
   }
@@ -176,7 +176,7 @@ class PageParser {
     const { bytes, scanner, intake } = this
     let at = start
     for (;;) {
-      const end = intake.takeFamiliar!(bytes, at)
+      const end = intake.takeByTemplate!(bytes, at)
       if (end < 0) return this.takeUnfamiliar(at)
       this.count++
       if (end >= until || bytes[end] !== COMMA) {

@@ -105,11 +105,11 @@ interface Common<Item> {
   mention?: (item: Item, mentions: Mentions) => void
   vocabulary?: Vocabulary[]
   /** Set where most rows are like others: they need not be parsed and judged each. */
-  familiar?: Familiarity
+  familiar?: TemplatePaths
 }
 
 /** By what rows are known that are like others before. */
-export interface Familiarity {
+export interface TemplatePaths {
   /** For each column, the path of its value in an item, as in `brand.id`. */
   paths: readonly string[]
   /** Paths of texts that mean something only together: a row with a new combination of them is not familiar. */

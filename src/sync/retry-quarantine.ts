@@ -10,16 +10,16 @@ import {
   resolveEntries,
   settleDays,
 } from '../ledger/quarantine.ts'
-import { PackedRows } from '../streams/packed-rows.ts'
-import { safeJson } from '../streams/raw-text.ts'
-import { CONTRADICTION, type Sifted, sift } from '../streams/sift.ts'
+import { PackedRows } from '../rows/packed-rows.ts'
+import { safeJson } from '../rows/raw-text.ts'
+import { CONTRADICTION, type Sifted, sift } from '../rows/sift.ts'
 import { RowList, type Stream } from '../streams/stream.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
-import { saveMentions } from '../warehouse/mentions.ts'
-import { askTogether } from '../warehouse/question.ts'
-import { replaceList } from '../warehouse/replace-list.ts'
-import { replaceWindow, whatIsThere } from '../warehouse/replace-window.ts'
-import type { Services } from './context.ts'
+import { saveMentions } from '../warehouse/load/mentions.ts'
+import { replaceList } from '../warehouse/load/replace-list.ts'
+import { replaceWindow, windowSnapshot } from '../warehouse/load/replace-window.ts'
+import { runBatch } from '../warehouse/statement.ts'
+import type { Services } from './run/context.ts'
 
 /** A retry reads nothing from the service. */
 type Stored = Pick<Services, 'warehouse' | 'config'>
@@ -156,13 +156,13 @@ async function load(
   const { warehouse } = services
   const window = { projectId, stream, range }
   // These are some of the rows of their days, so a digest of all would tell nothing.
-  const [there] = await askTogether(tx.client, whatIsThere(warehouse, window, false))
+  const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window, false))
   const { byDay } = await replaceWindow(tx, warehouse, there, {
     ...window,
     rows,
     rowsByDay,
     ...careful,
-    readOrder: Number.MAX_SAFE_INTEGER,
+    fencingToken: Number.MAX_SAFE_INTEGER,
   })
   return [...byDay].map(([day, { inserted }]) => [day, inserted])
 }

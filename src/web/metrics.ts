@@ -1,8 +1,8 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
-import type { DatabaseState } from '../schedule/database-watch.ts'
 import type { BudgetView } from '../source/budget.ts'
-import type { RunReport } from '../sync/report.ts'
-import type { Observer } from '../sync/run.ts'
+import type { RunReport } from '../sync/run/report.ts'
+import type { Observer } from '../sync/run/run-sync.ts'
+import type { DatabaseState } from '../warehouse/database-state.ts'
 import type { LedgerState } from './view.ts'
 
 export interface Metrics {

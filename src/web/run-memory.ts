@@ -1,5 +1,5 @@
 import { lastRunHeads, type RunRow, summaryOf } from '../ledger/runs.ts'
-import { byStream, type StreamReport } from '../sync/report.ts'
+import { byStream, type StreamReport } from '../sync/run/report.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
 // The summary of a run has an entry for each project and stream.

@@ -1,6 +1,6 @@
 import { clip } from '../core/text.ts'
 import type { RunRow } from '../ledger/runs.ts'
-import type { StreamReport } from '../sync/report.ts'
+import type { StreamReport } from '../sync/run/report.ts'
 import type { LedgerState, View } from './view.ts'
 
 /* What /api/status gives. Its lists have a limit, and their full lengths stand beside them. */

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { Client } from 'pg'
 import { loadConfig } from '../../src/core/config/load.ts'
 import { connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
-import { migrate } from '../../src/warehouse/migrate.ts'
+import { migrate } from '../../src/warehouse/schema/migrate.ts'
 
 /** A database of one's own on the test server. */
 export interface TestDatabase {

@@ -8,9 +8,9 @@ import { type ReferenceService, startReference } from '../../src/reference/serve
 import { COMPANY_KEY, createWorld, type WorldOptions } from '../../src/reference/world.ts'
 import { createClient } from '../../src/source/client.ts'
 import { streamsOf } from '../../src/streams/registry.ts'
-import type { Services, SyncedProject } from '../../src/sync/context.ts'
-import type { RunReport } from '../../src/sync/report.ts'
-import { type Observer, type RunRequest, runSync } from '../../src/sync/run.ts'
+import type { Services, SyncedProject } from '../../src/sync/run/context.ts'
+import type { RunReport } from '../../src/sync/run/report.ts'
+import { type Observer, type RunRequest, runSync } from '../../src/sync/run/run-sync.ts'
 import { createDatabase, type TestDatabase } from './postgres.ts'
 
 export const FOUR_GRAINS = [

@@ -1,8 +1,5 @@
-import { type Config, parseDay, parseFirstDay } from '../../core/config/load.ts'
-import { type Day, dayOf, type Range } from '../../core/day.ts'
-import { UsageError } from '../../core/errors.ts'
-import { streamsOf } from '../../streams/registry.ts'
-import type { Stream } from '../../streams/stream.ts'
+import { dayOf } from '../../core/day.ts'
+import { parseRange, streamsToBackfill } from '../../session/backfill-request.ts'
 import type { Session } from '../session.ts'
 import { runAndPrint, type SyncOptions } from './sync.ts'
 
@@ -26,18 +23,4 @@ export function backfill(session: Session, options: BackfillOptions): Promise<nu
     acceptDeletes: options.acceptDeletes ?? false,
     signal: session.signal,
   }))
-}
-
-/** Lists have no days. They are read where they were named, or where deletions are to be let through. */
-export function streamsToBackfill(config: Config, named: readonly string[] = [], acceptDeletes = false): Stream[] {
-  const withLists = named.length > 0 || acceptDeletes
-  return streamsOf(config, named).filter(({ by }) => by === 'day' || withLists)
-}
-
-export function parseRange(options: Range, config: Config, today: Day): Range {
-  const from = parseFirstDay(options.from, '--from', config)
-  const to = parseDay(options.to, '--to')
-  if (to < from) throw new UsageError(`--to: got "${to}"; allowed: --from (${from}) or later`)
-  if (from > today) throw new UsageError(`--from: got "${from}"; allowed: today (${today}, UTC) or earlier`)
-  return { from, to }
 }

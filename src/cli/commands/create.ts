@@ -3,15 +3,15 @@ import { createInterface } from 'node:readline/promises'
 import { UsageError } from '../../core/errors.ts'
 import { printable } from '../../core/printable.ts'
 import { clip, count } from '../../core/text.ts'
+import { type CreationPlan, type CreationResult, createAll } from '../../create/create-all.ts'
+import type { CreationRequest } from '../../create/creation-request.ts'
+import { problemsOf, readRequests } from '../../create/requests-file.ts'
 import type { CreationKind } from '../../ledger/creations.ts'
 import { claimSource } from '../../ledger/source.ts'
-import { type CreationPlan, createAll, type WishResult } from '../../sync/create.ts'
-import type { Wish } from '../../sync/wish.ts'
-import { migrate } from '../../warehouse/migrate.ts'
+import { type Open, withServices } from '../../session/open-services.ts'
+import { migrate } from '../../warehouse/schema/migrate.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
-import { type Open, withServices } from '../open.ts'
 import type { Session } from '../session.ts'
-import { problemsOf, readWishes } from '../wishes-file.ts'
 
 export interface CreateOptions {
   text?: string
@@ -31,7 +31,7 @@ const NO_EFFECT = { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }
 /** `create …`: one thing, or those of a file, each exactly once. */
 export async function create(session: Session, kind: CreationKind, options: CreateOptions): Promise<number> {
   const { config, log, clock, version } = session
-  const wishes = options.from === undefined ? [singleWish(kind, options)] : readWishes(options.from, kind)
+  const wishes = options.from === undefined ? [singleRequest(kind, options)] : readRequests(options.from, kind)
   const named = options.project === undefined ? [] : [options.project]
   refuseUnknownProjects(config, named)
   return withServices({ config, log, clock, version, projects: named }, async (open) => {
@@ -64,7 +64,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
     }
     const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
     if (file !== undefined) writeFileSync(file, resultsText(config.redactor.value(results)))
-    const count_ = (status: WishResult['status']) => results.filter((result) => result.status === status).length
+    const count_ = (status: CreationResult['status']) => results.filter((result) => result.status === status).length
     const totals = {
       created: count_('created'),
       existing: count_('existing'),
@@ -79,9 +79,9 @@ export async function create(session: Session, kind: CreationKind, options: Crea
   })
 }
 
-function singleWish(kind: CreationKind, options: CreateOptions): Wish {
+function singleRequest(kind: CreationKind, options: CreateOptions): CreationRequest {
   const { text, name, country, color, topic, tag } = options
-  const wish: Wish = {
+  const wish: CreationRequest = {
     line: 1,
     kind,
     ...(text === undefined ? {} : { text }),
@@ -127,7 +127,7 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
   }
 }
 
-function resultsText(results: WishResult[]): string {
+function resultsText(results: CreationResult[]): string {
   const cell = (value: string | number | null) => {
     const text = typeof value === 'string' ? withoutFormula(value) : String(value ?? '')
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
@@ -143,7 +143,7 @@ function withoutFormula(text: string): string {
   return /^[=+\-@\t\r]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text
 }
 
-function render(results: WishResult[], totals: Record<string, number>, file: string | undefined): string {
+function render(results: CreationResult[], totals: Record<string, number>, file: string | undefined): string {
   if (file === undefined) {
     const [result] = results
     const { status, id, message } = result!

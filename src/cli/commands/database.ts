@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
 import { UsageError } from '../../core/errors.ts'
+import { dataFolder, openWarehouse } from '../../session/open-services.ts'
 import { passwordFile } from '../../warehouse/embedded/password.ts'
-import { dataFolder, openWarehouse } from '../open.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 /** `database`: keeps the embedded Postgres running until it is told to stop, for psql or a BI tool. */

@@ -1,9 +1,9 @@
 import { queueSchema } from '../../queue/boss.ts'
-import { grantReader } from '../../warehouse/grant-reader.ts'
-import { migrate } from '../../warehouse/migrate.ts'
-import { readInUtc, type TimeZoneResult } from '../../warehouse/reader-time-zone.ts'
-import { verifyReader } from '../../warehouse/verify-reader.ts'
-import { openWarehouse } from '../open.ts'
+import { openWarehouse } from '../../session/open-services.ts'
+import { grantReader } from '../../warehouse/schema/grant-reader.ts'
+import { migrate } from '../../warehouse/schema/migrate.ts'
+import { readInUtc, type TimeZoneResult } from '../../warehouse/schema/reader-time-zone.ts'
+import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
 import type { Session } from '../session.ts'
 
 /** `grant`: read access for a BI tool's role, checked in the database before anything is claimed of it. */

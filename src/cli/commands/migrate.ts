@@ -1,9 +1,9 @@
 import { count } from '../../core/text.ts'
 import { moveSource } from '../../ledger/source.ts'
-import { applyLabels } from '../../warehouse/mentions.ts'
-import { migrate as runMigrations } from '../../warehouse/migrate.ts'
-import { applyOwnBrands } from '../../warehouse/own-brands.ts'
-import { configuredProjects, openWarehouse, queueName, sourceAddress } from '../open.ts'
+import { configuredProjects, openWarehouse, queueName, sourceAddress } from '../../session/open-services.ts'
+import { applyLabels } from '../../warehouse/load/mentions.ts'
+import { applyOwnBrands } from '../../warehouse/load/own-brands.ts'
+import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'
 import type { Session } from '../session.ts'
 
 /** `migrate`: creates or upgrades the tables, without reading anything. */

@@ -3,16 +3,22 @@ import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, daysIn, showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
-import { hasLedger, NOTHING_KNOWN, readCoverage, readKnowledge } from '../../ledger/coverage.ts'
+import { hasLedger, NO_COVERAGE, readCoverage, readCoverageSummaries } from '../../ledger/coverage.ts'
+import { parseRange } from '../../session/backfill-request.ts'
+import {
+  chooseProjects,
+  configuredProjects,
+  dataFolder,
+  openWarehouse,
+  sourceName,
+} from '../../session/open-services.ts'
 import { streamsOf } from '../../streams/registry.ts'
-import { Density, dueDays, planWindows, readableRange } from '../../sync/plan.ts'
+import { Density, dueDays, planWindows, readableRange } from '../../sync/plan/plan.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
-import { chooseProjects, configuredProjects, dataFolder, openWarehouse, sourceName } from '../open.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 import { wrap } from '../wrap.ts'
-import { parseRange } from './backfill.ts'
 
 export interface PlanOptions {
   from?: string
@@ -56,14 +62,14 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
     const days = streams.filter(({ by }) => by === 'day')
     const pairs = projects.flatMap(({ id }) => days.map(({ name }) => ({ projectId: id, stream: name })))
     const settings = { today, lookbackDays: config.lookback_days }
-    const knowledgeOf =
+    const summaryOf =
       warehouse === undefined || range !== undefined
-        ? () => NOTHING_KNOWN
-        : await readKnowledge(warehouse, pairs, settings)
+        ? () => NO_COVERAGE
+        : await readCoverageSummaries(warehouse, pairs, settings)
     // Streams of which nothing is known are all planned alike.
     let unknown: Planned | undefined
     const planned = async (pair: { projectId: string; stream: string }): Promise<Planned> => {
-      const known = knowledgeOf(pair)
+      const known = summaryOf(pair)
       const coverage =
         range === undefined || warehouse === undefined ? known.coverage : await readCoverage(warehouse, pair, range)
       const nothing = coverage.length === 0 && known.settledMonths.size === 0

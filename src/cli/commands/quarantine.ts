@@ -8,13 +8,13 @@ import {
   type QuarantineFilter,
   type QuarantineGroup,
 } from '../../ledger/quarantine.ts'
-import { safeJson } from '../../streams/raw-text.ts'
+import { safeJson } from '../../rows/raw-text.ts'
+import { openWarehouse } from '../../session/open-services.ts'
 import { streamsOf } from '../../streams/registry.ts'
 import { dismissQuarantine } from '../../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../../sync/retry-quarantine.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { migrate } from '../../warehouse/migrate.ts'
-import { openWarehouse } from '../open.ts'
+import { migrate } from '../../warehouse/schema/migrate.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 

@@ -6,9 +6,9 @@ import { claimSource } from '../../ledger/source.ts'
 import { openQueue } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
 import { signOut } from '../../queue/workers.ts'
+import { type Open, queueName, withServices } from '../../session/open-services.ts'
 import { isAway } from '../../warehouse/away.ts'
-import { migrate } from '../../warehouse/migrate.ts'
-import { type Open, queueName, withServices } from '../open.ts'
+import { migrate } from '../../warehouse/schema/migrate.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 const HEARTBEAT_MS = 5000

@@ -1,5 +1,5 @@
 import { type Card, connectionDetails, type Dashcard, type Metabase } from './api.ts'
-import type { Question } from './questions.ts'
+import type { Statement } from './questions.ts'
 
 export interface Provisioned {
   database: { id: number; made: boolean }
@@ -18,7 +18,7 @@ const HEIGHT = 7
 /** Makes the connection, the questions and the dashboard, or brings those that exist up to date. Others are left alone. */
 export async function provision(
   metabase: Metabase,
-  settings: { databaseUrl: string; schema: string; questions: Question[] },
+  settings: { databaseUrl: string; schema: string; questions: Statement[] },
 ): Promise<Provisioned> {
   const database = await ensureDatabase(metabase, settings)
   const collection = await ensureCollection(metabase)
@@ -58,7 +58,7 @@ async function ensureCollection(metabase: Metabase): Promise<Provisioned['collec
   return { id: (await metabase.createCollection(COLLECTION, about)).id, made: true }
 }
 
-function cardOf(question: Question, database: number, collection: number): Card {
+function cardOf(question: Statement, database: number, collection: number): Card {
   const drawn = question.dimensions.length > 0
   return {
     name: question.name,

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 /** A question as Metabase shows it: a card. */
-export interface Question {
+export interface Statement {
   name: string
   sql: string
   display: string
@@ -14,7 +14,7 @@ export interface Question {
 const FOLDER = new URL('../../../metabase/questions/', import.meta.url)
 
 /** Reads metabase/questions: the first line names the question, the second says how it is shown. */
-export function readQuestions(schema: string): Question[] {
+export function readQuestions(schema: string): Statement[] {
   return readdirSync(fileURLToPath(FOLDER))
     .filter((name) => name.endsWith('.sql'))
     .sort()

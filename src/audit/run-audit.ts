@@ -1,0 +1,122 @@
+import { markStale } from '../ledger/coverage.ts'
+import { lockRun } from '../ledger/run-lock.ts'
+import { closeRun } from '../ledger/runs.ts'
+import { streamsOf } from '../streams/registry.ts'
+import { PageLimit } from '../sync/plan/page-limit.ts'
+import type { Services, SyncedProject } from '../sync/run/context.ts'
+import type { RunReport } from '../sync/run/report.ts'
+import { runSync } from '../sync/run/run-sync.ts'
+import type { Drain, Observer } from '../sync/run/tasks.ts'
+import { type AuditedStream, auditProject } from './audit-project.ts'
+
+export interface AuditResult {
+  requests: number
+  audited: AuditedStream[]
+  /** How many days differ in the end. */
+  remaining: number
+  repair: RunReport | undefined
+}
+
+export interface AuditRequest {
+  projects: SyncedProject[]
+  repair: boolean
+  signal: AbortSignal
+  /** How the windows of the repair are done; in this process unless told otherwise. */
+  drain?: Drain | undefined
+}
+
+/** Compares, marks what differs as stale, and with `repair` reads it again. A run of its own in the ledger. */
+export async function runAudit(
+  services: Services,
+  { projects, repair, signal, drain }: AuditRequest,
+  observer: Observer = {},
+): Promise<AuditResult> {
+  const start = { command: 'audit', version: services.version, source: services.source }
+  const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })
+  observer.started?.({ runId: lock.runId, command: 'audit' })
+  services.client.reconsider()
+  let requests = 0
+  const limit = new PageLimit(services.config.source.page_limit)
+  const call = {
+    signal,
+    onAttempt: (status: number | undefined) => {
+      requests++
+      observer.asked?.(status)
+    },
+  }
+  const auditAll = async (only?: (stream: AuditedStream[]) => Set<string>, before: AuditedStream[] = []) => {
+    const found: AuditedStream[] = []
+    for (const project of projects) {
+      const days = only?.(before.filter(({ project_id }) => project_id === project.id))
+      if (days === undefined || days.size > 0)
+        found.push(...(await auditProject({ services, project, limit, call }, days)))
+    }
+    return found
+  }
+  const differing = (audited: AuditedStream[]) => audited.reduce((sum, stream) => sum + stream.differing.length, 0)
+  try {
+    const audited = await auditAll()
+    let remaining = differing(audited)
+    // Marked first: should the repair fail or be killed, the next sync reads them.
+    const days = daysToRepair(audited)
+    for (const [key, marked] of days) {
+      const [projectId, stream] = key.split('\0') as [string, string]
+      await markStale(services.warehouse, { projectId, stream }, marked)
+    }
+    let repaired: RunReport | undefined
+    if (remaining > 0 && repair) {
+      const names = [...new Set([...days.keys()].map((key) => key.split('\0')[1]!))]
+      const daysOf = (projectId: string, stream: string) => days.get(`${projectId}\0${stream}`) ?? []
+      repaired = await runSync(
+        services,
+        {
+          command: 'audit --repair',
+          projects,
+          streams: streamsOf(services.config, names),
+          only: daysOf,
+          signal,
+        },
+        observer,
+        drain,
+      )
+      remaining = differing(
+        await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited),
+      )
+    }
+    await closeRun(services.warehouse, lock.runId, {
+      outcome: remaining === 0 ? 'complete' : 'partial',
+      summary: audited,
+      error: null,
+    })
+    return { requests, audited, remaining, repair: repaired }
+  } catch (error) {
+    await closeRun(services.warehouse, lock.runId, {
+      outcome: signal.aborted ? 'interrupted' : 'failed',
+      summary: [],
+      error: String((error as Error).message),
+    }).catch(() => {})
+    throw error
+  } finally {
+    await lock.release()
+  }
+}
+
+/**
+ * The differing days of each stream; and where a total differs, the same days of what has no total to compare, or, as
+ * chats, may have lost as many rows as it gained.
+ */
+function daysToRepair(audited: AuditedStream[]): Map<string, string[]> {
+  const days = new Map<string, Set<string>>()
+  const add = ({ project_id, stream }: AuditedStream, more: string[]) => {
+    const key = `${project_id}\0${stream}`
+    days.set(key, new Set([...(days.get(key) ?? []), ...more]))
+  }
+  for (const entry of audited) {
+    add(entry, entry.differing)
+    const blind = audited.filter(
+      (other) => other.project_id === entry.project_id && (other.left_out !== undefined || other.stream === 'chats'),
+    )
+    for (const other of blind) add(other, entry.differing)
+  }
+  return new Map([...days].filter(([, set]) => set.size > 0).map(([key, set]) => [key, [...set].sort()]))
+}

@@ -1,0 +1,328 @@
+import {
+  codeOf,
+  InterruptedError,
+  LockedError,
+  messageOf,
+  RefusedError,
+  TransientError,
+  UsageError,
+} from '../core/errors.ts'
+import { sleep } from '../core/sleep.ts'
+import { clip } from '../core/text.ts'
+import { beginCreation, type Creation, type CreationKind, readCreations, settleCreation } from '../ledger/creations.ts'
+import { domainClassifications } from '../streams/domain-classifications.ts'
+import { prompts } from '../streams/prompts.ts'
+import type { ListStream } from '../streams/stream.ts'
+import type { Services, SyncedProject } from '../sync/run/context.ts'
+import { runSync } from '../sync/run/run-sync.ts'
+import { tableName } from '../warehouse/connect.ts'
+import { type CreationRequest, idempotencyKey, requestOf } from './creation-request.ts'
+
+const LISTED: Partial<Record<CreationKind, ListStream>> = {
+  prompt: prompts,
+  'domain-classification': domainClassifications,
+}
+const LOOKS = 3
+const LOOK_AGAIN_MS = 700
+const MOST_REFUSALS = 8
+const LOCK_ATTEMPTS = 120
+const LOCK_AGAIN_MS = 1000
+
+export interface Made {
+  status: 'created' | 'existing' | 'failed'
+  id: string | null
+  message: string | null
+  /** True where nothing more must be sent. */
+  stop?: boolean
+}
+
+/** What exists, by the tables, by the service's lists and by what was tried before. */
+export class CreationJournal {
+  private readonly known = new Map<CreationKind, Map<string, string | null>>()
+  private tried = new Map<CreationKind, Map<string, Creation>>()
+  private readonly topicIds = new Map<string, string>()
+  /** What was sent in this command and has no known end. */
+  private readonly inDoubt = new Set<string>()
+
+  constructor(
+    private readonly services: Services,
+    private readonly project: SyncedProject,
+    private readonly runId: number,
+    private readonly signal: AbortSignal,
+  ) {}
+
+  /** Lists what can be listed, so that the tables are as new as the service itself. */
+  async open(kinds: CreationKind[]): Promise<void> {
+    for (const kind of kinds) await this.look(kind)
+  }
+
+  /** What was created is in the tables when the command ends; where that fails, the next sync brings it. */
+  async close(results: readonly { status: string }[]): Promise<void> {
+    if (this.signal.aborted || !results.some(({ status }) => status === 'created')) return
+    for (const kind of this.known.keys()) {
+      await this.list(kind).catch((error: unknown) =>
+        this.services.log.warn({ reason: messageOf(error) }, 'not listed in the end; the next sync does it'),
+      )
+    }
+  }
+
+  isThere(wish: Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>): boolean {
+    return this.known.get(wish.kind)?.has(idempotencyKey(wish)) ?? false
+  }
+
+  /** Topics of prompts to come that are named, not given by id, and that nobody knows yet; each once. */
+  missingTopics(wishes: readonly CreationRequest[]): string[] {
+    const coming = wishes.filter((wish) => wish.kind === 'prompt' && !this.isThere(wish))
+    const named = coming.flatMap(({ topic }) => (topic && !isId(topic) ? [topic] : []))
+    return [...new Set(named)].filter((name) => !this.topicIds.has(name))
+  }
+
+  /** Never throws: what goes wrong belongs to the line, and what may have been sent stays open. */
+  async create(wish: CreationRequest): Promise<Made> {
+    try {
+      return await this.createOne(wish)
+    } catch (error) {
+      this.inDoubt.add(`${wish.kind} ${idempotencyKey(wish)}`)
+      return { status: 'failed', id: null, message: clip(messageOf(error), 300), stop: true }
+    }
+  }
+
+  private async createOne(wish: CreationRequest): Promise<Made> {
+    const place = { projectId: this.project.id, kind: wish.kind, identity: idempotencyKey(wish) }
+    const known = this.known.get(wish.kind)!
+    const there = known.get(place.identity)
+    if (there !== undefined) {
+      // Known from before, or settled now where an earlier attempt was left open.
+      if (this.tried.get(wish.kind)?.get(place.identity)?.state === 'sent')
+        await settleCreation(this.services.warehouse, place, { state: 'created', id: there })
+      return { status: 'existing', id: there, message: null }
+    }
+    const topicId = wish.topic === undefined ? undefined : isId(wish.topic) ? wish.topic : this.topicIds.get(wish.topic)
+    if (wish.topic !== undefined && topicId === undefined) {
+      const message = `the topic "${wish.topic}" exists, but the service tells no ids of topics: give its id (to_…) instead`
+      return { status: 'failed', id: null, message }
+    }
+    if (this.inDoubt.has(`${wish.kind} ${place.identity}`)) {
+      return {
+        status: 'failed',
+        id: null,
+        message: 'an earlier line for the same thing is still open; run the command again',
+      }
+    }
+    const request = requestOf(wish, topicId)
+    await beginCreation(this.services.warehouse, place, { request, runId: this.runId })
+    const made = await this.send(wish, request)
+    if (made.status !== 'failed') {
+      known.set(place.identity, made.id)
+      await this.keep(wish, made.id)
+      await settleCreation(this.services.warehouse, place, { state: made.status, id: made.id, warning: made.message })
+    } else if (made.open) {
+      this.inDoubt.add(`${wish.kind} ${place.identity}`)
+    } else {
+      await settleCreation(this.services.warehouse, place, { state: 'failed', error: made.message })
+    }
+    return made
+  }
+
+  /** Sends once. Where the answer was lost, the service's own list tells what became of it. */
+  private async send(wish: CreationRequest, request: Record<string, unknown>): Promise<Made & { open?: boolean }> {
+    for (let refusals = 0; ; refusals++) {
+      try {
+        const answer = await this.call(wish.kind, request)
+        return { status: 'created', id: answer.id, message: answer.warning }
+      } catch (error) {
+        const message = clip(messageOf(error), 300)
+        const status = error instanceof RefusedError ? error.status : undefined
+        if (status === 409) return this.existing(wish)
+        if (status === 402)
+          return { status: 'failed', id: null, message: `the credits are used up: ${message}`, stop: true }
+        if (error instanceof InterruptedError || this.signal.aborted) {
+          return { status: 'failed', id: null, message: 'stopped before its answer came', stop: true, open: true }
+        }
+        if (status !== undefined && status < 500) {
+          const hopeless = codeOf(error) === 'key' || status === 401 || status === 403
+          return { status: 'failed', id: null, message, stop: hopeless }
+        }
+        if (error instanceof UsageError) return { status: 'failed', id: null, message }
+        // A 429 was not acted upon; anything else may have been.
+        if (error instanceof TransientError && error.status === 429 && refusals < MOST_REFUSALS) {
+          await sleep(error.retryAfterMs ?? 1000 * (refusals + 1), this.signal)
+          continue
+        }
+        if (error instanceof TransientError && error.neverSent)
+          return { status: 'failed', id: null, message, stop: true }
+        return this.resolve(wish, message)
+      }
+    }
+  }
+
+  private async existing(wish: CreationRequest): Promise<Made> {
+    if (LISTED[wish.kind] === undefined) return { status: 'existing', id: null, message: null }
+    await this.look(wish.kind)
+    return { status: 'existing', id: this.known.get(wish.kind)!.get(idempotencyKey(wish)) ?? null, message: null }
+  }
+
+  /** Looks whether it was created though no answer came. Where that cannot be told, it is left open for the next time. */
+  private async resolve(wish: CreationRequest, reason: string): Promise<Made & { open?: boolean }> {
+    if (LISTED[wish.kind] === undefined) {
+      // It cannot be listed, but asking once more is safe: what exists is refused as existing.
+      const again = await this.call(wish.kind, requestOf(wish, undefined)).then(
+        (answer): Made => ({ status: 'created', id: answer.id, message: answer.warning }),
+        (error: unknown): Made & { open?: boolean } =>
+          error instanceof RefusedError && error.status === 409
+            ? { status: 'created', id: null, message: 'the answer was lost, so its id is not known' }
+            : { status: 'failed', id: null, message: `no answer came: ${reason}; run the command again`, open: true },
+      )
+      return again
+    }
+    for (let look = 0; look < LOOKS; look++) {
+      await sleep(LOOK_AGAIN_MS * look, this.signal)
+      await this.look(wish.kind)
+      const found = this.known.get(wish.kind)!.get(idempotencyKey(wish))
+      if (found !== undefined) return { status: 'created', id: found, message: null }
+    }
+    const message = `no answer came (${reason}), and it is not in the service's list; run the command again to go on`
+    return { status: 'failed', id: null, message, open: true }
+  }
+
+  private async look(kind: CreationKind): Promise<void> {
+    await this.list(kind)
+    this.tried.set(kind, await readCreations(this.services.warehouse, this.project.id, kind))
+    await this.load(kind)
+  }
+
+  /** Lists a kind into its table. A sync that is at it already is waited for. */
+  private async list(kind: CreationKind): Promise<void> {
+    const stream = LISTED[kind]
+    if (stream === undefined) return
+    const { project, signal } = this
+    const request = { command: 'create: list', projects: [project], streams: [stream], signal }
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const report = await runSync(this.services, request)
+        const { failed = [], held = [] } = report.streams[0] ?? {}
+        const problem =
+          report.error ?? failed[0]?.error ?? (held.length > 0 ? 'most of it would have vanished' : undefined)
+        if (problem === undefined) return
+        throw new TransientError(`${stream.name} could not be listed, so nothing more is sent: ${problem}`)
+      } catch (error) {
+        if (!(error instanceof LockedError) || attempt >= LOCK_ATTEMPTS) throw error
+        await sleep(LOCK_AGAIN_MS, signal)
+      }
+    }
+  }
+
+  private async load(kind: CreationKind): Promise<void> {
+    const { warehouse } = this.services
+    const read = async <T extends object>(sql: string) => (await warehouse.pool.query<T>(sql, [this.project.id])).rows
+    const known = this.known.get(kind) ?? new Map<string, string | null>()
+    this.known.set(kind, known)
+    const tried = this.tried.get(kind) ?? new Map<string, Creation>()
+    if (kind === 'prompt') {
+      const rows = await read<ListedPrompt>(
+        `select prompt_id, text, country_code, first_seen_at from ${tableName(warehouse, 'prompts')}
+         where project_id = $1 and removed_at is null`,
+      )
+      for (const [identity, id] of promptsKnown(rows, tried)) known.set(identity, id)
+      return
+    }
+    if (kind === 'topic') {
+      const rows = await read<{ topic_id: string; name: string }>(
+        `select topic_id, name from ${tableName(warehouse, 'topics')} where project_id = $1 and name is not null`,
+      )
+      for (const { topic_id, name } of rows) {
+        known.set(name, topic_id)
+        this.topicIds.set(name, topic_id)
+      }
+      for (const [identity, { state, id }] of tried)
+        if (state === 'created' || state === 'existing') known.set(identity, known.get(identity) ?? id)
+      return
+    }
+    const table = kind === 'domain-classification' ? 'domain_classifications' : 'url_classifications'
+    const alive = kind === 'domain-classification' ? ' and removed_at is null' : ''
+    const rows = await read<{ name: string }>(
+      `select name from ${tableName(warehouse, table)} where project_id = $1${alive}`,
+    )
+    for (const { name } of rows) known.set(name, name)
+  }
+
+  /** What the interface cannot list is kept from its creation. */
+  private async keep(wish: CreationRequest, id: string | null): Promise<void> {
+    const { tables } = this.services.warehouse
+    if (wish.kind === 'topic' && id !== null) {
+      this.topicIds.set(wish.name!, id)
+      await tables
+        .insertInto('topics')
+        .values({ project_id: this.project.id, topic_id: id, name: wish.name! })
+        .onConflict((conflict) => conflict.columns(['project_id', 'topic_id']).doUpdateSet({ name: wish.name! }))
+        .execute()
+    }
+    if (wish.kind === 'url-classification') {
+      await tables
+        .insertInto('url_classifications')
+        .values({ project_id: this.project.id, name: wish.name!, color: wish.color ?? null })
+        .onConflict((conflict) => conflict.doNothing())
+        .execute()
+    }
+  }
+
+  private async call(
+    kind: CreationKind,
+    request: Record<string, unknown>,
+  ): Promise<{ id: string; warning: string | null }> {
+    const { client } = this.services
+    const { caller } = this.project
+    const context = { signal: this.signal }
+    if (kind === 'prompt') {
+      const { id, warning } = await client.createPrompt(caller, request as never, context)
+      return { id, warning: warning ?? null }
+    }
+    if (kind === 'topic') return { id: (await client.createTopic(caller, request as never, context)).id, warning: null }
+    const made =
+      kind === 'domain-classification'
+        ? await client.createDomainClassification(caller, request as never, context)
+        : await client.createUrlClassification(caller, request as never, context)
+    return { id: made.name, warning: null }
+  }
+}
+
+interface ListedPrompt {
+  prompt_id: string
+  text: string
+  country_code: string | null
+  first_seen_at: Date
+}
+
+/**
+ * The prompts that exist, by text and country. Some services do not tell the country: then a creation is known by the id
+ * that it got, and one whose answer was lost by its text, if the prompt appeared after it was sent and is no other's.
+ */
+function promptsKnown(rows: readonly ListedPrompt[], tried: ReadonlyMap<string, Creation>): Map<string, string> {
+  const known = new Map<string, string>()
+  const listed = new Set(rows.map(({ prompt_id }) => prompt_id))
+  const taken = new Set<string>()
+  for (const { prompt_id, text, country_code } of rows) {
+    if (country_code === null) continue
+    known.set(idempotencyKey({ kind: 'prompt', text, country: country_code }), prompt_id)
+    taken.add(prompt_id)
+  }
+  for (const [identity, { state, id }] of tried) {
+    if (id === null || !listed.has(id) || (state !== 'created' && state !== 'existing')) continue
+    known.set(identity, id)
+    taken.add(id)
+  }
+  for (const [identity, { state, sent_at }] of tried) {
+    if (state !== 'sent' || known.has(identity)) continue
+    const [text] = JSON.parse(identity) as [string]
+    const found = rows.find(
+      (row) =>
+        row.text === text && !taken.has(row.prompt_id) && row.country_code === null && row.first_seen_at >= sent_at,
+    )
+    if (found === undefined) continue
+    known.set(identity, found.prompt_id)
+    taken.add(found.prompt_id)
+  }
+  return known
+}
+
+const isId = (topic: string) => /^to_[\w-]+$/.test(topic)

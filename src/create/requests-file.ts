@@ -1,0 +1,165 @@
+import { readFileSync } from 'node:fs'
+import { extname } from 'node:path'
+import { parse } from 'csv-parse/sync'
+import { messageOf, UsageError } from '../core/errors.ts'
+import { didYouMean } from '../core/similar.ts'
+import { clip } from '../core/text.ts'
+import type { CreationKind } from '../ledger/creations.ts'
+import { createClassificationRequest, createPromptRequest, createTopicRequest } from '../source/requests.ts'
+import { type CreationRequest, requestOf } from './creation-request.ts'
+
+/* Files of things to create: CSV (RFC 4180) or JSON lines. All of it is checked before anything is sent. */
+
+/** What a column or field may be called. */
+const NAMES: Record<string, keyof CreationRequest> = {
+  text: 'text',
+  prompt: 'text',
+  name: 'name',
+  country: 'country',
+  country_code: 'country',
+  color: 'color',
+  colour: 'color',
+  tag: 'tags',
+  tags: 'tags',
+  tag_ids: 'tags',
+  topic: 'topic',
+  topic_id: 'topic',
+}
+const FIELDS: Record<CreationKind, (keyof CreationRequest)[]> = {
+  prompt: ['text', 'country', 'tags', 'topic'],
+  topic: ['name', 'country'],
+  'domain-classification': ['name', 'color'],
+  'url-classification': ['name', 'color'],
+}
+const SCHEMAS = {
+  prompt: createPromptRequest,
+  topic: createTopicRequest,
+  'domain-classification': createClassificationRequest,
+  'url-classification': createClassificationRequest,
+}
+const MOST_SHOWN = 20
+
+/** Reads and checks a file. Throws with every bad line. */
+export function readRequests(file: string, kind: CreationKind): CreationRequest[] {
+  let text: string
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(file))
+  } catch (cause) {
+    throw new UsageError(`--from: ${file} cannot be read as UTF-8 text (${messageOf(cause)})`)
+  }
+  const json = /^\.(jsonl|ndjson|json)$/i.test(extname(file)) || text.trimStart().startsWith('{')
+  const records = json ? jsonRecords(text, file) : csvRecords(text, file)
+  if (records.length === 0) throw new UsageError(`--from: ${file} has no lines`)
+  const problems: string[] = []
+  const wishes = records.flatMap(({ line, fields }) => {
+    const wish = requestFrom(kind, line, fields, (problem) => problems.push(`line ${line}: ${problem}`))
+    if (wish === undefined) return []
+    problems.push(...problemsOf(wish).map((problem) => `line ${line}: ${problem}`))
+    return [wish]
+  })
+  if (problems.length > 0) {
+    const more = problems.length > MOST_SHOWN ? [`… and ${problems.length - MOST_SHOWN} more`] : []
+    throw new UsageError([`${file}: nothing was sent`, ...problems.slice(0, MOST_SHOWN), ...more].join('\n'))
+  }
+  return wishes
+}
+
+/** What the service would refuse, by its documented limits. */
+export function problemsOf(wish: CreationRequest): string[] {
+  const result = SCHEMAS[wish.kind].safeParse(requestOf(wish, undefined), { reportInput: true })
+  const topic =
+    wish.topic === undefined || wish.topic.startsWith('to_')
+      ? []
+      : createTopicRequest.safeParse({ name: wish.topic }).success
+        ? []
+        : [`topic: got ${clip(JSON.stringify(wish.topic), 60)}; allowed: an id (to_…), or a name of 1 to 64 characters`]
+  if (result.success) return topic
+  const told = result.error.issues.map(
+    ({ path, message, input }) =>
+      `${path.join('.')}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}`,
+  )
+  return [...told, ...topic]
+}
+
+interface Line {
+  line: number
+  fields: { [name: string]: unknown }
+}
+
+function csvRecords(text: string, file: string): Line[] {
+  try {
+    const parsed = parse(text, {
+      bom: true,
+      columns: (header: string[]) => header.map((name) => name.trim().toLowerCase()),
+      delimiter: delimiterOf(text),
+      info: true,
+      skip_empty_lines: true,
+      relax_column_count: false,
+    }) as unknown as { record: { [name: string]: string }; info: { lines: number } }[]
+    // The parser counts to the end of a record; one with newlines inside began further up.
+    return parsed.map(({ record, info }) => {
+      const inside = Object.values(record).reduce((sum, value) => sum + (value.match(/\r\n|\n|\r/g)?.length ?? 0), 0)
+      return { line: info.lines - inside, fields: record }
+    })
+  } catch (cause) {
+    throw new UsageError(`--from: ${file} is not valid CSV: ${clip(messageOf(cause))}`)
+  }
+}
+
+/** The character that parts the names of the first line: a comma, a semicolon or a tab. */
+function delimiterOf(text: string): string {
+  const header = /^\uFEFF?([^\r\n]*)/.exec(text)?.[1] ?? ''
+  const plain = header.replaceAll(/"(?:[^"]|"")*"/g, '')
+  const counts = [',', ';', '\t'].map((mark) => ({ mark, count: plain.split(mark).length }))
+  return counts.sort((a, b) => b.count - a.count)[0]!.mark
+}
+
+function jsonRecords(text: string, file: string): Line[] {
+  return text
+    .replace(/^\uFEFF/, '')
+    .split('\n')
+    .flatMap((content, index) => {
+      if (content.trim() === '') return []
+      let fields: unknown
+      try {
+        fields = JSON.parse(content)
+      } catch (cause) {
+        throw new UsageError(`--from: ${file}, line ${index + 1}: not JSON (${clip(messageOf(cause), 80)})`)
+      }
+      if (typeof fields !== 'object' || fields === null || Array.isArray(fields))
+        throw new UsageError(`--from: ${file}, line ${index + 1}: must be an object such as {"text": "…"}`)
+      return [{ line: index + 1, fields: fields as Line['fields'] }]
+    })
+}
+
+function requestFrom(
+  kind: CreationKind,
+  line: number,
+  fields: Line['fields'],
+  complain: (problem: string) => void,
+): CreationRequest | undefined {
+  const wish: CreationRequest = { line, kind }
+  let sound = true
+  for (const [name, value] of Object.entries(fields)) {
+    const field = NAMES[name]
+    if (field === undefined || !FIELDS[kind].includes(field)) {
+      complain(`${clip(name, 40)}: unknown; allowed: ${FIELDS[kind].join(', ')}${didYouMean(name, FIELDS[kind])}`)
+      sound = false
+      continue
+    }
+    if (value === '' || value === null || value === undefined) continue
+    if (field === 'tags') wish.tags = tagsOf(value)
+    else if (typeof value === 'string') Object.assign(wish, { [field]: value })
+    else {
+      complain(`${name}: must be a text`)
+      sound = false
+    }
+  }
+  return sound ? wish : undefined
+}
+
+/** Tags are parted by a bar or a space in CSV, and a list in JSON. */
+function tagsOf(value: unknown): string[] {
+  const list = Array.isArray(value) ? value.map(String) : String(value).split(/[|\s]+/)
+  return list.filter((tag) => tag !== '')
+}

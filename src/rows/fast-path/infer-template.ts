@@ -1,0 +1,60 @@
+import { type Piece, pieceOf } from './intern-pool.ts'
+
+/** An item in its bytes: what is written before, between and after its values, and the values. */
+export interface InferredTemplate {
+  pieces: Piece[]
+  fields: { path: string; written: Buffer; value: string | number | null }[]
+}
+
+const KEY = /\s*"([^"\\.]+)"\s*:\s*/y
+const SCALAR = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?![\d.eE])|null/y
+const SPACE = /\s*/y
+
+// Rows of reports have about thirty. What is learned of each is kept.
+const MOST_FIELDS = 100
+const LONGEST = 16_384
+
+/** What a valid item is made of; undefined where it holds a list, a boolean, an exponent, a field twice or very much. */
+export function inferTemplate(bytes: Buffer, start: number, end: number): InferredTemplate | undefined {
+  if (end - start > LONGEST) return undefined
+  // One character for each byte, so that places in the text are places in the bytes.
+  const text = bytes.toString('latin1', start, end)
+  const pieces: Piece[] = []
+  const fields: InferredTemplate['fields'] = []
+  const paths = new Set<string>()
+  let at = 0
+  let pieceStart = 0
+  const match = (pattern: RegExp) => {
+    pattern.lastIndex = at
+    const found = pattern.exec(text)
+    if (found !== null) at = pattern.lastIndex
+    return found
+  }
+  const readObject = (prefix: string): boolean => {
+    at++
+    do {
+      const name = match(KEY)?.[1]
+      if (name === undefined) return false
+      const path = prefix + name
+      if (paths.has(path) || paths.size >= MOST_FIELDS || name === '__proto__') return false
+      paths.add(path)
+      if (!readValue(path)) return false
+      match(SPACE)
+    } while (text[at] === ',' && at++ >= 0)
+    return text[at++] === '}'
+  }
+  const readValue = (path: string): boolean => {
+    if (text[at] === '{') return readObject(`${path}.`)
+    const from = at
+    const scalar = match(SCALAR)
+    if (scalar === null) return false
+    pieces.push(pieceOf(Buffer.from(text.slice(pieceStart, from), 'latin1')))
+    const written = Buffer.from(scalar[0], 'latin1')
+    fields.push({ path, written, value: JSON.parse(written.toString('utf8')) })
+    pieceStart = at
+    return true
+  }
+  if (text[0] !== '{' || !readObject('') || at !== text.length) return undefined
+  pieces.push(pieceOf(Buffer.from(text.slice(pieceStart), 'latin1')))
+  return { pieces, fields }
+}

@@ -1,0 +1,117 @@
+/* Texts that were met before, found by their bytes instead of being decoded. */
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+// Combinations are counted with sixteen bits for each.
+const TEXTS_KEPT = 60_000
+// Long texts seldom come again, and many of them would fill the memory.
+const LONGEST_KEPT = 1024
+const BYTES_KEPT = 4_194_304
+
+/** Bytes to compare with, four at a time. */
+export interface Piece {
+  bytes: Buffer
+  length: number
+  words: Int32Array
+  /** The last four bytes, or fewer where there are no four. */
+  tail: number
+}
+
+export function pieceOf(bytes: Buffer): Piece {
+  const words = Int32Array.from({ length: bytes.length >> 2 }, (_, index) => bytes.readInt32LE(index * 4))
+  return { bytes, length: bytes.length, words, tail: bytes.length < 4 ? 0 : bytes.readInt32LE(bytes.length - 4) }
+}
+
+/** True where a piece stands here. */
+export function isAt(view: DataView, at: number, { bytes, length, words, tail }: Piece): boolean {
+  if (at + length > view.byteLength) return false
+  if (length < 4) {
+    for (let index = 0; index < length; index++) if (view.getUint8(at + index) !== bytes[index]) return false
+    return true
+  }
+  for (let index = 0; index < words.length; index++) {
+    if (view.getInt32(at + index * 4, true) !== words[index]) return false
+  }
+  return view.getInt32(at + length - 4, true) === tail
+}
+
+export interface Text {
+  /** As it stands in its answer, with its quotes. */
+  quoted: Piece
+  value: string
+  /** From 1 on. */
+  number: number
+  /** What followed it in the same field the last time. */
+  next: Text | undefined
+}
+
+/** Texts that were accepted in a field, found by their bytes. */
+export class InternPool {
+  /** The number of the text that was found last. */
+  lastNumber = 0
+  private last: Text | undefined
+  private readonly texts: Text[] = []
+  private bytesKept = 0
+  /** Numbers of texts by their hash; at least half of them empty. */
+  private slots = new Int32Array(64)
+
+  /** @param index its number among the memories of a stream */
+  constructor(readonly index: number) {}
+
+  get isFull(): boolean {
+    return this.texts.length >= TEXTS_KEPT || this.bytesKept >= BYTES_KEPT
+  }
+
+  /** The text that begins here with its quote; undefined where it is new. */
+  find(bytes: Buffer, view: DataView, start: number): Text | undefined {
+    // Rows come in some order: what followed the last time most likely follows again.
+    const likely = this.last?.next
+    const text = likely !== undefined && isAt(view, start, likely.quoted) ? likely : this.search(bytes, view, start)
+    if (text === undefined) return undefined
+    if (this.last !== undefined) this.last.next = text
+    this.last = text
+    this.lastNumber = text.number
+    return text
+  }
+
+  /** Keeps a text with its quotes. */
+  add(written: Buffer, value: string): void {
+    const view = new DataView(written.buffer, written.byteOffset, written.length)
+    if (this.isFull || written.length > LONGEST_KEPT || this.search(written, view, 0) !== undefined) return
+    const text = { quoted: pieceOf(written), value, number: this.texts.length + 1, next: undefined }
+    this.texts.push(text)
+    this.bytesKept += written.length
+    if (this.texts.length * 2 > this.slots.length) {
+      this.slots = new Int32Array(this.slots.length * 4)
+      for (const each of this.texts) this.enter(each)
+    } else this.enter(text)
+  }
+
+  private search(bytes: Buffer, view: DataView, start: number): Text | undefined {
+    const { slots, texts } = this
+    const mask = slots.length - 1
+    for (let slot = hashOf(bytes, start) & mask; slots[slot] !== 0; slot = (slot + 1) & mask) {
+      const text = texts[slots[slot]! - 1]!
+      if (isAt(view, start, text.quoted)) return text
+    }
+    return undefined
+  }
+
+  private enter({ quoted, number }: Text): void {
+    const mask = this.slots.length - 1
+    let slot = hashOf(quoted.bytes, 0) & mask
+    while (this.slots[slot] !== 0) slot = (slot + 1) & mask
+    this.slots[slot] = number
+  }
+}
+
+/** Of a text from its quote to the next one. */
+function hashOf(bytes: Buffer, start: number): number {
+  let hash = 0
+  for (let at = start + 1; at < bytes.length && bytes[at] !== QUOTE; at++) {
+    hash = (Math.imul(hash, 31) + bytes[at]!) | 0
+    // Whatever comes after it does not end the text.
+    if (bytes[at] === BACKSLASH) at++
+  }
+  return hash
+}

@@ -1,0 +1,229 @@
+import type { Origin } from '../../source/parse-items.ts'
+import type { Row, TemplatePaths } from '../../streams/stream.ts'
+import { type InferredTemplate, inferTemplate } from './infer-template.ts'
+import { InternPool, isAt, type Piece, pieceOf } from './intern-pool.ts'
+import { NumberReader } from './number-reader.ts'
+
+/*
+ * Most rows of a report are like others before them: the same fields in the same order, ids and names and days that stood
+ * in these fields before, and new numbers. What zod and the sifter said of those holds for these, since they judge each
+ * value by its field alone, and any number like any other. Such a row is read from its bytes, at about a third of what
+ * parsing and judging it anew would cost. Whatever is not familiar goes the long way, and is familiar from then on.
+ */
+
+const QUOTE = 0x22
+const LETTER_N = 0x6e
+
+const NULL = pieceOf(Buffer.from('null'))
+const TEMPLATES_KEPT = 16
+
+/** What answers to one stream taught: shapes of rows, and texts that were accepted in their fields. */
+class TemplateCache {
+  readonly templates: RowTemplate[] = []
+  private readonly pools = new Map<string, InternPool>()
+
+  constructor(readonly paths: readonly string[]) {}
+
+  templateOf({ pieces, fields }: InferredTemplate): RowTemplate | undefined {
+    const known = this.templates.find((template) =>
+      template.pieces.every((piece, index) => pieces[index]?.bytes.equals(piece.bytes)),
+    )
+    if (known !== undefined || this.templates.length >= TEMPLATES_KEPT) return known
+    const paths = fields.map(({ path }) => path)
+    const template: RowTemplate = {
+      pieces,
+      fields: paths.map((path) => ({
+        column: this.paths.indexOf(path),
+        texts: this.poolOf(path),
+        takesText: false,
+        takesNumber: false,
+        takesNull: false,
+      })),
+      missing: this.paths.flatMap((path, column) => (paths.includes(path) ? [] : [column])),
+    }
+    this.templates.push(template)
+    return template
+  }
+
+  poolOf(path: string): InternPool {
+    let pool = this.pools.get(path)
+    if (pool === undefined) {
+      pool = new InternPool(this.pools.size)
+      this.pools.set(path, pool)
+    }
+    return pool
+  }
+
+  get isFull(): boolean {
+    return [...this.pools.values()].some(({ isFull }) => isFull)
+  }
+}
+
+// Answers to one stream teach each other, as long as the stream is there.
+const caches = new WeakMap<TemplatePaths, TemplateCache>()
+
+function templateCacheOf(templatePaths: TemplatePaths): TemplateCache {
+  const known = caches.get(templatePaths)
+  if (known !== undefined && !known.isFull) return known
+  const cache = new TemplateCache(templatePaths.paths)
+  caches.set(templatePaths, cache)
+  return cache
+}
+
+/** The familiar rows of one answer. In each answer a text is judged once, since what it means may depend on the answer. */
+export class TemplateParser {
+  /** The row that was read last. The next one overwrites it. */
+  readonly row: Row
+  private readonly cache: TemplateCache
+  private readonly together: readonly [InternPool, InternPool, InternPool]
+  private readonly seenTogether = new Set<number>()
+  /** For each field's memory the texts of this answer, by their numbers. */
+  private readonly seen: Uint8Array[] = []
+  private readonly numbers = new NumberReader()
+  private viewed: Buffer | undefined
+  private view: DataView = new DataView(new ArrayBuffer(0))
+  /** True where the row that was read last has a text that is new in this answer. */
+  private isNew = false
+
+  constructor(templatePaths: TemplatePaths) {
+    const [first, second, third] = templatePaths.together
+    this.cache = templateCacheOf(templatePaths)
+    this.row = new Array<Row[number]>(templatePaths.paths.length).fill(null)
+    const { cache } = this
+    this.together = [cache.poolOf(first), cache.poolOf(second), cache.poolOf(third)]
+  }
+
+  /** Reads the item that begins here into `row`, and gives where it ends; -1 where it is not like others before. */
+  read(bytes: Buffer, start: number): number {
+    const end = this.readAny(bytes, start, false)
+    return end >= 0 && !this.isNew && this.seenTogether.has(this.combination()) ? end : -1
+  }
+
+  /** Remembers an item that was judged as sound, and the row that it came to. */
+  learn({ bytes, start, end }: Origin, row: Row): void {
+    if (this.readAny(bytes, start, true) < 0 && !this.learnAnew(bytes, start, end, row)) return
+    this.seenTogether.add(this.combination())
+  }
+
+  private learnAnew(bytes: Buffer, start: number, end: number, row: Row): boolean {
+    const found = inferTemplate(bytes, start, end)
+    if (found === undefined || !this.agrees(found, row)) return false
+    const template = this.cache.templateOf(found)
+    if (template === undefined) return false
+    for (const [index, { written, value }] of found.fields.entries()) {
+      const field = template.fields[index]!
+      if (typeof value === 'string') field.texts.add(written, value)
+      field.takesText ||= typeof value === 'string'
+      field.takesNumber ||= typeof value === 'number'
+      field.takesNull ||= value === null
+    }
+    return this.readAs(template, bytes, start, true) >= 0
+  }
+
+  private readAny(bytes: Buffer, start: number, learning: boolean): number {
+    const { templates } = this.cache
+    for (let index = 0; index < templates.length; index++) {
+      const template = templates[index]!
+      const end = this.readAs(template, bytes, start, learning)
+      if (end < 0) continue
+      if (index > 0) {
+        // A shape that was met again goes before the one that was tried in vain.
+        templates[index] = templates[index - 1]!
+        templates[index - 1] = template
+      }
+      return end
+    }
+    return -1
+  }
+
+  private readAs({ fields, pieces, missing }: RowTemplate, bytes: Buffer, start: number, learning: boolean): number {
+    const { row, together, numbers } = this
+    const view = this.viewOf(bytes)
+    this.isNew = false
+    for (let index = 0; index < together.length; index++) together[index]!.lastNumber = 0
+    let at = start
+    for (let index = 0; index < fields.length; index++) {
+      const piece = pieces[index]!
+      if (!isAt(view, at, piece)) return -1
+      at += piece.length
+      const field = fields[index]!
+      const first = bytes[at]!
+      let value: Row[number]
+      if (first === QUOTE) {
+        const text = field.takesText ? field.texts.find(bytes, view, at) : undefined
+        if (text === undefined) return -1
+        if (!this.wasSeen(field.texts.index, text.number, learning)) this.isNew = true
+        value = text.value
+        at += text.quoted.length
+      } else if (first === LETTER_N) {
+        if (!field.takesNull || !isAt(view, at, NULL)) return -1
+        value = null
+        at += 4
+      } else {
+        if (!field.takesNumber) return -1
+        value = numbers.read(bytes, at)
+        if (numbers.end < 0) return -1
+        at = numbers.end
+      }
+      if (field.column >= 0) row[field.column] = value
+    }
+    const last = pieces[fields.length]!
+    if (!isAt(view, at, last)) return -1
+    for (let index = 0; index < missing.length; index++) row[missing[index]!] = null
+    return at + last.length
+  }
+
+  private wasSeen(pool: number, text: number, learning: boolean): boolean {
+    const seen = this.seen[pool]
+    if (seen !== undefined && seen[text] === 1) return true
+    if (learning) this.remember(pool, text)
+    return false
+  }
+
+  private remember(pool: number, text: number): void {
+    let seen = this.seen[pool] ?? new Uint8Array(256)
+    if (text >= seen.length) {
+      const longer = new Uint8Array(text * 2)
+      longer.set(seen)
+      seen = longer
+    }
+    seen[text] = 1
+    this.seen[pool] = seen
+  }
+
+  private viewOf(bytes: Buffer): DataView {
+    if (this.viewed !== bytes) {
+      this.viewed = bytes
+      this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
+    }
+    return this.view
+  }
+
+  private combination(): number {
+    const [first, second, third] = this.together
+    return first.lastNumber + second.lastNumber * 2 ** 16 + third.lastNumber * 2 ** 32
+  }
+
+  /** True where the fields at the columns' paths are the row: then others of this shape may be read by them. */
+  private agrees({ fields }: InferredTemplate, row: Row): boolean {
+    const byPath = new Map(fields.map(({ path, value }) => [path, value]))
+    return this.cache.paths.every((path, column) => Object.is(byPath.get(path) ?? null, row[column] ?? null))
+  }
+}
+
+/** Rows with the same fields in the same order: what is written between their values, and what the values may be. */
+interface RowTemplate {
+  /** One before each field and one after the last. */
+  pieces: Piece[]
+  fields: Field[]
+  /** Columns for which such rows have no field. */
+  missing: number[]
+}
+
+interface Field {
+  column: number
+  texts: InternPool
+  takesText: boolean
+  takesNumber: boolean
+  takesNull: boolean
+}

@@ -1,0 +1,94 @@
+import { isDay, type Range } from '../core/day.ts'
+import { LargeItem } from '../source/large-item.ts'
+import { ITEM_BYTES } from '../source/parse-items.ts'
+import { datePosition, type Row, type Stream } from '../streams/stream.ts'
+import { ID_MAX, NAME_MAX, wrongLength } from '../streams/text-limits.ts'
+import { DEPTH_MAX } from './raw-text.ts'
+
+export type Verdict = { row: Row; item: never } | { reason: string }
+
+export interface Asked {
+  /** Rows of another day than was asked for are rejected. */
+  range?: Range
+  /** True where texts may hold what Postgres cannot store. */
+  suspectText: boolean
+}
+
+/** Judges single items: their shape, whether Postgres can store them, and whether their day was asked for. */
+export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unknown) => Verdict {
+  const { item: schema, flaw } = stream
+  const dateAt = datePosition(stream)
+  const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')
+  const isId = (name: string) => name.endsWith('_id') || stream.key.includes(name)
+  const texts = stream.columns.flatMap(({ name, type, longest = NAME_MAX }, index) =>
+    type === 'text' ? [{ name, index, isId: isId(name), longest: isId(name) ? ID_MAX : longest }] : [],
+  )
+  const { from, to } = range ?? { from: '', to: '' }
+  return (raw) => {
+    if (raw instanceof LargeItem) return { reason: `row: has ${raw.bytes} bytes; allowed: up to ${ITEM_BYTES}` }
+    const parsed = schema.safeParse(raw)
+    if (!parsed.success) {
+      const [issue] = parsed.error.issues
+      return { reason: `${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}` }
+    }
+    const item = parsed.data as never
+    if (nestedParts && depth(raw) > DEPTH_MAX) return { reason: TOO_DEEP }
+    if (suspectText) {
+      const reason = unstorable(item)
+      if (reason !== undefined) return { reason }
+    }
+    const flawed = flaw?.(item)
+    if (flawed !== undefined) return { reason: flawed }
+    const row = stream.flatten(item)
+    for (let index = 0; index < texts.length; index++) {
+      const { name, index: at, isId, longest } = texts[index]!
+      const text = row[at] as string | null
+      if (text === null) continue
+      if (text.length > longest || (isId && text === '')) return { reason: wrongLength(name, text, longest) }
+    }
+    if (dateAt >= 0) {
+      const date = row[dateAt] as string
+      if (date < from || date > to || !isRealDay(date)) {
+        return { reason: `date: ${date} is not a day from ${from} to ${to}, which was asked for` }
+      }
+    }
+    return { row, item }
+  }
+}
+
+const TOO_DEEP = `row: nested more than ${DEPTH_MAX} levels deep`
+
+function depth(value: unknown): number {
+  let level: unknown[] = [value]
+  for (let deep = 0; ; deep++) {
+    const next = level.flatMap((item) => (typeof item === 'object' && item !== null ? Object.values(item) : []))
+    if (next.length === 0 || deep > DEPTH_MAX) return deep
+    level = next
+  }
+}
+
+// The days of windows repeat on thousands of rows; checking each distinct one once is enough.
+const realDays = new Map<string, boolean>()
+
+export function isRealDay(date: string): boolean {
+  let real = realDays.get(date)
+  if (real === undefined) {
+    real = isDay(date)
+    if (realDays.size > 20_000) realDays.clear()
+    realDays.set(date, real)
+  }
+  return real
+}
+
+/** JSON writes a NUL and half of a surrogate pair as escapes; an even number of backslashes before makes it plain text. */
+const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/
+
+function unstorable(item: unknown): string | undefined {
+  try {
+    if (!UNSTORABLE.test(JSON.stringify(item))) return undefined
+    return 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store'
+  } catch {
+    // Fields that nobody asked for may be of any depth.
+    return TOO_DEEP
+  }
+}

@@ -1,0 +1,256 @@
+import type { Day } from '../core/day.ts'
+import { BadPageError } from '../core/errors.ts'
+import { clip, count as counted } from '../core/text.ts'
+import type { Intake, Origin } from '../source/parse-items.ts'
+import {
+  type Child,
+  datePosition,
+  keyPositions,
+  type Mentions,
+  noMentions,
+  type Row,
+  type Rows,
+  type Stream,
+  type Value,
+} from '../streams/stream.ts'
+import { type DriftNote, DriftNotes } from './drift-notes.ts'
+import { TemplateParser } from './fast-path/template-parser.ts'
+import { type Asked, isRealDay, judge } from './judge.ts'
+import { KeyIndex } from './key-index.ts'
+import { RawTexts } from './raw-text.ts'
+
+/** A raw item that failed, and why. */
+export interface Reject {
+  /** Its JSON, cut where it is long. */
+  raw: string
+  reason: string
+  /** Its place among the items of the answer. */
+  index: number
+  /** The day of the row, where it can be read. */
+  date?: Day
+}
+
+export const CONTRADICTION = 'the same key stands twice in one answer with different values'
+
+/** What an answer comes to. */
+export interface Sifted<R extends Rows = Rows> {
+  rows: R
+  /** How many rows each day has, for streams that are read by days. */
+  rowsByDay: Map<Day, number>
+  /** The rows of child tables, by table. */
+  children: Map<string, Row[]>
+  rejects: Reject[]
+  mentions: Mentions
+  drift: DriftNote[]
+}
+
+export interface SiftOptions extends Asked {
+  /** True where items come as bytes too, of which familiar ones need not be parsed. */
+  familiar?: boolean
+  /** Told of each sound row. */
+  each?: ((row: Row) => void) | undefined
+}
+
+/** Sifts an answer that is at hand as a whole. */
+export function sift<R extends Rows>(
+  stream: Stream,
+  raws: readonly unknown[],
+  options: SiftOptions,
+  rows: R,
+): Sifted<R> {
+  const sifter = new Sifter(stream, options, rows)
+  sifter.take(raws)
+  if (sifter.wantsAgain()) sifter.takeAgain(raws)
+  return sifter.finish()
+}
+
+/** Sifts an answer while it is parsed. */
+export function siftingIntake<R extends Rows>(
+  stream: Stream,
+  options: Omit<SiftOptions, 'suspectText' | 'familiar'>,
+  makeRows: () => R,
+): Intake & { finish(): Sifted<R> } {
+  const sifterOf = (suspectText: boolean) => new Sifter(stream, { ...options, suspectText, familiar: true }, makeRows())
+  let sifter = sifterOf(true)
+  return {
+    begin: (suspectText) => {
+      sifter = sifterOf(suspectText)
+    },
+    take: (items, origin) => sifter.take(items, origin),
+    ...(stream.familiar && { takeByTemplate: (bytes: Buffer, start: number) => sifter.takeByTemplate(bytes, start) }),
+    wantsAgain: () => sifter.wantsAgain(),
+    takeAgain: (items) => sifter.takeAgain(items),
+    finish: () => sifter.finish(),
+  }
+}
+
+// Tags are mentioned many times over in an answer; so many different ones are no tags.
+const MOST_TAGS = 50_000
+
+/**
+ * Validates the items of an answer, batch by batch, and flattens them into rows. A bad item becomes a reject; an item that
+ * stands twice counts once; two items with one key and different values are both rejected, since nothing tells which is
+ * true. A validated item is used up at once: keeping ten thousand of them alive doubles the cost of a page.
+ */
+export class Sifter<R extends Rows> {
+  private readonly rejects: Reject[] = []
+  private readonly rawTexts = new RawTexts()
+  private readonly mentions = noMentions()
+  private readonly notes = new DriftNotes()
+  private readonly knownFields: ReadonlySet<string>
+  private readonly validate: ReturnType<typeof judge>
+  private readonly keyAt: readonly number[]
+  /** Finds the place of a row by its key. */
+  private readonly places: KeyIndex
+  private readonly dateAt: number
+  private readonly rowsByDay = new Map<Day, number>()
+  private readonly children: { child: Child<never>; rows: Row[] }[]
+  /** How many items were taken, and how many of them a second time. */
+  private taken = 0
+  private takenAgain = 0
+  /** Places of rows that a later one contradicts, and the rows, once they were taken again. */
+  private readonly contradicted = new Map<number, Row | undefined>()
+  private readonly familiar: TemplateParser | undefined
+
+  constructor(
+    private readonly stream: Stream,
+    private readonly options: SiftOptions,
+    private readonly rows: R,
+  ) {
+    this.knownFields = new Set(Object.keys(stream.item.shape))
+    this.validate = judge(stream, options)
+    this.keyAt = keyPositions(stream)
+    this.places = new KeyIndex(this.keyAt)
+    this.dateAt = datePosition(stream)
+    this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
+    const { familiar } = stream
+    if (familiar !== undefined && options.familiar && !options.suspectText) this.familiar = new TemplateParser(familiar)
+  }
+
+  /** Takes the item that begins here, where it is like others before; gives its end, or -1. */
+  takeByTemplate(bytes: Buffer, start: number): number {
+    const { familiar, rows } = this
+    const end = familiar?.read(bytes, start) ?? -1
+    // One with a known key goes the long way, on which it is compared with the other.
+    if (end < 0 || this.places.place(familiar!.row) !== undefined) return -1
+    this.taken++
+    rows.add(familiar!.row)
+    this.count(familiar!.row, 1)
+    this.options.each?.(familiar!.row)
+    return end
+  }
+
+  take(raws: readonly unknown[], origin?: Origin): void {
+    for (const raw of raws) {
+      const index = this.taken++
+      const verdict = this.validate(raw)
+      if ('reason' in verdict) this.reject(raw, index, verdict.reason)
+      else if (this.keep(raw, index, verdict.item, verdict.row) && origin !== undefined) {
+        this.familiar?.learn(origin, verdict.row)
+      }
+    }
+    if (this.mentions.tags.size > MOST_TAGS) {
+      throw new BadPageError(`${this.stream.name}: an answer with more than ${counted(MOST_TAGS, 'different tag')}`)
+    }
+  }
+
+  /** True where a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
+  wantsAgain(): boolean {
+    return this.contradicted.size > 0
+  }
+
+  /** Takes the same items a second time. */
+  takeAgain(raws: readonly unknown[]): void {
+    for (const raw of raws) {
+      const index = this.takenAgain++
+      const verdict = this.validate(raw)
+      if ('reason' in verdict) continue
+      const place = this.places.place(verdict.row)
+      if (place === undefined || !this.contradicted.has(place) || this.contradicted.get(place) !== undefined) continue
+      this.contradicted.set(place, verdict.row)
+      this.reject(raw, index, CONTRADICTION)
+      this.count(verdict.row, -1)
+    }
+  }
+
+  finish(): Sifted<R> {
+    const { rejects, rowsByDay, mentions, contradicted, places, stream } = this
+    const drift = this.notes.list
+    if (contradicted.size === 0) {
+      this.rows.keepOrder?.({
+        find: () => places.inOrder(stream.key.indexOf('date')),
+        release: () => places.release(),
+      })
+      return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, mentions, drift }
+    }
+    const parents = new Set([...contradicted.values()].map((row) => row?.[this.keyAt[0]!] ?? null))
+    const rows = this.rows.without(new Set(contradicted.keys())) as R
+    return { rows, rowsByDay, children: this.childRows(parents), rejects, mentions, drift }
+  }
+
+  /** False for a row whose key stands in another. */
+  private keep(raw: unknown, index: number, item: never, row: Row): boolean {
+    const { stream, rows, notes, mentions } = this
+    for (const field in raw as object) {
+      if (!this.knownFields.has(field)) notes.add('field', field, (raw as Record<string, unknown>)[field])
+    }
+    const place = this.places.place(row)
+    if (place !== undefined) {
+      if (rows.holds(place, row)) notes.add('duplicate', 'row', raw)
+      else {
+        this.reject(raw, index, CONTRADICTION)
+        if (!this.contradicted.has(place)) this.contradicted.set(place, undefined)
+      }
+      return false
+    }
+    rows.add(row)
+    this.count(row, 1)
+    this.options.each?.(row)
+    for (const { child, rows: childRows } of this.children) for (const each of child.rows(item)) childRows.push(each)
+    stream.mention?.(item, mentions)
+    for (const { kind, known, valueOf } of stream.vocabulary ?? []) {
+      const value = valueOf(item)
+      if (value != null && !known.has(value)) notes.add(kind, value, value)
+    }
+    return true
+  }
+
+  private reject(raw: unknown, index: number, reason: string): void {
+    const reject: Reject = { raw: this.rawTexts.of(raw), reason: clip(reason, 200), index }
+    const { range } = this.options
+    // It belongs to its day where that can still be read, otherwise to the whole window.
+    const date = (raw as { date?: unknown } | null)?.date
+    if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isRealDay(date)) {
+      reject.date = date
+    }
+    this.rejects.push(reject)
+  }
+
+  /** The rows of child tables, without those of these parents. */
+  private childRows(dropped: ReadonlySet<Value>): Map<string, Row[]> {
+    return new Map(
+      this.children.map(({ child, rows }) => {
+        const parentAt = child.columns.findIndex(({ name }) => name === child.parent)
+        return [child.table, dropped.size === 0 ? rows : rows.filter((row) => !dropped.has(row[parentAt] ?? null))]
+      }),
+    )
+  }
+
+  private count(row: Row, change: number): void {
+    if (this.dateAt < 0) return
+    const date = row[this.dateAt] as Day
+    this.rowsByDay.set(date, (this.rowsByDay.get(date) ?? 0) + change)
+  }
+}
+
+type Judged = Pick<Sifted, 'rejects'> & { rows: { length: number } }
+
+/** Few bad rows wait in quarantine; many mean that the answer itself is wrong, and nothing of it is loaded. */
+export function refuseBadPage(place: string, sifted: Judged, maxBadShare: number): void {
+  const bad = sifted.rejects.length
+  const all = bad + sifted.rows.length
+  // One or two bad rows of a handful say nothing about the rest.
+  if (bad === 0 || bad / all <= maxBadShare || (bad < 3 && bad < all)) return
+  const reason = sifted.rejects[0]?.reason ?? ''
+  throw new BadPageError(`${place}: ${bad} of ${all} rows are bad, more than ${maxBadShare * 100} % (first: ${reason})`)
+}

@@ -1,0 +1,268 @@
+import { randomUUID } from 'node:crypto'
+import { resolve } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
+import { shownId } from '../core/config/describe-issue.ts'
+import type { Config } from '../core/config/load.ts'
+import type { Clock } from '../core/day.ts'
+import { messageOf, UsageError } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
+import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
+import { startReference } from '../reference/server.ts'
+import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
+import type { RequestBudget } from '../source/budget.ts'
+import { type Client, type ClientOptions, createClient, type Outage } from '../source/client.ts'
+import type { Services, SyncedProject } from '../sync/run/context.ts'
+import type { Drain } from '../sync/run/tasks.ts'
+import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
+import { startEmbedded } from '../warehouse/embedded/server.ts'
+
+/* Opens what a command works with, and closes it again. `chooseSource` says which service is read; without DATABASE_URL an
+ * embedded Postgres runs under .data/. */
+
+const DATA_FOLDER = '.data'
+const QUEUE_CLOSE_MS = 3000
+
+/** The folder of the embedded Postgres. Synthetic rows have one of their own: they never meet those of a real service. */
+export function dataFolder(config: Config): string {
+  return chosenSource(config)?.kind === 'reference' ? `${DATA_FOLDER}/reference` : DATA_FOLDER
+}
+
+export interface OpenSource {
+  client: Client
+  projects: SyncedProject[]
+  /** Those that were named and those that were not. */
+  configured: SyncedProject[]
+  /** For people: the address, or that it is the reference service. */
+  source: string
+  /** What the warehouse remembers as its source. */
+  address: string
+  close(): Promise<void>
+}
+
+export interface OpenWarehouse {
+  warehouse: Warehouse
+  /** For people: a connection string without its password. */
+  shown: string
+  embedded: boolean
+  close(): Promise<void>
+}
+
+export async function openSource(
+  config: Config,
+  clock: Clock,
+  named: readonly string[] = [],
+  extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
+): Promise<OpenSource> {
+  const { source } = config
+  const options = {
+    timeoutMs: source.timeout_seconds * 1000,
+    maxAttempts: source.max_attempts,
+    maxResponseBytes: source.max_response_mb * 1_048_576,
+    requestsPerMinute: source.requests_per_minute,
+    patienceMs: source.patience_seconds * 1000,
+    ...extra,
+  }
+  const chosen = chooseSource(config)
+  const all = configuredProjects(config, clock)
+  const projects = chooseProjects(all, named)
+  if (chosen.kind === 'reference') {
+    const world = referenceWorld(config, clock)
+    const reference = await startReference({ world })
+    const client = createClient({ ...options, baseUrl: reference.url, compress: false })
+    return {
+      client,
+      projects,
+      configured: all,
+      source: sourceName(config),
+      address: REFERENCE,
+      async close() {
+        client.close()
+        await reference.close()
+      },
+    }
+  }
+  const client = createClient({ ...options, baseUrl: chosen.baseUrl, compress: source.compress })
+  const address = sourceAddress(config)
+  return { client, projects, configured: all, source: address, address, close: async () => client.close() }
+}
+
+/** For people: the address without what may be secret in it, or that it is the reference service. */
+export function sourceName(config: Config): string {
+  const chosen = chooseSource(config)
+  if (chosen.kind === 'reference')
+    return 'the reference service (synthetic data; set VISIBILITY_API_URL for a real one)'
+  const { origin, pathname } = new URL(chosen.baseUrl)
+  return origin + pathname
+}
+
+/** What the warehouse remembers as its source. */
+export function sourceAddress(config: Config): string {
+  return chooseSource(config).kind === 'reference' ? REFERENCE : sourceName(config)
+}
+
+/** The projects that are synced, without reading the service. */
+export function configuredProjects(config: Config, clock: Clock): SyncedProject[] {
+  if (chosenSource(config)?.kind === 'reference') {
+    const { projects } = referenceWorld(config, clock)
+    return projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
+  }
+  const list = config.projects.length === 0 ? [{ id: undefined, api_key: undefined }] : config.projects
+  return list.map(({ id, api_key }) => ({
+    id: id ?? DEFAULT_PROJECT,
+    caller: { key: api_key ?? config.source.api_key ?? '', projectId: id },
+    ownKey: api_key !== undefined || list.length === 1,
+  }))
+}
+
+function referenceWorld(config: Config, clock: Clock): World {
+  const ids = config.projects.flatMap(({ id }) => id ?? [])
+  return createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
+}
+
+/** The projects that were named, or all; a name that is not configured is refused. */
+export function chooseProjects(projects: SyncedProject[], named: readonly string[]): SyncedProject[] {
+  for (const id of named) {
+    if (!projects.some((project) => project.id === id)) {
+      throw new UsageError(
+        `--project: got ${shownId(id)}; configured are: ${projects.map((project) => project.id).join(', ')}`,
+      )
+    }
+  }
+  return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
+}
+
+export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {
+  // Those who work at the queue also keep their jobs alive and look at it.
+  const connections = config.source.concurrency + (config.queue.mode === 'none' ? 2 : 5)
+  const patienceMs = config.warehouse.patience_seconds * 1000
+  if (config.warehouse.url !== undefined) {
+    const warehouse = await connectWarehouse({
+      url: config.warehouse.url,
+      schema: config.warehouse.schema,
+      connections,
+      patienceMs,
+      redactor: config.redactor,
+      unchecked,
+    })
+    return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
+  }
+  const server = await startEmbedded({ folder: resolve(dataFolder(config)), log })
+  log.debug({ how: server.how }, 'embedded Postgres')
+  try {
+    const { redactor } = config
+    redactor.add([decodeURIComponent(new URL(server.url).password)])
+    const { schema } = config.warehouse
+    const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs, redactor })
+    return {
+      warehouse,
+      shown: withoutPassword(server.url),
+      embedded: true,
+      async close() {
+        await warehouse.close()
+        await server.release()
+      },
+    }
+  } catch (error) {
+    await server.release()
+    throw error
+  }
+}
+
+function withoutPassword(text: string): string {
+  const url = new URL(text)
+  url.password = ''
+  // Parameters may hold secrets too.
+  url.search = ''
+  return url.href
+}
+
+/** What goes wrong while closing comes after the result and must not change it. */
+async function quietly(log: Log, what: string, closing: Promise<void>): Promise<void> {
+  await closing.catch((error: unknown) => log.warn({ what, reason: messageOf(error) }, 'could not be closed'))
+}
+
+/** The queue asks the database, which may not answer; that must not keep the program from ending. */
+async function orLeave(closing: Promise<void>): Promise<void> {
+  const waiting = new AbortController()
+  await Promise.race([closing, delay(QUEUE_CLOSE_MS, undefined, waiting).catch(() => {})])
+  waiting.abort()
+}
+
+export interface Open extends Services {
+  projects: SyncedProject[]
+  database: OpenWarehouse
+  /** A name that no other process has: by it others know whose requests are under way. */
+  owner: string
+  /** How runs are drained through the shared queue; without one, this process does everything itself. */
+  drain: Drain | undefined
+}
+
+/** The queue of the present configuration. */
+export async function queueName(config: Config, clock: Clock): Promise<string> {
+  const { queueNameOf } = await import('../queue/queue-name.ts')
+  const projects = configuredProjects(config, clock).map(({ id }) => id)
+  // Some commands work without a service.
+  const address = chosenSource(config) === undefined ? '' : sourceAddress(config)
+  return queueNameOf({ config, sourceAddress: address, projects })
+}
+
+/** Runs work with the service and the database open, and closes both whatever happens. */
+export async function withServices<T>(
+  options: {
+    config: Config
+    log: Log
+    clock: Clock
+    version: string
+    projects?: readonly string[]
+    /** True for work that can wait for a database that is away. */
+    unchecked?: boolean
+  },
+  work: (open: Open) => Promise<T>,
+): Promise<T> {
+  const { config, log, clock, version } = options
+  const shared = config.queue.mode === 'pg-boss' ? await loadQueue() : undefined
+  let warehouse: Warehouse | undefined
+  const owner = randomUUID()
+  const perMinute = config.source.requests_per_minute
+  const source = await openSource(config, clock, options.projects, {
+    onOutage: (outage) => logOutage(log, outage),
+    ...(shared && { budgetFor: (project) => budgetOf(project) }),
+  })
+  const budgetOf = (project: string): RequestBudget =>
+    shared!.createSharedBudget(warehouse!, project || DEFAULT_PROJECT, { perMinute, owner, log })
+  try {
+    const database = await openWarehouse(config, log, options.unchecked)
+    try {
+      warehouse = database.warehouse
+      const { client, projects } = source
+      const { source: shown, address } = source
+      const services = { config, log, clock, version, client, source: shown, sourceAddress: address, warehouse }
+      const queue = shared?.openDrain(warehouse, await queueName(config, clock), log)
+      try {
+        return await work({ ...services, drain: queue?.drain, owner, projects, database })
+      } finally {
+        await quietly(log, 'queue', orLeave(queue?.close() ?? Promise.resolve()))
+      }
+    } finally {
+      await quietly(log, 'database', database.close())
+    }
+  } finally {
+    await quietly(log, 'service', source.close())
+  }
+}
+
+/** Without a word, a run that waits for its service would look like one that hangs. */
+function logOutage(log: Log, { down, what, reason }: Outage): void {
+  if (down) log.warn({ what, reason }, 'no usable answers')
+  else log.warn({ what }, 'answers again')
+}
+
+/** Loaded only where it is used: most runs are those of one process. */
+async function loadQueue() {
+  const [{ openDrain }, { createSharedBudget }] = await Promise.all([
+    import('../queue/open-drain.ts'),
+    import('../queue/shared-budget.ts'),
+  ])
+  return { openDrain, createSharedBudget }
+}

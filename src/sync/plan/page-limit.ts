@@ -1,0 +1,109 @@
+import { countDays, type Range } from '../../core/day.ts'
+import { messageOf, RefusedError } from '../../core/errors.ts'
+
+/** Sizes that services like to cut pages to. */
+const USUAL_CAPS = new Set([100, 200, 250, 500])
+const FALLBACKS = [1000, 100]
+// Equal sizes of small windows mean nothing, and a page this small would prove nothing either.
+const SMALLEST = 10
+const WORTH_COMPARING = 50
+
+/** A window of one project and stream. */
+export interface SizedWindow {
+  /** The project and the stream. */
+  name: string
+  range: Range
+}
+
+/**
+ * The page limit in force. It starts from the configuration and is lowered when the service refuses it and accepts a
+ * lower one, or is found to cut answers to fewer rows without a word.
+ */
+export class PageLimit {
+  private readonly sizes = new Map<number, { windows: SizedWindow[]; lengths: Map<string, number> }>()
+  /** An answer of this many rows was shown to be whole, so no smaller one was cut. */
+  private proven = 0
+
+  constructor(public current: number) {}
+
+  /** Lower limits that are worth trying after a refusal; none where it was not about the limit. */
+  lowerThan(asked: number, error: unknown): number[] {
+    if (!(error instanceof RefusedError) || ![400, 413, 422].includes(error.status ?? 0)) return []
+    const told = messageOf(error)
+    // Not every service names the field that it refuses.
+    if (!/limit/i.test(told)) return asked > FALLBACKS[0]! ? [FALLBACKS[0]!] : []
+    const named = (told.match(/\d+/g) ?? []).map(Number).filter((number) => number !== error.status)
+    const candidates = [this.current, ...named.sort((a, b) => b - a), ...FALLBACKS]
+    return [...new Set(candidates)].filter((limit) => limit >= SMALLEST && limit < asked)
+  }
+
+  /** A lower limit was accepted where a higher one was refused. */
+  learnAccepted(limit: number): void {
+    this.current = Math.min(this.current, limit)
+  }
+
+  /**
+   * True where an answer shorter than the limit may still have been cut: its size is a usual cap, or a window of another
+   * length of the same stream had the very same size.
+   */
+  isSuspicious({ name, range }: SizedWindow, rows: number): boolean {
+    if (isUsualCap(rows)) return true
+    if (rows < WORTH_COMPARING) return false
+    const { lengths } = this.sizeOf(rows)
+    const length = lengths.get(name)
+    if (length === undefined) lengths.set(name, countDays(range))
+    return length !== undefined && length !== countDays(range)
+  }
+
+  /** A window passed for complete with so many rows. */
+  remember(window: SizedWindow, rows: number): void {
+    if (rows < WORTH_COMPARING) return
+    const { windows, lengths } = this.sizeOf(rows)
+    windows.push(window)
+    if (!lengths.has(window.name)) lengths.set(window.name, countDays(window.range))
+  }
+
+  private sizeOf(rows: number): { windows: SizedWindow[]; lengths: Map<string, number> } {
+    const size = this.sizes.get(rows) ?? { windows: [], lengths: new Map<string, number>() }
+    this.sizes.set(rows, size)
+    return size
+  }
+
+  /** Somebody else learned a lower limit. Returns the windows that passed for complete with as many rows or more. */
+  learnLower(limit: number): SizedWindow[] {
+    if (limit >= this.current) return []
+    this.current = limit
+    const again = [...this.sizes].filter(([rows]) => rows >= limit)
+    for (const [rows] of again) this.sizes.delete(rows)
+    return again.flatMap(([, { windows }]) => windows)
+  }
+
+  /** The windows with the largest answer, which passed for complete without filling a page: where a cut would show. */
+  largest(): { rows: number; windows: SizedWindow[] } | undefined {
+    let rows = 0
+    for (const [size, { windows }] of this.sizes) if (windows.length > 0) rows = Math.max(rows, size)
+    return rows <= this.proven ? undefined : { rows, windows: this.sizes.get(rows)!.windows }
+  }
+
+  learnWhole(rows: number): void {
+    this.proven = Math.max(this.proven, rows)
+  }
+
+  /** The service cuts answers to so many rows: larger pages need not be asked for. */
+  lowerTo(rows: number): void {
+    if (rows >= SMALLEST) this.current = Math.min(this.current, rows)
+  }
+
+  /** The service cuts answers to so many rows. Returns the other windows of this size, which passed for complete. */
+  learnCut(window: SizedWindow, rows: number): SizedWindow[] {
+    this.lowerTo(rows)
+    const same = this.sizes.get(rows)?.windows ?? []
+    this.sizes.delete(rows)
+    return same.filter((other) => other !== window)
+  }
+}
+
+/** A size to which services like to cut their pages. */
+export function isUsualCap(rows: number): boolean {
+  return rows > 0 && (rows % 1000 === 0 || USUAL_CAPS.has(rows))
+}

@@ -1,0 +1,48 @@
+import type { DriftNote } from '../../rows/drift-notes.ts'
+import type { PackedRows } from '../../rows/packed-rows.ts'
+import { type Sifted, sift, siftingIntake } from '../../rows/sift.ts'
+import type { CallContext, Caller, Client, Page } from '../../source/client.ts'
+import { keyOf, keyPositions, type ListStream } from '../../streams/stream.ts'
+import { isUsualCap, type PageLimit } from '../plan/page-limit.ts'
+import { hasNoMoreThan, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+
+/** Reads a whole list. One page where it fits; otherwise by offset, with proof that nothing was missed. */
+export async function readList(
+  { client, limit }: { client: Client; limit: PageLimit },
+  caller: Caller,
+  stream: ListStream,
+  context: CallContext,
+  makeRows: () => PackedRows,
+): Promise<Sifted<PackedRows>> {
+  const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
+  const notes: DriftNote[] = []
+  const intake = siftingIntake(stream, {}, makeRows)
+  const first = await readPage((page) => stream.read(client, caller, page, { ...context, intake }), limit)
+  const { asked } = first
+  let page: Page = first
+  let sifted: Sifted<PackedRows> | undefined
+  if (!stream.single) {
+    const { count } = page
+    if (count > asked) notes.push(longPage(asked, count))
+    let whole = count < Math.min(asked, limit.current)
+    const disagrees = page.total !== undefined && page.total !== count && whole
+    if (whole && (disagrees || isUsualCap(count))) {
+      whole = await hasNoMoreThan(read, count)
+      if (!whole) {
+        const example = `asked for ${asked} rows, got ${count}, and there were more`
+        notes.push({ kind: 'short_page', name: 'limit', example })
+      } else if (disagrees) {
+        notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${count} rows` })
+      }
+    }
+    if (whole) sifted = intake.finish()
+    else {
+      const positions = keyPositions(stream)
+      const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
+      page = await readByOffset(read, limit, keys, stream.name)
+    }
+  }
+  sifted ??= sift(stream, page.items, { suspectText: page.suspectText }, makeRows())
+  sifted.drift.push(...notes)
+  return sifted
+}

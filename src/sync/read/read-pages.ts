@@ -1,0 +1,92 @@
+import type { z } from 'zod'
+import { IncompleteError } from '../../core/errors.ts'
+import type { DriftNote } from '../../rows/drift-notes.ts'
+import { safeJson } from '../../rows/raw-text.ts'
+import type { Page } from '../../source/client.ts'
+import type { PageLimit } from '../plan/page-limit.ts'
+
+/** Asks for one page of something whose other parameters are settled. */
+export type ReadPage = (page: { limit: number; offset: number }) => Promise<Page>
+
+export type KeyOfRaw = (raw: unknown) => string
+
+const PASSES = 3
+
+/** Asks for a page. Where the service refuses the limit, lower ones are tried, and the one that it accepts is kept. */
+export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Promise<Page & { asked: number }> {
+  const asked = limit.current
+  try {
+    return { ...(await read({ limit: asked, offset })), asked }
+  } catch (refusal) {
+    for (const lower of limit.lowerThan(asked, refusal)) {
+      try {
+        const page = await read({ limit: lower, offset })
+        limit.learnAccepted(lower)
+        return { ...page, asked: lower }
+      } catch (error) {
+        if (limit.lowerThan(lower, error).length === 0) break
+      }
+    }
+    // No lower limit helped, so it was about something else.
+    throw refusal
+  }
+}
+
+/** A service that gives more rows than were asked for: nothing is taken from such a page, but it is worth a note. */
+export function longPage(asked: number, rows: number): DriftNote {
+  return { kind: 'long_page', name: 'limit', example: `asked for ${asked} rows, got ${rows}` }
+}
+
+/**
+ * True where there are no more than so many rows. The number of rows that lie behind an offset does not depend on their
+ * order, so this holds though the order is unstable.
+ */
+export async function hasNoMoreThan(read: ReadPage, rows: number): Promise<boolean> {
+  const { count } = await read({ limit: 1, offset: rows })
+  return count === 0
+}
+
+/**
+ * Reads everything by offset, in pages that overlap by one row. No order is promised, so rows may move between pages;
+ * the reading counts only if the overlaps match and there are as many different rows as offsets. Otherwise it is
+ * repeated, and in the end refused.
+ */
+export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyOfRaw, place: string): Promise<Page> {
+  let problem = ''
+  for (let pass = 1; pass <= PASSES; pass++) {
+    const items: unknown[] = []
+    let total: number | undefined
+    let suspectText = false
+    problem = ''
+    for (;;) {
+      const offset = Math.max(0, items.length - 1)
+      const page = await readPage(read, limit, offset)
+      total = page.total ?? total
+      suspectText ||= page.suspectText
+      const [first, ...rest] = page.items
+      if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1)))
+        problem = 'the order of rows changed between pages'
+      items.push(...(items.length === 0 ? page.items : rest))
+      if (problem !== '') break
+      // A short page ends the list, unless the service cuts pages: then there is something behind it.
+      if (page.items.length < page.asked && (await hasNoMoreThan(read, items.length))) break
+      if (page.items.length < 2) {
+        problem = 'pages are too short to overlap'
+        break
+      }
+    }
+    if (problem === '' && new Set(items.map(keyOf)).size < items.length) problem = 'a row stood on two pages'
+    if (problem === '') return { items, count: items.length, total, suspectText }
+  }
+  throw new IncompleteError(
+    `${place}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,
+  )
+}
+
+/** The identity of an unvalidated item: its key fields where it is sound, all of it where it is not. */
+export function rawKeys(schema: z.ZodObject, keyOfItem: (item: never) => string): KeyOfRaw {
+  return (raw) => {
+    const parsed = schema.safeParse(raw)
+    return parsed.success ? keyOfItem(parsed.data as never) : safeJson(raw)
+  }
+}

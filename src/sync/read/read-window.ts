@@ -1,0 +1,166 @@
+import { countDays, type Range, showRange } from '../../core/day.ts'
+import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
+import type { Dimension, Filter } from '../../core/vocabulary.ts'
+import type { DriftNote } from '../../rows/drift-notes.ts'
+import { type Sifted, sift, siftingIntake } from '../../rows/sift.ts'
+import type { CallContext, Caller, Client } from '../../source/client.ts'
+import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
+import type { PageLimit } from '../plan/page-limit.ts'
+import { halves } from '../plan/plan.ts'
+import { hasNoMoreThan, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { type Part, readBySplitting } from './split-day.ts'
+
+export interface Reader {
+  client: Client
+  limit: PageLimit
+}
+
+export type WindowAnswer<R extends Rows> =
+  | { kind: 'rows'; sifted: Sifted<R>; cutAt: number | undefined; pageRows: number | undefined }
+  /** More rows than a page: read the halves instead. `cutAt` is set where the service cut it without a word. */
+  | { kind: 'split'; cutAt: number | undefined; notes: DriftNote[] }
+
+export interface KnownWindow {
+  /** The project and the stream. */
+  name: string
+  /** How many rows the window had before. */
+  rows: number
+  /** Values of a dimension that are known from elsewhere. */
+  valuesOf: (dimension: Dimension) => Promise<string[]>
+}
+
+/**
+ * Reads one window as one page, sifting it into `makeRows` while it is parsed. A page that may be truncated is never
+ * loaded.
+ */
+export async function readWindow<R extends Rows>(
+  { client, limit }: Reader,
+  caller: Caller,
+  stream: DayStream,
+  range: Range,
+  context: CallContext,
+  known: KnownWindow,
+  makeRows: () => R,
+): Promise<WindowAnswer<R>> {
+  const place = `${stream.name} ${showRange(range)}`
+  const ask = (filters: Filter[]) => (page: { limit: number; offset: number }) =>
+    stream.read(client, caller, { range, page, filters }, context)
+  // A day that turns out too large is split by the values that were seen of its first dimension.
+  const splitBy = countDays(range) === 1 ? stream.splits[0] : undefined
+  const seen = new Set<string>()
+  const each = (row: Row) => {
+    const value = stream.dimensionOf(row, splitBy!)
+    if (value !== null) seen.add(value)
+  }
+  const intake = siftingIntake(stream, { range, each: splitBy && each }, makeRows)
+  const page = await readPage(
+    (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, intake }),
+    limit,
+  )
+  const read = ask([])
+  const rows = page.count
+  const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
+  let cutAt: number | undefined
+  let whole = rows < Math.min(page.asked, limit.current)
+  const window = { name: known.name, range }
+  // Fewer rows than there were, or than the service says there are: worth one more request before it is believed.
+  const shrunk = rows < known.rows || (page.total !== undefined && page.total > rows)
+  const suspicious = whole && limit.isSuspicious(window, rows)
+  if (whole && (shrunk || suspicious)) {
+    whole = await hasNoMoreThan(read, rows)
+    if (!whole) {
+      cutAt = rows
+      limit.lowerTo(rows)
+      const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
+      notes.push({ kind: 'short_page', name: 'limit', example })
+    }
+  }
+  if (whole) return { kind: 'rows', sifted: intake.finish(), cutAt, pageRows: rows }
+  if (countDays(range) > 1) return { kind: 'split', cutAt, notes }
+  const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
+  sifted.drift.push(...notes)
+  return { kind: 'rows', sifted, cutAt, pageRows: undefined }
+}
+
+/** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */
+export async function countRows(
+  { client, limit }: Reader,
+  { caller }: { caller: Caller },
+  stream: DayStream,
+  range: Range,
+  context: CallContext,
+): Promise<number> {
+  const read = (part: Range) => (page: { limit: number; offset: number }) =>
+    stream.read(client, caller, { range: part, page, filters: [] }, context)
+  if (countDays(range) === 1) {
+    const { count } = await readPage(read(range), limit)
+    return count + ((await hasNoMoreThan(read(range), count)) ? 0 : 1)
+  }
+  const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).count))
+  return counts.reduce((sum, count) => sum + count, 0)
+}
+
+interface LargeDay {
+  stream: DayStream
+  range: Range
+  limit: PageLimit
+  ask: (filters: Filter[]) => ReadPage
+  place: string
+  /** Values of the first dimension to split by, as far as the first page showed them. */
+  seen: ReadonlySet<string>
+  valuesOf: KnownWindow['valuesOf']
+}
+
+/**
+ * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
+ * counting. Where the service refuses filters or ignores them, by overlapping offset pages.
+ */
+async function readLargeDay<R extends Rows>(
+  { stream, range, limit, ask, place, seen, valuesOf }: LargeDay,
+  makeRows: () => R,
+): Promise<Sifted<R>> {
+  const siftInto = <T extends Rows>(rows: T, items: unknown[], suspectText: boolean) =>
+    sift(stream, items, { range, suspectText }, rows)
+  const siftDay = (items: unknown[], suspectText: boolean) => siftInto(new RowList(), items, suspectText)
+  const problems: string[] = []
+  if (stream.splits.length > 0) {
+    try {
+      const parts = await readBySplitting(
+        { stream, limit, siftDay, place, valuesOf },
+        (filters) => readPage(ask(filters), limit),
+        [...seen].sort(),
+      )
+      if (await hasNoMoreThan(ask([]), sumRows(parts)))
+        return siftInto(
+          makeRows(),
+          parts.flatMap(({ items }) => items),
+          parts.some(({ suspectText }) => suspectText),
+        )
+      problems.push(`the parts by ${stream.splits.join(', ')} do not add up to the whole`)
+    } catch (error) {
+      // A refused filter is a reason to try the other way; anything else is not.
+      if (
+        !(
+          error instanceof IncompleteError ||
+          error instanceof UsageError ||
+          (error instanceof RefusedError && (error.status === 400 || error.status === 422))
+        )
+      )
+        throw error
+      problems.push(error.message)
+    }
+  }
+  try {
+    const positions = keyPositions(stream)
+    const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
+    const page = await readByOffset(ask([]), limit, keys, place)
+    return siftInto(makeRows(), page.items, page.suspectText)
+  } catch (error) {
+    if (!(error instanceof IncompleteError) || problems.length === 0) throw error
+    throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)
+  }
+}
+
+function sumRows(parts: readonly Part[]): number {
+  return parts.reduce((sum, { items }) => sum + items.length, 0)
+}

@@ -1,0 +1,82 @@
+import type { Config } from '../../core/config/load.ts'
+import type { Clock, Day, Range } from '../../core/day.ts'
+import type { Log } from '../../core/logger.ts'
+import type { Caller, Client } from '../../source/client.ts'
+import type { Transaction, Warehouse } from '../../warehouse/connect.ts'
+import type { MentionMemory } from '../../warehouse/load/mentions.ts'
+import type { ListEffect } from '../../warehouse/load/replace-list.ts'
+import type { PageLimit } from '../plan/page-limit.ts'
+
+/** What every run needs: its collaborators. */
+export interface Services {
+  config: Config
+  client: Client
+  warehouse: Warehouse
+  log: Log
+  clock: Clock
+  version: string
+  /** Where the rows come from, for people: an address or "the reference service". */
+  source: string
+  /** The same for the warehouse, which is filled from one source only: an address, or "reference". */
+  sourceAddress: string
+}
+
+/** A project as it is synced: what the service calls it, and what the tables call it. */
+export interface SyncedProject {
+  /** The id in the tables. */
+  id: string
+  caller: Caller
+  /** True where the key is the project's own: if it is wrong, other projects can still be read. */
+  ownKey: boolean
+}
+
+/** One run: its services, and what its windows share. */
+export interface Run extends Services {
+  runId: number
+  command: string
+  signal: AbortSignal
+  limit: PageLimit
+  mentions: MentionMemory
+  acceptDeletes: boolean
+  /** All configured streams that are read by days, and the first of the days that every run reads again. */
+  dayStreams: string[]
+  lookbackFrom: Day
+  /** From this day on, names are taken for current. */
+  recentFrom: Day
+  /** Called last in the transaction that loads: what it writes is committed with the rows or not at all. */
+  beforeCommit?: ((tx: Transaction, loaded: Loaded) => Promise<void>) | undefined
+}
+
+/** What one window or list did. */
+export interface Outcome {
+  range: Range | undefined
+  rowsRead: number
+  rejects: number
+  effect: Pick<ListEffect, 'inserted' | 'updated' | 'deleted' | 'unchanged' | 'held'>
+}
+
+/** What reading found out about the pages of the service. What is read again for it, the run decides. */
+export interface PageFacts {
+  /** The page limit in force in the end: lower where the service refused a higher one. */
+  pageLimit: number
+  /** Set where an answer of so many rows was cut without a word. */
+  cutAt?: number | undefined
+}
+
+/** A window or list that was loaded, and what it taught. */
+export interface Loaded extends PageFacts {
+  kind: 'loaded'
+  outcome: Outcome
+  rowsByDay: ReadonlyMap<Day, number>
+  /** The rows of the page that was the whole answer; undefined where it took several. */
+  pageRows: number | undefined
+}
+
+/** What became of one window or list. It is data: another process may have done it. */
+export type StepResult =
+  | Loaded
+  /** More rows than a page: its halves are to be read. */
+  | ({ kind: 'split' } & PageFacts)
+  /** More days than the service can serve at once. */
+  | { kind: 'shorten' }
+  | { kind: 'failed'; reason: string; verdict: string }

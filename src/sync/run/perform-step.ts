@@ -1,0 +1,48 @@
+import { countDays, type Range } from '../../core/day.ts'
+import {
+  codeOf,
+  DownError,
+  InterruptedError,
+  KeyError,
+  messageOf,
+  ProjectError,
+  RefusedError,
+  TransientError,
+} from '../../core/errors.ts'
+import type { CallContext } from '../../source/client.ts'
+import type { Stream } from '../../streams/stream.ts'
+import type { Run, StepResult, SyncedProject } from './context.ts'
+import { syncList } from './sync-list.ts'
+import { syncWindow } from './sync-window.ts'
+
+/** Reads and loads one window or list. A failure is a result like another: whoever asked decides what it ends. */
+export async function performStep(
+  run: Run,
+  project: SyncedProject,
+  stream: Stream,
+  range: Range | undefined,
+  call: CallContext,
+): Promise<StepResult> {
+  const context = { ...call, isDivisible: range !== undefined && countDays(range) > 1 }
+  try {
+    if (stream.by === 'list') return await syncList(run, project, stream, context)
+    return await syncWindow(run, project, stream, range!, context)
+  } catch (error) {
+    if (run.signal.aborted || error instanceof InterruptedError) return stopped
+    if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
+    return failureOf(error)
+  }
+}
+
+const stopped: StepResult = { kind: 'failed', reason: 'not read: the run was stopped', verdict: 'interrupted' }
+
+export function failureOf(error: unknown): Extract<StepResult, { kind: 'failed' }> {
+  return { kind: 'failed', reason: messageOf(error), verdict: codeOf(error) ?? 'error' }
+}
+
+/** Errors by which a service says, or shows, that a window is too long for it. */
+function isTooMuch(error: unknown): boolean {
+  if (error instanceof KeyError || error instanceof ProjectError || error instanceof DownError) return false
+  if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
+  return error instanceof TransientError && /HTTP (?:408|504)|ETIMEDOUT/.test(error.message)
+}

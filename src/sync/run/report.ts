@@ -1,0 +1,121 @@
+import { type Range, showRange } from '../../core/day.ts'
+import type { Verdict } from '../../core/verdict.ts'
+import type { RunOutcome } from '../../warehouse/database.ts'
+import type { Outcome } from './context.ts'
+
+/** What a run did with one stream of one project. */
+export interface StreamReport {
+  project_id: string
+  stream: string
+  days: number
+  windows: number
+  rows_read: number
+  inserted: number
+  updated: number
+  deleted: number
+  unchanged: number
+  quarantined: number
+  requests: number
+  seconds: number
+  held: { range: string; rows_present: number; rows_vanishing: number }[]
+  failed: { range: string; error: string; verdict: Verdict }[]
+}
+
+export interface RunReport {
+  run_id: number
+  command: string
+  outcome: RunOutcome
+  source: string
+  seconds: number
+  streams: StreamReport[]
+  /** What people should know that is no failure, a sentence each. */
+  notes: string[]
+  /** What ended the run as a whole, where something did. */
+  error?: string
+  verdict?: Verdict
+}
+
+/** Why something was not loaded. */
+export interface Failure {
+  reason: string
+  verdict: Verdict
+}
+
+export function emptyReport(projectId: string, stream: string): StreamReport {
+  const zero = {
+    days: 0,
+    windows: 0,
+    rows_read: 0,
+    inserted: 0,
+    updated: 0,
+    deleted: 0,
+    unchanged: 0,
+    quarantined: 0,
+    requests: 0,
+    seconds: 0,
+  }
+  return { project_id: projectId, stream, ...zero, held: [], failed: [] }
+}
+
+export function addOutcome(report: StreamReport, outcome: Outcome, days: number): void {
+  const { effect } = outcome
+  report.windows++
+  report.days += days
+  report.rows_read += outcome.rowsRead
+  report.inserted += effect.inserted
+  report.updated += effect.updated
+  report.deleted += effect.deleted
+  report.unchanged += effect.unchanged
+  report.quarantined += outcome.rejects
+  if (effect.held !== undefined) {
+    report.held.push({
+      range: placeOf(outcome.range),
+      rows_present: effect.held.present,
+      rows_vanishing: effect.held.vanishing,
+    })
+  }
+}
+
+export function addFailure(report: StreamReport, range: Range | undefined, { reason, verdict }: Failure): void {
+  report.failed.push({ range: placeOf(range), error: reason, verdict })
+}
+
+function placeOf(range: Range | undefined): string {
+  return range === undefined ? 'the whole list' : showRange(range)
+}
+
+/** Partial is not success: a failure, something held back or a quarantined row is said. */
+export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean): RunOutcome {
+  if (interrupted) return 'interrupted'
+  const clean = streams.every(
+    ({ failed, held, quarantined }) => failed.length === 0 && held.length === 0 && quarantined === 0,
+  )
+  if (clean) return 'complete'
+  return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
+}
+
+/** The same numbers by stream, over all projects. */
+export function byStream(streams: readonly StreamReport[]): StreamReport[] {
+  const totals = new Map<string, StreamReport>()
+  for (const report of streams) {
+    const total = totals.get(report.stream) ?? emptyReport('', report.stream)
+    totals.set(report.stream, total)
+    for (const field of [
+      'days',
+      'windows',
+      'rows_read',
+      'inserted',
+      'updated',
+      'deleted',
+      'unchanged',
+      'quarantined',
+      'requests',
+      'seconds',
+    ] as const) {
+      total[field] += report[field]
+    }
+    total.held.push(...report.held)
+    total.failed.push(...report.failed)
+  }
+  return [...totals.values()]
+}

@@ -1,0 +1,72 @@
+import { type Day, dayOf } from '../../core/day.ts'
+import { beginRead, heldSince, lockOfLoads, priorCoverage, saveCoverage, settleList } from '../../ledger/coverage.ts'
+import { saveDrift } from '../../ledger/drift.ts'
+import { knownRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { PackedRows } from '../../rows/packed-rows.ts'
+import { refuseBadPage } from '../../rows/sift.ts'
+import type { CallContext } from '../../source/client.ts'
+import type { ListStream } from '../../streams/stream.ts'
+import { inTransaction } from '../../warehouse/connect.ts'
+import { nameProject, saveMentions } from '../../warehouse/load/mentions.ts'
+import { replaceList } from '../../warehouse/load/replace-list.ts'
+import { withRetries } from '../../warehouse/retry.ts'
+import { runBatch } from '../../warehouse/statement.ts'
+import { readList } from '../read/read-list.ts'
+import type { Loaded, Run, SyncedProject } from './context.ts'
+
+/** One list: read whole, sifted, and loaded with its ledger entry, its quarantine and its drift in one transaction. */
+export async function syncList(
+  run: Run,
+  project: SyncedProject,
+  stream: ListStream,
+  context: CallContext,
+): Promise<Loaded> {
+  const { warehouse, runId } = run
+  const pair = { projectId: project.id, stream: stream.name }
+  const read = await withRetries(run.warehouse, run.signal, () => beginRead(warehouse, pair))
+  const pack = () => new PackedRows(stream.columns, project.id)
+  const sifted = await readList(run, project.caller, stream, context, pack)
+  const { rows, children, rejects, mentions, drift } = sifted
+  refuseBadPage(stream.name, sifted, run.config.max_bad_share)
+  const today: Day = dayOf(read.readAt)
+  const done = await withRetries(run.warehouse, run.signal, () =>
+    inTransaction(
+      warehouse,
+      async (tx) => {
+        const sinceToday = { from: today, to: '9999-12-31' }
+        const before = priorCoverage(warehouse, pair, sinceToday, read.fencingToken)
+        await runBatch(tx.client, lockOfLoads(warehouse, pair), before)
+        const acceptDeletes = run.acceptDeletes
+        const known = await knownRejects(tx, pair, rejects)
+        const load = { projectId: project.id, stream, rows, children, mayDelete: known.open === 0, acceptDeletes }
+        const effect = await replaceList(tx, warehouse, load)
+        const fresh = await saveMentions(tx, project.id, mentions, run.config.labels, run.mentions, false)
+        if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
+        await saveRejects(tx, pair, known, { runId, isHeld: effect.held !== undefined })
+        await saveDrift(tx, pair, drift, runId)
+        const state = effect.held !== undefined ? 'held' : known.open > 0 ? 'quarantined' : 'read'
+        const since = state === 'held' ? await heldSince(tx, pair) : undefined
+        await settleList(tx, pair, today)
+        const range = { from: today, to: today }
+        await saveCoverage(tx, {
+          pair,
+          range,
+          rowsByDay: new Map([[today, effect.rows]]),
+          stateOf: () => state,
+          runId,
+          ...read,
+          heldSince: since,
+        })
+        const outcome = { range: undefined, rowsRead: rows.length + rejects.length, rejects: known.open, effect }
+        const facts = { rowsByDay: new Map(), pageRows: undefined, pageLimit: run.limit.current }
+        const loaded: Loaded = { kind: 'loaded', outcome, ...facts }
+        await run.beforeCommit?.(tx, loaded)
+        run.signal.throwIfAborted()
+        return { loaded, fresh }
+      },
+      run.signal,
+    ),
+  )
+  for (const [name, value] of done.fresh) run.mentions.set(name, value)
+  return done.loaded
+}

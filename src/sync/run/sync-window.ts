@@ -1,0 +1,168 @@
+import { type Day, type Range, showRange } from '../../core/day.ts'
+import { codeOf, messageOf, TransientError } from '../../core/errors.ts'
+import type { Dimension } from '../../core/vocabulary.ts'
+import {
+  adjustRows,
+  type BegunRead,
+  beginRead,
+  lockOfLoads,
+  markOthersStale,
+  priorCoverage,
+  saveCoverage,
+} from '../../ledger/coverage.ts'
+import { saveDrift } from '../../ledger/drift.ts'
+import { knownRejects, saveRejects, settleWindowRejects } from '../../ledger/quarantine.ts'
+import { saveRestatements } from '../../ledger/restatements.ts'
+import type { Pair } from '../../ledger/run-lock.ts'
+import { PackedRows } from '../../rows/packed-rows.ts'
+import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
+import type { CallContext } from '../../source/client.ts'
+import type { DayStream } from '../../streams/stream.ts'
+import { inTransaction, tableName } from '../../warehouse/connect.ts'
+import { saveMentions } from '../../warehouse/load/mentions.ts'
+import { type Effect, replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
+import { withRetries } from '../../warehouse/retry.ts'
+import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
+import { runBatch } from '../../warehouse/statement.ts'
+import { readWindow } from '../read/read-window.ts'
+import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
+
+const NO_PARTITION = '23514'
+
+/** One window: read, sift, and load with its ledger entry, its quarantine and its drift in one transaction. */
+export async function syncWindow(
+  run: Run,
+  project: SyncedProject,
+  stream: DayStream,
+  range: Range,
+  context: CallContext,
+): Promise<Loaded | Extract<StepResult, { kind: 'split' }>> {
+  const pair = { projectId: project.id, stream: stream.name }
+  // Taken before the request is sent: the later request wins, because its number is higher.
+  const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, pair, range))
+  const known = { name: windowName(pair), rows: read.rowsBefore, valuesOf: valuesKnownOf(run, project) }
+  const pack = () => new PackedRows(stream.columns, project.id)
+  const answer = await readWindow(run, project.caller, stream, range, context, known, pack)
+  if (answer.kind === 'split') {
+    const { notes } = answer
+    if (notes.length > 0) {
+      const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, notes, run.runId))
+      await withRetries(run.warehouse, run.signal, save)
+    }
+    return { kind: 'split', cutAt: answer.cutAt, pageLimit: run.limit.current }
+  }
+  const { sifted } = answer
+  refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
+  const loadedBy = (effect: Effect, rejects: number): Loaded => ({
+    kind: 'loaded',
+    rowsByDay: sifted.rowsByDay,
+    pageRows: answer.pageRows,
+    pageLimit: run.limit.current,
+    cutAt: answer.cutAt,
+    outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects, effect },
+  })
+  const loaded = await withRetries(run.warehouse, run.signal, async () => {
+    if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
+    return loadWindow(run, pair, stream, range, sifted, read, loadedBy).catch((error: unknown) => {
+      if (codeOf(error) !== NO_PARTITION) throw error
+      // The table was moved into months since it was last looked at.
+      forgetLayouts(run.warehouse)
+      throw new TransientError(messageOf(error), { cause: error })
+    })
+  })
+  sifted.rows.release()
+  return loaded
+}
+
+async function loadWindow(
+  run: Run,
+  pair: Pair,
+  stream: DayStream,
+  range: Range,
+  sifted: Sifted<PackedRows>,
+  read: BegunRead,
+  loadedBy: (effect: Effect, rejects: number) => Loaded,
+): Promise<Loaded> {
+  const { warehouse, runId } = run
+  const { rows, rowsByDay, rejects, mentions, drift } = sifted
+  // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
+  if (read.rowsBefore === 0) rows.arrange()
+  const done = await inTransaction(
+    warehouse,
+    async (tx) => {
+      const window = { projectId: pair.projectId, stream, range }
+      // In one message: other loads of the stream wait for this one.
+      const [, before, there] = await runBatch(
+        tx.client,
+        lockOfLoads(warehouse, pair),
+        priorCoverage(warehouse, pair, range, read.fencingToken),
+        windowSnapshot(warehouse, window),
+      )
+      const known = await knownRejects(tx, pair, rejects)
+      const effect = await replaceWindow(tx, warehouse, there, {
+        ...window,
+        rows,
+        rowsByDay,
+        mayDelete: known.open === 0,
+        acceptDeletes: run.acceptDeletes,
+        heldBefore: new Set([...before.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
+        fencingToken: read.fencingToken,
+      })
+      const fresh = await saveMentions(
+        tx,
+        pair.projectId,
+        mentions,
+        run.config.labels,
+        run.mentions,
+        range.to >= run.recentFrom,
+      )
+      await saveDrift(tx, pair, drift, runId)
+      const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : known.open > 0 ? 'quarantined' : 'read')
+      await saveCoverage(tx, { pair, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
+      // A row whose key has no date may have moved here from another day.
+      await adjustRows(
+        tx,
+        pair,
+        [...effect.movedFrom].map(([day, count]) => [day, -count]),
+      )
+      if (before.hasRejects || rejects.length > 0) {
+        await saveRejects(tx, pair, known, { range, runId, heldDays: effect.held?.days })
+        await settleWindowRejects(tx, pair, range)
+      }
+      const restated = await saveRestatements(tx, pair, before.states, effect.byDay, runId)
+      const settled = restated.filter((day) => day < run.lookbackFrom)
+      await markOthersStale(
+        tx,
+        pair,
+        run.dayStreams.filter((name) => name !== stream.name),
+        settled,
+        runId,
+      )
+      const loaded = loadedBy(effect, known.open)
+      await run.beforeCommit?.(tx, loaded)
+      // Told to stop while loading: roll back rather than commit after the run is closed.
+      run.signal.throwIfAborted()
+      return { loaded, fresh }
+    },
+    run.signal,
+  )
+  for (const [name, value] of done.fresh) run.mentions.set(name, value)
+  return done.loaded
+}
+
+/** The prompts of a project: what a day too large for a page may have to be split by. */
+function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension) => Promise<string[]> {
+  return async (dimension) => {
+    if (dimension !== 'prompt_id') return []
+    const query = `select prompt_id from ${tableName(run.warehouse, 'prompts')} where project_id = $1`
+    const { rows } = await withRetries(run.warehouse, run.signal, () =>
+      run.warehouse.pool.query<{ prompt_id: string }>(query, [project.id]),
+    )
+    return rows.map(({ prompt_id }) => prompt_id)
+  }
+}
+
+/** How a window's project and stream are called where windows of all of them meet. */
+export function windowName({ projectId, stream }: Pair): string {
+  return `${projectId}\0${stream}`
+}

@@ -1,0 +1,103 @@
+import type { PoolClient } from 'pg'
+import { PackedRows } from '../../rows/packed-rows.ts'
+import type { ListStream, Row } from '../../streams/stream.ts'
+import type { Transaction, Warehouse } from '../connect.ts'
+import { savePromptHistory } from './prompt-history.ts'
+import type { Effect } from './replace-window.ts'
+import { stageRows } from './stage.ts'
+
+export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' | 'movedFrom'> {
+  /** How many rows the list has afterwards. */
+  rows: number
+  held: { present: number; vanishing: number } | undefined
+}
+
+export interface ListLoad {
+  projectId: string
+  stream: ListStream
+  rows: PackedRows
+  /** The rows of child tables, by table. */
+  children: Map<string, Row[]>
+  mayDelete: boolean
+  acceptDeletes: boolean
+}
+
+/** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
+export async function replaceList({ client }: Transaction, warehouse: Warehouse, load: ListLoad): Promise<ListEffect> {
+  const { projectId, stream } = load
+  const sql = await stageRows(client, warehouse, stream, load.rows)
+  const changed = `(t.removed_at is not null or ${sql.differs})`
+  const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
+    `select count(t.project_id) filter (where t.removed_at is null) as present,
+       count(*) filter (where t.project_id is null) as inserted,
+       count(*) filter (where s.project_id is null and t.removed_at is null) as vanishing,
+       count(*) filter (where t.project_id is not null and s.project_id is not null and ${changed}) as updated
+     from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.matches}`,
+    [projectId],
+  )
+  const { present, inserted, vanishing, updated } = rows[0]!
+  const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
+  // A held list is left exactly as it was.
+  if (held !== undefined)
+    return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, kept: vanishing }
+  const removes = vanishing > 0 && load.mayDelete
+  if (removes) {
+    await client.query(
+      `update ${sql.table} t set removed_at = now()
+       where t.project_id = $1 and t.removed_at is null and not exists (select from ${sql.stage} s where ${sql.matches})`,
+      [projectId],
+    )
+  }
+  if (updated > 0) {
+    await client.query(
+      `update ${sql.table} t set ${sql.assignments}${sql.assignments === '' ? '' : ', '}removed_at = null from ${sql.stage} s
+       where t.project_id = $1 and ${sql.matches} and ${changed}`,
+      [projectId],
+    )
+  }
+  if (inserted > 0) {
+    await client.query(
+      `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
+       where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
+      [projectId],
+    )
+  }
+  let changes = inserted + updated
+  for (const child of stream.children ?? []) {
+    changes += await replaceChildren(client, warehouse, load, child, sql.stage)
+  }
+  if (stream.table === 'prompts' && changes > 0) await savePromptHistory(client, warehouse, projectId)
+  return {
+    inserted,
+    updated,
+    deleted: removes ? vanishing : 0,
+    unchanged: load.rows.length - inserted - updated,
+    rows: load.rows.length + (removes ? 0 : vanishing),
+    held,
+    kept: removes ? 0 : vanishing,
+  }
+}
+
+/** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. Returns how many changed. */
+async function replaceChildren(
+  client: PoolClient,
+  warehouse: Warehouse,
+  load: ListLoad,
+  child: NonNullable<ListStream['children']>[number],
+  parents: string,
+): Promise<number> {
+  const target = { table: child.table, columns: child.columns, key: child.columns.map(({ name }) => name) }
+  const rows = PackedRows.of(child.columns, load.projectId, load.children.get(child.table) ?? [])
+  const sql = await stageRows(client, warehouse, target, rows)
+  const { rowCount: deleted } = await client.query(
+    `delete from ${sql.table} t using ${parents} p
+     where t.project_id = $1 and p.${child.parent} = t.${child.parent} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+    [load.projectId],
+  )
+  const { rowCount: inserted } = await client.query(
+    `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
+     where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
+    [load.projectId],
+  )
+  return (deleted ?? 0) + (inserted ?? 0)
+}

@@ -1,0 +1,78 @@
+import { quote } from '../../core/identifier.ts'
+import { PostgresHash } from '../../rows/fast-path/postgres-hash.ts'
+import type { PackedRows } from '../../rows/packed-rows.ts'
+import type { Column, ColumnType } from '../../streams/stream.ts'
+
+/*
+ * A digest of rows that Postgres and this process compute alike, each from what it has: where both are equal, so are the
+ * rows, and none needs to be sent. Each row is hashed as a whole, its values one after the other, each seeded with the
+ * hash of those before it; the hashes of all rows are combined by exclusive or, so that their order does not matter. No
+ * two rows of a table are the same, so none cancels another.
+ */
+
+const TYPES: ReadonlySet<ColumnType> = new Set(['text', 'double', 'date'])
+/** They stand for null: among texts one that nobody writes, among days and numbers the lowest there are. */
+const NO_TEXT = new DataView(Uint8Array.of(1).buffer)
+const NO_TEXT_SQL = "E'\\x01'"
+const NO_DAY = -2_147_483_647
+const NO_NUMBER = -Number.MAX_VALUE
+const [NO_NUMBER_UPPER, NO_NUMBER_LOWER] = halves(NO_NUMBER)
+
+/** False where columns have types that the two sides would hash in different ways. */
+export function canDigest(columns: readonly Column[]): boolean {
+  return columns.every(({ type }) => TYPES.has(type))
+}
+
+/** The expression of the digest of the rows of a table or group, as a bigint; null where there are none. */
+export function digestSql(alias: string, columns: readonly Column[]): string {
+  const hash = columns.reduce((before, { name, type }, index) => {
+    const value = `${alias}.${quote(name)}`
+    if (type === 'date') return `hashint4extended(coalesce(${value} - date '2000-01-01', ${NO_DAY}), ${before})`
+    if (type === 'text') return `hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
+    return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${placeOf(index)})`
+  }, '0')
+  return `bit_xor(${hash})`
+}
+
+/** The digest of these rows as digestSql has it; undefined where there are none. */
+export function digestOf(rows: PackedRows): bigint | undefined {
+  if (rows.length === 0) return undefined
+  const types = rows.columns.map(({ type }) => type)
+  const hash = new PostgresHash()
+  let high = 0
+  let low = 0
+  rows.forEach((view, start) => {
+    hash.restart()
+    let at = start
+    for (let index = 0; index < types.length; index++) {
+      const length = view.getInt32(at)
+      at += 4
+      const type = types[index]!
+      if (type === 'text') {
+        if (length < 0) hash.addText(NO_TEXT, 0, NO_TEXT.byteLength)
+        else hash.addText(view, at, length)
+      } else if (type === 'date') {
+        hash.addInt(length < 0 ? NO_DAY : view.getInt32(at))
+      } else {
+        hash.low ^= placeOf(index)
+        if (length < 0) hash.addDouble(NO_NUMBER_UPPER, NO_NUMBER_LOWER)
+        else hash.addDouble(view.getInt32(at), view.getInt32(at + 4))
+      }
+      if (length > 0) at += length
+    }
+    high ^= hash.high
+    low ^= hash.low
+  })
+  return (BigInt(high) << 32n) | BigInt(low >>> 0)
+}
+
+/** Zeroes leave the hash as it was; this tells in which column they stand. */
+function placeOf(index: number): number {
+  return 1 << (index % 30)
+}
+
+function halves(value: number): [number, number] {
+  const view = new DataView(new ArrayBuffer(8))
+  view.setFloat64(0, value)
+  return [view.getInt32(0), view.getInt32(4)]
+}

@@ -1,0 +1,45 @@
+import { UsageError } from '../../core/errors.ts'
+import { quote } from '../../core/identifier.ts'
+import { inTransaction, type Warehouse } from '../connect.ts'
+
+/** Lets a role read the tables for people, those made later too, and nothing else. Gives the statements that it ran. */
+export async function grantReader(warehouse: Warehouse, role: string): Promise<string[]> {
+  return inTransaction(warehouse, async ({ client }) => {
+    const { rows } = await client.query<{ there: boolean; privileged: boolean }>(
+      `select count(*) > 0 as there, coalesce(bool_or(rolsuper or pg_has_role(oid, current_user, 'member')), false) as privileged
+       from pg_roles where rolname = $1`,
+      [role],
+    )
+    const { there, privileged } = rows[0]!
+    if (!there) {
+      throw new UsageError(
+        `--role: there is no role "${role}" in this database; make one first, as in: create role ${quote(role)} login password '…'`,
+      )
+    }
+    if (privileged) {
+      throw new UsageError(
+        `--role: "${role}" owns the warehouse or is a superuser, so it can write whatever is granted; name a role for readers`,
+      )
+    }
+    const schema = quote(warehouse.schema)
+    const statements = [
+      `grant usage on schema ${schema} to ${quote(role)}`,
+      `grant select on all tables in schema ${schema} to ${quote(role)}`,
+      `alter default privileges in schema ${schema} grant select on tables to ${quote(role)}`,
+    ]
+    // Whoever else makes tables there, as a role for migrations does, has default privileges of its own.
+    const { rows: owners } = await client.query<{ name: string }>(
+      `select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
+       where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind in ('r', 'p')
+         and o.rolname <> current_user and pg_has_role(o.oid, 'usage') order by 1`,
+      [warehouse.schema],
+    )
+    for (const { name } of owners) {
+      statements.push(
+        `alter default privileges for role ${quote(name)} in schema ${schema} grant select on tables to ${quote(role)}`,
+      )
+    }
+    for (const statement of statements) await client.query(statement)
+    return statements
+  })
+}

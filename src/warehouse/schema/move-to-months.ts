@@ -1,0 +1,198 @@
+import type { PoolClient } from 'pg'
+import type { ReportConfig } from '../../core/config/load.ts'
+import { UsageError } from '../../core/errors.ts'
+import { quote } from '../../core/identifier.ts'
+import { inTransaction, LONG_WORK, slowQuery, type Transaction, type Warehouse } from '../connect.ts'
+import {
+  attachStatement,
+  forgetLayouts,
+  type Month,
+  monthBounds,
+  partOf,
+  partStatement,
+  readLayout,
+} from './partitions.ts'
+import { TRIGGER_NAMES, unwatch } from './prompt-sums.ts'
+import { createReportTable, isNewestFirst } from './report-table.ts'
+
+/*
+ * Moves a report table in one piece into monthly parts. First the whole table becomes the part for everything that has
+ * no part of its own, which changes no row; then month after month leaves it, each in one transaction. The table is
+ * whole at every moment, may be read and synced meanwhile, and whoever is interrupted goes on where it stopped.
+ */
+
+export interface MoveStep {
+  table: string
+  month: Month
+  rows: number
+  /** Months that are left after this one. */
+  left: number
+}
+
+/** Makes the table one that has parts, with all its rows in a single one. Nothing where that was done before. */
+export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
+  const { schema, opsSchema } = warehouse
+  const table = quote(schema, report.name)
+  const work = async ({ client, ops }: Transaction) => {
+    await client.query(`lock table ${table} in access exclusive mode`)
+    if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
+    await refuseDependents(client, table, 'ours', warehouse)
+    await refuseExtras(client, table)
+    // Renewing the views puts them on the new table.
+    await unwatch(client, table)
+    const newestFirst = await isNewestFirst(client, table)
+    const grants = await grantsOf(client, table)
+    const foreign = await client.query<{ name: string }>(
+      "select conname as name from pg_constraint where conrelid = to_regclass($1) and contype = 'f'",
+      [table],
+    )
+    for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
+    await client.query(`alter table ${table} rename to ${quote(restName(report.name))}`)
+    await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
+    await createReportTable(client, warehouse, report, 'month', newestFirst)
+    await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
+    for (const grant of grants) await client.query(grant)
+    // The views still read the old piece, and are renewed before anything leaves it.
+    await ops.updateTable('views').set({ fingerprint: '' }).execute()
+  }
+  await inTransaction(warehouse, work, undefined, LONG_WORK)
+  forgetLayouts(warehouse)
+}
+
+/** Moves month after month, oldest first, until none is left or it is told to stop. True where all of them moved. */
+export async function moveMonths(
+  warehouse: Warehouse,
+  report: ReportConfig,
+  signal: AbortSignal,
+  moved: (step: MoveStep) => void,
+): Promise<boolean> {
+  if ((await readLayout(warehouse.pool, warehouse, report.name)).layout !== 'moving') return true
+  // Whatever still reads the old piece would lose the rows that leave it, a view of ours that could not be renewed, too.
+  await refuseDependents(warehouse.pool, rest(warehouse, report.name), 'none', warehouse)
+  const { rows } = await warehouse.pool.query<{ month: Month }>(
+    slowQuery(`select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`),
+  )
+  for (const [index, { month }] of rows.entries()) {
+    if (signal.aborted) return false
+    const count = await moveMonth(warehouse, report.name, month, signal)
+    moved({ table: report.name, month, rows: count, left: rows.length - index - 1 })
+  }
+  return endMove(warehouse, report.name)
+}
+
+async function moveMonth(warehouse: Warehouse, table: string, month: Month, signal: AbortSignal): Promise<number> {
+  const { from, to } = monthBounds(month)
+  const within = `date >= '${from}' and date < '${to}'`
+  return inTransaction(
+    warehouse,
+    async ({ client }) => {
+      // Others may read, and wait with their writing.
+      await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
+      await client.query(partStatement(warehouse, table, month))
+      // By name: the old piece may have its columns in another order.
+      const names = await columnsOf(client, quote(warehouse.schema, table))
+      const { rowCount } = await client.query(
+        `insert into ${partOf(warehouse, table, month)} (${names}) select ${names} from ${rest(warehouse, table)} where ${within}`,
+      )
+      await client.query(`delete from ${rest(warehouse, table)} where ${within}`)
+      await client.query(attachStatement(warehouse, table, month))
+      return rowCount ?? 0
+    },
+    signal,
+    LONG_WORK,
+  )
+}
+
+/** The piece that everything left is dropped; false where rows came into it meanwhile. */
+async function endMove(warehouse: Warehouse, table: string): Promise<boolean> {
+  const work = async ({ client }: Transaction) => {
+    await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
+    const { rowCount } = await client.query(`select 1 from ${rest(warehouse, table)} limit 1`)
+    if (rowCount !== 0) return false
+    await client.query(`drop table ${rest(warehouse, table)}`)
+    return true
+  }
+  const done = await inTransaction(warehouse, work, undefined, LONG_WORK)
+  forgetLayouts(warehouse)
+  return done
+}
+
+function restName(table: string): string {
+  return `${table}_rest`
+}
+
+function rest(warehouse: Warehouse, table: string): string {
+  return quote(warehouse.opsSchema, restName(table))
+}
+
+async function columnsOf(client: PoolClient, table: string): Promise<string> {
+  const { rows } = await client.query<{ names: string }>(
+    `select string_agg(quote_ident(attname), ', ' order by attnum) as names from pg_attribute
+     where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`,
+    [table],
+  )
+  return rows[0]!.names
+}
+
+/** Views and functions that go on reading the old piece while its rows leave it. Ours are renewed in between. */
+async function refuseDependents(
+  client: Pick<PoolClient, 'query'>,
+  table: string,
+  allowed: 'ours' | 'none',
+  warehouse: Warehouse,
+): Promise<void> {
+  const { rows } = await client.query<{ name: string }>(
+    `select format('%I.%I', n.nspname, v.relname) as name
+     from pg_depend d join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass
+     join pg_class v on v.oid = r.ev_class join pg_namespace n on n.oid = v.relnamespace
+     where d.refobjid = to_regclass($1) and v.oid <> d.refobjid
+       and not ($3 and n.nspname = $2 and v.relname in (select name from ${quote(warehouse.opsSchema, 'views')}))
+     union
+     select d.objid::regprocedure::text from pg_depend d
+     where d.refobjid = to_regclass($1) and d.classid = 'pg_proc'::regclass`,
+    [table, warehouse.schema, allowed === 'ours'],
+  )
+  if (rows.length === 0) return
+  throw new UsageError(
+    `${table} is read by ${rows.map(({ name }) => name).join(', ')}, which would lose the rows that move; ` +
+      'drop these, move the table, and make them again',
+  )
+}
+
+/** What somebody added to the table and would be missing afterwards. */
+async function refuseExtras(client: PoolClient, table: string): Promise<void> {
+  const { rows } = await client.query<{ name: string }>(
+    `select 'row level security' as name from pg_class where oid = to_regclass($1) and relrowsecurity
+     union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass($1)
+     union all select 'the trigger ' || quote_ident(tgname) from pg_trigger
+       where tgrelid = to_regclass($1) and not tgisinternal and tgname <> all($2)
+     union all select 'the index ' || i.indexrelid::regclass from pg_index i where i.indrelid = to_regclass($1)
+       and not (i.indisunique and i.indnullsnotdistinct) and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
+     union all select 'the publication ' || quote_ident(p.pubname) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+       where r.prrelid = to_regclass($1)`,
+    [table, TRIGGER_NAMES],
+  )
+  if (rows.length === 0) return
+  throw new UsageError(
+    `${table} has ${rows.map(({ name }) => name).join(', ')}, which would not go with it; drop it, move the table, and make it again`,
+  )
+}
+
+/** The statements that give the same rights on the new table and its columns. */
+async function grantsOf(client: PoolClient, table: string): Promise<string[]> {
+  const { rows } = await client.query<{ privilege: string; grantee: string; grantable: boolean }>(
+    `select a.privilege_type as privilege, a.is_grantable as grantable,
+       case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as grantee
+     from pg_class c, aclexplode(c.relacl) a where c.oid = to_regclass($1) and a.grantee <> c.relowner
+     union all
+     select a.privilege_type || ' (' || quote_ident(t.attname) || ')', a.is_grantable,
+       case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+     from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode(t.attacl) a
+     where c.oid = to_regclass($1) and a.grantee <> c.relowner`,
+    [table],
+  )
+  return rows.map(
+    ({ privilege, grantee, grantable }) =>
+      `grant ${privilege} on ${table} to ${grantee}${grantable ? ' with grant option' : ''}`,
+  )
+}

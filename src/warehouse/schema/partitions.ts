@@ -1,0 +1,93 @@
+import type { PoolClient } from 'pg'
+import type { Day } from '../../core/day.ts'
+import { quote } from '../../core/identifier.ts'
+import { monotonic } from '../../core/monotonic.ts'
+import { inTransaction, type Warehouse } from '../connect.ts'
+
+/* Report tables in monthly parts. The parts live in the schema of the machinery, so that people see one table. */
+
+/** How a table is laid out: in one piece, in months, or on its way from the one to the other. */
+export type Layout = 'plain' | 'months' | 'moving'
+
+/** The month of a day, as YYYY-MM. */
+export type Month = string
+
+export const monthOf = (day: Day): Month => day.slice(0, 7)
+
+const FRESH_MS = 60_000
+const known = new WeakMap<Warehouse, Map<string, { at: number; layout: Layout; months: Set<Month> }>>()
+
+/** Makes the parts that these days need and that are not there yet. A table in one piece needs none. */
+export async function ensureMonths(warehouse: Warehouse, table: string, days: Iterable<Day>): Promise<void> {
+  const tables = known.get(warehouse) ?? new Map<string, { at: number; layout: Layout; months: Set<Month> }>()
+  known.set(warehouse, tables)
+  let entry = tables.get(table)
+  if (entry === undefined || monotonic() - entry.at > FRESH_MS) {
+    entry = { at: monotonic(), ...(await readLayout(warehouse.pool, warehouse, table)) }
+    tables.set(table, entry)
+  }
+  // While rows are on their way into months, new ones go where the old ones are.
+  if (entry.layout !== 'months') return
+  for (const day of days) {
+    const month = monthOf(day)
+    if (entry.months.has(month)) continue
+    await inTransaction(warehouse, ({ client }) => makeMonth(client, warehouse, table, month))
+    entry.months.add(month)
+  }
+}
+
+/** What was known of the layouts is looked up again. */
+export function forgetLayouts(warehouse: Warehouse): void {
+  known.delete(warehouse)
+}
+
+export async function readLayout(
+  client: Pick<PoolClient, 'query'>,
+  warehouse: Warehouse,
+  table: string,
+): Promise<{ layout: Layout; months: Set<Month> }> {
+  const { rows } = await client.query<{ kind: string; part: string | null; bound: string | null }>(
+    `select c.relkind as kind, p.relname as part, pg_get_expr(p.relpartbound, p.oid) as bound
+     from pg_class c left join pg_inherits i on i.inhparent = c.oid left join pg_class p on p.oid = i.inhrelid
+     where c.oid = to_regclass($1)`,
+    [quote(warehouse.schema, table)],
+  )
+  if (rows[0]?.kind !== 'p') return { layout: 'plain', months: new Set() }
+  const months = rows.flatMap(({ bound }) => /FROM \('(\d{4}-\d{2})-01'\)/.exec(bound ?? '')?.[1] ?? [])
+  return { layout: rows.some(({ bound }) => bound === 'DEFAULT') ? 'moving' : 'months', months: new Set(months) }
+}
+
+/** Makes the part of a month, in a transaction; nothing where another process was faster. */
+export async function makeMonth(client: PoolClient, warehouse: Warehouse, table: string, month: Month): Promise<void> {
+  await client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${warehouse.schema}.${table}`])
+  const { layout, months } = await readLayout(client, warehouse, table)
+  if (layout !== 'months' || months.has(month)) return
+  await client.query(partStatement(warehouse, table, month))
+  await client.query(attachStatement(warehouse, table, month))
+}
+
+function partName(table: string, month: Month): string {
+  return `${table}_${month.replace('-', '_')}`
+}
+
+export function partOf(warehouse: Warehouse, table: string, month: Month): string {
+  return quote(warehouse.opsSchema, partName(table, month))
+}
+
+/** An empty table like the others, with room on each page for updates in place. */
+export function partStatement(warehouse: Warehouse, table: string, month: Month): string {
+  return `create table ${partOf(warehouse, table, month)} (like ${quote(warehouse.schema, table)} including defaults) with (fillfactor = 90)`
+}
+
+/** Attached, not created in place: that would hold off everyone who reads. */
+export function attachStatement(warehouse: Warehouse, table: string, month: Month): string {
+  const { from, to } = monthBounds(month)
+  return `alter table ${quote(warehouse.schema, table)} attach partition ${partOf(warehouse, table, month)} for values from ('${from}') to ('${to}')`
+}
+
+/** The first day of a month, and that of the next. */
+export function monthBounds(month: Month): { from: Day; to: Day } {
+  const [year, number] = month.split('-').map(Number) as [number, number]
+  const next = number === 12 ? `${year + 1}-01` : `${year}-${String(number + 1).padStart(2, '0')}`
+  return { from: `${month}-01`, to: `${next}-01` }
+}

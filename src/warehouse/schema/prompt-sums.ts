@@ -1,0 +1,161 @@
+import type { PoolClient } from 'pg'
+import type { Config } from '../../core/config/load.ts'
+import { addDays, type Day } from '../../core/day.ts'
+import { quote } from '../../core/identifier.ts'
+import { inTransaction, type Warehouse } from '../connect.ts'
+import type { Ops } from '../database.ts'
+import { applyText, fillIn, readSql, reportBy } from './views.ts'
+
+/*
+ * Sums of the report by prompt and model, for views that would otherwise read all of it. Triggers open the weeks and
+ * months whose rows change, in the same transaction. The views sum open periods on the fly, so they are right at every
+ * moment; summing them for good only makes them fast.
+ */
+
+const NEEDS = ['date', 'prompt_id', 'model_id'] as const
+const CHATS = 'chats'
+const FUNCTIONS = ['sums_of', 'counts_of']
+
+/** The triggers on a table that is summed. Rows of chats may move to another day, so both days count. */
+const TRIGGERS = {
+  open_inserted: 'after insert %s referencing new table as changed',
+  open_updated: 'after update %s referencing new table as changed',
+  open_left: 'after update %s referencing old table as changed',
+  open_deleted: 'after delete %s referencing old table as changed',
+  open_truncated: 'after truncate %s',
+}
+
+/**
+ * Brings functions and triggers in line with the configuration. New ones open every period that there is. Where the
+ * report is no longer configured, views go on reading what they were made for.
+ */
+export async function applyPromptSums(
+  database: { client: PoolClient; ops: Ops },
+  warehouse: Warehouse,
+  config: Config,
+): Promise<void> {
+  const { client } = database
+  const report = reportBy(config.reports, NEEDS)
+  if (report === undefined) return
+  const tables = [report.name, CHATS]
+  let isNew = false
+  for (const table of tables) isNew = (await watch(client, warehouse, table)) || isNew
+  for (const name of FUNCTIONS) {
+    const text = fillIn(readSql(`functions/${name}`), warehouse, report.name)
+    isNew = (await applyText(database, name, text)) || isNew
+  }
+  if (isNew) await openEverything(client, warehouse, tables)
+}
+
+/** True where a trigger was missing: rows may have changed unseen. */
+async function watch(client: PoolClient, warehouse: Warehouse, table: string): Promise<boolean> {
+  const name = quote(warehouse.schema, table)
+  const { rows } = await client.query<{ name: string }>(
+    'select tgname as name from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal',
+    [name],
+  )
+  const known = new Set(rows.map((row) => row.name))
+  const missing = Object.entries(TRIGGERS).filter(([trigger]) => !known.has(trigger))
+  for (const [trigger, when] of missing) {
+    await client.query(
+      `create trigger ${trigger} ${when.replace('%s', `on ${name}`)}
+       for each statement execute function ${quote(warehouse.opsSchema, 'open_periods')}()`,
+    )
+  }
+  return missing.length > 0
+}
+
+/** Takes the triggers off a table that is no longer the one people read. */
+export async function unwatch(client: PoolClient, table: string): Promise<void> {
+  for (const trigger of Object.keys(TRIGGERS)) await client.query(`drop trigger if exists ${trigger} on ${table}`)
+}
+
+/** The names of the triggers, for whoever looks for those of other people. */
+export const TRIGGER_NAMES: readonly string[] = Object.keys(TRIGGERS)
+
+async function openEverything(client: PoolClient, warehouse: Warehouse, tables: string[]): Promise<void> {
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  await client.query(
+    `delete from ${ops('prompt_sums')}; delete from ${ops('prompt_days')}; delete from ${ops('open_periods')}`,
+  )
+  for (const table of tables) {
+    await client.query(
+      `insert into ${ops('open_periods')}
+       select d.project_id, $1, p.unit, p.start
+       from (select distinct project_id, date from ${quote(warehouse.schema, table)}) d
+       cross join lateral ${ops('periods_of')}(d.date) p group by 1, 3, 4`,
+      [table],
+    )
+  }
+}
+
+interface OpenPeriods {
+  project_id: string
+  unit: 'week' | 'month'
+  /** Their first days, in order. */
+  starts: Day[]
+}
+
+// Loads that open a period wait while periods are summed, so only some are summed at a time.
+const PERIODS_AT_ONCE = 13
+const ROWS_WORTH_ANALYZING = 10_000
+
+/** Sums open periods for good. Returns how many; fewer than there are where it was told to stop. */
+export async function sumOpenPeriods(warehouse: Warehouse, signal: AbortSignal): Promise<number> {
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  let periods = 0
+  let written = 0
+  while (!signal.aborted) {
+    const done = await inTransaction(
+      warehouse,
+      async ({ client }) => {
+        const { rows: found } = await client.query<{ open: boolean }>(
+          `select exists (select from ${ops('open_periods')}) as open`,
+        )
+        if (!found[0]!.open) return { periods: 0, rows: 0 }
+        // Whoever changed rows and opened their periods has committed once this is ours; others open them again afterwards.
+        await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
+        const { rows: open } = await client.query<OpenPeriods>(
+          `select project_id, unit, array_agg(start::text order by start) as starts from (
+             select distinct project_id, unit, start from ${ops('open_periods')} order by 1, 2, 3 limit ${PERIODS_AT_ONCE}
+           ) o group by 1, 2`,
+        )
+        let rows = 0
+        for (const some of open) rows += await sum(client, ops, some)
+        return { periods: open.reduce((total, { starts }) => total + starts.length, 0), rows }
+      },
+      signal,
+    )
+    if (done.periods === 0) break
+    periods += done.periods
+    written += done.rows
+  }
+  // A table that was just filled has no statistics, and plans without them are slow.
+  if (written >= ROWS_WORTH_ANALYZING)
+    await warehouse.pool.query(`analyze ${ops('prompt_sums')}, ${ops('prompt_days')}`)
+  return periods
+}
+
+async function sum(
+  client: PoolClient,
+  ops: (name: string) => string,
+  { project_id, unit, starts }: OpenPeriods,
+): Promise<number> {
+  const these = 'project_id = $1 and unit = $2 and start = any($3::date[])'
+  const key = [project_id, unit, starts]
+  await client.query(`delete from ${ops('prompt_sums')} where ${these}`, key)
+  const sums = `insert into ${ops('prompt_sums')}
+    select g.* from unnest($3::date[]) period cross join lateral ${ops('sums_of')}($1, $2, period) g`
+  let rows = (await client.query(sums, key)).rowCount ?? 0
+  if (unit === 'week') {
+    // The days too, since they have the index.
+    const days = 'project_id = $1 and week = any($2::date[]) and date between $3 and $4'
+    const week = [project_id, starts, starts[0], addDays(starts.at(-1)!, 6)]
+    await client.query(`delete from ${ops('prompt_days')} where ${days}`, week)
+    const counts = `insert into ${ops('prompt_days')}
+      select g.* from unnest($2::date[]) monday cross join lateral ${ops('counts_of')}($1, monday) g`
+    rows += (await client.query(counts, [project_id, starts])).rowCount ?? 0
+  }
+  await client.query(`delete from ${ops('open_periods')} where ${these}`, key)
+  return rows
+}

@@ -1,0 +1,81 @@
+import type { PoolClient } from 'pg'
+import type { ReportConfig } from '../../core/config/load.ts'
+import { quote } from '../../core/identifier.ts'
+import { otherDimensions } from '../../streams/brand-report.ts'
+import type { Warehouse } from '../connect.ts'
+
+/** Column of a table → the table that it points to. Both sides also have the project. */
+const POINTS_TO: Record<string, string> = {
+  brand_id: 'brands',
+  topic_id: 'topics',
+  tag_id: 'tags',
+  model_id: 'models',
+  prompt_id: 'prompts',
+  suggestion_id: 'prompt_suggestions',
+  chat_id: 'chats',
+}
+
+const TABLES: Record<string, string[]> = {
+  project_profiles: [],
+  brands: [],
+  topics: [],
+  tags: [],
+  models: [],
+  prompts: ['topic_id'],
+  prompt_tags: ['prompt_id', 'tag_id'],
+  prompt_suggestions: ['topic_id'],
+  prompt_suggestion_tags: ['suggestion_id', 'tag_id'],
+  domain_classifications: [],
+  chats: ['prompt_id', 'model_id', 'date'],
+  prompt_history: ['prompt_id', 'topic_id'],
+  brand_history: ['brand_id'],
+}
+
+const NOT_ENFORCED_SINCE = 180_000
+
+/**
+ * Tells BI tools how tables hang together, by foreign keys that are not enforced: they cost nothing at load time, and a
+ * row that mentions a prompt which the service does not list is no error. Older servers know no such keys; there, none
+ * are made.
+ */
+export async function applyRelations(
+  client: PoolClient,
+  warehouse: Warehouse,
+  reports: readonly ReportConfig[],
+): Promise<void> {
+  const { rows } = await client.query<{ version: number; names: string[] | null }>(
+    `select current_setting('server_version_num')::int as version,
+       (select array_agg(r.relname || '/' || c.conname) from pg_constraint c join pg_class r on r.oid = c.conrelid
+        join pg_namespace n on n.oid = r.relnamespace where n.nspname = $1 and c.contype = 'f') as names`,
+    [warehouse.schema],
+  )
+  const { version, names } = rows[0]!
+  if (version < NOT_ENFORCED_SINCE) return
+  const known = new Set(names ?? [])
+  const tables = {
+    ...TABLES,
+    ...Object.fromEntries(reports.map((report) => [report.name, ['date', 'brand_id', ...otherDimensions(report)]])),
+  }
+  const statements: string[] = []
+  for (const [table, columns] of Object.entries(tables)) {
+    for (const { name, keys, target } of relationsOf(columns)) {
+      if (known.has(`${table}/${name}`)) continue
+      const list = keys.map((key) => quote(key)).join(', ')
+      statements.push(
+        `alter table ${quote(warehouse.schema, table)} add constraint ${quote(name)}
+         foreign key (${list}) references ${quote(warehouse.schema, target)} (${list}) not enforced`,
+      )
+    }
+  }
+  if (statements.length > 0) await client.query(statements.join(';\n'))
+}
+
+function relationsOf(columns: readonly string[]): { name: string; keys: string[]; target: string }[] {
+  const project = { name: 'of_project', keys: ['project_id'], target: 'projects' }
+  const others = columns.flatMap((column) => {
+    if (column === 'date') return [{ name: 'of_day', keys: ['date'], target: 'calendar' }]
+    const target = POINTS_TO[column]
+    return target === undefined ? [] : [{ name: `of_${target}`, keys: ['project_id', column], target }]
+  })
+  return [project, ...others]
+}

@@ -1,0 +1,26 @@
+import { escapeLiteral, type PoolClient, type QueryResult } from 'pg'
+
+/** A statement with its values written into it, and what its rows tell. */
+export interface Statement<Answer> {
+  sql: string
+  read(rows: Record<string, unknown>[]): Answer
+}
+
+/**
+ * Asks several questions in one message. Each is still a statement of its own, which sees what was committed before it
+ * began: what follows a lock sees what its last holder wrote.
+ */
+export async function runBatch<Answers extends unknown[]>(
+  client: PoolClient,
+  ...questions: { [Index in keyof Answers]: Statement<Answers[Index]> }
+): Promise<Answers> {
+  const told = (await client.query(questions.map(({ sql }) => sql).join(';\n'))) as QueryResult | QueryResult[]
+  // A single statement has a single result.
+  const results = [told].flat()
+  return questions.map(({ read }, index) => read(results[index]!.rows as Record<string, unknown>[])) as Answers
+}
+
+/** A text or number as it is written in a statement. */
+export function literal(value: string | number): string {
+  return typeof value === 'number' ? String(value) : escapeLiteral(value)
+}
