@@ -1,3 +1,4 @@
+import { monotonic } from '../core/monotonic.ts'
 import type { Services, SyncedProject } from '../sync/context.ts'
 import { budgetWaitMs } from './shared-budget.ts'
 
@@ -23,7 +24,7 @@ export class BudgetWatch {
     const { remaining, waits } = client.budgetView(caller)
     // While answers leave enough, what others spend is looked at once in a while only.
     const isPlenty = remaining === undefined ? waits === 0 : remaining > PLENTY
-    const now = performance.now()
+    const now = monotonic()
     if (isPlenty && now - (this.askedAt.get(id) ?? -ASK_MS) < ASK_MS) return 0
     this.askedAt.set(id, now)
     const waitMs = await budgetWaitMs(warehouse, id, config.source.requests_per_minute)

@@ -1,6 +1,7 @@
 import { messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { type BudgetStore, type BudgetView, createBudget, type RequestBudget } from '../source/budget.ts'
 import { type BudgetState, limitOf, newBudgetState, voidRequests, waitOf } from '../source/budget-state.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -74,10 +75,10 @@ export class WarehouseBudgetStore implements BudgetStore {
 
   private async apply(batch: readonly Change[]): Promise<unknown[]> {
     for (let conflicts = 0; ; conflicts++) {
-      const last = this.last !== undefined && performance.now() - this.last.readAt < RECALLED_MS ? this.last : undefined
+      const last = this.last !== undefined && monotonic() - this.last.readAt < RECALLED_MS ? this.last : undefined
       this.last = undefined
       const { state, version, now } = last === undefined ? await this.read() : recalled(last)
-      const at = performance.now()
+      const at = monotonic()
       const before = JSON.stringify(state)
       const results = batch.map(({ work }) => work(state, now))
       const after = JSON.stringify(state)
@@ -114,7 +115,7 @@ interface Written {
 }
 
 function recalled({ text, version, now, at }: Written) {
-  return { state: JSON.parse(text) as BudgetState, version, now: now + performance.now() - at }
+  return { state: JSON.parse(text) as BudgetState, version, now: now + monotonic() - at }
 }
 
 /**

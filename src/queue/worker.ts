@@ -33,6 +33,7 @@ const MOST_FAILURES = 3
 // What a step may take besides the time limit of a request.
 const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
+const RETURNED = new Set(['key', 'project', 'project-down', 'operation-down'])
 
 /** A window in hand. */
 interface Job {
@@ -230,12 +231,15 @@ export class QueueWorker {
     if (verdict === 'nobody-waits') return log.debug(place, 'the run that asked for a window is over')
     if (verdict === 'interrupted') return this.release(job, { isLoss: job.lost.signal.aborted })
     log.warn({ ...place, reason }, 'window failed')
-    if (isOwnFault(result, statuses)) {
+    // It may be so only from here: the run tries itself, and what it finds is final.
+    const isReturned = RETURNED.has(verdict)
+    if (isReturned) await this.publish(job, { kind: 'returned', reason })
+    // Other projects and operations may still be read from here.
+    if (verdict === 'project-down' || verdict === 'operation-down') return
+    if (isReturned || isOwnFault(result, statuses)) {
       const pauseMs = this.backOff.fail(reason, job.startedAt, monotonic())
       if (pauseMs > 0) log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
-      // A key may be an old one only here: the run tries itself, and what it finds is final.
-      if (verdict === 'key' || verdict === 'project') await this.publish(job, { kind: 'returned', reason })
-      else await this.release(job)
+      if (!isReturned) await this.release(job)
       return this.heartbeat().catch(() => {})
     }
     this.backOff.recover()
@@ -276,14 +280,14 @@ export class QueueWorker {
 }
 
 /**
- * True where the worker is to blame and not the window: its key is refused, or not one of its requests was answered.
+ * True where the worker is to blame and not the window: the service is out of its reach, or answered none of its requests.
  * Where the service took the request and then kept silent, it is the window.
  */
 export function isOwnFault(
   { verdict, reason }: { verdict: string; reason: string },
   statuses: Readonly<Record<string, number>>,
 ): boolean {
-  if (['key', 'project', 'service-down', 'project-down', 'operation-down'].includes(verdict)) return true
+  if (verdict === 'service-down') return true
   if (['refused', 'usage', 'bad-page', 'incomplete', 'stale'].includes(verdict)) return false
   const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
   return !isAnswered && !/awaiting '(?:response|request|read|send)/.test(reason)
