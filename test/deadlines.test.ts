@@ -84,23 +84,28 @@ describe('a frozen connection', () => {
   })
 })
 
-test.each(['none', 'pg-boss'])(
-  'SIGTERM ends a sync whose connections are all frozen, with queue mode %s',
-  async (mode) => {
-    await (await begin({ ...NO_LIMIT, latency_ms: 100 })).close()
-    const sync = startCli(['sync', '--json'], {
-      env: { ...setup.env, DATABASE_URL: proxy.url },
-      config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
-    })
-    await sync.saw('window loaded')
-    proxy.freeze()
-    await new Promise((done) => setTimeout(done, 500))
-    sync.child.kill('SIGTERM')
-    // The time after which an orchestrator kills.
-    const killer = setTimeout(() => sync.child.kill('SIGKILL'), 30_000)
-    const result = await sync.done
-    clearTimeout(killer)
-    expect(result.code).toBe(1)
-    expect(result.json().outcome).toBe('interrupted')
-  },
-)
+test.each([
+  ['none', 0],
+  ['pg-boss', 0],
+  ['pg-boss', 1],
+])('SIGTERM ends a sync whose connections are all frozen, with queue mode %s and %d workers', async (mode, workers) => {
+  await (await begin({ ...NO_LIMIT, latency_ms: 100 })).close()
+  const options = {
+    env: { ...setup.env, DATABASE_URL: proxy.url },
+    config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
+  }
+  const running = Array.from({ length: workers }, () => startCli(['worker', '--json'], options))
+  for (const worker of running) await worker.saw('worker_id')
+  const sync = startCli(['sync', '--json'], options)
+  running.push(sync)
+  await sync.saw('window loaded')
+  proxy.freeze()
+  await new Promise((done) => setTimeout(done, 500))
+  for (const { child } of running) child.kill('SIGTERM')
+  // The time after which an orchestrator kills.
+  const killer = setTimeout(() => running.forEach(({ child }) => void child.kill('SIGKILL')), 30_000)
+  const results = await Promise.all(running.map(({ done }) => done))
+  clearTimeout(killer)
+  expect(results.map(({ code }) => code)).toEqual([...running.slice(1).map(() => 0), 1])
+  expect(results.at(-1)!.json().outcome).toBe('interrupted')
+})

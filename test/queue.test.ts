@@ -275,7 +275,7 @@ describe('a run with a queue', () => {
     await expectExact(setup.database, truth())
   })
 
-  test('does not wait for projects whose requests are spent, while others have some', async () => {
+  test.each([1, 0])('does not wait for projects whose requests are spent, with %d workers', async (workers) => {
     await begin({ world: { ...SMALL, projects: 6 } })
     await migrate(setup.database.warehouse, setup.config)
     const [free, ...spent] = setup.projects.map(({ id }) => id)
@@ -286,7 +286,7 @@ describe('a run with a queue', () => {
         JSON.stringify({ ...state, limitAt: Date.now() }),
       ])
     }
-    await startWorker('--concurrency', '2')
+    if (workers > 0) await startWorker('--concurrency', '2')
     const sync = start(['sync'])
     await sync.saw('run started')
     const read = () => setup.database.rows('select project_id, stream from visibility_ops.coverage group by 1, 2')

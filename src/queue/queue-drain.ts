@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
@@ -15,6 +16,7 @@ import {
 } from '../sync/run/tasks.ts'
 import { isTransient } from '../warehouse/retry.ts'
 import { pruneQueues, type Queue } from './boss.ts'
+import { BudgetWatch } from './budget-watch.ts'
 import { type GivenUp, pruneDeadLetters, saveDeadWindows } from './dead-windows.ts'
 import { fromWire, type JobResult, type WireJobResult } from './job-result.ts'
 import { REAP_MS, reapWindows } from './reap.ts'
@@ -46,6 +48,8 @@ const SILENCE_MS = 10_000
 const MOST_STALE = 5
 // A sync goes before any backfill; within a run, what was handed out first goes first.
 const SYNC_FIRST = 1_000_000_000
+const LEAVING_MS = 6000
+const FREE = { seconds: 0, statuses: {} }
 
 /** Has the tasks of one run done by workers, and by this process where they do not get on. */
 export class QueueDrain {
@@ -56,6 +60,7 @@ export class QueueDrain {
   /** Windows that a worker gave back for this process to do. */
   private readonly returned: Item[] = []
   private readonly tasks: Task[]
+  private readonly budgets: BudgetWatch
   private turn = 0
   private sequence = 0
   /** Projects whose requests are spent, until a time. */
@@ -77,6 +82,7 @@ export class QueueDrain {
     private readonly queue: Queue,
   ) {
     this.tasks = byStream(tasks)
+    this.budgets = new BudgetWatch(run, new Set(tasks.map(({ project }) => project.id)).size > 1)
   }
 
   async finish(): Promise<void> {
@@ -108,9 +114,11 @@ export class QueueDrain {
     for (const { task, range } of [...this.inFlight.values(), ...this.returned]) failRemaining(task, [range])
     if (this.inFlight.size === 0) return
     this.inFlight.clear()
-    await dropWindows(this.queue, this.run.runId).catch((error: unknown) =>
+    const drop = dropWindows(this.queue, this.run.runId, LEAVING_MS).catch((error: unknown) =>
       this.run.log.warn({ reason: messageOf(error) }, 'windows may still be in the queue; workers will not do them'),
     )
+    // Where the database is away, the run that comes next does it.
+    await Promise.race([drop, delay(LEAVING_MS, undefined, { ref: false })])
   }
 
   /** A connection that was lost is no reason to give up, as long as the run has its lease. */
@@ -221,9 +229,13 @@ export class QueueDrain {
   }
 
   private performHere(item: Item): void {
-    const work: Promise<void> = performHere(item)
-      .then(({ result, seconds }) => this.settle(item, { result, cost: { seconds, statuses: {} } }))
-      .finally(() => this.here.delete(work))
+    const perform = async () => {
+      const waitMs = await this.budgets.spentForMs(item.task.project).catch(() => 0)
+      if (waitMs > 0) return this.settle(item, { result: { kind: 'deferred', waitMs }, cost: FREE })
+      const { result, seconds } = await performHere(item)
+      this.settle(item, { result, cost: { seconds, statuses: {} } })
+    }
+    const work: Promise<void> = perform().finally(() => this.here.delete(work))
     this.here.add(work)
   }
 

@@ -248,10 +248,11 @@ export async function withdrawWindows(
 }
 
 /** Takes everything of a run out, and of runs that are over; what a worker has in hand of them is not waited for. */
-export async function dropWindows(queue: Queue, runId: number): Promise<void> {
+export async function dropWindows(queue: Queue, runId: number, patienceMs?: number): Promise<void> {
   const { api, warehouse } = queue
+  const patience = { patienceMs: patienceMs ?? warehouse.patienceMs }
   for (;;) {
-    const dropped = await withRetries(warehouse, undefined, () =>
+    const dropped = await withRetries(patience, undefined, () =>
       inTransaction(warehouse, async (tx) => {
         const { rows } = await tx.client.query<{ window_id: string; queue: string }>(
           `select w.window_id, w.queue from ${table(warehouse)} w left join ${runsOf(warehouse)} r on r.run_id = w.run_id

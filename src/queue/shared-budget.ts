@@ -1,6 +1,7 @@
 import { messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { type BudgetStore, type BudgetView, createBudget, type RequestBudget } from '../source/budget.ts'
 import { type BudgetState, limitOf, newBudgetState, voidRequests, waitOf } from '../source/budget-state.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -8,6 +9,8 @@ import type { Warehouse } from '../warehouse/connect.ts'
 // Another process may learn something meanwhile, so nobody sleeps through a whole period.
 const LONGEST_NAP_MS = 500
 const MOST_CONFLICTS = 200
+// The clocks of this process and of the database drift apart.
+const RECALLED_MS = 5000
 
 interface Change {
   work: (state: BudgetState, now: number) => unknown
@@ -17,11 +20,14 @@ interface Change {
 
 /**
  * The state of one project's budget as a row of the warehouse, by the database's clock. A change is two round trips:
- * read, and write where nobody else wrote meanwhile. Changes of this process that meet are one change.
+ * read, and write where nobody else wrote meanwhile. Changes of this process that meet are one change, and while nobody
+ * else writes, what was written last is not read again.
  */
 export class WarehouseBudgetStore implements BudgetStore {
   private waiting: Change[] = []
   private isRunning = false
+  /** What this process wrote last. */
+  private last: Written | undefined
   private readonly table: string
 
   constructor(
@@ -69,11 +75,20 @@ export class WarehouseBudgetStore implements BudgetStore {
 
   private async apply(batch: readonly Change[]): Promise<unknown[]> {
     for (let conflicts = 0; ; conflicts++) {
-      const { state, version, now } = await this.read()
+      const last = this.last !== undefined && monotonic() - this.last.readAt < RECALLED_MS ? this.last : undefined
+      this.last = undefined
+      const { state, version, now } = last === undefined ? await this.read() : recalled(last)
+      const at = monotonic()
       const before = JSON.stringify(state)
       const results = batch.map(({ work }) => work(state, now))
       const after = JSON.stringify(state)
-      if (before === after || (await this.write(after, version))) return results
+      // That there is nothing to be had is believed only of what was read just now.
+      if (before === after && last === undefined) return results
+      if (before !== after && (await this.write(after, version))) {
+        this.last = { text: after, version: version + 1, now, at, readAt: last?.readAt ?? at }
+        return results
+      }
+      if (last !== undefined) continue
       if (conflicts >= MOST_CONFLICTS) throw new Error('the shared request budget is changed too often by others')
       await new Promise((next) => setTimeout(next, Math.random() * Math.min(20, 2 + conflicts)))
     }
@@ -82,13 +97,25 @@ export class WarehouseBudgetStore implements BudgetStore {
   /** False where somebody else wrote since the version was read. */
   private async write(state: string, version: number): Promise<boolean> {
     const { rowCount } = await this.warehouse.pool.query(
-      `insert into ${this.table} as b (project_id, state, version, per_minute) values ($1, $2, 1, $4)
-       on conflict (project_id) do update set state = excluded.state, version = b.version + 1, per_minute = excluded.per_minute
-       where b.version = $3`,
+      version === 0
+        ? `insert into ${this.table} (project_id, state, version, per_minute) values ($1, $2, $3 + 1, $4) on conflict do nothing`
+        : `update ${this.table} set state = $2, version = version + 1, per_minute = $4 where project_id = $1 and version = $3`,
       [this.projectId, state, version, this.perMinute],
     )
     return rowCount === 1
   }
+}
+/** A state that was written, the time of it by both clocks, and when it was last read. */
+interface Written {
+  text: string
+  version: number
+  now: number
+  at: number
+  readAt: number
+}
+
+function recalled({ text, version, now, at }: Written) {
+  return { state: JSON.parse(text) as BudgetState, version, now: now + monotonic() - at }
 }
 
 /**

@@ -11,6 +11,7 @@ import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { BackOff } from './back-off.ts'
 import type { Queue } from './boss.ts'
+import { BudgetWatch } from './budget-watch.ts'
 import { addCosts, type JobResult } from './job-result.ts'
 import { REAP_MS, reapWindows } from './reap.ts'
 import {
@@ -21,7 +22,6 @@ import {
   type TakenWindow,
   takeWindows,
 } from './run-windows.ts'
-import { budgetWaitMs } from './shared-budget.ts'
 import { HEARTBEAT_MS, heartbeat, type WorkerSelf } from './workers.ts'
 
 // The longer nothing came, the rarer it looks.
@@ -30,13 +30,10 @@ const LONGEST_NAP_MS = 500
 const TROUBLE_MS = 1000
 // A window that fails by its own fault is tried so often, beside all the tries that its requests have.
 const MOST_FAILURES = 3
-// Where a project's requests are spent for longer, windows of others go first.
-const PATIENCE_MS = 3000
-const PLENTY = 20
-const ASK_MS = 1000
 // What a step may take besides the time limit of a request.
 const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
+const RETURNED = new Set(['key', 'project', 'project-down', 'operation-down'])
 
 /** A window in hand. */
 interface Job {
@@ -58,8 +55,7 @@ export class QueueWorker {
   private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
   private readonly streams: Map<string, Stream>
   private readonly projects: Map<string, SyncedProject>
-  /** When a project's budget was last asked for. */
-  private readonly askedAt = new Map<string, number>()
+  private readonly budgets: BudgetWatch
   private readonly backOff = new BackOff()
   private readonly stepMs: number
   private loop: Promise<void> = Promise.resolve()
@@ -73,6 +69,7 @@ export class QueueWorker {
   ) {
     this.streams = new Map(streamsOf(services.config).map((stream) => [stream.name, stream]))
     this.projects = new Map(projects.map((project) => [project.id, project]))
+    this.budgets = new BudgetWatch(services, projects.length > 1)
     this.stepMs = services.config.source.timeout_seconds * 1000 + GRACE_MS
   }
 
@@ -173,8 +170,8 @@ export class QueueWorker {
     const { request } = window
     const project = this.projects.get(window.project)!
     const stream = this.streams.get(window.stream)!
-    const waitMs = await this.budgetWaitMs(project)
-    if (waitMs > PATIENCE_MS) return this.publish(job, { kind: 'deferred', waitMs })
+    const waitMs = await this.budgets.spentForMs(project)
+    if (waitMs > 0) return this.publish(job, { kind: 'deferred', waitMs })
     const { limit, mentions } = this.memoryOf(window)
     const signal = AbortSignal.any([this.stopping.signal, job.lost.signal])
     const run: Run = {
@@ -234,12 +231,15 @@ export class QueueWorker {
     if (verdict === 'nobody-waits') return log.debug(place, 'the run that asked for a window is over')
     if (verdict === 'interrupted') return this.release(job, { isLoss: job.lost.signal.aborted })
     log.warn({ ...place, reason }, 'window failed')
-    if (isOwnFault(result, statuses)) {
+    // It may be so only from here: the run tries itself, and what it finds is final.
+    const isReturned = RETURNED.has(verdict)
+    if (isReturned) await this.publish(job, { kind: 'returned', reason })
+    // Other projects and operations may still be read from here.
+    if (verdict === 'project-down' || verdict === 'operation-down') return
+    if (isReturned || isOwnFault(result, statuses)) {
       const pauseMs = this.backOff.fail(reason, job.startedAt, monotonic())
       if (pauseMs > 0) log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
-      // A key may be an old one only here: the run tries itself, and what it finds is final.
-      if (verdict === 'key' || verdict === 'project') await this.publish(job, { kind: 'returned', reason })
-      else await this.release(job)
+      if (!isReturned) await this.release(job)
       return this.heartbeat().catch(() => {})
     }
     this.backOff.recover()
@@ -266,17 +266,6 @@ export class QueueWorker {
     })
   }
 
-  /** Asked before a window is begun; while the answers leave enough, the others are looked at once in a while only. */
-  private async budgetWaitMs({ id, caller }: SyncedProject): Promise<number> {
-    if (this.projects.size === 1) return 0
-    const { remaining, waits } = this.services.client.budgetView(caller)
-    const plenty = remaining === undefined ? waits === 0 : remaining > PLENTY
-    const now = monotonic()
-    if (plenty && now - (this.askedAt.get(id) ?? -ASK_MS) < ASK_MS) return 0
-    this.askedAt.set(id, now)
-    return budgetWaitMs(this.services.warehouse, id, this.services.config.source.requests_per_minute)
-  }
-
   /** What windows of one run teach each other; at most a few runs are remembered. */
   private memoryOf({ runId, request }: TakenWindow): Pick<Run, 'limit' | 'mentions'> {
     const known = this.memory.get(runId) ?? { limit: new PageLimit(request.page_limit), mentions: new Map() }
@@ -291,14 +280,14 @@ export class QueueWorker {
 }
 
 /**
- * True where the worker is to blame and not the window: its key is refused, or not one of its requests was answered.
+ * True where the worker is to blame and not the window: the service is out of its reach, or answered none of its requests.
  * Where the service took the request and then kept silent, it is the window.
  */
 export function isOwnFault(
   { verdict, reason }: { verdict: string; reason: string },
   statuses: Readonly<Record<string, number>>,
 ): boolean {
-  if (['key', 'project', 'service-down', 'project-down', 'operation-down'].includes(verdict)) return true
+  if (verdict === 'service-down') return true
   if (['refused', 'usage', 'bad-page', 'incomplete', 'stale'].includes(verdict)) return false
   const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
   return !isAnswered && !/awaiting '(?:response|request|read|send)/.test(reason)

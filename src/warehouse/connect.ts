@@ -70,6 +70,7 @@ const BEGIN = [
 const CONNECT_MS = 10_000
 const HURRY_MS = 5000
 const HURRY_CONNECT_MS = 3000
+const CUT_CONNECT_MS = 1000
 // Whoever closes has ended its work, or gave up waiting for it.
 const CLOSE_MS = 3000
 const DATE = 1082
@@ -117,9 +118,21 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   }
   const clients = new Set<DeadlineClient>()
   let isHurried = false
+  class OwnClient extends DeadlineClient {
+    constructor(own?: string | ClientConfig) {
+      super(own)
+      clients.add(this)
+      this.on('end', () => clients.delete(this))
+      if (isHurried) this.hurry(HURRY_MS)
+      // Told to stop, and the database does not answer: nothing more is expected of it.
+      this.onLate = () => {
+        if (isHurried) cut()
+      }
+    }
+  }
   const pool = new Pool({
     ...config,
-    Client: DeadlineClient,
+    Client: OwnClient,
     max: options.connections,
     application_name: 'visibility-sync',
     // The pool waits for what this returns, though its types do not say so.
@@ -128,18 +141,10 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
   // process. The pool itself listens only to those that nobody has taken out.
   pool.on('error', () => {})
-  pool.on('connect', (client) => {
-    client.on('error', () => {})
-    clients.add(deadlineClient(client))
-    if (isHurried) deadlineClient(client).hurry(HURRY_MS)
-  })
-  pool.on('remove', (client) => clients.delete(deadlineClient(client)))
+  pool.on('connect', (client) => client.on('error', () => {}))
   const bind = <T>(schema: string, on: Pool) =>
     new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
   const opsSchema = `${options.schema}_ops`
-  const cut = () => {
-    for (const socket of sockets) socket.destroy()
-  }
   const warehouse: Warehouse = {
     pool,
     schema: options.schema,
@@ -183,6 +188,11 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     isHurried = true
     pool.options.connectionTimeoutMillis = HURRY_CONNECT_MS
     for (const client of clients) client.hurry(HURRY_MS)
+  }
+
+  function cut(): void {
+    pool.options.connectionTimeoutMillis = CUT_CONNECT_MS
+    for (const socket of sockets) socket.destroy()
   }
 }
 

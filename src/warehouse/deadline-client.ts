@@ -26,6 +26,8 @@ const COPY_DEADLINE_MS = 180_000
 export class DeadlineClient extends Client {
   /** For the queries that follow; none where it is undefined. */
   deadlineMs: number | undefined = QUERY_DEADLINE_MS
+  /** Called where a query got no answer in time. */
+  onLate: () => void = () => {}
   private longestMs = Number.POSITIVE_INFINITY
   private readonly waiting = new Set<Waiting>()
 
@@ -77,9 +79,9 @@ export class DeadlineClient extends Client {
 
   private arm(entry: Waiting, ms: number): void {
     entry.endsAt = performance.now() + ms
-    entry.timer = setTimeout(
-      () => this.destroySocket(new NoAnswerError(`no answer from the database within ${Math.round(ms / 1000)} s`)),
-      ms,
-    )
+    entry.timer = setTimeout(() => {
+      this.destroySocket(new NoAnswerError(`no answer from the database within ${Math.round(ms / 1000)} s`))
+      this.onLate()
+    }, ms)
   }
 }

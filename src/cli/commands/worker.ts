@@ -12,6 +12,7 @@ import { migrate } from '../../warehouse/schema/migrate.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 const HEARTBEAT_MS = 5000
+const PATIENCE_SECONDS = 5
 const FIRST_PAUSE_MS = 500
 const LONGEST_PAUSE_MS = 5000
 
@@ -31,7 +32,9 @@ export async function worker(
 async function takeUntilStopped(session: Session, options: { concurrency?: number }): Promise<number> {
   const { log, clock, version, signal } = session
   const concurrency = options.concurrency ?? session.config.source.concurrency
-  const source = { ...session.config.source, concurrency }
+  // Others may reach the service: windows are given back soon, and this worker tries again by itself.
+  const patience_seconds = Math.min(PATIENCE_SECONDS, session.config.source.patience_seconds)
+  const source = { ...session.config.source, concurrency, patience_seconds }
   const config: Config = { ...session.config, source, queue: { mode: 'pg-boss' } }
   let hasBegun = false
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
