@@ -1,5 +1,12 @@
 #!/usr/bin/env node
 // Runs the embedded Postgres for as long as a command holds it. Commands start it; it is not for people.
+import { existsSync } from 'node:fs'
+
+const keeper = new URL('../dist/warehouse/embedded/keeper.js', import.meta.url)
+if (!existsSync(keeper)) {
+  process.stderr.write('visibility-sync is not built yet: run "npm run build" first ("npm ci" does so by itself).\n')
+  process.exit(2)
+}
 
 // Postgres may run as another user, who could read our variables: keys and passwords stay with the commands.
 const NEEDED = /^(PATH|HOME|TMPDIR|TZ|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH)$/
@@ -8,6 +15,6 @@ for (const name of Object.keys(process.env)) if (!NEEDED.test(name)) delete proc
 const options = JSON.parse(process.argv[2])
 // What `ps` shows, and no "node" that someone ends by name.
 process.title = `visibility-sync: Postgres in ${options.folder}`
-const { runKeeper } = await import('../dist/warehouse/embedded/keeper.js')
+const { runKeeper } = await import(keeper.href)
 await runKeeper(options)
 process.exit()

@@ -71,7 +71,6 @@ async function startKeeper(options: KeeperOptions, onFull: (message: string) => 
     detached: true,
     stdio: ['pipe', 'pipe', 'pipe'],
   })
-  child.unref()
   let told = ''
   child.stderr.on('data', (chunk: Buffer) => {
     told += chunk.toString()
@@ -89,7 +88,8 @@ async function startKeeper(options: KeeperOptions, onFull: (message: string) => 
     if (greeting.is === 'failed') throw errorOf(greeting)
     return await join(greeting, options.folder, undefined, onFull)
   } finally {
-    // From here on the connection holds the server.
+    // From here on the connection holds the server, and this process may end before the keeper.
+    child.unref()
     for (const stream of child.stdio) stream?.destroy()
   }
 }
