@@ -8,6 +8,7 @@ import { runProgram } from '../src/cli/program.ts'
 import { widthOf } from '../src/cli/wrap.ts'
 import { createRedactor } from '../src/core/redactor.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
+import { createDatabase } from './support/postgres.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* What people see: at a terminal, in a file, and where a service says what a terminal would obey. */
@@ -157,7 +158,12 @@ describe('what a terminal would obey', () => {
       reply.writeHead(403, { 'content-type': 'application/json' }).end(JSON.stringify({ message: EVIL }))
     })
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-    const env = { VISIBILITY_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1` }
+    // A warehouse is filled from one address.
+    const database = await createDatabase()
+    const env = {
+      VISIBILITY_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+      DATABASE_URL: database.url,
+    }
     try {
       const results = [
         await cli(['sync'], env),
@@ -165,8 +171,8 @@ describe('what a terminal would obey', () => {
         await cli(['sync'], { ...env, LOG_FORMAT: 'json' }),
         await cli(['check'], env),
         await cli(['audit', '--json'], env),
-        await cli(['status']),
-        await cli(['status', '--json']),
+        await cli(['status'], env),
+        await cli(['status', '--json'], env),
       ]
       for (const { stdout, stderr } of results) {
         expect(stdout).not.toMatch(OBEYED)
@@ -178,6 +184,7 @@ describe('what a terminal would obey', () => {
     } finally {
       server.close()
       server.closeAllConnections()
+      await database.drop()
     }
   })
 

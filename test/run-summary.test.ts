@@ -8,6 +8,7 @@ import { runReason } from '../src/ledger/run-reason.ts'
 import { emptyReport, outcomeOf, type RunReport, type StreamReport } from '../src/sync/run/report.ts'
 import type { RunOutcome } from '../src/warehouse/database.ts'
 import { runCli } from './support/cli.ts'
+import { createDatabase } from './support/postgres.ts'
 import { startProxy } from './support/proxy.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
@@ -224,7 +225,7 @@ describe('real runs', () => {
   const cli = (args: string[], env: Record<string, string> = {}) =>
     runCli(args, {
       env: { ...setup.env, ...env },
-      config: { ...setup.fileConfig, source: { max_attempts: 1, requests_per_minute: 100_000 } },
+      config: { ...setup.fileConfig, source: { max_attempts: 1, requests_per_minute: 100_000, patience_seconds: 1 } },
     })
   const verdicts = (report: RunReport) => [
     ...new Set(report.streams.flatMap(({ failed: entries }) => entries.map(({ verdict }) => verdict))),
@@ -245,30 +246,37 @@ describe('real runs', () => {
     expect(one(status.stdout)).toMatch(/failed .*HTTP 401.* \(check VISIBILITY_API_KEY\)\./)
   })
 
-  test('a project that is refused, one that is unwell, and a bad page', async () => {
+  // A warehouse is filled from one address, so that each of these has one of its own.
+  async function behind(isBad: Parameters<typeof startProxy>[1], status: number) {
+    const database = await createDatabase()
+    const proxy = await startProxy(setup.service.url, isBad, status)
+    const env = { VISIBILITY_API_URL: proxy.url, DATABASE_URL: database.url }
+    const asJson = (await cli(['sync', '--json'], env)).json() as RunReport
+    const { stdout } = await cli(['sync'], env)
+    await proxy.close()
+    await database.drop()
+    return { asJson, stdout }
+  }
+
+  test('a project that is refused fails alone, and is to be left out', async () => {
     const [first] = setup.service.world.projects
-    const refusing = await startProxy(
-      setup.service.url,
-      (message, body) => `${message.url}${body}`.includes(first!.id),
-      403,
-    )
-    const refused = await cli(['sync', '--json'], { VISIBILITY_API_URL: refusing.url })
-    expect([refused.json().outcome, verdicts(refused.json())]).toEqual(['partial', ['project']])
-    const told = await cli(['sync'], { VISIBILITY_API_URL: refusing.url })
-    expect(one(told.stdout)).toContain('the key may not read 1 project')
-    expect(next(told.stdout)).toMatch(/leave \S+ out of the projects/)
-    await refusing.close()
-    const unwell = await startProxy(setup.service.url, (message) => message.url!.includes('chats'), 503)
-    const partly = await cli(['sync', '--json'], { VISIBILITY_API_URL: unwell.url })
-    expect(verdicts(partly.json())).toEqual(['transient'])
-    expect(next((await cli(['sync'], { VISIBILITY_API_URL: unwell.url })).stdout)).toBe(
-      'Next: read again what failed in passing: npx visibility-sync sync',
-    )
-    await unwell.close()
+    const { asJson, stdout } = await behind((message, body) => `${message.url}${body}`.includes(first!.id), 403)
+    expect([asJson.outcome, verdicts(asJson)]).toEqual(['partial', ['project']])
+    expect(one(stdout)).toContain('the key may not read 1 project')
+    expect(next(stdout)).toMatch(/leave \S+ out of the projects/)
+  })
+
+  test('a collection that is unwell is to be read again', async () => {
+    const { asJson, stdout } = await behind((message) => message.url!.includes('chats'), 503)
+    expect([asJson.outcome, verdicts(asJson)]).toEqual(['partial', ['transient']])
+    expect(next(stdout)).toBe('Next: read again what failed in passing: npx visibility-sync sync')
+  })
+
+  test('a page of bad rows is no quarantine', async () => {
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.6 })
     const bad = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt', '--json'])
-    expect(verdicts(bad.json())).toContain('bad-page')
     setup.service.setFaults(NO_LIMIT)
+    expect(verdicts(bad.json() as RunReport)).toContain('bad-page')
   })
 
   test('quarantined rows and nothing new: partial, and not "as they were"', async () => {

@@ -167,6 +167,7 @@ describe('projects', () => {
     expect([names.of(near), names.of(one)]).toEqual(['Contoso', 'Northwind (or_1f0c00…009ab2)'])
     expect(withoutStyles(names.heading(near))).toBe('Contoso (or_1f0cff…009ab2)')
     expect(projectNames([one], new Map()).of(one)).toBe('or_1f0c…9ab2')
+    expect(names.within(`no brand of ${near} is own`)).toBe('no brand of Contoso is own')
     expect(projectNames([one], new Map([[one, `Evil${CLIPBOARD}\nname`]])).of(one)).not.toMatch(OBEYED)
   })
 })

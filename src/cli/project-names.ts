@@ -10,6 +10,8 @@ export interface ProjectNames {
   of(id: string): string
   /** Over a group: the name and the short id. */
   heading(id: string): string
+  /** A sentence in which ids may stand. */
+  within(text: string): string
 }
 
 const LONGEST_NAME = 40
@@ -33,12 +35,15 @@ export function projectNames(ids: readonly string[], known: ReadonlyMap<string, 
     return name === undefined ? undefined : clipTo(name, LONGEST_NAME)
   }
   const shown = ids.map(nameOf)
+  const of = (id: string) => {
+    const name = nameOf(id)
+    if (name === undefined) return shortOf(id)
+    return shown.filter((other) => other === name).length > 1 ? `${name} (${shortOf(id)})` : name
+  }
   return {
-    of(id) {
-      const name = nameOf(id)
-      if (name === undefined) return shortOf(id)
-      return shown.filter((other) => other === name).length > 1 ? `${name} (${shortOf(id)})` : name
-    },
+    of,
+    // Ids that are short are shown as they are, and may be words.
+    within: (text) => ids.reduce((said, id) => (shortOf(id) === id ? said : said.replaceAll(id, () => of(id))), text),
     heading(id) {
       const name = nameOf(id)
       return name === undefined ? shortOf(id) : `${name} ${faint(`(${shortOf(id)})`)}`

@@ -52,7 +52,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
     '',
     wrap(verdictLine(report, total), width),
     ...problems(report, context),
-    ...report.notes.map((note) => wrap(`${warning('!')} ${note}`, width, '  ', '    ')),
+    ...report.notes.map((note) => wrap(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),
     '',
     wrap(`${warehouse.url}${warehouse.embedded ? ' (embedded, .data/)' : ''}`, width, 'Warehouse: '),
     ...steps,
@@ -90,7 +90,10 @@ function effectOf({ outcome }: RunReport, total: StreamReport): string {
 function problems(report: RunReport, context: RunContext): string[] {
   const mark = (trouble: Trouble['kind']) =>
     ['held', 'quarantined', 'stale', 'interrupted'].includes(trouble) ? warning('!') : bad('✗')
-  const ended = report.error === undefined ? [] : [wrap(`${bad('✗')} ${report.error}`, context.width, '  ', '    ')]
+  const ended =
+    report.error === undefined
+      ? []
+      : [wrap(`${bad('✗')} ${context.names.within(report.error)}`, context.width, '  ', '    ')]
   const others = troublesOf(report.streams).flatMap((trouble) => {
     const { kind, text, places } = trouble
     // The error of the whole run is the reason of each of these.
@@ -104,7 +107,7 @@ function problems(report: RunReport, context: RunContext): string[] {
 function placesOf(places: Trouble['places'], { names, width }: RunContext): string[] {
   const shown = places.slice(0, PLACES).map(({ stream, project_id, range, detail }) => {
     const where = `${stream} of ${names.of(project_id)}${range === undefined ? '' : `, ${range}`}`
-    return wrap(`${where}: ${detail}`, width, '    ', '      ')
+    return wrap(`${where}: ${names.within(detail)}`, width, '    ', '      ')
   })
   const more = places.length - PLACES
   return more > 0 ? [...shown, `    … and ${more.toLocaleString('en-US')} more; --json shows all`] : shown

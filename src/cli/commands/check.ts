@@ -107,7 +107,7 @@ function render(
   const end = verdicts.every(({ ok }) => ok)
     ? `${good('All well.')} Next: ${command('sync')}`
     : `${bad('Not ready:')} mend what is marked ✗ and check again.`
-  const said = notes.map((note) => wrap(`${warning('!')} ${note}`, width, '', '  '))
+  const said = notes.map((note) => wrap(`${warning('!')} ${names.within(note)}`, width, '', '  '))
   return [...lines, ...said, '', end].join('\n')
 }
 
