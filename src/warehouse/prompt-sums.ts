@@ -75,6 +75,8 @@ export const TRIGGER_NAMES: readonly string[] = Object.keys(TRIGGERS)
 
 async function openEverything(client: PoolClient, warehouse: Warehouse, tables: string[]): Promise<void> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
+  // A load that is not committed yet may rely on an entry that is about to go.
+  await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
   await client.query(
     `delete from ${ops('prompt_sums')}; delete from ${ops('prompt_days')}; delete from ${ops('open_periods')}`,
   )
