@@ -1,5 +1,6 @@
-// node bench/views.mjs: every view for BI on a large warehouse, filtered to 90 days and one project, and what relations
-// and the calendar cost at load time. Writes bench/results/views.json and prints a table.
+// node bench/views.mjs: every view for BI on a large warehouse, filtered to 90 days of one project by its id and by its name,
+// and what BI tools ask by themselves: the different values of every text column, without any filter. Writes
+// bench/results/views.json and prints a table.
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +11,8 @@ import { loadConfig } from '../dist/core/config/load.js'
 import { BI_VIEWS } from '../dist/core/vocabulary.js'
 import { connectWarehouse } from '../dist/warehouse/connect.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
-import { migrate } from '../dist/warehouse/schema/migrate.js'
+import { migrate } from '../dist/warehouse/migrate.js'
+import { sumOpenPeriods } from '../dist/warehouse/prompt-sums.js'
 import { median } from './measure.mjs'
 
 const { values: options } = parseArgs({
@@ -28,13 +30,14 @@ const url = process.env.BENCH_DATABASE_URL ?? server.url
 const warehouse = await connectWarehouse({ url, schema: 'visibility', connections: 2 })
 const client = new pg.Client({ connectionString: url })
 await client.connect()
+const TEXT = 25
 const [BRANDS, MODELS, PROMPTS, TOPICS, DAYS] = [5, 4, 60, 8, 1095]
 const projects = Number(options.projects)
 // As many prompts as it takes for the finest report to have so many rows in three years.
 const prompts = Math.max(1, Math.round(Number(options.rows) / (DAYS * projects * BRANDS * MODELS)) || PROMPTS)
 
-/** Fills a report with made-up rows of every group of its dimensions. */
-async function fill(table, groups) {
+/** Fills a report with made-up rows of every group of its dimensions; `absent` says where the own brand is not named. */
+async function fill(table, groups, absent = 'false') {
   const columns = Object.keys(groups)
   const counts = `floor(4 + random() * 8)`
   await client.query(`
@@ -46,7 +49,12 @@ async function fill(table, groups) {
     from generate_series(0, ${DAYS - 1}) d cross join generate_series(1, ${projects}) p
       ${columns.map((name) => `cross join generate_series(1, ${groups[name].count}) ${groups[name].alias}`).join(' ')}
       cross join generate_series(1, ${BRANDS}) b
-      cross join lateral (select ${counts} as total, d as same) t cross join lateral (select floor(random() * t.total) as seen) s`)
+      cross join lateral (select ${counts} as total, d as same) t cross join lateral (select case when b = 1 and ${absent} then 0 else floor(random() * t.total) end as seen) s`)
+  await client.query(
+    `insert into visibility_ops.coverage select 'or_' || p, $1, current_date - d, 1, now(), 1, 'read', 1, null
+     from generate_series(0, ${DAYS - 1}) d cross join generate_series(1, ${projects}) p`,
+    [table],
+  )
 }
 
 const results = { rounds: Number(options.rounds) }
@@ -59,11 +67,16 @@ try {
   say(`filling ${(DAYS * projects * BRANDS * MODELS * prompts).toLocaleString('en-US')} rows into the finest report`)
   await fill('brand_daily', {})
   await fill('brand_daily_by_model', { model_id: model })
+  await fill('brand_daily_by_channel', { model_channel_id: group(MODELS, 'm', "'channel-' || m") })
   await fill('brand_daily_by_topic', { topic_id: topic })
   await fill('brand_daily_by_tag', { tag_id: group(6, 't2', "'tg_' || t2") })
   await fill('brand_daily_by_country', { country_code: group(5, 'c', "'C' || c") })
   await fill('brand_daily_by_topic_model', { topic_id: topic, model_id: model })
-  await fill('brand_daily_by_prompt_model', { prompt_id: group(prompts, 'q', "'pr_' || q"), model_id: model })
+  await fill(
+    'brand_daily_by_prompt_model',
+    { prompt_id: group(prompts, 'q', "'pr_' || q"), model_id: model },
+    '(q + m) % 3 = 0',
+  )
   await client.query(`
     insert into visibility.projects select 'or_' || p, 'Project ' || p from generate_series(1, ${projects}) p;
     insert into visibility.brands select 'or_' || p, 'kw_' || p || '_' || b, 'Brand ' || b, b = 1 from generate_series(1, ${projects}) p, generate_series(1, ${BRANDS}) b;
@@ -71,17 +84,20 @@ try {
     insert into visibility.topics select 'or_' || p, 'to_' || t, 'Topic ' || t from generate_series(1, ${projects}) p, generate_series(1, ${TOPICS}) t;
     insert into visibility.chats select 'or_' || p, 'ch_' || p || '_' || d || '_' || q || '_' || m, 'pr_' || q, 'model-' || m, null, current_date - d
       from generate_series(0, ${DAYS - 1}) d, generate_series(1, ${projects}) p, generate_series(1, ${prompts}) q, generate_series(1, ${MODELS}) m`)
+  say('sums for the views')
+  await migrate(warehouse, config)
+  const summing = performance.now()
+  const periods = await sumOpenPeriods(warehouse, config, new AbortController().signal)
+  results.summing = { periods, seconds: (performance.now() - summing) / 1000 }
+  say(`${periods} periods summed in ${results.summing.seconds.toFixed(1)} s`)
   say('vacuum and statistics')
-  await client.query('vacuum analyze')
+  await client.query('set client_min_messages = error; vacuum analyze')
   const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
   results.finest_rows = rows[0].n
   results.views = {}
   // As docs/bi.md sets up the reader's role.
   await client.query("set work_mem = '64MB'; set random_page_cost = 1.1")
-  for (const name of BI_VIEWS) {
-    const { fields } = await client.query(`select * from visibility.${name} limit 0`)
-    const time = ['date', 'week', 'month'].find((column) => fields.some((field) => field.name === column))
-    const query = `select * from visibility.${name} where project_id = 'or_1' and ${time} >= current_date - 90`
+  const timed = async (query) => {
     const times = []
     let count = 0
     for (let round = 0; round < results.rounds; round++) {
@@ -89,8 +105,24 @@ try {
       count = (await client.query(query)).rowCount
       times.push(performance.now() - started)
     }
-    results.views[name] = { ms: median(times), rows: count }
-    say(`${name}: ${median(times).toFixed(0)} ms, ${count} rows`)
+    return { ms: median(times), rows: count }
+  }
+  for (const name of BI_VIEWS) {
+    const { fields } = await client.query(`select * from visibility.${name} limit 0`)
+    const time = ['date', 'week', 'month'].find((column) => fields.some((field) => field.name === column))
+    const recent = time === undefined ? '' : `and ${time} >= current_date - 90`
+    const byId = await timed(`select * from visibility.${name} where project_id = 'or_1' ${recent}`)
+    const byName = await timed(`select * from visibility.${name} where project = 'Project 1' ${recent}`)
+    let slowest = { column: '', ms: 0 }
+    for (const { name: column, dataTypeID } of fields) {
+      if (dataTypeID !== TEXT) continue
+      const { ms } = await timed(`select distinct ${column} from visibility.${name}`)
+      if (ms > slowest.ms) slowest = { column, ms }
+    }
+    results.views[name] = { ms: byId.ms, rows: byId.rows, by_name_ms: byName.ms, distinct: slowest }
+    say(
+      `${name}: ${byId.ms.toFixed(0)} ms, by name ${byName.ms.toFixed(0)} ms, ${byId.rows} rows; distinct ${slowest.column} ${slowest.ms.toFixed(0)} ms`,
+    )
   }
 } finally {
   await client.end()
@@ -103,9 +135,12 @@ mkdirSync(join(root, 'bench/results'), { recursive: true })
 writeFileSync(join(root, 'bench/results/views.json'), `${JSON.stringify(results, null, 2)}\n`)
 process.stdout.write(
   [
-    `| view, 90 days of one project of ${projects}; ${results.finest_rows.toLocaleString('en-US')} rows in the finest report | ms | rows |`,
-    '|---|---|---|',
-    ...Object.entries(results.views).map(([name, { ms, rows }]) => `| ${name} | ${ms.toFixed(0)} | ${rows} |`),
+    `| view, 90 days of one project of ${projects}; ${results.finest_rows.toLocaleString('en-US')} rows in the finest report | ms | by name | rows | slowest list of values |`,
+    '|---|---|---|---|---|',
+    ...Object.entries(results.views).map(
+      ([name, { ms, rows, by_name_ms, distinct }]) =>
+        `| ${name} | ${ms.toFixed(0)} | ${by_name_ms.toFixed(0)} | ${rows} | ${distinct.column}: ${distinct.ms.toFixed(0)} ms |`,
+    ),
     '',
   ].join('\n'),
 )

@@ -737,6 +737,62 @@ test('grant refuses a role that does not exist or could write anyway, and says w
   expect(none.code).toBe(2)
 })
 
+describe('the time zone of a reader', () => {
+  const role = `zone_${randomBytes(4).toString('hex')}`
+  const settings = () => ({ env: setup.env, config: setup.fileConfig })
+
+  async function zoneOf(): Promise<string> {
+    const url = new URL(setup.database.url)
+    url.username = role
+    url.password = 'secret'
+    const reader = new Client({ connectionString: url.href })
+    await reader.connect()
+    const { rows } = await reader.query<{ TimeZone: string }>('show timezone')
+    await reader.end()
+    return rows[0]!.TimeZone
+  }
+
+  beforeAll(async () => {
+    await setup.database.rows(`create role ${role} login password 'secret'`)
+    await setup.database.rows(`alter role ${role} set timezone = 'Asia/Tokyo'`)
+  })
+  afterAll(async () => {
+    await setup.database.rows(`revoke all on all tables in schema visibility from ${role}`)
+    await setup.database.rows(`revoke all on schema visibility from ${role}`)
+    await setup.database.rows(`alter default privileges in schema visibility revoke select on tables from ${role}`)
+    await setup.database.rows(`drop role ${role}`)
+  })
+
+  test('is left alone where that is asked for, and UTC in this database otherwise, and grant says so', async () => {
+    const kept = await runCli(['grant', '--role', role, '--keep-timezone'], settings())
+    expect([kept.code, await zoneOf()]).toEqual([0, 'Asia/Tokyo'])
+    expect(kept.stdout).toContain('one day off')
+    const set = await runCli(['grant', '--role', role], settings())
+    expect([set.code, await zoneOf()]).toEqual([0, 'UTC'])
+    expect(set.stdout).toMatch(/alter role .* in database .* set timezone = 'UTC';/)
+    const told = await runCli(['grant', '--role', role, '--json'], settings())
+    expect(JSON.parse(told.stdout)).toMatchObject({ role, time_zone: 'UTC' })
+  })
+
+  test('is for somebody else to set where the owner of the tables may not change roles', async () => {
+    const owner = `owner_${randomBytes(4).toString('hex')}`
+    const database = new URL(setup.database.url).pathname.slice(1)
+    await setup.database.rows(
+      `create role ${owner} login password 'secret'; grant create on database ${database} to ${owner}`,
+    )
+    const url = new URL(setup.database.url)
+    url.username = owner
+    url.password = 'secret'
+    const env = { ...setup.env, DATABASE_URL: url.href }
+    const config = { ...setup.fileConfig, warehouse: { schema: 'theirs' } }
+    const result = await runCli(['grant', '--role', role], { env, config })
+    expect([result.code, result.stderr.includes('rror')]).toEqual([0, false])
+    expect(result.stdout).toMatch(/could not be set .*can run:\nalter role .* set timezone = 'UTC';/)
+    await setup.database.rows(`grant ${owner} to current_user`)
+    await setup.database.rows(`drop owned by ${owner} cascade; drop role ${owner}`)
+  })
+})
+
 test('tables point to each other where the server knows keys that are not enforced', async () => {
   const [version] = await setup.database.rows<{ n: number }>("select current_setting('server_version_num')::int as n")
   const keys = await setup.database.rows<{ from: string; to: string; enforced: boolean }>(

@@ -1,6 +1,7 @@
 -- 5. Which topics do we own, and where are we invisible?
 -- Shown as: table
-select week, topic, brand, visibility, rank, leads, is_invisible, gap_to_leader, answers
+select week, topic, brand, visibility, visibility_low, visibility_high, rank, leads, is_invisible, gap_to_leader, answers,
+  enough_answers
 from visibility.topics_weekly
 where is_own
 order by week desc, gap_to_leader;

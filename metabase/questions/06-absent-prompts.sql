@@ -1,5 +1,5 @@
 -- 6. On which prompts are we absent while rivals appear?
 -- Shown as: table
-select week, prompt, topic, model_id, own_brand, rivals, best_rival_visibility, rival_names, answers
+select week, prompt, topic, model_id, own_brand, visibility_high, rivals, best_rival_visibility, rival_list, answers
 from visibility.absent_prompts
 order by week desc, best_rival_visibility desc, answers desc;

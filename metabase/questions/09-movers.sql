@@ -1,6 +1,7 @@
 -- 9. Who gained or lost most this week?
 -- Shown as: table
-select week, brand, topic, model_id, visibility, previous_visibility, change, rank, answers
+select week, brand, topic, model_id, visibility, previous_visibility, change, change_low, change_high, verdict, rank, rank_by_size,
+  answers, previous_answers
 from visibility.movers_weekly
 where rank <= 20
 order by week desc, rank;

@@ -1,5 +1,5 @@
 -- 12. Can I trust it: did every prompt and model run, is the sample large enough?
 -- Shown as: table
-select date, model_id, answers, chats, agrees, prompts_asked, prompts_of_the_day, prompts_missing, margin_of_error
+select date, model_id, answers, enough_answers, chats, agrees, prompts_asked, prompts_of_the_day, prompts_missing, margin_of_error
 from visibility.sample_sizes_daily
 order by date desc, model_id;

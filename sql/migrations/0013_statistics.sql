@@ -180,6 +180,9 @@ from {schema}.projects p
 join (select distinct project_id, start from {ops}.open_periods where unit = 'week') o on o.project_id = p.project_id
 cross join lateral {ops}.counts_of(o.project_id, o.start) g;
 
+-- Runs list their projects before they load anything; whatever an old one loaded is listed too.
+insert into {schema}.projects (project_id) select distinct project_id from {ops}.coverage_months on conflict do nothing;
+
 -- Every day that was read, and how far it can be relied on.
 create view {ops}.days_read as
 select

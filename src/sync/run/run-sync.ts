@@ -169,9 +169,9 @@ async function settleOwnBrands({ warehouse, config }: Services, ids: readonly st
 }
 
 /** Open periods make views slower, not wrong: a run that read everything is complete without their sums. */
-async function sumForViews({ warehouse, signal, log }: Run): Promise<void> {
+async function sumForViews({ warehouse, config, signal, log }: Run): Promise<void> {
   try {
-    const periods = await withRetries(warehouse, signal, () => sumOpenPeriods(warehouse, signal))
+    const periods = await withRetries(warehouse, signal, () => sumOpenPeriods(warehouse, config, signal))
     if (periods > 0) log.debug({ periods }, 'periods summed for views')
   } catch (cause) {
     if (!signal.aborted) log.warn({ reason: messageOf(cause) }, 'periods could not be summed for views')

@@ -75,6 +75,8 @@ export const TRIGGER_NAMES: readonly string[] = Object.keys(TRIGGERS)
 
 async function openEverything(client: PoolClient, warehouse: Warehouse, tables: string[]): Promise<void> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
+  // A load that is not committed yet may rely on an entry that is about to go.
+  await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
   await client.query(
     `delete from ${ops('prompt_sums')}; delete from ${ops('prompt_days')}; delete from ${ops('open_periods')}`,
   )
@@ -89,6 +91,26 @@ async function openEverything(client: PoolClient, warehouse: Warehouse, tables: 
   }
 }
 
+/** Parts of a table that are dropped fire no trigger: days before the first that is left are opened. */
+async function openDropped(warehouse: Warehouse, config: Config): Promise<void> {
+  const report = reportBy(config.reports, NEEDS)
+  if (report === undefined) return
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  const first = (table: string) =>
+    `coalesce((select min(date) from ${quote(warehouse.schema, table)} t where t.project_id = p.project_id), 'infinity')`
+  await warehouse.pool.query(
+    `insert into ${ops('open_periods')}
+     select d.project_id, $1, o.unit, o.start
+     from ${quote(warehouse.schema, 'projects')} p
+     cross join lateral (select ${first(report.name)} as answers, ${first(CHATS)} as chats) first
+     join ${ops('prompt_days')} d on d.project_id = p.project_id and d.date < greatest(first.answers, first.chats)
+       and (d.answers > 0 and d.date < first.answers or d.chats > 0 and d.date < first.chats)
+     cross join lateral ${ops('periods_of')}(d.date) o
+     group by 1, 3, 4 on conflict do nothing`,
+    [report.name],
+  )
+}
+
 interface OpenPeriods {
   project_id: string
   unit: 'week' | 'month'
@@ -101,8 +123,9 @@ const PERIODS_AT_ONCE = 13
 const ROWS_WORTH_ANALYZING = 10_000
 
 /** Sums open periods for good. Returns how many; fewer than there are where it was told to stop. */
-export async function sumOpenPeriods(warehouse: Warehouse, signal: AbortSignal): Promise<number> {
+export async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
+  await openDropped(warehouse, config)
   let periods = 0
   let written = 0
   while (!signal.aborted) {
