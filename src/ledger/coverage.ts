@@ -286,8 +286,8 @@ export async function markOthersStale(
     .updateTable('coverage')
     .set({ state: 'stale' })
     .where('project_id', '=', pair.projectId)
-    .where('stream', 'in', others)
-    .where('date', 'in', days)
+    .where(sql<boolean>`stream = any(${[...others]}::text[])`)
+    .where(sql<boolean>`date = any(${[...days]}::date[])`)
     .where('state', '=', 'read')
     // What this run reads is as new as the change itself; marking it would go round in circles.
     .where('run_id', '<>', runId)
@@ -302,7 +302,7 @@ export async function markStale({ ops }: Warehouse, pair: Pair, days: Day[]): Pr
     .set({ state: 'stale' })
     .where('project_id', '=', pair.projectId)
     .where('stream', '=', pair.stream)
-    .where('date', 'in', days)
+    .where(sql<boolean>`date = any(${days}::date[])`)
     .where('state', '=', 'read')
     .execute()
 }

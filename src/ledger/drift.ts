@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { DriftNote } from '../streams/drift-notes.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import type { Pair } from './locks.ts'
@@ -10,9 +11,14 @@ export async function saveDrift(
   runId: number,
 ): Promise<void> {
   if (notes.length === 0) return
+  const column = (name: keyof DriftNote) => notes.map((note) => clean(note)[name])
   await ops
     .insertInto('drift')
-    .values(notes.map((note) => ({ project_id: pair.projectId, stream: pair.stream, run_id: runId, ...clean(note) })))
+    .columns(['project_id', 'stream', 'run_id', 'kind', 'name', 'example'])
+    .expression(
+      sql`select ${pair.projectId}::text, ${pair.stream}::text, ${runId}::bigint, note.*
+          from unnest(${column('kind')}::text[], ${column('name')}::text[], ${column('example')}::text[]) note` as never,
+    )
     .onConflict((conflict) => conflict.doNothing())
     .execute()
 }

@@ -55,7 +55,11 @@ export async function saveRejects(
     .where('stream', '=', pair.stream)
     .where('resolved_at', 'is', null)
   if (range !== undefined) gone = gone.where('from_date', '>=', range.from).where('to_date', '<=', range.to)
-  if (fingerprints.length > 0) gone = gone.where('fingerprint', 'not in', fingerprints)
+  if (fingerprints.length > 0) {
+    gone = gone.where(
+      sql<boolean>`not exists (select from unnest(${fingerprints}::text[]) still where still = quarantine.fingerprint)`,
+    )
+  }
   await gone.execute()
 }
 
@@ -118,10 +122,10 @@ export function listQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: Quaranti
     .select(['quarantine_id', 'project_id', 'stream', 'reason', 'raw', 'from_date', 'to_date', 'run_id'])
     .select(['first_seen_at', 'last_seen_at', 'times_seen', 'resolved_at', 'resolution'])
     .orderBy('quarantine_id')
-  if (filter.ids !== undefined && filter.ids.length > 0) query = query.where('quarantine_id', 'in', filter.ids)
-  if (filter.streams !== undefined && filter.streams.length > 0) query = query.where('stream', 'in', filter.streams)
-  if (filter.projects !== undefined && filter.projects.length > 0)
-    query = query.where('project_id', 'in', filter.projects)
+  const { ids = [], streams = [], projects = [] } = filter
+  if (ids.length > 0) query = query.where(sql<boolean>`quarantine_id = any(${[...ids]}::bigint[])`)
+  if (streams.length > 0) query = query.where(sql<boolean>`stream = any(${[...streams]}::text[])`)
+  if (projects.length > 0) query = query.where(sql<boolean>`project_id = any(${[...projects]}::text[])`)
   if (!filter.all) query = query.where('resolved_at', 'is', null)
   if (filter.limit !== undefined) query = query.limit(filter.limit)
   return query.execute()
@@ -133,7 +137,7 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
   await ops
     .updateTable('quarantine')
     .set({ resolved_at: sql`now()`, resolution })
-    .where('quarantine_id', 'in', ids)
+    .where(sql<boolean>`quarantine_id = any(${[...ids]}::bigint[])`)
     .where('resolved_at', 'is', null)
     .execute()
 }

@@ -213,7 +213,9 @@ export class Drain {
     }
     const ids = rows.map(({ result_id }) => result_id)
     if (ids.length === 0) return 0
-    await this.persist(() => ops.deleteFrom('window_results').where('result_id', 'in', ids).execute())
+    await this.persist(() =>
+      ops.deleteFrom('window_results').where(sql<boolean>`result_id = any(${ids}::bigint[])`).execute(),
+    )
     for (const id of ids) this.counted.delete(id)
     return fresh.length
   }

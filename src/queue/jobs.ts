@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { closeAbandonedRuns } from '../ledger/locks.ts'
@@ -193,7 +194,7 @@ export async function isWanted({ warehouse }: Boss, { data }: TakenJob): Promise
   const open = await warehouse.ops
     .selectFrom('runs')
     .select('run_id')
-    .where('run_id', 'in', data.runs)
+    .where(sql<boolean>`run_id = any(${data.runs}::bigint[])`)
     .where('outcome', 'is', null)
     .execute()
   return open.length > 0

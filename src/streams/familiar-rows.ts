@@ -2,7 +2,7 @@ import type { Origin } from '../source/parse-items.ts'
 import { NumberReader } from './number-reader.ts'
 import { type Outline, outline } from './outline.ts'
 import type { Familiarity, Row } from './stream.ts'
-import { isAt, type Piece, pieceOf, TextMemory } from './text-memory.ts'
+import { isAt, type Piece, pieceOf, TextBudget, TextMemory } from './text-memory.ts'
 
 /*
  * Most rows of a report are like others before them: the same fields in the same order, ids and names and days that stood
@@ -21,6 +21,7 @@ const SHAPES_KEPT = 16
 class Experience {
   readonly shapes: Shape[] = []
   private readonly memories = new Map<string, TextMemory>()
+  private readonly budget = new TextBudget()
 
   constructor(readonly paths: readonly string[]) {}
 
@@ -48,7 +49,7 @@ class Experience {
   memoryOf(path: string): TextMemory {
     let memory = this.memories.get(path)
     if (memory === undefined) {
-      memory = new TextMemory(this.memories.size)
+      memory = new TextMemory(this.memories.size, this.budget)
       this.memories.set(path, memory)
     }
     return memory

@@ -7,7 +7,7 @@ import { PackedRows } from '../streams/packed-rows.ts'
 import { refuseBadPage } from '../streams/sift.ts'
 import type { ListStream } from '../streams/stream.ts'
 import { inTransaction } from '../warehouse/connect.ts'
-import { nameProject, saveMentions } from '../warehouse/mentions.ts'
+import { nameProject, rememberMentions, saveMentions } from '../warehouse/mentions.ts'
 import { askTogether } from '../warehouse/question.ts'
 import { replaceList } from '../warehouse/replace-list.ts'
 import { withRetries } from '../warehouse/retry.ts'
@@ -65,6 +65,6 @@ export async function syncList(
       run.signal,
     ),
   )
-  for (const [name, value] of done.fresh) run.mentions.set(name, value)
+  rememberMentions(run.mentions, done.fresh)
   return done.loaded
 }

@@ -18,7 +18,7 @@ import { PackedRows } from '../streams/packed-rows.ts'
 import { refuseBadPage, type Sifted } from '../streams/sift.ts'
 import type { DayStream } from '../streams/stream.ts'
 import { inTransaction, tableName } from '../warehouse/connect.ts'
-import { saveMentions } from '../warehouse/mentions.ts'
+import { rememberMentions, saveMentions } from '../warehouse/mentions.ts'
 import { ensureMonths, forgetLayouts } from '../warehouse/partitions.ts'
 import { askTogether } from '../warehouse/question.ts'
 import { type Effect, replaceWindow, whatIsThere } from '../warehouse/replace-window.ts'
@@ -137,7 +137,7 @@ async function loadWindow(
     },
     run.signal,
   )
-  for (const [name, value] of done.fresh) run.mentions.set(name, value)
+  rememberMentions(run.mentions, done.fresh)
   return done.loaded
 }
 
