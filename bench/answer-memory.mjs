@@ -88,11 +88,26 @@ const ANSWERS = {
     ),
   'contradicting rows': () =>
     rows((index, room) => sound(index % 5000, `,"position":${index},"x":[${times('{},', room)}{}]`)),
+  'prompts with long texts': () =>
+    rows((index, room) => `{"id":"pr_${index}","messages":[{"content":"${'ł'.repeat(room / 2)}"}]}`, ROWS - 1),
+  'prompts with many tags': () =>
+    rows(
+      (index) =>
+        `{"id":"pr_${index}","messages":[],"tags":[${Array.from({ length: 100 }, (_, at) => `{"id":"t${at}_${index % 400}"}`).join(',')}]}`,
+      ROWS - 1,
+    ),
+  'prompts with many different tags': () =>
+    rows(
+      (index) =>
+        `{"id":"pr_${index}","messages":[],"tags":[${Array.from({ length: 100 }, (_, at) => `{"id":"t${at}_${index}"}`).join(',')}]}`,
+      ROWS - 1,
+    ),
   'a profile of texts': () => filled('{"profile":{"name":"x","brandPresentation":["', 'ł', '"]}}'),
   'a profile of empty lists': () => filled('{"profile":{"name":"x","brandPresentation":[[]', ',[]', ']}}'),
   'an error with a body': () => filled('{"message":[[]', ',[]', ']}'),
 }
 
+const LONGEST_MS = 120_000
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-memory-'))
 const postgres = await startEmbedded({ folder: join(folder, 'data') })
 let answer = { body: Buffer.alloc(0), headers: {}, status: 200 }
@@ -133,16 +148,26 @@ async function measure(stream) {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const stop = watchMemory(child.pid)
+  const timer = setTimeout(() => child.kill('SIGKILL'), LONGEST_MS)
   let told = ''
   child.stdout.on('data', (data) => (told += data))
   child.stderr.on('data', (data) => (told += data))
   const code = await new Promise((done) => child.on('close', done))
+  clearTimeout(timer)
   const failed =
     /"(?:reason|error)": ?"((?:[^"\\]|\\.)*)"/.exec(told)?.[1] ??
     /"outcome": ?"\w+"/.exec(told)?.[0] ??
     told.slice(-200)
   return { peak: Math.round(stop()), code, seconds: (Date.now() - started) / 1000, failed }
 }
+
+async function end() {
+  service.closeAllConnections()
+  service.close()
+  await postgres.release()
+  rmSync(folder, { recursive: true, force: true })
+}
+process.on('SIGTERM', () => end().then(() => process.exit(1)))
 
 let over = 0
 const line = (cells) => console.log(cells.join(' | '))
@@ -152,6 +177,7 @@ for (const [name, make] of Object.entries(ANSWERS)) {
   const body = make()
   for (const stream of options.streams.split(',')) {
     if (name.startsWith('a profile') !== (stream === 'project_profile') && !/^an error|^one text$/.test(name)) continue
+    if (name.startsWith('prompts') && stream !== 'prompts') continue
     for (const packed of [false, true]) {
       answer = {
         status: name.startsWith('an error') ? 500 : 200,
@@ -164,8 +190,5 @@ for (const [name, make] of Object.entries(ANSWERS)) {
     }
   }
 }
-service.closeAllConnections()
-service.close()
-await postgres.stop()
-rmSync(folder, { recursive: true, force: true })
+await end()
 process.exitCode = over === 0 ? 0 : 1

@@ -11,8 +11,8 @@ import { loadConfig } from '../dist/core/config/load.js'
 import { BI_VIEWS } from '../dist/core/vocabulary.js'
 import { connectWarehouse } from '../dist/warehouse/connect.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
-import { migrate } from '../dist/warehouse/migrate.js'
-import { sumOpenPeriods } from '../dist/warehouse/prompt-sums.js'
+import { migrate } from '../dist/warehouse/schema/migrate.js'
+import { sumOpenPeriods } from '../dist/warehouse/schema/prompt-sums.js'
 import { median } from './measure.mjs'
 
 const { values: options } = parseArgs({

@@ -305,8 +305,8 @@ export async function markOthersStale(
     .updateTable('coverage')
     .set({ state: 'stale' })
     .where('project_id', '=', pair.projectId)
-    .where('stream', 'in', others)
-    .where('date', 'in', days)
+    .where(sql<boolean>`stream = any(${[...others]}::text[])`)
+    .where(sql<boolean>`date = any(${[...days]}::date[])`)
     .where('state', '=', 'read')
     // What this run reads is as new as the change itself; marking it would go round in circles.
     .where('run_id', '<>', runId)
@@ -321,7 +321,7 @@ export async function markStale({ ops }: Pick<Warehouse, 'ops'>, pair: Pair, day
     .set({ state: 'stale' })
     .where('project_id', '=', pair.projectId)
     .where('stream', '=', pair.stream)
-    .where('date', 'in', days)
+    .where(sql<boolean>`date = any(${days}::date[])`)
     .where('state', '=', 'read')
     .execute()
 }

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Redactor } from '../core/redactor.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Transaction } from '../warehouse/connect.ts'
@@ -11,15 +12,13 @@ export async function saveDrift(
   runId: number,
 ): Promise<void> {
   if (notes.length === 0) return
+  const column = (name: keyof DriftNote) => notes.map((note) => clean(note, redactor)[name])
   await ops
     .insertInto('drift')
-    .values(
-      notes.map((note) => ({
-        project_id: pair.projectId,
-        stream: pair.stream,
-        run_id: runId,
-        ...clean(note, redactor),
-      })),
+    .columns(['project_id', 'stream', 'run_id', 'kind', 'name', 'example'])
+    .expression(
+      sql`select ${pair.projectId}::text, ${pair.stream}::text, ${runId}::bigint, note.*
+          from unnest(${column('kind')}::text[], ${column('name')}::text[], ${column('example')}::text[]) note` as never,
     )
     .onConflict((conflict) => conflict.doNothing())
     .execute()

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Day } from '../core/day.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import type { Change } from '../warehouse/load/replace-window.ts'
@@ -13,19 +14,15 @@ export async function saveRestatements(
 ): Promise<Day[]> {
   const changes = [...byDay].filter(([day]) => readBefore.has(day))
   if (changes.length === 0) return []
+  const days = changes.map(([day]) => day)
+  const column = (name: keyof Change) => changes.map(([, change]) => change[name])
   await ops
     .insertInto('restatements')
-    .values(
-      changes.map(([date, { inserted, updated, deleted }]) => ({
-        project_id: pair.projectId,
-        stream: pair.stream,
-        date,
-        rows_inserted: inserted,
-        rows_updated: updated,
-        rows_deleted: deleted,
-        run_id: runId,
-      })),
+    .columns(['project_id', 'stream', 'run_id', 'date', 'rows_inserted', 'rows_updated', 'rows_deleted'])
+    .expression(
+      sql`select ${pair.projectId}::text, ${pair.stream}::text, ${runId}::bigint, day.*
+          from unnest(${days}::date[], ${column('inserted')}::int[], ${column('updated')}::int[], ${column('deleted')}::int[]) day` as never,
     )
     .execute()
-  return changes.map(([day]) => day)
+  return days
 }

@@ -3,7 +3,7 @@ import { LargeItem } from '../source/large-item.ts'
 import { ITEM_BYTES } from '../source/parse-items.ts'
 import { datePosition, type Row, type Stream } from '../streams/stream.ts'
 import { ID_MAX, NAME_MAX, wrongLength } from '../streams/text-limits.ts'
-import { DEPTH_MAX } from './raw-text.ts'
+import { DEPTH_MAX, isTooDeep } from './raw-text.ts'
 
 export type Verdict = { row: Row; item: never } | { reason: string }
 
@@ -32,7 +32,7 @@ export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unkn
       return { reason: `${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}` }
     }
     const item = parsed.data as never
-    if (nestedParts && depth(raw) > DEPTH_MAX) return { reason: TOO_DEEP }
+    if (nestedParts && isTooDeep(raw)) return { reason: TOO_DEEP }
     if (suspectText) {
       const reason = unstorable(item)
       if (reason !== undefined) return { reason }
@@ -58,15 +58,6 @@ export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unkn
 
 const TOO_DEEP = `row: nested more than ${DEPTH_MAX} levels deep`
 
-function depth(value: unknown): number {
-  let level: unknown[] = [value]
-  for (let deep = 0; ; deep++) {
-    const next = level.flatMap((item) => (typeof item === 'object' && item !== null ? Object.values(item) : []))
-    if (next.length === 0 || deep > DEPTH_MAX) return deep
-    level = next
-  }
-}
-
 // The days of windows repeat on thousands of rows; checking each distinct one once is enough.
 const realDays = new Map<string, boolean>()
 
@@ -84,11 +75,8 @@ export function isRealDay(date: string): boolean {
 const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/
 
 function unstorable(item: unknown): string | undefined {
-  try {
-    if (!UNSTORABLE.test(JSON.stringify(item))) return undefined
-    return 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store'
-  } catch {
-    // Fields that nobody asked for may be of any depth.
-    return TOO_DEEP
-  }
+  // Fields that nobody asked for may be of any depth.
+  if (isTooDeep(item)) return TOO_DEEP
+  if (!UNSTORABLE.test(JSON.stringify(item))) return undefined
+  return 'a text holds a NUL character or half of a surrogate pair, which Postgres cannot store'
 }

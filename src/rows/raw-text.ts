@@ -1,17 +1,30 @@
-// What is kept of one raw item, of those of one answer together, and of each of them where that is too much.
+// What is kept of one raw item, of those of one answer together, and of each further one where that is too much.
 const LONGEST = 65_536
-const LONGEST_TOGETHER = 16_777_216
+const LONGEST_TOGETHER = 4_194_304
+const LEAST = 500
 const EXCERPT = 2000
 /** Far more than any real answer has, and far less than what would exhaust a stack here or in Postgres. */
 export const DEPTH_MAX = 100
 
-/** JSON of anything that was parsed from JSON, however deep. */
+/** JSON of anything that was parsed from JSON. What lies too deep is left out: writing it would take the square of its depth. */
 export function safeJson(value: unknown): string {
-  try {
-    return JSON.stringify(value) ?? 'null'
-  } catch {
-    return '"(nested too deeply to show)"'
-  }
+  return JSON.stringify(isTooDeep(value) ? withoutDepths(value) : value) ?? 'null'
+}
+
+/** True where more lists and objects stand in each other than are allowed. */
+export function isTooDeep(value: unknown, levels = DEPTH_MAX): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  if (levels === 0) return true
+  if (Array.isArray(value)) return value.some((item) => isTooDeep(item, levels - 1))
+  for (const name in value) if (isTooDeep((value as Record<string, unknown>)[name], levels - 1)) return true
+  return false
+}
+
+function withoutDepths(value: unknown, levels = DEPTH_MAX): unknown {
+  if (typeof value !== 'object' || value === null) return value
+  if (levels === 0) return '(nested too deeply to show)'
+  if (Array.isArray(value)) return value.map((item) => withoutDepths(item, levels - 1))
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, withoutDepths(item, levels - 1)]))
 }
 
 /** Writes raw items of one answer as JSON that Postgres takes: none too long or too deep, and not too much in all. */
@@ -20,25 +33,13 @@ export class RawTexts {
 
   of(raw: unknown): string {
     const text = safeJson(raw)
-    const room = Math.max(EXCERPT, Math.min(LONGEST, LONGEST_TOGETHER - this.kept))
-    const kept = text.length <= room && bracketDepth(text) <= DEPTH_MAX ? text : cut(text)
+    const room = Math.max(LEAST, Math.min(LONGEST, LONGEST_TOGETHER - this.kept))
+    const kept = text.length <= room ? text : cut(text, Math.min(EXCERPT, room))
     this.kept += kept.length
     return kept
   }
 }
 
-function cut(text: string): string {
-  return JSON.stringify(`${text.slice(0, EXCERPT)}… (cut: ${text.length} characters)`)
-}
-
-/** How deep brackets stand in each other; those in texts count too, which does no harm. */
-function bracketDepth(text: string): number {
-  let deepest = 0
-  let now = 0
-  for (let at = 0; at < text.length; at++) {
-    const character = text[at]
-    if (character === '{' || character === '[') deepest = Math.max(deepest, ++now)
-    else if (character === '}' || character === ']') now--
-  }
-  return deepest
+function cut(text: string, length: number): string {
+  return JSON.stringify(`${text.slice(0, length)}… (cut: ${text.length} characters)`)
 }

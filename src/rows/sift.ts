@@ -69,7 +69,7 @@ export function siftingIntake<R extends Rows>(
   stream: Stream,
   options: Omit<SiftOptions, 'suspectText' | 'familiar'>,
   makeRows: () => R,
-): Intake & { finish(): Sifted<R> } {
+): Intake & { finish(): Sifted<R>; discard(): void } {
   const sifterOf = (suspectText: boolean) => new Sifter(stream, { ...options, suspectText, familiar: true }, makeRows())
   let sifter = sifterOf(true)
   return {
@@ -81,6 +81,10 @@ export function siftingIntake<R extends Rows>(
     wantsAgain: () => sifter.wantsAgain(),
     takeAgain: (items) => sifter.takeAgain(items),
     finish: () => sifter.finish(),
+    // Its memory is needed for other answers.
+    discard: () => {
+      sifter = sifterOf(true)
+    },
   }
 }
 

@@ -1,17 +1,27 @@
+import { InterruptedError } from '../core/errors.ts'
+import { reclaimMemory } from './reclaim-memory.ts'
+
 /*
  * The bytes of an answer, gathered as they come, in memory that serves one answer after the other: left to the garbage
  * collector, the pieces of answers that were read long ago pile up to several times what those in hand need.
  */
 
 const FIRST_BYTES = 65_536
-const LARGEST_KEPT = 8_388_608
 const KEPT = 8
+/** Answers beyond this size are read one at a time: each may take as much memory as all others together. */
+export const LARGE_BYTES = 8_388_608
 
 const spare: Buffer[] = []
+/** Resolved when all who asked for a turn before have given it back. */
+let turns = Promise.resolve()
 
 export class Body {
   private memory = spare.pop() ?? Buffer.allocUnsafeSlow(FIRST_BYTES)
   private used = 0
+  private endTurn: (() => void) | undefined
+
+  /** @param largest how many bytes an answer may have */
+  constructor(private readonly largest: number) {}
 
   get length(): number {
     return this.used
@@ -25,7 +35,9 @@ export class Body {
   add(piece: Buffer): void {
     const needed = this.used + piece.length
     if (needed > this.memory.length) {
-      const larger = Buffer.allocUnsafeSlow(Math.max(needed, this.memory.length * 2))
+      // What is not written to takes no memory, and copying a large answer over and over would take twice as much.
+      const enough = needed > LARGE_BYTES ? Math.max(needed, this.largest + FIRST_BYTES) : this.memory.length * 2
+      const larger = Buffer.allocUnsafeSlow(Math.max(needed, enough))
       this.bytes.copy(larger)
       this.memory = larger
     }
@@ -33,10 +45,34 @@ export class Body {
     this.used = needed
   }
 
+  /** Waits until no other large answer is in hand; the turn ends with `release`. */
+  async takeTurn(signal: AbortSignal | undefined): Promise<void> {
+    if (this.endTurn !== undefined) return
+    const before = turns
+    turns = new Promise((resolve) => {
+      // One that is given up while it waits must not let the next one in before its time.
+      this.endTurn = () => void before.then(resolve)
+    })
+    let stop = () => {}
+    const stopped = new Promise<never>((_, reject) => {
+      stop = () => reject(new InterruptedError('told to stop while waiting'))
+    })
+    signal?.addEventListener('abort', stop)
+    try {
+      await Promise.race([before, stopped])
+    } finally {
+      signal?.removeEventListener('abort', stop)
+    }
+  }
+
   /** Gives the memory to the next answer. */
   release(): void {
-    if (this.memory.length <= LARGEST_KEPT && spare.length < KEPT) spare.push(this.memory)
+    if (this.memory.length <= LARGE_BYTES && spare.length < KEPT) spare.push(this.memory)
     this.memory = Buffer.alloc(0)
     this.used = 0
+    if (this.endTurn === undefined) return
+    reclaimMemory()
+    this.endTurn()
+    this.endTurn = undefined
   }
 }

@@ -1,8 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
-import { promisify } from 'node:util'
-import { gunzip } from 'node:zlib'
 import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
 import { type ConnectionFailure, connectionFailure } from '../core/connection-failure.ts'
 import {
@@ -18,15 +16,14 @@ import {
 import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
-import { Body } from './body.ts'
+import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { type FailedAttempt, Gate, type GateOptions, type Lane } from './gate.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { Intake } from './parse-items.ts'
 import { type RateHeaders, readRateHeaders } from './rate-headers.ts'
 import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
-
-const unzip = promisify(gunzip)
+import { isTooLarge, unzip, unzipBody } from './unzip.ts'
 
 export interface HttpOptions {
   baseUrl: string
@@ -123,7 +120,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     context: CallContext,
   ): Promise<HttpAnswer> {
     const place = placeOf(request)
-    const body = new Body()
+    const body = new Body(options.maxResponseBytes)
     try {
       let head: PlainResponse
       try {
@@ -147,7 +144,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       permit.learn(rate, status === 429 || (isRetried(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
       if (status >= 200 && status < 300) {
-        const bytes = await unpacked(head, body.bytes, place)
+        const bytes = await unpacked(head, body, place, context.signal)
         refuseOtherType(head, place)
         return { status, ...(await parseAnswer(bytes, place, request.limit, context.intake)) }
       }
@@ -190,8 +187,9 @@ export function createHttp(options: HttpOptions): HttpClient {
     // One that came after the end would find nobody to tell, and be printed with the request's headers.
     answer.on('error', () => {})
     try {
-      for await (const piece of answer) {
-        body.add(piece as Buffer)
+      for await (const piece of answer as AsyncIterable<Buffer>) {
+        if (body.length + piece.length > LARGE_BYTES) await body.takeTurn(signal)
+        body.add(piece)
         if (body.length > options.maxResponseBytes) throw tooLargeError(placeOf(request))
       }
       if (answer.response === undefined) throw new TransientError('no answer')
@@ -207,14 +205,20 @@ export function createHttp(options: HttpOptions): HttpClient {
     )
   }
 
-  async function unpacked({ headers }: PlainResponse, packed: Buffer, place: string): Promise<Buffer> {
-    let bytes = packed
+  async function unpacked(
+    { headers }: PlainResponse,
+    body: Body,
+    place: string,
+    signal: AbortSignal | undefined,
+  ): Promise<Buffer> {
+    let { bytes } = body
     const encoding = headers['content-encoding']
     if (encoding === 'gzip' && bytes.length > 0) {
       try {
-        bytes = await unzip(bytes, { maxOutputLength: options.maxResponseBytes })
+        bytes = await unzipBody(body, options.maxResponseBytes, signal)
       } catch (error) {
-        if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw tooLargeError(place)
+        if (isTooLarge(error)) throw tooLargeError(place)
+        if (error instanceof InterruptedError) throw error
         throw new TransientError(`${place}: the compressed body is broken`)
       }
     } else if (encoding !== undefined && encoding !== 'gzip' && encoding !== 'identity') {
@@ -281,7 +285,7 @@ export function createHttp(options: HttpOptions): HttpClient {
 /** The body of an error, read as well as it can be: its status alone decides what happens. */
 async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<string> {
   if (headers['content-encoding'] !== 'gzip') return bytes.toString('utf8', 0, ERROR_BYTES)
-  return unzip(bytes, { maxOutputLength: 16 * ERROR_BYTES }).then(
+  return unzip(bytes, 16 * ERROR_BYTES).then(
     (unpacked) => unpacked.toString('utf8', 0, ERROR_BYTES),
     () => '',
   )

@@ -17,9 +17,10 @@ export interface Answer {
 
 /*
  * Each value takes memory, however short it is: 60 bytes and more. Where all values of an answer live at once, their
- * number is bounded. A full page of reports has a quarter of a million, and no other object of the service a thousand.
+ * number and length are bounded. A full page of reports has a quarter of a million, and no other object of the service a thousand.
  */
 const MOST_VALUES = 1_000_000
+const LARGEST_KEPT_PAGE = 16_777_216
 const MOST_VALUES_OF_OBJECT = 200_000
 const LARGEST_OBJECT = 8_388_608
 
@@ -35,11 +36,21 @@ export async function parseAnswer(
     if (limit === undefined) return { suspectText, body: parseObject(bytes), items: [], count: 0 }
     if (intake !== undefined)
       return { suspectText, items: [], ...(await parseItems(bytes, suspectText, intake, { limit })) }
+    if (bytes.length > LARGEST_KEPT_PAGE) {
+      // As a service would say it that cannot serve so much: a lower limit is tried then.
+      throw new RefusedError(
+        `the page has ${bytes.length} bytes, more than the ${LARGEST_KEPT_PAGE} that can be kept at once; a lower source.page_limit would help`,
+        { status: 413 },
+      )
+    }
     const all = new Collected()
     const parsed = await parseItems(bytes, suspectText, all, { limit, values: MOST_VALUES })
     return { suspectText, items: all.items, ...parsed }
   } catch (error) {
-    if (error instanceof RefusedError) throw new RefusedError(`${place}: ${error.message}`)
+    if (error instanceof RefusedError) {
+      const { message, status } = error
+      throw new RefusedError(`${place}: ${message}`, status === undefined ? {} : { status })
+    }
     if (!(error instanceof SyntaxError)) throw error
     // The parser's own words may quote the answer.
     throw new TransientError(`${place}: the answer is not whole JSON (${bytes.length} bytes)`)

@@ -1,8 +1,10 @@
 import { RefusedError } from '../core/errors.ts'
 import { count as counted } from '../core/text.ts'
 import { PAGE_LIMIT_MAX } from '../core/vocabulary.ts'
+import { LARGE_BYTES } from './body.ts'
 import { JsonScanner } from './json-scanner.ts'
 import { LargeItem } from './large-item.ts'
+import { reclaimMemory } from './reclaim-memory.ts'
 
 /** Takes the items of an answer while it is being parsed, so that only a batch of them is alive at once. */
 export interface Intake {
@@ -149,6 +151,7 @@ class PageParser {
     let at = scanner.skipSpace(start)
     if (bytes[at] === LIST_END) return at + 1
     let pauseAt = at + PAUSE_BYTES
+    let reclaimAt = at + LARGE_BYTES
     for (;;) {
       at = scanner.skipSpace(this.goesOneByOne ? this.takeOneByOne(at, pauseAt) : this.takeBatch(at, take))
       if (bytes[at] === LIST_END) return at + 1
@@ -156,6 +159,10 @@ class PageParser {
       at = scanner.skipSpace(at + 1)
       if (at < pauseAt) continue
       pauseAt = at + PAUSE_BYTES
+      if (at >= reclaimAt) {
+        reclaimMemory()
+        reclaimAt = at + LARGE_BYTES
+      }
       // Sockets are served in between: the database gets the page before this one while this one is parsed.
       await new Promise(setImmediate)
     }

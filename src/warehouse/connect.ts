@@ -242,9 +242,14 @@ const LOST = new Set([
   '55P03',
 ])
 
+const PROTOCOL_VIOLATION = '08P01'
+
 /** True where trying again on another connection may work. */
 export function isLostConnection(error: unknown): boolean {
   const code = codeOf(error) ?? ''
+  // A message that Postgres does not understand, such as one with too many values, is our fault and will not pass. A
+  // pooler that loses its server tells it under the same code, but ends the connection with it.
+  if (code === PROTOCOL_VIOLATION) return (error as { severity?: unknown }).severity === 'FATAL'
   return (
     LOST.has(code) ||
     code.startsWith('08') ||

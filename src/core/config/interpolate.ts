@@ -23,7 +23,7 @@ export function interpolate(value: unknown, env: NodeJS.ProcessEnv, path: string
 
 function fill(text: string, env: NodeJS.ProcessEnv, path: string[]): string {
   return text.replaceAll(PLACEHOLDER, (_, variable: string, fallback: string | undefined) => {
-    const found = env[variable]
+    const found = Object.hasOwn(env, variable) ? env[variable] : undefined
     if (found !== undefined && found !== '') return found
     if (fallback !== undefined) return fallback
     throw new UsageError(`${path.join('.')}: the environment variable ${variable} is not set, and there is no default`)

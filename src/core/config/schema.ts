@@ -107,6 +107,22 @@ const hostName = z.string({ error: HOST_NAME }).regex(/^[\w-]+(\.[\w-]+)*\.?$/, 
 
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
 
+/** Labels by the ids of what they name. */
+function byId<S extends z.ZodType>(label: S) {
+  return z
+    .preprocess(
+      (value, context) => {
+        // zod leaves this one out without a word.
+        if (typeof value === 'object' && value !== null && Object.hasOwn(value, '__proto__')) {
+          context.addIssue({ code: 'custom', message: 'ids other than __proto__', input: '__proto__' })
+        }
+        return value
+      },
+      z.record(z.string(), label),
+    )
+    .default({})
+}
+
 export const configSchema = z.strictObject({
   source: z
     .strictObject({
@@ -175,14 +191,9 @@ export const configSchema = z.strictObject({
     .prefault({}),
   labels: z
     .strictObject({
-      brands: z
-        .record(
-          z.string(),
-          z.strictObject({ own: z.boolean({ error: 'true or false' }).optional(), name: name.optional() }),
-        )
-        .default({}),
-      topics: z.record(z.string(), name).default({}),
-      tags: z.record(z.string(), name).default({}),
+      brands: byId(z.strictObject({ own: z.boolean({ error: 'true or false' }).optional(), name: name.optional() })),
+      topics: byId(name),
+      tags: byId(name),
     })
     .prefault({}),
   alerts: z.strictObject({ webhook_url: webAddress.optional() }).prefault({}),

@@ -4,9 +4,23 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 // Combinations are counted with sixteen bits for each.
 const TEXTS_KEPT = 60_000
-// Long texts seldom come again, and many of them would fill the memory.
+// Long texts seldom come again.
 const LONGEST_KEPT = 1024
-const BYTES_KEPT = 4_194_304
+// What a text takes besides its bytes.
+const OVERHEAD_BYTES = 300
+
+/** How much memory the texts of one stream may take, all fields together. */
+export class TextBudget {
+  private left = 8_388_608
+
+  get isSpent(): boolean {
+    return this.left <= 0
+  }
+
+  spend(bytes: number): void {
+    this.left -= bytes + OVERHEAD_BYTES
+  }
+}
 
 /** Bytes to compare with, four at a time. */
 export interface Piece {
@@ -51,15 +65,17 @@ export class InternPool {
   lastNumber = 0
   private last: Text | undefined
   private readonly texts: Text[] = []
-  private bytesKept = 0
   /** Numbers of texts by their hash; at least half of them empty. */
   private slots = new Int32Array(64)
 
   /** @param index its number among the memories of a stream */
-  constructor(readonly index: number) {}
+  constructor(
+    readonly index: number,
+    private readonly budget: TextBudget,
+  ) {}
 
   get isFull(): boolean {
-    return this.texts.length >= TEXTS_KEPT || this.bytesKept >= BYTES_KEPT
+    return this.texts.length >= TEXTS_KEPT || this.budget.isSpent
   }
 
   /** The text that begins here with its quote; undefined where it is new. */
@@ -80,7 +96,7 @@ export class InternPool {
     if (this.isFull || written.length > LONGEST_KEPT || this.search(written, view, 0) !== undefined) return
     const text = { quoted: pieceOf(written), value, number: this.texts.length + 1, next: undefined }
     this.texts.push(text)
-    this.bytesKept += written.length
+    this.budget.spend(written.length)
     if (this.texts.length * 2 > this.slots.length) {
       this.slots = new Int32Array(this.slots.length * 4)
       for (const each of this.texts) this.enter(each)

@@ -1,7 +1,7 @@
 import type { Origin } from '../../source/parse-items.ts'
 import type { Row, TemplatePaths } from '../../streams/stream.ts'
 import { type InferredTemplate, inferTemplate } from './infer-template.ts'
-import { InternPool, isAt, type Piece, pieceOf } from './intern-pool.ts'
+import { InternPool, isAt, type Piece, pieceOf, TextBudget } from './intern-pool.ts'
 import { NumberReader } from './number-reader.ts'
 
 /*
@@ -21,6 +21,7 @@ const TEMPLATES_KEPT = 16
 class TemplateCache {
   readonly templates: RowTemplate[] = []
   private readonly pools = new Map<string, InternPool>()
+  private readonly budget = new TextBudget()
 
   constructor(readonly paths: readonly string[]) {}
 
@@ -48,7 +49,7 @@ class TemplateCache {
   poolOf(path: string): InternPool {
     let pool = this.pools.get(path)
     if (pool === undefined) {
-      pool = new InternPool(this.pools.size)
+      pool = new InternPool(this.pools.size, this.budget)
       this.pools.set(path, pool)
     }
     return pool

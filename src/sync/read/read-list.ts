@@ -37,6 +37,7 @@ export async function readList(
     }
     if (whole) sifted = intake.finish()
     else {
+      intake.discard()
       const positions = keyPositions(stream)
       const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
       page = await readByOffset(read, limit, keys, stream.name)

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import type { z } from 'zod'
 import { IncompleteError } from '../../core/errors.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
@@ -11,6 +12,7 @@ export type ReadPage = (page: { limit: number; offset: number }) => Promise<Page
 export type KeyOfRaw = (raw: unknown) => string
 
 const PASSES = 3
+const LONGEST_KEY = 255
 
 /** Asks for a page. Where the service refuses the limit, lower ones are tried, and the one that it accepts is kept. */
 export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Promise<Page & { asked: number }> {
@@ -55,6 +57,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
   let problem = ''
   for (let pass = 1; pass <= PASSES; pass++) {
     const items: unknown[] = []
+    const keys = new Set<string>()
     let total: number | undefined
     let suspectText = false
     problem = ''
@@ -66,7 +69,12 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
       const [first, ...rest] = page.items
       if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1)))
         problem = 'the order of rows changed between pages'
-      items.push(...(items.length === 0 ? page.items : rest))
+      for (const item of items.length === 0 ? page.items : rest) {
+        items.push(item)
+        keys.add(keyOf(item))
+      }
+      // Looked at with each page: a service that ignores the offset would be read without end.
+      if (problem === '' && keys.size < items.length) problem = 'a row stood on two pages'
       if (problem !== '') break
       // A short page ends the list, unless the service cuts pages: then there is something behind it.
       if (page.items.length < page.asked && (await hasNoMoreThan(read, items.length))) break
@@ -75,7 +83,6 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
         break
       }
     }
-    if (problem === '' && new Set(items.map(keyOf)).size < items.length) problem = 'a row stood on two pages'
     if (problem === '') return { items, count: items.length, total, suspectText }
   }
   throw new IncompleteError(
@@ -87,6 +94,8 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
 export function rawKeys(schema: z.ZodObject, keyOfItem: (item: never) => string): KeyOfRaw {
   return (raw) => {
     const parsed = schema.safeParse(raw)
-    return parsed.success ? keyOfItem(parsed.data as never) : safeJson(raw)
+    if (parsed.success) return keyOfItem(parsed.data as never)
+    const text = safeJson(raw)
+    return text.length <= LONGEST_KEY ? text : createHash('sha256').update(text).digest('base64')
   }
 }

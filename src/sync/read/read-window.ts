@@ -77,6 +77,7 @@ export async function readWindow<R extends Rows>(
   }
   if (whole) return { kind: 'rows', sifted: intake.finish(), cutAt, pageRows: rows }
   if (countDays(range) > 1) return { kind: 'split', cutAt, notes }
+  intake.discard()
   const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)
   return { kind: 'rows', sifted, cutAt, pageRows: undefined }

@@ -7,7 +7,7 @@ import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { ListStream } from '../../streams/stream.ts'
 import { inTransaction } from '../../warehouse/connect.ts'
-import { nameProject, saveMentions } from '../../warehouse/load/mentions.ts'
+import { nameProject, rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
 import { replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { runBatch } from '../../warehouse/statement.ts'
@@ -67,6 +67,6 @@ export async function syncList(
       run.signal,
     ),
   )
-  for (const [name, value] of done.fresh) run.mentions.set(name, value)
+  rememberMentions(run.mentions, done.fresh)
   return done.loaded
 }

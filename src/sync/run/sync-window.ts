@@ -19,7 +19,7 @@ import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { inTransaction, tableName } from '../../warehouse/connect.ts'
-import { saveMentions } from '../../warehouse/load/mentions.ts'
+import { rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
 import { type Effect, replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
@@ -146,7 +146,7 @@ async function loadWindow(
     },
     run.signal,
   )
-  for (const [name, value] of done.fresh) run.mentions.set(name, value)
+  rememberMentions(run.mentions, done.fresh)
   return done.loaded
 }
 

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Mentions } from '../../streams/stream.ts'
@@ -31,19 +32,18 @@ export async function saveMentions(
     // One order for all transactions: two of them can then wait for each other, but never both at once.
     return found.sort()
   }
-  const brandName = (id: string) => labels.brands[id]?.name ?? mentions.brands.get(id)?.name ?? null
+  const brandName = (id: string) => labelOf(labels.brands, id)?.name ?? mentions.brands.get(id)?.name ?? null
 
   const brands = unknown('brand', mentions.brands.keys(), brandName)
   if (brands.length > 0) {
+    const names = brands.map(brandName)
+    const own = brands.map((id) => labelOf(labels.brands, id)?.own ?? false)
     await tables
       .insertInto('brands')
-      .values(
-        brands.map((id) => ({
-          project_id: projectId,
-          brand_id: id,
-          name: brandName(id),
-          is_own: labels.brands[id]?.own ?? false,
-        })),
+      .columns(['project_id', 'brand_id', 'name', 'is_own'])
+      // Lists as single values: a statement takes no more than 65,535 of them.
+      .expression(
+        sql`select ${projectId}::text, brand.* from unnest(${brands}::text[], ${names}::text[], ${own}::boolean[]) brand` as never,
       )
       .onConflict((conflict) =>
         !mayRename
@@ -62,7 +62,8 @@ export async function saveMentions(
   if (topics.length > 0) {
     await tables
       .insertInto('topics')
-      .values(topics.map((id) => ({ project_id: projectId, topic_id: id, name: labels.topics[id] ?? null })))
+      .columns(['project_id', 'topic_id', 'name'])
+      .expression(namedRows(projectId, topics, labels.topics))
       .onConflict((conflict) => conflict.doNothing())
       .execute()
   }
@@ -70,7 +71,8 @@ export async function saveMentions(
   if (tags.length > 0) {
     await tables
       .insertInto('tags')
-      .values(tags.map((id) => ({ project_id: projectId, tag_id: id, name: labels.tags[id] ?? null })))
+      .columns(['project_id', 'tag_id', 'name'])
+      .expression(namedRows(projectId, tags, labels.tags))
       .onConflict((conflict) => conflict.doNothing())
       .execute()
   }
@@ -78,11 +80,31 @@ export async function saveMentions(
   if (models.length > 0) {
     await tables
       .insertInto('models')
-      .values(models.map((id) => ({ project_id: projectId, model_id: id })))
+      .columns(['project_id', 'model_id'])
+      .expression(sql`select ${projectId}::text, model from unnest(${models}::text[]) model` as never)
       .onConflict((conflict) => conflict.doNothing())
       .execute()
   }
   return fresh
+}
+
+function namedRows(projectId: string, ids: string[], labels: Record<string, string>): never {
+  const names = ids.map((id) => labelOf(labels, id) ?? null)
+  return sql`select ${projectId}::text, named.* from unnest(${ids}::text[], ${names}::text[]) named` as never
+}
+
+/** An id may be the name of something that every object has, such as `constructor`. */
+function labelOf<Label>(labels: Record<string, Label>, id: string): Label | undefined {
+  return Object.hasOwn(labels, id) ? labels[id] : undefined
+}
+
+// Forgetting costs a statement that changes nothing; remembering without end costs memory.
+const MOST_REMEMBERED = 200_000
+
+/** Keeps what a committed transaction wrote. */
+export function rememberMentions(memory: MentionMemory, fresh: MentionMemory): void {
+  if (memory.size > MOST_REMEMBERED) memory.clear()
+  for (const [name, value] of fresh) memory.set(name, value)
 }
 
 /** Lists the configured projects. */
@@ -99,12 +121,13 @@ export async function applyLabels(
   projectIds: readonly string[],
   labels: Config['labels'],
 ): Promise<void> {
+  const ofProjects = sql<boolean>`project_id = any(${projectIds}::text[])`
   for (const [id, { name }] of Object.entries(labels.brands)) {
     if (name === undefined) continue
     await tables
       .updateTable('brands')
       .set({ name })
-      .where('project_id', 'in', projectIds)
+      .where(ofProjects)
       .where('brand_id', '=', id)
       .where('name', 'is distinct from', name)
       .execute()
@@ -113,7 +136,7 @@ export async function applyLabels(
     await tables
       .updateTable('topics')
       .set({ name })
-      .where('project_id', 'in', projectIds)
+      .where(ofProjects)
       .where('topic_id', '=', id)
       .where('name', 'is distinct from', name)
       .execute()
@@ -122,7 +145,7 @@ export async function applyLabels(
     await tables
       .updateTable('tags')
       .set({ name })
-      .where('project_id', 'in', projectIds)
+      .where(ofProjects)
       .where('tag_id', '=', id)
       .where('name', 'is distinct from', name)
       .execute()

@@ -50,7 +50,7 @@ export async function readOwnBrands(
   )
   return {
     derived: rows.flatMap(({ project_id, brand_id, name }) =>
-      brand_id === null || labels.brands[brand_id]?.own === true
+      brand_id === null || (Object.hasOwn(labels.brands, brand_id) && labels.brands[brand_id]?.own === true)
         ? []
         : [{ project_id, brand_id, name: name ?? brand_id }],
     ),
