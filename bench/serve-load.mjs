@@ -1,5 +1,6 @@
-// node bench/serve-load.mjs: does looking slow a sync? The same backfill through `serve`, alone and under 200 requests a second on
-// /api/status, in turns. The same load on a server that does nothing tells what the asking itself takes from a small machine.
+// node bench/serve-load.mjs [rounds]: do readers slow a sync? The same backfill through `serve`, alone and under 200 requests a
+// second on its pages, in turns. The same load on a server that does nothing tells what the asking itself takes from a small
+// machine; 200 readers who ask for the next page as soon as they have one are asked last.
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,8 +9,10 @@ import { fileURLToPath } from 'node:url'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
 import { median } from './measure.mjs'
 
-const ROUNDS = 5
+const ROUNDS = Number(process.argv[2] ?? 5)
 const RATE = 200
+const READERS = 200
+const PATHS = ['/api/status', '/', '/metrics', '/readyz', '/insights']
 const at = (path) => fileURLToPath(new URL(path, import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-load-'))
 const server = await startEmbedded({ folder: join(folder, 'data') })
@@ -80,45 +83,68 @@ async function backfill() {
 
 let failed = 0
 let sent = 0
-async function underLoad(address, work) {
-  let over = false
-  const load = (async () => {
-    const started = performance.now()
-    const open = new Set()
-    for (let number = 0; !over; number++) {
-      const due = started + (number * 1000) / RATE
-      if (due > performance.now()) await wait(due - performance.now())
-      sent++
-      const one = fetch(address)
-        .then(async (response) => {
-          await response.arrayBuffer()
-          if (response.status !== 200) failed++
-        })
-        .catch(() => failed++)
-        .finally(() => open.delete(one))
-      open.add(one)
+async function ask(address) {
+  sent++
+  await fetch(address)
+    .then(async (response) => {
+      await response.arrayBuffer()
+      if (response.status !== 200) failed++
+    })
+    .catch(() => failed++)
+}
+
+/** So many requests a second, whatever becomes of them. */
+async function atRate(addressOf, isOver) {
+  const started = performance.now()
+  const open = new Set()
+  for (let number = 0; !isOver(); number++) {
+    const due = started + (number * 1000) / RATE
+    if (due > performance.now()) await wait(due - performance.now())
+    const one = ask(addressOf(number)).finally(() => open.delete(one))
+    open.add(one)
+  }
+  await Promise.all(open)
+}
+
+/** Readers who look at one page after the other, a second on each. */
+async function byReaders(addressOf, isOver) {
+  const read = async (reader) => {
+    await wait((reader * 1000) / READERS)
+    for (let number = reader; !isOver(); number++) {
+      await ask(addressOf(number))
+      await wait(1000)
     }
-    await Promise.all(open)
-  })()
+  }
+  await Promise.all(Array.from({ length: READERS }, (_, reader) => read(reader)))
+}
+
+async function under(load, addressOf, work) {
+  let over = false
+  const loading = load(addressOf, () => over)
   const result = await work()
   over = true
-  await load
+  await loading
   return result
 }
 
 try {
   await backfill()
-  const alone = []
-  const watched = []
-  const asking = []
+  const times = { alone: [], asking: [], watched: [], readers: [] }
+  const pageOf = (number) => url + PATHS[number % PATHS.length]
   for (let round = 0; round < ROUNDS; round++) {
-    alone.push(await backfill())
-    watched.push(await underLoad(`${url}/api/status`, backfill))
-    asking.push(await underLoad(idleUrl, backfill))
+    times.alone.push(await backfill())
+    times.asking.push(await under(atRate, () => idleUrl, backfill))
+    times.watched.push(await under(atRate, pageOf, backfill))
+    times.readers.push(await under(byReaders, pageOf, backfill))
   }
-  const ratio = median(watched) / median(asking)
+  const [alone, asking, watched, readers] = Object.values(times).map(median)
   process.stdout.write(
-    `alone ${median(alone).toFixed(2)} s; ${RATE} requests a second to another server ${median(asking).toFixed(2)} s, to /api/status ${median(watched).toFixed(2)} s: ${ratio.toFixed(2)} times; ${failed} of ${sent} requests failed\n`,
+    [
+      `alone ${alone.toFixed(2)} s`,
+      `${RATE} requests a second to another server ${asking.toFixed(2)} s, to the pages ${watched.toFixed(2)} s: ${(watched / asking).toFixed(2)} times`,
+      `${READERS} readers ${readers.toFixed(2)} s: ${(readers / asking).toFixed(2)} times`,
+      `${failed} of ${sent} requests failed\n`,
+    ].join('; '),
   )
 } finally {
   serve.kill('SIGTERM')

@@ -155,6 +155,18 @@ test('a plain sync raises the alert of what is held, and a backfill that lets it
   expect(webhook.events().slice(4)).toEqual(['cleared run'])
 }, 90_000)
 
+test('an audit that repairs tells what it held; one that only looks tells nothing', async () => {
+  const config = { ...setup.fileConfig, alerts: { webhook_url: webhook.url } }
+  const cli = (...args: string[]) => runCli([...args, '--json'], { env: setup.env, config })
+  expect((await cli('sync')).code).toBe(0)
+  setup.service.setFaults({ rate_limit: null, empty: true })
+  expect((await cli('audit')).code).toBe(1)
+  expect(webhook.told).toEqual([])
+  expect((await cli('audit', '--repair')).code).toBe(1)
+  expect(webhook.events()).toEqual(['raised run', 'raised held'])
+  expect(webhook.told[0].detail).toMatch(/^run \d+ \(audit\) was partial: /)
+}, 90_000)
+
 test('a webhook that never answers does not keep a sync from saying how it went, nor from ending', async () => {
   answer = 'nothing'
   const config = { ...setup.fileConfig, alerts: { webhook_url: webhook.url } }

@@ -214,6 +214,10 @@ test('an address that cannot be listened on, a wrong schedule and a wrong stalen
   ])
   expect(await refused([], { schedule: { cron: 'often' } })).toEqual([2, expect.stringContaining('schedule.cron')])
   expect(await refused([], { serve: { max_staleness: 'long' } })).toEqual([2, expect.stringContaining('26h')])
+  expect(await refused([], { serve: { hosts: ['https://status.example.com'] } })).toEqual([
+    2,
+    expect.stringContaining('serve.hosts.0: got "https://status.example.com"; allowed: a host name'),
+  ])
   expect(await refused(['--port', '99999'], {})).toEqual([2, expect.stringContaining('--port')])
 }, 60_000)
 

@@ -152,6 +152,36 @@ test('what failed is tried again soon, and only so many values are kept', async 
   now = 600
   expect(await cached.get('a', async () => 3)).toBe(3)
   for (const key of ['b', 'c', 'd']) await cached.get(key, async () => 4)
+  now = 2000
+  await expect(cached.get('d', fail)).rejects.toThrow('no')
   expect(cached.size).toBe(2)
   expect(await cached.get('a', async () => 5)).toBe(5)
+})
+
+const isBusy = (error: unknown) => error instanceof OverloadedError
+
+test('where a value cannot be had anew, the last one is given for a while, and then no more', async () => {
+  open()
+  let now = 0
+  const cached = new Cached<number>({ monotonic: () => now, freshMs: 1000, most: 2, stale: { ms: 60_000, on: isBusy } })
+  let reads = 0
+  const fail = async () => {
+    reads++
+    throw new OverloadedError('no')
+  }
+  await expect(cached.get('a', fail)).rejects.toThrow('no')
+  now = 1000
+  expect(await cached.get('a', async () => 1)).toBe(1)
+  now = 3000
+  expect(await cached.get('a', fail)).toBe(1)
+  now = 60_000
+  expect(await cached.get('a', fail)).toBe(1)
+  expect(reads).toBe(3)
+  now = 60_700
+  // What has another reason is said.
+  await expect(cached.get('a', async () => Promise.reject(new Error('away')))).rejects.toThrow('away')
+  now = 62_000
+  await expect(cached.get('a', fail)).rejects.toThrow('no')
+  now = 63_000
+  expect(await cached.get('a', async () => 2)).toBe(2)
 })

@@ -9,7 +9,7 @@ export function auditReport({ remaining, repair }: AuditResult, runId: number, s
     outcome: remaining === 0 ? (repair?.outcome ?? 'complete') : 'partial',
     source,
     seconds: 0,
-    streams: [],
+    streams: repair?.streams ?? [],
     notes: [],
     ...(remaining === 0 ? {} : { error: `${remaining} days still differ from the service` }),
   }

@@ -63,7 +63,7 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
     try {
       client = await pool.connect()
       inUse.add(socketOf(client))
-      if (closed) socketOf(client).destroy()
+      if (closed || late) socketOf(client).destroy()
       await client.query(beginning(mode, limitMs))
       const result = await work(bind(warehouse, client))
       await client.query('commit')
@@ -109,7 +109,8 @@ function beginning(mode: string, limitMs: number): string {
   const settings = [
     `statement_timeout = ${limitMs}`,
     `lock_timeout = ${LOCK_MS}`,
-    `idle_in_transaction_session_timeout = ${limitMs}`,
+    // For processes that are gone: one that is only starved of its processor keeps its own limit.
+    'idle_in_transaction_session_timeout = 60000',
     'client_connection_check_interval = 2000',
     'client_min_messages = warning',
     'timezone = UTC',

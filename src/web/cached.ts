@@ -6,10 +6,14 @@ export interface CachedOptions {
   freshMs: number
   /** How many keys are kept; the one that was asked for longest ago makes room. */
   most: number
+  /** Where a value cannot be had anew for such a reason, the last one is given until it is so old. */
+  stale?: { ms: number; on: (error: unknown) => boolean }
 }
 
 interface Entry<T> {
   value: Promise<T>
+  /** The last value that there was, and since when. */
+  good: { value: T; at: number } | undefined
   /** Undefined while it is being worked out. */
   doneAt: number | undefined
   failed: boolean
@@ -27,7 +31,7 @@ export class Cached<T> {
   get(key: string, read: () => Promise<T>): Promise<T> {
     const known = this.entries.get(key)
     this.entries.delete(key)
-    const entry = known !== undefined && this.isGood(known) ? known : this.begin(read)
+    const entry = known !== undefined && this.isGood(known) ? known : this.begin(read, known?.good)
     this.entries.set(key, entry)
     for (const oldest of this.entries.keys()) {
       if (this.entries.size <= this.options.most) break
@@ -45,13 +49,24 @@ export class Cached<T> {
     return doneAt === undefined || monotonic() - doneAt < (failed ? FAILED_MS : freshMs)
   }
 
-  private begin(read: () => Promise<T>): Entry<T> {
-    const entry: Entry<T> = { value: read(), doneAt: undefined, failed: false }
-    const done = (failed: boolean) => () => {
-      entry.doneAt = this.options.monotonic()
-      entry.failed = failed
+  private begin(read: () => Promise<T>, good: Entry<T>['good']): Entry<T> {
+    const { monotonic, stale } = this.options
+    const done = async () => {
+      try {
+        const value = await read()
+        entry.good = { value, at: monotonic() }
+        return value
+      } catch (error) {
+        entry.failed = true
+        if (good === undefined || !stale?.on(error) || monotonic() - good.at > stale.ms) throw error
+        return good.value
+      } finally {
+        entry.doneAt = monotonic()
+      }
     }
-    entry.value.then(done(false), done(true))
+    const entry: Entry<T> = { value: Promise.resolve(undefined as T), good, doneAt: undefined, failed: false }
+    entry.value = done()
+    entry.value.catch(() => {})
     return entry
   }
 }

@@ -9,6 +9,7 @@ import { clip } from '../core/text.ts'
 import type { Live } from '../schedule/live.ts'
 import { streamsOf } from '../streams/registry.ts'
 import { type BackfillRequest, backfillRoutes } from './backfill-routes.ts'
+import { type Body, bodyOf, sendBody } from './body.ts'
 import { Cached } from './cached.ts'
 import { ownNames } from './hosts.ts'
 import type { Metrics } from './metrics.ts'
@@ -47,6 +48,11 @@ const FRESH_MS = 1000
 // What analysts look at changes with a sync, not with the second.
 const INSIGHTS_FRESH_MS = 15_000
 const MOST_PAGES = 64
+// On a machine that is too busy to read anew, a page that is a little older is better than none.
+const STALE = {
+  ms: 60_000,
+  on: (error: unknown) => error instanceof OverloadedError || error instanceof TimeLimitError,
+}
 const SECURITY = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -100,37 +106,41 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const told = readiness(view, options.maxStalenessMs)
     return reply.code(told.ready ? 200 : 503).send(told)
   })
-  const texts = new Cached<string>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES })
-  app.get('/metrics', async (_request, reply) => {
+  const bodies = new Cached<Body>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE })
+  app.get('/metrics', async (request, reply) => {
     const { latest, database } = view
-    const text = await texts.get('metrics', () =>
-      metrics.text({
-        database,
-        ledger: latest,
-        ledgerAgeMs: latest === undefined ? 0 : view.ageMs(latest),
-        budgets: view.budgets(latest),
-        now: view.ledgerNow(),
-      }),
+    const body = await bodies.get('metrics', async () =>
+      bodyOf(
+        await metrics.text({
+          database,
+          ledger: latest,
+          ledgerAgeMs: latest === undefined ? 0 : view.ageMs(latest),
+          budgets: view.budgets(latest),
+          now: view.ledgerNow(),
+        }),
+      ),
     )
-    return reply.type(metrics.contentType).send(text)
+    return sendBody(request, reply, metrics.contentType, body)
   })
   app.get('/api/status', async (request, reply) => {
     const query = readQuery(request.query, ['project'])
     const project = query.project === undefined ? undefined : projectOf(view.projects, query.project)
     const write = (state: LedgerState | undefined) =>
-      JSON.stringify(
-        statusDocument(view, state, {
-          warehouse: options.warehouse,
-          project,
-          running: options.live.runs[0] ?? null,
-          next: options.next(),
-          failedToStart: options.failedToStart() ?? null,
-        }),
+      bodyOf(
+        JSON.stringify(
+          statusDocument(view, state, {
+            warehouse: options.warehouse,
+            project,
+            running: options.live.runs[0] ?? null,
+            next: options.next(),
+            failedToStart: options.failedToStart() ?? null,
+          }),
+        ),
       )
-    reply.type(JSON_TYPE)
-    return orLastKnown(view, reply, write, () =>
-      texts.get(`status ${project ?? ''}`, async () => write(await view.state())),
+    const body = await orLastKnown(view, reply, write, () =>
+      bodies.get(`status ${project ?? ''}`, async () => write(await view.state())),
     )
+    return sendBody(request, reply, JSON_TYPE, body)
   })
   if (options.token !== undefined) backfillRoutes(app, { ...options, token: options.token })
   pageRoutes(app, options)
@@ -145,8 +155,15 @@ export function createServer(options: ServerOptions): FastifyInstance {
 function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
   const { view, live, monotonic } = options
   const { config, source } = view.services
-  const statusPages = new Cached<string>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES })
-  const insightsPages = new Cached<string>({ monotonic, freshMs: INSIGHTS_FRESH_MS, most: MOST_PAGES })
+  // Once: making the streams makes their schemas, which takes longer than writing a page.
+  const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
+  const statusPages = new Cached<Body>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE })
+  const insightsPages = new Cached<Body>({
+    monotonic,
+    freshMs: INSIGHTS_FRESH_MS,
+    most: MOST_PAGES,
+    stale: STALE,
+  })
 
   app.get('/', async (request, reply) => {
     const query = readQuery(request.query, ['project', 'to'])
@@ -155,32 +172,32 @@ function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
     const interest = daysOfInterest(config, today)
     const to = dayIn('to', query.to, today) ?? (interest.to < today ? interest.to : today)
     const range = { from: addDays(to, 1 - CALENDAR_DAYS), to }
-    const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
     const write = (state: LedgerState | undefined, days: Awaited<ReturnType<View['calendar']>> | undefined) =>
-      statusPage({
-        version: options.version,
-        now: view.now(),
-        ledgerNow: view.ledgerNow(),
-        database: view.database,
-        ledgerAgeMs: state === undefined ? undefined : view.ageMs(state),
-        source,
-        warehouse: options.warehouse,
-        status: state?.status,
-        live: live.runs,
-        next: options.next(),
-        failedToStart: options.failedToStart(),
-        budgets: view.budgets(state),
-        queue: state?.queue,
-        alerts: view.alerts,
-        maxStalenessMs: options.maxStalenessMs,
-        projects: state === undefined ? view.projects.map(({ id }) => ({ id, name: id })) : view.names(state),
-        project,
-        days,
-        range,
-        dayStreams,
-      })
-    reply.type(HTML)
-    return orLastKnown(
+      bodyOf(
+        statusPage({
+          version: options.version,
+          now: view.now(),
+          ledgerNow: view.ledgerNow(),
+          database: view.database,
+          ledgerAgeMs: state === undefined ? undefined : view.ageMs(state),
+          source,
+          warehouse: options.warehouse,
+          status: state?.status,
+          live: live.runs,
+          next: options.next(),
+          failedToStart: options.failedToStart(),
+          budgets: view.budgets(state),
+          queue: state?.queue,
+          alerts: view.alerts,
+          maxStalenessMs: options.maxStalenessMs,
+          projects: state === undefined ? view.projects.map(({ id }) => ({ id, name: id })) : view.names(state),
+          project,
+          days,
+          range,
+          dayStreams,
+        }),
+      )
+    const body = await orLastKnown(
       view,
       reply,
       (state) => write(state, undefined),
@@ -190,6 +207,7 @@ function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
           return write(state, state.status === undefined ? [] : await view.calendar(project, dayStreams, range))
         }),
     )
+    return sendBody(request, reply, HTML, body)
   })
   app.get('/insights', async (request, reply) => {
     const query = readQuery(request.query, ['project', 'from', 'to'])
@@ -197,11 +215,12 @@ function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
     const today = dayOf(view.now())
     const range = rangeOf(query, config.end_date ?? today, today)
     if (!view.database.up) throw new TransientError('the database does not answer')
-    const page = await insightsPages.get(`${project} ${range.from} ${range.to}`, async () => {
+    const body = await insightsPages.get(`${project} ${range.from} ${range.to}`, async () => {
       const [insights, state] = await Promise.all([view.insights(project, range), view.state()])
-      return insightsPage({ version: options.version, projects: view.names(state), project, range, insights })
+      const projects = view.names(state)
+      return bodyOf(insightsPage({ version: options.version, projects, project, range, insights }))
     })
-    return reply.type(HTML).send(page)
+    return sendBody(request, reply, HTML, body)
   })
 }
 
@@ -209,9 +228,9 @@ function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
 async function orLastKnown(
   view: View,
   reply: FastifyReply,
-  lastKnown: (state: LedgerState | undefined) => string,
-  read: () => Promise<string>,
-): Promise<string> {
+  lastKnown: (state: LedgerState | undefined) => Promise<Body>,
+  read: () => Promise<Body>,
+): Promise<Body> {
   if (view.database.up) {
     try {
       return await read()

@@ -66,6 +66,7 @@ export class View {
   private readonly states: Cached<LedgerState>
   private readonly calendars: Cached<CalendarDay[]>
   private readonly runs = new RunMemory(LAST_RUNS)
+  private readonly streams: { name: string; by: 'day' | 'list' }[]
   private lookback: Status['lookback']
   private lookbackDueAt = 0
   private closing = false
@@ -75,6 +76,7 @@ export class View {
     this.services = options.services
     this.projects = options.projects
     const { monotonic } = options
+    this.streams = streamsOf(this.services.config).map(({ name, by }) => ({ name, by }))
     this.states = new Cached({ monotonic, freshMs: FRESH_MS, most: 1 })
     this.calendars = new Cached({ monotonic, freshMs: FRESH_MS, most: CALENDARS })
     this.lookback = { configured_days: this.services.config.lookback_days, needed_days: null, too_short: false }
@@ -186,7 +188,7 @@ export class View {
         today,
         lookbackDays: config.lookback_days,
         projects: this.projects.map(({ id }) => id),
-        streams: streamsOf(config),
+        streams: this.streams,
         runs: LAST_RUNS,
         most: MOST_HELD,
         kept: { runs: (bound) => this.runs.read(bound), lookback: () => this.lookback },

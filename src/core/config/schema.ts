@@ -103,7 +103,7 @@ export const DEFAULT_REPORTS: ReportConfig[] = [
 const STALENESS = 'a number of minutes, hours or days, as 90m, 26h or 2d'
 
 const HOST_NAME = 'a host name such as status.example.com, without scheme and port'
-const hostName = z.string({ error: HOST_NAME }).regex(/^[a-z0-9_]([\w-]*\.?)*$/i, { error: HOST_NAME })
+const hostName = z.string({ error: HOST_NAME }).regex(/^[\w-]+(\.[\w-]+)*\.?$/, { error: HOST_NAME })
 
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
 
