@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net'
 import { Kysely, PostgresDialect } from 'kysely'
 import { Pool, type PoolClient, type PoolConfig } from 'pg'
 import { codeOf, messageOf, OverloadedError, TimeLimitError, TransientError } from '../core/errors.ts'
@@ -6,6 +5,7 @@ import { clip } from '../core/text.ts'
 import { isAway } from './away.ts'
 import type { Warehouse } from './connect.ts'
 import type { OpsTables, WarehouseTables } from './database.ts'
+import type { DeadlineClient } from './deadline-client.ts'
 
 export interface SidePoolOptions {
   /** As the server lists its connections. */
@@ -48,22 +48,26 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
   const turns = new Turns(options)
-  const inUse = new Set<Socket>()
+  const inUse = new Set<DeadlineClient>()
   let closed = false
 
   async function use<T>(mode: string, limitMs: number, work: (bound: Warehouse) => Promise<T>): Promise<T> {
     await turns.take()
     let client: PoolClient | undefined
+    let connection: DeadlineClient | undefined
     let late = false
     let failed: Error | undefined
     const timer = setTimeout(() => {
       late = true
-      if (client !== undefined) socketOf(client).destroy()
+      connection?.destroySocket()
     }, limitMs + ANSWER_MS)
     try {
       client = await pool.connect()
-      inUse.add(socketOf(client))
-      if (closed || late) socketOf(client).destroy()
+      connection = client as unknown as DeadlineClient
+      // The limit is for all statements together.
+      connection.deadlineMs = undefined
+      inUse.add(connection)
+      if (closed || late) connection.destroySocket()
       await client.query(beginning(mode, limitMs))
       const result = await work(bind(warehouse, client))
       await client.query('commit')
@@ -82,7 +86,7 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
       )
     } finally {
       clearTimeout(timer)
-      if (client !== undefined) inUse.delete(socketOf(client))
+      if (connection !== undefined) inUse.delete(connection)
       // A transaction that failed ends with its connection.
       client?.release(failed)
       turns.giveBack()
@@ -94,14 +98,10 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
     write: (work) => use('', options.limitMs, work),
     close() {
       closed = true
-      for (const socket of inUse) socket.destroy()
+      for (const connection of inUse) connection.destroySocket()
       void pool.end().catch(() => {})
     },
   }
-}
-
-function socketOf(client: PoolClient): Socket {
-  return (client as unknown as { connection: { stream: Socket } }).connection.stream
 }
 
 /** What connections of runs set for their session, for one transaction. */

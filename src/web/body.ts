@@ -10,8 +10,9 @@ export interface Body {
   gzip: Buffer
 }
 
-export async function bodyOf(text: string): Promise<Body> {
-  const plain = Buffer.from(text)
+/** The text must be clean of secrets: what is sent as bytes is not looked at again. */
+export async function bodyOf(clean: string): Promise<Body> {
+  const plain = Buffer.from(clean)
   return { plain, gzip: await gzipped(plain, { level: 4 }) }
 }
 

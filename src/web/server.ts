@@ -111,13 +111,15 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const { latest, database } = view
     const body = await bodies.get('metrics', async () =>
       bodyOf(
-        await metrics.text({
-          database,
-          ledger: latest,
-          ledgerAgeMs: latest === undefined ? 0 : view.ageMs(latest),
-          budgets: view.budgets(latest),
-          now: view.ledgerNow(),
-        }),
+        redactor.text(
+          await metrics.text({
+            database,
+            ledger: latest,
+            ledgerAgeMs: latest === undefined ? 0 : view.ageMs(latest),
+            budgets: view.budgets(latest),
+            now: view.ledgerNow(),
+          }),
+        ),
       ),
     )
     return sendBody(request, reply, metrics.contentType, body)
@@ -127,14 +129,16 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const project = query.project === undefined ? undefined : projectOf(view.projects, query.project)
     const write = (state: LedgerState | undefined) =>
       bodyOf(
-        JSON.stringify(
-          statusDocument(view, state, {
-            warehouse: options.warehouse,
-            project,
-            running: options.live.runs[0] ?? null,
-            next: options.next(),
-            failedToStart: options.failedToStart() ?? null,
-          }),
+        redactor.json(
+          JSON.stringify(
+            statusDocument(view, state, {
+              warehouse: options.warehouse,
+              project,
+              running: options.live.runs[0] ?? null,
+              next: options.next(),
+              failedToStart: options.failedToStart() ?? null,
+            }),
+          ),
         ),
       )
     const body = await orLastKnown(view, reply, write, () =>
@@ -155,6 +159,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
 function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
   const { view, live, monotonic } = options
   const { config, source } = view.services
+  const { redactor } = config
   // Once: making the streams makes their schemas, which takes longer than writing a page.
   const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
   const statusPages = new Cached<Body>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE })
@@ -174,28 +179,30 @@ function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
     const range = { from: addDays(to, 1 - CALENDAR_DAYS), to }
     const write = (state: LedgerState | undefined, days: Awaited<ReturnType<View['calendar']>> | undefined) =>
       bodyOf(
-        statusPage({
-          version: options.version,
-          now: view.now(),
-          ledgerNow: view.ledgerNow(),
-          database: view.database,
-          ledgerAgeMs: state === undefined ? undefined : view.ageMs(state),
-          source,
-          warehouse: options.warehouse,
-          status: state?.status,
-          live: live.runs,
-          next: options.next(),
-          failedToStart: options.failedToStart(),
-          budgets: view.budgets(state),
-          queue: state?.queue,
-          alerts: view.alerts,
-          maxStalenessMs: options.maxStalenessMs,
-          projects: state === undefined ? view.projects.map(({ id }) => ({ id, name: id })) : view.names(state),
-          project,
-          days,
-          range,
-          dayStreams,
-        }),
+        redactor.text(
+          statusPage({
+            version: options.version,
+            now: view.now(),
+            ledgerNow: view.ledgerNow(),
+            database: view.database,
+            ledgerAgeMs: state === undefined ? undefined : view.ageMs(state),
+            source,
+            warehouse: options.warehouse,
+            status: state?.status,
+            live: live.runs,
+            next: options.next(),
+            failedToStart: options.failedToStart(),
+            budgets: view.budgets(state),
+            queue: state?.queue,
+            alerts: view.alerts,
+            maxStalenessMs: options.maxStalenessMs,
+            projects: state === undefined ? view.projects.map(({ id }) => ({ id, name: id })) : view.names(state),
+            project,
+            days,
+            range,
+            dayStreams,
+          }),
+        ),
       )
     const body = await orLastKnown(
       view,
@@ -218,7 +225,7 @@ function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
     const body = await insightsPages.get(`${project} ${range.from} ${range.to}`, async () => {
       const [insights, state] = await Promise.all([view.insights(project, range), view.state()])
       const projects = view.names(state)
-      return bodyOf(insightsPage({ version: options.version, projects, project, range, insights }))
+      return bodyOf(redactor.text(insightsPage({ version: options.version, projects, project, range, insights })))
     })
     return sendBody(request, reply, HTML, body)
   })
