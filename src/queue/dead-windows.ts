@@ -21,7 +21,7 @@ export interface GivenUp {
   reason: string
 }
 
-export async function saveDeadWindows({ ops }: Warehouse, windows: readonly GivenUp[]): Promise<void> {
+export async function saveDeadWindows({ ops, redactor }: Warehouse, windows: readonly GivenUp[]): Promise<void> {
   if (windows.length === 0) return
   const rows = windows.map(({ runId, project, stream, range, reason }) => ({
     run_id: runId,
@@ -29,7 +29,7 @@ export async function saveDeadWindows({ ops }: Warehouse, windows: readonly Give
     stream,
     from_date: range?.from ?? null,
     to_date: range?.to ?? null,
-    reason,
+    reason: redactor.text(reason),
   }))
   await ops.insertInto('dead_windows').values(rows).execute()
 }
