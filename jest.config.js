@@ -13,7 +13,7 @@ export default {
   },
   globalSetup: '<rootDir>/test/support/global-setup.ts',
   globalTeardown: '<rootDir>/test/support/global-teardown.ts',
-  testTimeout: 60_000,
+  testTimeout: 180_000,
   // Much of a test is waiting: for a service that is slow on purpose, for limits to reset, for others to be noticed as gone.
   maxWorkers: Math.ceil(availableParallelism() * 1.5),
   collectCoverageFrom: ['src/**/*.ts', '!src/main.ts'],

@@ -158,7 +158,7 @@ function requestFrom(
   return sound ? wish : undefined
 }
 
-/** Tags are parted by a bar or a space in CSV, and a list in JSON. */
+/** Tags are separated by a bar or a space in CSV, and a list in JSON. */
 function tagsOf(value: unknown): string[] {
   const list = Array.isArray(value) ? value.map(String) : String(value).split(/[|\s]+/)
   return list.filter((tag) => tag !== '')

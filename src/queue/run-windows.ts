@@ -247,7 +247,7 @@ export async function withdrawWindows(
   })
 }
 
-/** Takes everything of a run out, and of runs that are over; what a worker has in hand of them is not waited for. */
+/** Takes everything of a run out, and of runs that are over; what a worker is doing of them is not waited for. */
 export async function dropWindows(queue: Queue, runId: number, patienceMs?: number): Promise<void> {
   const { api, warehouse } = queue
   const patience = { patienceMs: patienceMs ?? warehouse.patienceMs }

@@ -35,7 +35,7 @@ const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 const RETURNED = new Set(['key', 'project', 'project-down', 'operation-down'])
 
-/** A window in hand. */
+/** A window that is being worked on. */
 interface Job {
   window: TakenWindow
   startedAt: number
@@ -80,7 +80,7 @@ export class QueueWorker {
     this.beating = this.beat()
   }
 
-  /** Takes no more; what is in hand is rolled back and given back, for others to take at once. */
+  /** Takes no more; what is in progress is rolled back and released, for others to take at once. */
   async stop(): Promise<void> {
     this.stopping.abort()
     await Promise.all([this.loop, this.beating, ...this.jobs.values()])

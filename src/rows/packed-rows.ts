@@ -16,7 +16,7 @@ const DAYS_TO_2000 = 10_957
 const JSONB_VERSION = 1
 
 export class PackedRows implements Rows {
-  /** Full segments and the one in hand; a row lies in one segment. */
+  /** Full segments and the one being filled; a row lies in one segment. */
   private segments: Segment[] = []
   private segment: Segment = openSegment(0)
   /** Where each row lies: the number of its segment, its start and its end. */

@@ -5,10 +5,10 @@ const MINUTE = 60_000
 // A cron text names at least a time of each year.
 const FARTHEST_MS = 367 * 24 * 60 * MINUTE
 
-/** When a cron text comes true in a time zone. Pure: it is asked about moments, and has no clock of its own. */
+/** When a cron expression fires in a time zone. Pure: it is asked about moments, and has no clock of its own. */
 export interface Cron {
   text: string
-  /** True where the text comes true in the second that begins at this moment. */
+  /** True where the expression fires in the second that begins at this moment. */
   isTime(moment: Date): boolean
   /** The first time after a moment. */
   next(after: Date): Date | undefined
@@ -17,8 +17,8 @@ export interface Cron {
 }
 
 /**
- * Daylight saving: a text that names hours comes true once for each of them on every day. Where the clock skips the hour,
- * it comes true as the clock jumps; where an hour comes twice, only the first counts. A text for every hour follows real
+ * Daylight saving: an expression that names hours fires once for each of them on every day. Where the clock skips the hour,
+ * it fires as the clock jumps; where an hour comes twice, only the first counts. A text for every hour follows real
  * time: as many runs as there are hours.
  */
 export function createCron(text: string, timezone: string): Cron {

@@ -96,7 +96,7 @@ export class Scheduler {
     return true
   }
 
-  /** Takes no more work, and waits for what is in hand. */
+  /** Takes no more work, and waits for what is in progress. */
   async stop(): Promise<void> {
     clearTimeout(this.timer)
     this.stopped.abort()

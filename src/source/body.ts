@@ -3,7 +3,7 @@ import { reclaimMemory } from './reclaim-memory.ts'
 
 /*
  * The bytes of an answer, gathered as they come, in memory that serves one answer after the other: left to the garbage
- * collector, the pieces of answers that were read long ago pile up to several times what those in hand need.
+ * collector, the pieces of answers that were read long ago pile up to several times what those under way need.
  */
 
 const FIRST_BYTES = 65_536
@@ -45,7 +45,7 @@ export class Body {
     this.used = needed
   }
 
-  /** Waits until no other large answer is in hand; the turn ends with `release`. */
+  /** Waits until no other large answer is being read; the turn ends with `release`. */
   async takeTurn(signal: AbortSignal | undefined): Promise<void> {
     if (this.endTurn !== undefined) return
     const before = turns

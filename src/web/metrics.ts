@@ -50,7 +50,7 @@ export function createMetrics(): Metrics {
   )
   const budget = new Gauge(named('budget_remaining', 'Requests left in this minute, as the service says', ['project']))
   const quarantined = new Gauge(named('quarantined_rows', 'Rows that wait in quarantine', ['project', 'stream']))
-  const held = new Gauge(named('held_days', 'Days whose answer was not obeyed', ['project', 'stream']))
+  const held = new Gauge(named('held_days', 'Days whose answer is held for review', ['project', 'stream']))
   const missing = new Gauge(named('missing_days', 'Days of interest that were never read', ['project', 'stream']))
   const staleness = new Gauge(named('staleness_seconds', 'Time since a stream was last read', ['project', 'stream']))
   const queued = new Gauge(named('queue_windows', 'Windows in the shared queue', ['state']))

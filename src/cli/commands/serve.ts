@@ -25,7 +25,7 @@ import { serveRuns } from '../serve-runs.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 const LOOK_AROUND_MS = 60_000
-// Of the grace, what a run in hand may take; the rest is for closing.
+// Of the grace, what a run in progress may take; the rest is for closing.
 const GRACE_OF_RUN = 0.8
 const LAST_WORDS_MS = 3000
 // A database that answers but cannot be used needs somebody's hand.

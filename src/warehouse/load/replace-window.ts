@@ -18,7 +18,7 @@ export interface Change {
 
 export interface Effect extends Change {
   unchanged: number
-  /** Set where so much would have vanished that the answer was not obeyed on these days. */
+  /** Set where so much would have vanished that the answer was held for review on these days. */
   held: { present: number; vanishing: number; days: Set<Day> } | undefined
   /** Rows that are no longer in the answer and were kept, because a rejected row may be one of them. */
   kept: number
@@ -205,7 +205,7 @@ interface ComparedDay extends Change {
   moved: number
 }
 
-/** The days on which the answer is not obeyed: where more than half of the window would vanish, those that lose rows. */
+/** The days on which the answer is held for review: where more than half of the window would vanish, those that lose rows. */
 function heldDays(days: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
   if (load.acceptDeletes) return undefined
   const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)

@@ -9,7 +9,7 @@ const MEANING: Record<CellState, string> = {
   read: 'read',
   restated: 'read, and changed by the service later',
   quarantined: 'some rows wait in quarantine',
-  held: 'held: an answer was not obeyed',
+  held: 'held for review',
   stale: 'to be read again',
   missing: 'never read',
 }
