@@ -355,7 +355,9 @@ describe('the command', () => {
     closers.push(() => folder.remove())
     const file = join(folder.path, 'authority.pem')
     writeFileSync(file, certificate.cert)
-    return (await runCli(['check'], { env: { ...env(service.url), NODE_EXTRA_CA_CERTS: file }, config })).stdout.replaceAll(/\s+/g, ' ')
+    return (
+      await runCli(['check'], { env: { ...env(service.url), NODE_EXTRA_CA_CERTS: file }, config })
+    ).stdout.replaceAll(/\s+/g, ' ')
   }
 
   test('check trusts an authority that NODE_EXTRA_CA_CERTS names', async () => {
