@@ -55,14 +55,15 @@ function membersOf(text: string): number {
   return text.trimStart().startsWith('{') ? found : 0
 }
 
+function withoutTemplates({ begin, take }: Intake): Intake {
+  return { begin, take }
+}
+
 const WAYS: Record<string, (intake: Intake) => [Intake, Bounds]> = {
   'row by row': (intake) => [intake, { limit: 100 }],
-  'in small batches': ({ takeByTemplate: _, ...intake }) => [intake, { limit: 100, batchBytes: 150 }],
-  'in one batch': ({ takeByTemplate: _, ...intake }) => [intake, { limit: 100 }],
-  'with each end looked for': ({ takeByTemplate: _, ...intake }) => [
-    intake,
-    { limit: 100, values: 1e6, batchBytes: 150 },
-  ],
+  'in small batches': (intake) => [withoutTemplates(intake), { limit: 100, batchBytes: 150 }],
+  'in one batch': (intake) => [withoutTemplates(intake), { limit: 100 }],
+  'with each end looked for': (intake) => [withoutTemplates(intake), { limit: 100, values: 1e6, batchBytes: 150 }],
 }
 
 async function read(text: string, way: keyof typeof WAYS): Promise<Outcome> {

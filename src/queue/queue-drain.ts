@@ -294,7 +294,7 @@ export class QueueDrain {
 
   /** Other windows of a project that cannot be read are not tried. */
   private async withdrawFailedProjects(): Promise<void> {
-    for (const [project, reason] of this.tasks[0]?.failedProjects ?? []) {
+    for (const [project, { reason }] of this.tasks[0]?.failedProjects ?? []) {
       if (this.withdrawn.has(project)) continue
       this.withdrawn.add(project)
       const ids = await this.persist(() => withdrawWindows(this.queue, this.run.runId, { most: MOST, project }))

@@ -58,7 +58,8 @@ export const OPS_TABLES: Record<string, TableNote> = {
       rows: 'How many rows the table has of the day.',
       read_at: 'When it was last asked for.',
       run_id: RUN,
-      state: 'read, quarantined (some rows wait there), held for review (an answer would have deleted most rows) or stale (to be read again).',
+      state:
+        'read, quarantined (some rows wait there), held for review (an answer would have deleted most rows) or stale (to be read again).',
       read_order: 'The number of the read; a higher one is newer.',
       held_since: 'Since when it is held.',
     },
