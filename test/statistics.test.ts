@@ -100,7 +100,7 @@ describe('intervals', () => {
     await fc.assert(
       fc.asyncProperty(pairs, async (some) => {
         const found = await ask(some)
-        some.forEach((pair, place) => expectSame(found[place]!, expected(pair)))
+        for (const [place, pair] of some.entries()) expectSame(found[place]!, expected(pair))
         for (const { low, high } of found.filter((one) => one.low !== null)) {
           expect(low).toBeGreaterThanOrEqual(0)
           expect(high).toBeLessThanOrEqual(1)
