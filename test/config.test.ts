@@ -387,3 +387,12 @@ describe('bad input is refused with the field, the value and what is allowed', (
     expect(failure('', { LOG_LEVEL: 'loud' })).toContain('LOG_LEVEL: got "loud"; allowed: fatal')
   })
 })
+
+test('parts of the fast path can be switched off by name, and only those', () => {
+  expect(load('', { VISIBILITY_DISABLE: 'template-parser, window-digest' }).disabled).toEqual([
+    'template-parser',
+    'window-digest',
+  ])
+  expect(load('').disabled).toEqual([])
+  expect(failure('', { VISIBILITY_DISABLE: 'templates' })).toContain('VISIBILITY_DISABLE: got "templates"')
+})

@@ -504,3 +504,12 @@ test('the summary of coverage by month agrees with its days, whatever happened t
   await setup.sync()
   await agree()
 })
+
+test('without the fast path the rows are the same', async () => {
+  await start()
+  setup.services.config = { ...setup.config, disabled: ['template-parser', 'window-digest'] }
+  expect((await setup.sync({ streams: streamsOf(setup.services.config) })).outcome).toBe('complete')
+  await exact()
+  const again = await setup.sync({ streams: streamsOf(setup.services.config) })
+  expect(again.streams.every(({ inserted, updated, deleted }) => inserted + updated + deleted === 0)).toBe(true)
+})

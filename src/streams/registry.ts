@@ -8,7 +8,7 @@ import { chats } from './chats.ts'
 import { domainClassifications } from './domain-classifications.ts'
 import { projectProfile } from './project-profile.ts'
 import { promptSuggestions, prompts } from './prompts.ts'
-import type { Stream } from './stream.ts'
+import type { DayStream, Stream } from './stream.ts'
 
 const BASE: Record<BaseStream, Stream> = {
   project_profile: projectProfile,
@@ -23,9 +23,20 @@ export function dayStreamNames(config: Config): string[] {
   return [...config.streams.filter((name) => BASE[name].by === 'day'), ...config.reports.map(({ name }) => name)]
 }
 
+/** The same stream, each row of which is parsed by JSON.parse and judged by zod. */
+function withoutTemplates(stream: DayStream): DayStream {
+  const plain = { ...stream }
+  delete plain.familiar
+  return plain
+}
+
 /** The configured streams, lists before dated ones; all of them, or those that were named. */
 export function streamsOf(config: Config, named: readonly string[] = []): Stream[] {
-  const all: Stream[] = [...config.streams.map((name) => BASE[name]), ...config.reports.map(brandReport)]
+  const reports = config.reports.map(brandReport)
+  const all: Stream[] = [
+    ...config.streams.map((name) => BASE[name]),
+    ...(config.disabled.includes('template-parser') ? reports.map(withoutTemplates) : reports),
+  ]
   for (const name of named) {
     if (!all.some((stream) => stream.name === name)) {
       const names = all.map((stream) => stream.name)

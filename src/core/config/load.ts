@@ -20,6 +20,8 @@ export interface Config extends FileConfig {
   log_level: string | undefined
   /** `auto` leaves it to the command: lines for people, or JSON where programs read them. */
   log_format: LogFormat
+  /** Parts of the fast path that are switched off, to find out whether one is to blame. */
+  disabled: readonly FastPart[]
   /** The file that was read, or undefined where there was none. */
   file: string | undefined
   /** Things worth saying that are not errors. */
@@ -47,6 +49,8 @@ export interface LoadOptions {
 const DEFAULT_FILE = 'config/sync.yaml'
 const LOG_FORMATS = ['auto', 'json', 'text'] as const
 export type LogFormat = (typeof LOG_FORMATS)[number]
+const FAST_PARTS = ['template-parser', 'window-digest'] as const
+export type FastPart = (typeof FAST_PARTS)[number]
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']
 const START_DAYS_AGO = 90
 /** Variables that hold a secret, or an address with a password. */
@@ -117,6 +121,7 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
     ...config,
     log_level: level,
     log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
+    disabled: disabledParts(env),
     file,
     warnings: document.warnings,
     token,
@@ -125,8 +130,18 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
   }
 }
 
-function oneOf<T extends string>(env: NodeJS.ProcessEnv, name: string, allowed: readonly T[]): T | undefined {
-  const text = nonEmpty(env[name])
+function disabledParts(env: NodeJS.ProcessEnv): FastPart[] {
+  const names = (nonEmpty(env.VISIBILITY_DISABLE) ?? '').split(',').map((name) => name.trim())
+  return names.filter((name) => name !== '').map((name) => oneOf({ name }, 'VISIBILITY_DISABLE', FAST_PARTS, 'name')!)
+}
+
+function oneOf<T extends string>(
+  env: NodeJS.ProcessEnv,
+  name: string,
+  allowed: readonly T[],
+  variable = name,
+): T | undefined {
+  const text = nonEmpty(env[variable])
   if (text === undefined) return undefined
   const found = allowed.find((value) => value === text)
   if (found !== undefined) return found
@@ -143,6 +158,7 @@ export function defaultConfig(): Config {
 const OUTSIDE_THE_FILE: Omit<Config, keyof FileConfig | 'redactor'> = {
   log_level: undefined,
   log_format: 'auto',
+  disabled: [],
   file: undefined,
   warnings: [],
   token: undefined,

@@ -96,7 +96,7 @@ async function loadWindow(
         tx.client,
         lockOfLoads(warehouse, pair),
         priorCoverage(warehouse, pair, range, read.fencingToken),
-        windowSnapshot(warehouse, window),
+        windowSnapshot(warehouse, window, !run.config.disabled.includes('window-digest')),
       )
       const known = await knownRejects(tx, pair, rejects)
       const effect = await replaceWindow(tx, warehouse, there, {
