@@ -42,7 +42,7 @@ describe('the template', () => {
     const file = join(folder.path, 'everything.yaml')
     writeFileSync(file, everything)
     const variables = [...everything.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!)
-    const env = Object.fromEntries(variables.map((name) => [name, `https://a.example/${name}`]))
+    const env = Object.fromEntries(variables.map((name, index) => [name, `https://a.example/${index}-value`]))
     expect(loadConfig({ file, env: { ...env, DATABASE_URL: 'postgres://h/d' } }).warnings).toEqual([])
   })
 

@@ -142,8 +142,9 @@ test('an address where nothing listens is said in one sentence, with exit 1', as
   const result = await runCli(['sync'], { env, config: setup.fileConfig })
   expect(result.code).toBe(1)
   const told = 'VISIBILITY_API_URL: 127.0.0.1:1 cannot be reached'
-  expect(result.stdout.split(told).length - 1).toBe(1)
-  expect(result.stdout).toContain(`failed: ${told}: the connection was refused: nothing listens there (ECONNREFUSED)`)
+  const output = result.stdout.replaceAll(/\s+/g, ' ')
+  expect(output.split(told).length - 1).toBe(1)
+  expect(output).toContain(`${told}: the connection was refused: nothing listens there (ECONNREFUSED)`)
 })
 
 test('a run that takes longer than run_minutes is stopped, and the next one continues', async () => {
@@ -153,7 +154,7 @@ test('a run that takes longer than run_minutes is stopped, and the next one cont
   const report = await setup.sync()
   expect(report.outcome).toBe('partial')
   expect(report.error).toContain('source.run_minutes passed')
-  expect(failures(report)).toContain('not read: the run was stopped')
+  expect(failures(report)).toContainEqual(expect.stringContaining('not read: source.run_minutes passed'))
   const [{ outcome, error } = {}] = await setup.database.rows<{ outcome: string; error: string }>(
     'select outcome, error from visibility_ops.runs',
   )

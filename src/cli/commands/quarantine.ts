@@ -65,7 +65,7 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
   })
 }
 
-function renderGroups(groups: QuarantineGroup[]): string {
+function renderGroups(groups: QuarantineGroup[], width: number): string {
   const table = renderTable<QuarantineGroup>(
     [
       { title: 'rows', align: 'right', value: (row) => row.rows },
@@ -76,6 +76,7 @@ function renderGroups(groups: QuarantineGroup[]): string {
       { title: 'reason', value: (row) => clip(row.reason, 80) },
     ],
     groups,
+    { width },
   )
   const next = [
     'Next: visibility-sync quarantine show ID           one row as it came, and why it failed',
@@ -84,7 +85,7 @@ function renderGroups(groups: QuarantineGroup[]): string {
   return [table, '', ...next].join('\n')
 }
 
-function renderEntries(entries: QuarantineEntry[]): string {
+function renderEntries(entries: QuarantineEntry[], width: number): string {
   const table = renderTable<QuarantineEntry>(
     [
       { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
@@ -97,6 +98,7 @@ function renderEntries(entries: QuarantineEntry[]): string {
       { title: 'reason', value: (row) => clip(row.reason, 80) },
     ],
     entries.slice(0, LISTED),
+    { width },
   )
   const rest = entries.length > LISTED ? [`… more than ${LISTED}; --json shows all`] : []
   return [table, ...rest, '', 'Next: visibility-sync quarantine show ID'].join('\n')
