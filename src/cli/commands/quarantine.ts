@@ -58,8 +58,8 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
       groups.length === 0
         ? `No ${kind}rows in quarantine.`
         : options.each
-          ? renderEntries(entries)
-          : renderGroups(groups)
+          ? renderEntries(entries, session.width)
+          : renderGroups(groups, session.width)
     session.print({ groups, entries }, text)
     return 0
   })
