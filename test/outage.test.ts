@@ -113,10 +113,10 @@ describe('a service without answers', () => {
     const { client, outages } = clientOf(service.url)
     await Promise.all(Array.from({ length: 12 }, () => failureOf(client.prompts(one, {}))))
     expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
-    client.reconsider()
+    client.reconsider([one])
     expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
     service.behave(fine)
-    client.reconsider()
+    client.reconsider([one])
     const pages = await Promise.all(Array.from({ length: 6 }, () => client.prompts(one, {})))
     expect(pages.every(({ items }) => items.length === 0)).toBe(true)
     expect(outages.map(({ down }) => down)).toEqual([true, false])
@@ -135,6 +135,21 @@ describe('a service without answers', () => {
       message: expect.stringContaining('project or_1: the service at'),
     })
     await client.prompts(two, {})
+  })
+
+  test('for several projects does not fail one that was not asked yet', async () => {
+    const service = await serve((request, response) =>
+      request.url?.includes('or_3') ? fine(request, response) : hang(request, response),
+    )
+    const { client } = clientOf(service.url)
+    const three = { ...one, projectId: 'or_3' }
+    client.reconsider([one, two, three])
+    const hung = [one, two].flatMap((caller) =>
+      Array.from({ length: 12 }, () => failureOf(client.chats(caller, range))),
+    )
+    const codes = (await Promise.all(hung)).map(({ code }) => code)
+    expect(codes).not.toContain('service-down')
+    expect((await client.chats(three, range)).items).toEqual([])
   })
 
   test('for one operation fails that operation alone', async () => {
@@ -237,7 +252,7 @@ describe('a service that asks to wait', () => {
     const others = await Promise.all(Array.from({ length: 10 }, () => failureOf(client.chats(one, range))))
     expect(others.map(({ message }) => message)).toEqual(Array.from({ length: 10 }, () => first.message))
     expect(service.seen.length).toBe(1)
-    client.reconsider()
+    client.reconsider([one])
     expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
     expect((await client.prompts(two, {})).items).toEqual([])
   })

@@ -34,7 +34,7 @@ export async function runAudit(
   const start = { command: 'audit', version: services.version, source: services.source }
   const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })
   observer.started?.({ runId: lock.runId, command: 'audit' })
-  services.client.reconsider()
+  services.client.reconsider(projects.map(({ caller }) => caller))
   let requests = 0
   const limit = new PageLimit(services.config.source.page_limit)
   const call = {

@@ -1,4 +1,4 @@
-import { InterruptedError } from '../core/errors.ts'
+import { InterruptedError, messageOf } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 
 /** An attempt without a usable answer. */
@@ -12,10 +12,16 @@ const MANY = 10
 const FEW = 3
 const FIRST_PROBE_MS = 500
 const LONGEST_PROBE_MS = 20_000
-// Time alone is not enough: a single request may have used all of it.
-const LEAST_PROBES = 2
 // For processes that stay: the next run finds out with one request whether there are answers again.
 const PAUSE_MS = 30_000
+
+export interface CircuitOptions {
+  patienceMs: () => number
+  /** Time alone is not enough to give up: a single request may have used all of it. */
+  leastProbes: () => number
+  onChange: (isOpen: boolean, reason: string) => void
+  now: () => number
+}
 
 /**
  * Opens after many failures in a row, or after a few that took as long as the patience. While it is open, requests wait
@@ -35,11 +41,7 @@ export class Circuit {
   private hopeless = false
   private reconsidered = false
 
-  constructor(
-    private readonly patienceMs: () => number,
-    private readonly onChange: (isOpen: boolean, reason: string) => void,
-    private readonly now: () => number = Date.now,
-  ) {}
+  constructor(private readonly options: CircuitOptions) {}
 
   get isOpen(): boolean {
     return this.open !== undefined
@@ -47,7 +49,7 @@ export class Circuit {
 
   get hasGivenUp(): boolean {
     if (this.open === undefined || this.reconsidered) return false
-    return this.hopeless || (this.failedProbes >= LEAST_PROBES && this.silentMs >= this.patienceMs())
+    return this.hopeless || (this.failedProbes >= this.options.leastProbes() && this.isPastPatience)
   }
 
   get reason(): string {
@@ -63,6 +65,14 @@ export class Circuit {
     return this.now() - this.silentSince
   }
 
+  private get isPastPatience(): boolean {
+    return this.silentMs >= this.options.patienceMs()
+  }
+
+  private now(): number {
+    return this.options.now()
+  }
+
   succeed(): void {
     const { open } = this
     this.failures = this.failedProbes = 0
@@ -71,7 +81,7 @@ export class Circuit {
     this.open = undefined
     if (open === undefined) return
     open.abort()
-    this.onChange(false, '')
+    this.options.onChange(false, '')
   }
 
   /** `mayOpen`: by its number and time, whatever they are, or not at all. */
@@ -81,12 +91,12 @@ export class Circuit {
     this.failures++
     this.lastReason = reason
     if (this.open !== undefined || mayOpen === 'never') return
-    const isLong = this.failures >= FEW && this.silentMs >= this.patienceMs()
+    const isLong = this.failures >= FEW && this.isPastPatience
     if (mayOpen === 'in time' && this.failures < MANY && !isLong) return
     this.open = new AbortController()
     this.failedProbes = 0
     this.probeAt = this.now()
-    this.onChange(true, reason)
+    this.options.onChange(true, reason)
   }
 
   /** No patience: what failed will fail again. */
@@ -128,9 +138,9 @@ export class Circuit {
       await sleep(waitMs, AbortSignal.any(signal === undefined ? [closed] : [closed, signal])).catch(() => {})
       if (closed.aborted || signal?.aborted) return
     }
-    const reason = await probe()
+    const reason = await probe().catch(messageOf)
     if (reason === undefined) return this.succeed()
-    if (closed.aborted) return
+    if (closed.aborted || signal?.aborted) return
     this.failedProbes++
     this.reconsidered = false
     this.lastReason = reason
@@ -142,7 +152,7 @@ export class Circuit {
     if (this.hasGivenUp) return now + PAUSE_MS
     const next = now + Math.min(LONGEST_PROBE_MS, FIRST_PROBE_MS * 2 ** (this.failedProbes - 1))
     // The last one is sent when the patience ends.
-    const end = this.silentSince + this.patienceMs()
+    const end = this.silentSince + this.options.patienceMs()
     return now < end ? Math.min(next, end) : next
   }
 }
@@ -155,7 +165,7 @@ async function settled(work: Promise<void>, signal: AbortSignal | undefined): Pr
     signal?.addEventListener('abort', onAbort)
   })
   try {
-    if (!signal?.aborted) await Promise.race([work.catch(() => {}), stopped])
+    if (!signal?.aborted) await Promise.race([work, stopped])
   } finally {
     signal?.removeEventListener('abort', onAbort)
   }

@@ -195,9 +195,9 @@ export function createClient(options: ClientOptions) {
       await send(caller, smallRequest(caller.projectId), context)
     },
 
-    /** To be called where something new begins: what was given up before is asked again. */
-    reconsider(): void {
-      http.reconsider()
+    /** To be called where something new begins, with those who will ask: what was given up before is asked again. */
+    reconsider(callers: readonly Caller[]): void {
+      http.reconsider(callers.map(laneOf))
     },
 
     budgetView(caller: Caller): BudgetView {

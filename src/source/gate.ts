@@ -1,7 +1,7 @@
 import type { ConnectionFailure } from '../core/connection-failure.ts'
 import { DownError } from '../core/errors.ts'
 import type { Permit, RequestBudget } from './budget.ts'
-import { Circuit, type Failure } from './circuit.ts'
+import { Circuit, type CircuitOptions, type Failure } from './circuit.ts'
 import { LONGEST_WAIT_MS } from './retry-delay.ts'
 
 /** Requests that share a fate: those of one project and key. */
@@ -44,6 +44,8 @@ const FIRST_CONTACT_MS = 5000
 const OPERATION_FAILURES = 20
 const OPERATION_PAUSE_MS = 30_000
 const REFUSALS = 10
+const LEAST_PROBES = 2
+const MOST_PROJECTS = 3
 
 /**
  * Decides whether requests may be sent. A service, or a project, without answers is asked by small probes until it
@@ -53,8 +55,8 @@ const REFUSALS = 10
 export class Gate {
   private readonly service: Circuit
   private readonly lanes = new Map<string, LaneState>()
-  /** The lanes that failed since the last answer. */
-  private readonly failing = new Map<string, Lane>()
+  /** The names of lanes that failed since the last answer. */
+  private readonly failing = new Set<string>()
   private readonly waiting = new Map<AbortController, Lane>()
   private isReached = false
   private connection: ConnectionFailure | undefined
@@ -63,9 +65,11 @@ export class Gate {
 
   constructor(private readonly options: GateOptions) {
     this.now = options.now ?? Date.now
-    this.service = this.circuit('the service', () =>
-      this.isReached ? options.patienceMs : Math.min(options.patienceMs, FIRST_CONTACT_MS),
-    )
+    this.service = this.circuit('the service', {
+      patienceMs: () => (this.isReached ? options.patienceMs : Math.min(options.patienceMs, FIRST_CONTACT_MS)),
+      // A few projects without answers must not speak for the others, so several are asked.
+      leastProbes: () => Math.min(MOST_PROJECTS, Math.max(LEAST_PROBES, this.lanes.size)),
+    })
   }
 
   /** Waits until the request may be sent. Throws a DownError where waiting is useless. */
@@ -74,7 +78,7 @@ export class Gate {
     for (;;) {
       if (state.heldUntil > this.now()) throw new DownError(state.heldReason, 'project')
       await this.service.pass(
-        () => this.ask(this.nextFailing() ?? lane, probe),
+        () => this.ask(this.nextToProbe() ?? lane, probe),
         signal,
         () => this.serviceError(),
       )
@@ -91,8 +95,12 @@ export class Gate {
     trouble.tryAt = this.now() + OPERATION_PAUSE_MS
   }
 
-  /** Whoever begins something new asks anew what was given up before; but a wait that the service asked for stays. */
-  reconsider(): void {
+  /**
+   * Whoever begins something new asks anew what was given up before; but a wait that the service asked for stays. `lanes`
+   * are those that will be used.
+   */
+  reconsider(lanes: readonly Lane[]): void {
+    for (const lane of lanes) this.stateOf(lane)
     this.service.reconsider()
     for (const state of this.lanes.values()) {
       state.circuit.reconsider()
@@ -149,7 +157,7 @@ export class Gate {
   /** `tooLong`: a request for several days ran out of time. That is its own fault, and shorter ones follow. */
   failed(lane: Lane, operation: string, failure: FailedAttempt & Failure, tooLong: boolean): void {
     const state = this.stateOf(lane)
-    this.failing.set(lane.name, lane)
+    this.failing.add(lane.name)
     this.noteConnection(failure)
     if (failure.connection !== undefined) {
       this.service.fail(failure, 'now')
@@ -169,6 +177,7 @@ export class Gate {
   /** The service asks for a wait that is too long: nothing is sent for this project before it is over. */
   hold(lane: Lane, waitMs: number, reason: string): void {
     const state = this.stateOf(lane)
+    if (state.heldUntil >= this.now() + waitMs) return
     state.refusals = 0
     state.heldUntil = this.now() + waitMs
     state.heldReason =
@@ -195,6 +204,7 @@ export class Gate {
   private noteAnswer(lane: Lane): void {
     this.isReached = true
     this.failing.clear()
+    this.turn = 0
     this.service.succeed()
     this.stateOf(lane).circuit.succeed()
   }
@@ -210,10 +220,12 @@ export class Gate {
     return kind === 'certificate' || (kind === 'handshake' && !this.isReached)
   }
 
-  /** Those that failed take turns: one project without answers must not speak for the others. */
-  private nextFailing(): Lane | undefined {
-    const lanes = [...this.failing.values()]
-    return lanes[this.turn++ % Math.max(1, lanes.length)]
+  /** Those that did not fail come first: an answer to one of them tells most. */
+  private nextToProbe(): Lane | undefined {
+    const free = [...this.lanes.values()].filter(({ heldUntil }) => heldUntil <= this.now())
+    const isFailing = ({ lane }: LaneState) => this.failing.has(lane.name)
+    const order = [...free.filter((state) => !isFailing(state)), ...free.filter(isFailing)]
+    return order[this.turn++ % Math.max(1, order.length)]?.lane
   }
 
   private async ask(lane: Lane, probe: Probe): Promise<string | undefined> {
@@ -227,19 +239,20 @@ export class Gate {
   private stateOf(lane: Lane): LaneState {
     let state = this.lanes.get(lane.name)
     if (state === undefined) {
-      const circuit = this.circuit(nameOf(lane), () => this.options.patienceMs)
-      state = { circuit, heldUntil: 0, heldReason: '', refusals: 0, refusedSince: 0, operations: new Map() }
+      const patienceMs = () => this.options.patienceMs
+      const circuit = this.circuit(nameOf(lane), { patienceMs, leastProbes: () => LEAST_PROBES })
+      state = { lane, circuit, heldUntil: 0, heldReason: '', refusals: 0, refusedSince: 0, operations: new Map() }
       this.lanes.set(lane.name, state)
     }
     return state
   }
 
-  private circuit(what: string, patienceMs: () => number): Circuit {
+  private circuit(what: string, limits: Pick<CircuitOptions, 'patienceMs' | 'leastProbes'>): Circuit {
     const onChange = (down: boolean, reason: string) => {
       this.callBack()
       this.options.onOutage?.({ down, what, reason })
     }
-    return new Circuit(patienceMs, onChange, this.now)
+    return new Circuit({ ...limits, onChange, now: this.now })
   }
 
   private serviceError(): DownError {
@@ -266,6 +279,7 @@ export class Gate {
 }
 
 interface LaneState {
+  lane: Lane
   circuit: Circuit
   heldUntil: number
   heldReason: string

@@ -67,7 +67,7 @@ export interface HttpAnswer extends Answer {
 
 export interface HttpClient {
   send(request: HttpRequest, lane: Lane, context?: CallContext): Promise<HttpAnswer>
-  reconsider(): void
+  reconsider(lanes: readonly Lane[]): void
   close(): void
 }
 
@@ -274,7 +274,7 @@ export function createHttp(options: HttpOptions): HttpClient {
         }
       }
     },
-    reconsider: () => gate.reconsider(),
+    reconsider: (lanes) => gate.reconsider(lanes),
     close() {
       agents.http.destroy()
       agents.https.destroy()

@@ -55,7 +55,7 @@ export async function runSync(
   const startedAt = monotonic()
   const today = dayOf(services.clock())
   const lastDay = readableRange(daysOfInterest(config, today), today).to
-  services.client.reconsider()
+  services.client.reconsider(request.projects.map(({ caller }) => caller))
   await requireProject(services.client, request.projects, request.signal)
   await migrate(warehouse, config)
   await claimSource(warehouse, services.sourceAddress)
