@@ -97,8 +97,9 @@ export function learnAnswer(state: BudgetState, answer: Answer, perMinute: numbe
   if (!refused) return recover(state, sentAt)
   if (headers.retryAfterMs !== undefined || headers.remaining === undefined) {
     const pauseMs = headers.retryAfterMs ?? headers.resetMs
-    if (pauseMs !== undefined) {
-      state.pausedUntil = Math.max(state.pausedUntil, receivedAt + Math.min(pauseMs, LONGEST_WAIT_MS))
+    // A longer one is not waited for: the requests of the project fail instead.
+    if (pauseMs !== undefined && pauseMs <= LONGEST_WAIT_MS) {
+      state.pausedUntil = Math.max(state.pausedUntil, receivedAt + pauseMs)
     }
   }
   // Refused, though by all that was told the next request might go at once: only waiting is left.

@@ -1,5 +1,6 @@
 import type { ConnectionFailure } from '../core/connection-failure.ts'
 import { DownError } from '../core/errors.ts'
+import { monotonic } from '../core/monotonic.ts'
 import type { Permit, RequestBudget } from './budget.ts'
 import { Circuit, type CircuitOptions, type Failure } from './circuit.ts'
 import { LONGEST_WAIT_MS } from './retry-delay.ts'
@@ -29,6 +30,12 @@ export interface GateOptions {
   now?: () => number
 }
 
+/** Who waits: may be told to stop, and tells others for how long at most it waits. */
+export interface Waiter {
+  signal?: AbortSignal | undefined
+  onWait?: ((ms: number) => void) | undefined
+}
+
 /** A small request, whatever became of it: undefined where there was a usable answer. */
 export type Probe = (lane: Lane) => Promise<FailedAttempt | undefined>
 
@@ -46,6 +53,8 @@ const OPERATION_PAUSE_MS = 30_000
 const REFUSALS = 10
 const LEAST_PROBES = 2
 const MOST_PROJECTS = 3
+/** More than the last probes take. */
+const PROBES_MS = 60_000
 
 /**
  * Decides whether requests may be sent. A service, or a project, without answers is asked by small probes until it
@@ -64,7 +73,7 @@ export class Gate {
   private readonly now: () => number
 
   constructor(private readonly options: GateOptions) {
-    this.now = options.now ?? Date.now
+    this.now = options.now ?? monotonic
     this.service = this.circuit('the service', {
       patienceMs: () => (this.isReached ? options.patienceMs : Math.min(options.patienceMs, FIRST_CONTACT_MS)),
       // A few projects without answers must not speak for the others, so several are asked.
@@ -73,10 +82,11 @@ export class Gate {
   }
 
   /** Waits until the request may be sent. Throws a DownError where waiting is useless. */
-  async enter(lane: Lane, operation: string, probe: Probe, signal: AbortSignal | undefined): Promise<void> {
+  async enter(lane: Lane, operation: string, probe: Probe, { signal, onWait }: Waiter): Promise<void> {
     const state = this.stateOf(lane)
     for (;;) {
       if (state.heldUntil > this.now()) throw new DownError(state.heldReason, 'project')
+      if (this.service.isOpen || state.circuit.isOpen) onWait?.(this.options.patienceMs + PROBES_MS)
       await this.service.pass(
         () => this.ask(this.nextToProbe() ?? lane, probe),
         signal,
@@ -110,11 +120,7 @@ export class Gate {
   }
 
   /** Waits for leave from the budget. Undefined where requests must not be sent any more when it comes, or before. */
-  async takePermit(
-    lane: Lane,
-    signal: AbortSignal | undefined,
-    onWait?: (ms: number) => void,
-  ): Promise<Permit | undefined> {
+  async takePermit(lane: Lane, { signal, onWait }: Waiter): Promise<Permit | undefined> {
     const stop = new AbortController()
     const onAbort = () => stop.abort()
     signal?.addEventListener('abort', onAbort)
@@ -181,7 +187,7 @@ export class Gate {
     state.refusals = 0
     state.heldUntil = this.now() + waitMs
     state.heldReason =
-      `${nameOf(lane)}: the service asks to wait ${until(state.heldUntil, waitMs)}, ` +
+      `${nameOf(lane)}: the service asks to wait ${until(waitMs)}, ` +
       `and a run waits for no more than ${LONGEST_WAIT_MS / 1000} s (${reason})`
     this.callBack()
   }
@@ -310,6 +316,7 @@ function spanOf(ms: number): string {
 
 const YEAR_MS = 366 * 86_400_000
 
-function until(at: number, waitMs: number): string {
-  return waitMs > YEAR_MS ? 'for more than a year' : `until ${new Date(at).toISOString().slice(0, 19)}Z`
+function until(waitMs: number): string {
+  if (waitMs > YEAR_MS) return 'for more than a year'
+  return `until ${new Date(Date.now() + waitMs).toISOString().slice(0, 19)}Z`
 }

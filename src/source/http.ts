@@ -13,6 +13,7 @@ import {
   RefusedError,
   TransientError,
 } from '../core/errors.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
@@ -150,6 +151,9 @@ export function createHttp(options: HttpOptions): HttpClient {
       }
       const told = clip(errorMessage(await errorText(head, body.bytes)))
       throw failureOf(status, told, place, rate)
+    } catch (error) {
+      // A service may repeat the key anywhere: in a header, in its words, in an address.
+      throw cleanError(error, createRedactor([key]))
     } finally {
       body.release()
     }
@@ -234,17 +238,15 @@ export function createHttp(options: HttpOptions): HttpClient {
       const place = placeOf(request)
       const counts = { tries: 0, refusals: 0, unsent: 0, timeouts: 0 }
       for (;;) {
-        await gate.enter(lane, place, (other) => probe(other, context), signal)
-        const permit = await gate.takePermit(lane, signal, context.onWait)
+        await gate.enter(lane, place, (other) => probe(other, context), context)
+        const permit = await gate.takePermit(lane, context)
         if (permit === undefined) continue
-        const sentAt = Date.now()
+        const sentAt = monotonic()
         try {
           const answer = await attempt(request, lane, permit, context)
           gate.answered(lane, place)
           return answer
         } catch (error) {
-          // A service may repeat the key anywhere: in a header, in its words, in an address.
-          cleanError(error, createRedactor([lane.key]))
           if (error instanceof InterruptedError) throw error
           if (!(error instanceof TransientError)) {
             gate.answered(lane, place)
