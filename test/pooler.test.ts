@@ -24,7 +24,7 @@ behindPooler('PgBouncer in transaction mode', () => {
     setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 }, faults })
     pooler = await startPgBouncer(setup.database.url, poolSize)
   }
-  const cli = () => ({ env: { ...setup.env, DATABASE_URL: pooler.url }, config: setup.fileConfig })
+  const cli = () => ({ env: { ...setup.env, DATABASE_URL: pooler.url, LOG_FORMAT: 'json' }, config: setup.fileConfig })
 
   afterEach(async () => {
     await pooler.close()

@@ -24,7 +24,7 @@ function grownTo(prepare: string): number {
 
 test('the memory for new values stays at 16 MB, where it would grow beyond', () => {
   const address = new URL('../dist/core/cap-semi-space.js', import.meta.url)
-  const bounded = grownTo(`import { boundYoungMemory } from ${JSON.stringify(address.href)}\nboundYoungMemory()`)
+  const bounded = grownTo(`import { capSemiSpace } from ${JSON.stringify(address.href)}\ncapSemiSpace()`)
   expect(bounded).toBeLessThanOrEqual(16)
   expect(grownTo('')).toBeGreaterThan(16)
 })
