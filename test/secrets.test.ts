@@ -178,7 +178,7 @@ test('what was kept is shown without them', async () => {
 test('a wrong key, a refused project and a broken service are told without them, by every command that asks', async () => {
   for (const way of ['a wrong key', 'a project that the key may not read', 'the type of the content']) {
     everything = way
-    for (const args of [['sync'], ['check', '--json']]) {
+    for (const args of [['sync'], ['check'], ['check', '--json']]) {
       expect({ way, args, code: expectClean(await run(args)).code }).toEqual({ way, args, code: 1 })
     }
   }

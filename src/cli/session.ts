@@ -84,7 +84,11 @@ export function openSession(
   const log = createLog({
     level,
     redactor: config.redactor,
-    destination: { write: forPeople ? linesForPeople(config, kind, (line) => write(toTerminal(line, colour))) : write },
+    destination: {
+      write: forPeople
+        ? linesForPeople(config, kind, (line) => write(config.redactor.text(toTerminal(line, colour))))
+        : write,
+    },
   })
   for (const warning of config.warnings) log.warn(warning)
   return {
@@ -99,12 +103,12 @@ export function openSession(
     configFile: configFile(options.config),
     width: stdout.isTTY === true ? Math.max(NARROWEST, stdout.columns || DEFAULT_WIDTH) : DEFAULT_WIDTH,
     command: (words) => commandLine(args, options.config, words),
-    say: (text) => progress?.say(text),
+    say: (text) => progress?.say(config.redactor.text(text)),
     print(document, text, redactor = config.redactor) {
       progress?.stop()
       const result = json
         ? printable(redactor.json(JSON.stringify(document, null, 2), 2))
-        : toTerminal(redactor.text(text), wantsColour(stdout.isTTY))
+        : redactor.text(toTerminal(text, wantsColour(stdout.isTTY)))
       stdout.write(`${result}\n`)
     },
     end: () => progress?.stop(),

@@ -42,7 +42,7 @@ export async function check(session: Session): Promise<number> {
     try {
       verdicts.push({ what, ok: true, detail: await work(), ...more })
     } catch (error) {
-      verdicts.push({ what, ok: false, detail: messageOf(error), ...more })
+      verdicts.push({ what, ok: false, detail: config.redactor.text(messageOf(error)), ...more })
       isUsage ||= error instanceof UsageError && what.startsWith('source')
     }
   }

@@ -39,7 +39,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
     let asked: CreationPlan | undefined
-    const results = await createAll(open, {
+    const made = await createAll(open, {
       project,
       wishes,
       signal: session.signal,
@@ -57,13 +57,15 @@ export async function create(session: Session, kind: CreationKind, options: Crea
         log.info({ line: result.line, status: result.status, id: result.id, done, all }, 'line done')
       },
     })
-    if (results === undefined) {
+    if (made === undefined) {
       const text = `${preview(kind, wishes.length, asked!)}\nNothing was sent. Give --yes to go ahead.`
       session.print({ sent: false, ...asked }, text)
       return 2
     }
+    // Before they are broken into cells and lines.
+    const results = config.redactor.value(made)
     const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
-    if (file !== undefined) writeFileSync(file, resultsText(config.redactor.value(results)))
+    if (file !== undefined) writeFileSync(file, resultsText(results))
     const count_ = (status: CreationResult['status']) => results.filter((result) => result.status === status).length
     const totals = {
       created: count_('created'),

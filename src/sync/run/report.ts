@@ -1,4 +1,5 @@
 import { type Range, showRange } from '../../core/day.ts'
+import type { Redactor } from '../../core/redactor.ts'
 import type { Verdict } from '../../core/verdict.ts'
 import type { RunOutcome } from '../../warehouse/database.ts'
 import type { Outcome } from './context.ts'
@@ -39,6 +40,16 @@ export interface RunReport {
 export interface Failure {
   reason: string
   verdict: Verdict
+}
+
+/** Before anything is rendered from it: a text that was broken into lines or cells no longer shows what it holds. */
+export function cleanReport(report: RunReport, redactor: Redactor): RunReport {
+  const streams = report.streams.map((stream) => ({
+    ...stream,
+    failed: stream.failed.map((failure) => ({ ...failure, error: redactor.text(failure.error) })),
+  }))
+  const error = report.error === undefined ? {} : { error: redactor.text(report.error) }
+  return { ...report, streams, notes: report.notes.map(redactor.text), ...error }
 }
 
 export function emptyReport(projectId: string, stream: string): StreamReport {

@@ -20,7 +20,7 @@ import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { PageLimit } from '../plan/page-limit.ts'
 import { Density, dueDays, readableRange, WindowFeed } from '../plan/plan.ts'
 import type { Run, Services, SyncedProject } from './context.ts'
-import { emptyReport, type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { cleanReport, emptyReport, type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
 import { type Drain, drainHere, failRemaining, findCut, type Observer, type Task, taskName } from './tasks.ts'
 
@@ -131,7 +131,7 @@ export async function runSync(
     failure !== undefined && !interrupted && reports.every(({ windows }) => windows === 0)
       ? 'failed'
       : outcomeOf(reports, interrupted)
-  const report: RunReport = {
+  const told: RunReport = {
     run_id: lock.runId,
     command: request.command,
     outcome: failure !== undefined && outcome === 'complete' ? 'partial' : outcome,
@@ -141,6 +141,7 @@ export async function runSync(
     notes,
     ...(failure === undefined ? {} : { error: failure.reason, verdict: failure.verdict }),
   }
+  const report = cleanReport(told, warehouse.redactor)
   const { error = null } = report
   const end = { outcome: report.outcome, summary: report.streams, error }
   const close = async () => {
