@@ -122,7 +122,7 @@ const write = (streams) =>
   writeFileSync(
     config,
     JSON.stringify({
-      source: { max_attempts: 1, requests_per_minute: 100_000 },
+      source: { max_attempts: 1, requests_per_minute: 100_000, patience_seconds: 1 },
       streams: streams.filter((name) => !name.startsWith('brand')),
       reports: [{ name: 'brand_daily', dimensions: ['date', 'prompt_id', 'model_id'] }],
     }),

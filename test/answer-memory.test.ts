@@ -43,7 +43,7 @@ async function peakFor(stream: string, body: Buffer): Promise<{ said: string; co
       DATABASE_URL: database.url,
     },
     config: {
-      source: { max_attempts: 1 },
+      source: { max_attempts: 1, patience_seconds: 1 },
       start_date: '2026-03-31',
       end_date: '2026-03-31',
       reports: [{ name: 'brand_daily', dimensions: ['date'] }],

@@ -7,6 +7,7 @@ import { markStale } from '../src/ledger/coverage.ts'
 import { saveDrift } from '../src/ledger/drift.ts'
 import { knownRejects, listQuarantine, resolveEntries, saveRejects } from '../src/ledger/quarantine.ts'
 import { saveRestatements } from '../src/ledger/restatements.ts'
+import { saveDeadWindows } from '../src/queue/dead-windows.ts'
 import { createClient } from '../src/source/client.ts'
 import { streamsOf } from '../src/streams/registry.ts'
 import { noMentions } from '../src/streams/stream.ts'
@@ -152,6 +153,18 @@ describe('very many', () => {
     const notes = idsOf(11_000).map((name) => ({ kind: 'field' as const, name, example: '{"a": "\0"}' }))
     await run((tx) => saveDrift(tx, pair, notes, 1))
     expect(await countOf("visibility_ops.drift where stream = 'chats'")).toBe(11_000)
+    const givenUp = idsOf(11_000).map((reason, index) => ({
+      runId: 1,
+      project: 'or_1',
+      stream: 'chats',
+      range: index === 0 ? undefined : { from: DAY, to: DAY },
+      reason,
+    }))
+    await saveDeadWindows(setup.database.warehouse, givenUp)
+    expect(await countOf('visibility_ops.dead_windows')).toBe(11_000)
+    expect(await rowsOf('select reason from visibility_ops.dead_windows where from_date is null')).toEqual([
+      { reason: 'id_0' },
+    ])
   })
 
   test('a message that Postgres does not understand is no lost connection, and is not tried again', async () => {

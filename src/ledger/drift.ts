@@ -12,7 +12,8 @@ export async function saveDrift(
   runId: number,
 ): Promise<void> {
   if (notes.length === 0) return
-  const column = (name: keyof DriftNote) => notes.map((note) => clean(note, redactor)[name])
+  const cleaned = notes.map((note) => clean(note, redactor))
+  const column = (name: keyof DriftNote) => cleaned.map((note) => note[name])
   await ops
     .insertInto('drift')
     .columns(['project_id', 'stream', 'run_id', 'kind', 'name', 'example'])

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -23,15 +24,20 @@ export interface GivenUp {
 
 export async function saveDeadWindows({ ops, redactor }: Warehouse, windows: readonly GivenUp[]): Promise<void> {
   if (windows.length === 0) return
-  const rows = windows.map(({ runId, project, stream, range, reason }) => ({
-    run_id: runId,
-    project_id: project,
-    stream,
-    from_date: range?.from ?? null,
-    to_date: range?.to ?? null,
-    reason: redactor.text(reason),
-  }))
-  await ops.insertInto('dead_windows').values(rows).execute()
+  const runs = windows.map(({ runId }) => runId)
+  const projects = windows.map(({ project }) => project)
+  const streams = windows.map(({ stream }) => stream)
+  const from = windows.map(({ range }) => range?.from ?? null)
+  const to = windows.map(({ range }) => range?.to ?? null)
+  const reasons = windows.map(({ reason }) => redactor.text(reason))
+  await ops
+    .insertInto('dead_windows')
+    .columns(['run_id', 'project_id', 'stream', 'from_date', 'to_date', 'reason'])
+    .expression(
+      sql`select * from unnest(${runs}::bigint[], ${projects}::text[], ${streams}::text[], ${from}::date[], ${to}::date[],
+            ${reasons}::text[])` as never,
+    )
+    .execute()
 }
 
 /** What was given up and has been read since is no longer listed, however its days were read. */
