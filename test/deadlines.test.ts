@@ -4,6 +4,7 @@ import {
   connectWarehouse,
   inTransaction,
   isLostConnection,
+  LONG_WORK,
   type Transaction,
   type Warehouse,
 } from '../src/warehouse/connect.ts'
@@ -69,6 +70,38 @@ describe('a frozen connection', () => {
     })
     await expect(load).rejects.toMatchObject({ code: 'transient' })
     proxy.resume()
+    await warehouse.close()
+  })
+
+  test('in work that may take as long as it takes is given up once the command is told to stop', async () => {
+    const warehouse = await begin()
+    const work = async ({ client }: Transaction) => {
+      proxy.stall()
+      setTimeout(() => warehouse.hurry(), 200)
+      await client.query('select 1')
+    }
+    await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({ code: 'transient' })
+    await warehouse.close()
+  })
+
+  test('whose answer was lost is given up in work that may take as long as it takes, and one at work is not', async () => {
+    const warehouse = await begin()
+    const work =
+      (text: string, isStalled: boolean) =>
+      async ({ client }: Transaction) => {
+        const connection = client as unknown as { watchMs: number }
+        connection.watchMs = 150
+        const answer = client.query(text)
+        if (isStalled) {
+          await new Promise((done) => setTimeout(done, 100))
+          proxy.stall()
+        }
+        return (await answer).rows
+      }
+    const patient = inTransaction(warehouse, work('select pg_sleep(1.5)::text as nothing', false), undefined, LONG_WORK)
+    await expect(patient).resolves.toEqual([{ nothing: '' }])
+    const stalled = inTransaction(warehouse, work('select pg_sleep(0.6)::text', true), undefined, LONG_WORK)
+    await expect(stalled).rejects.toThrow('the answer of the database was lost on its way')
     await warehouse.close()
   })
 

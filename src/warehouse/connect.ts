@@ -3,6 +3,7 @@ import { Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
 import {
+  Client,
   type ClientBase,
   type ClientConfig,
   type CustomTypesConfig,
@@ -128,6 +129,11 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
       this.onLate = () => {
         if (isHurried) cut()
       }
+      this.isAtWork = async () => {
+        // A pooler gives its clients process numbers of its own.
+        if (warehouse.isPooled) return undefined
+        return isAtWork(config, (this as unknown as { processID: number }).processID)
+      }
     }
   }
   const pool = new Pool({
@@ -193,6 +199,21 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   function cut(): void {
     pool.options.connectionTimeoutMillis = CUT_CONNECT_MS
     for (const socket of sockets) socket.destroy()
+  }
+}
+
+/** Whether the server works on a query of this process of its own, asked over a connection that is made for it. */
+async function isAtWork(config: ClientConfig, processId: number): Promise<boolean> {
+  const client = new Client({ ...config, query_timeout: CONNECT_MS })
+  client.on('error', () => {})
+  try {
+    await client.connect()
+    const { rows } = await client.query<{ state: string }>('select state from pg_stat_activity where pid = $1', [
+      processId,
+    ])
+    return rows[0]?.state === 'active'
+  } finally {
+    void client.end().catch(() => {})
   }
 }
 

@@ -18,6 +18,10 @@ interface Waiting {
 export const QUERY_DEADLINE_MS = 20_000
 // As a whole: rows of one page.
 const COPY_DEADLINE_MS = 180_000
+// How often the server is asked whether it still works on a query that may take as long as it takes.
+const WATCH_MS = 15_000
+// An answer may be on its way while the server is asked.
+const IDLE_ANSWERS = 2
 
 /**
  * A connection that gives up by itself. On a network that swallows packets without a word nothing ever fails, so a
@@ -28,6 +32,10 @@ export class DeadlineClient extends Client {
   deadlineMs: number | undefined = QUERY_DEADLINE_MS
   /** Called where a query got no answer in time. */
   onLate: () => void = () => {}
+  /** Asks the server, over another connection, whether it works on a query of this one; undefined where nobody knows. */
+  isAtWork: () => Promise<boolean | undefined> = async () => undefined
+  /** How often that is asked. */
+  watchMs = WATCH_MS
   private longestMs = Number.POSITIVE_INFINITY
   private readonly waiting = new Set<Waiting>()
 
@@ -52,10 +60,10 @@ export class DeadlineClient extends Client {
     const wanted = isStream && own !== undefined ? Math.max(own, COPY_DEADLINE_MS) : own
     const deadlineMs = Math.min(wanted ?? Number.POSITIVE_INFINITY, this.longestMs)
     const call = (...given: unknown[]) => (super.query as (...all: unknown[]) => unknown).apply(this, given) as never
-    if (deadlineMs === Number.POSITIVE_INFINITY) return call(...args)
     const entry = {} as Waiting
     this.waiting.add(entry)
-    this.arm(entry, deadlineMs)
+    if (deadlineMs === Number.POSITIVE_INFINITY) this.watch(entry)
+    else this.arm(entry, deadlineMs)
     const end = () => {
       clearTimeout(entry.timer)
       this.waiting.delete(entry)
@@ -79,9 +87,26 @@ export class DeadlineClient extends Client {
 
   private arm(entry: Waiting, ms: number): void {
     entry.endsAt = performance.now() + ms
-    entry.timer = setTimeout(() => {
-      this.destroySocket(new NoAnswerError(`no answer from the database within ${Math.round(ms / 1000)} s`))
-      this.onLate()
-    }, ms)
+    entry.timer = setTimeout(() => this.giveUp(`no answer from the database within ${Math.round(ms / 1000)} s`), ms)
+  }
+
+  /** Without a deadline: gives up once the server says that it has answered, and the answer did not come. */
+  private watch(entry: Waiting): void {
+    entry.endsAt = Number.POSITIVE_INFINITY
+    let idleAnswers = 0
+    const ask = async (): Promise<void> => {
+      const isAtWork = await this.isAtWork().catch(() => undefined)
+      idleAnswers = isAtWork === false ? idleAnswers + 1 : 0
+      // Meanwhile it may have got its answer, or a deadline.
+      if (!this.waiting.has(entry) || entry.endsAt !== Number.POSITIVE_INFINITY) return
+      if (idleAnswers >= IDLE_ANSWERS) this.giveUp('the answer of the database was lost on its way')
+      else entry.timer = setTimeout(() => void ask(), this.watchMs)
+    }
+    entry.timer = setTimeout(() => void ask(), this.watchMs)
+  }
+
+  private giveUp(reason: string): void {
+    this.destroySocket(new NoAnswerError(reason))
+    this.onLate()
   }
 }
