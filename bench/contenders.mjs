@@ -8,7 +8,7 @@ import { got } from 'got'
 import { Kysely, PostgresDialect } from 'kysely'
 import pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
-import { z } from 'zod'
+import * as z from 'zod'
 import { cpuSeconds, watchMemory } from './measure.mjs'
 
 const root = fileURLToPath(new URL('..', import.meta.url))

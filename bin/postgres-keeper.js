@@ -2,7 +2,7 @@
 // Runs the embedded Postgres for as long as a command holds it. Commands start it; it is not for people.
 import { existsSync } from 'node:fs'
 
-const keeper = new URL('../dist/warehouse/embedded/keeper.js', import.meta.url)
+const keeper = new URL('../dist/command/keeper.js', import.meta.url)
 if (!existsSync(keeper)) {
   process.stderr.write('visibility-sync is not built yet: run "npm run build" first ("npm ci" does so by itself).\n')
   process.exit(2)

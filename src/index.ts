@@ -1,8 +1,8 @@
-import { readFileSync } from 'node:fs'
 import { type Config, loadConfig } from './core/config/load.ts'
 import { dayOf } from './core/day.ts'
 import { cleanError, UsageError } from './core/errors.ts'
 import { createLog } from './core/logger.ts'
+import { packageVersion } from './core/package-files.ts'
 import { parseRange, streamsToBackfill } from './session/backfill-request.ts'
 import { withServices } from './session/open-services.ts'
 import { streamsOf } from './streams/registry.ts'
@@ -58,21 +58,20 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
   const range = options.range === undefined ? undefined : parseRange(options.range, config, dayOf(new Date()))
   const streams = range === undefined ? streamsOf(config, options.streams) : streamsToBackfill(config, options.streams)
   if (streams.length === 0) throw new UsageError('streams: nothing to read')
-  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
-    version: string
-  }
-  return withServices({ config, log, clock: () => new Date(), version, projects: options.projects ?? [] }, (open) =>
-    runSync(
-      open,
-      {
-        command: range === undefined ? 'sync' : 'backfill',
-        projects: open.projects,
-        streams,
-        ...(range === undefined ? {} : { range }),
-        ...(options.signal === undefined ? {} : { signal: options.signal }),
-      },
-      options.observer,
-      open.drain,
-    ),
+  return withServices(
+    { config, log, clock: () => new Date(), version: packageVersion(), projects: options.projects ?? [] },
+    (open) =>
+      runSync(
+        open,
+        {
+          command: range === undefined ? 'sync' : 'backfill',
+          projects: open.projects,
+          streams,
+          ...(range === undefined ? {} : { range }),
+          ...(options.signal === undefined ? {} : { signal: options.signal }),
+        },
+        options.observer,
+        open.drain,
+      ),
   )
 }

@@ -1,10 +1,9 @@
-import { readFileSync } from 'node:fs'
 import { runProgram } from './cli/program.ts'
 import { capSemiSpace } from './core/cap-semi-space.ts'
 import { plainError } from './core/errors.ts'
+import { packageVersion } from './core/package-files.ts'
 import { createRedactor } from './core/redactor.ts'
 
-const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }
 const stop = new AbortController()
 const redactor = createRedactor()
 
@@ -46,7 +45,7 @@ const code = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   signal: stop.signal,
-  version,
+  version: packageVersion(),
   redactor,
 })
 process.exitCode = code || process.exitCode || 0

@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parseAllDocuments } from 'yaml'
-import { z } from 'zod'
+import * as z from 'zod'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
-import { z } from 'zod'
+import * as z from 'zod'
 import { readQuestions } from '../src/cli/metabase/questions.ts'
 import { runCli } from './support/cli.ts'
 

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../core/config/schema.ts'
 import { HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
 import { OPS_TABLES } from '../warehouse/schema/ops-catalogue.ts'

@@ -1,3 +1,4 @@
+import { realStack } from './real-stack.ts'
 import type { Redactor } from './redactor.ts'
 
 /*
@@ -158,7 +159,7 @@ export function plainError(error: unknown, depth = 0): PlainError {
     type: name,
     message: messageOf(error),
     ...(code === undefined ? {} : { code }),
-    ...(stack === undefined ? {} : { stack }),
+    ...(stack === undefined ? {} : { stack: realStack(stack) }),
     ...(cause === undefined || depth >= DEEPEST_CAUSE ? {} : { cause: plainError(cause, depth + 1) }),
   }
 }

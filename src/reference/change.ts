@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { isDay } from '../core/day.ts'
 import type { World } from './world.ts'
 

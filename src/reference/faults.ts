@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 
 /*
  * How the reference service can be told to misbehave. Probabilities run from 0 to 1 and are drawn from the seed, so a

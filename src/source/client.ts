@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { InterruptedError, RefusedError, TransientError, UsageError } from '../core/errors.ts'
 import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'

@@ -1,6 +1,6 @@
 import { timingSafeEqual } from 'node:crypto'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { z } from 'zod'
+import * as z from 'zod'
 import { isDay } from '../core/day.ts'
 import { LockedError, messageOf } from '../core/errors.ts'
 import { clip } from '../core/text.ts'

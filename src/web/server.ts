@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
 import { daysOfInterest } from '../core/config/load.ts'
 import { addDays, dayOf } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
 import type { Monotonic } from '../core/monotonic.ts'
+import { dependencyFile, packageFile } from '../core/package-files.ts'
 import { clip } from '../core/text.ts'
 import type { Live } from '../schedule/live.ts'
 import { streamsOf } from '../streams/registry.ts'
@@ -276,8 +276,8 @@ function explain(error: Error & { statusCode?: number }): [number, string, numbe
 }
 
 function assets(): Map<string, { type: string; text: string }> {
-  const own = (name: string) => readFileSync(new URL(`./assets/${name}`, import.meta.url), 'utf8')
-  const uplot = (name: string) => readFileSync(createRequire(import.meta.url).resolve(`uplot/dist/${name}`), 'utf8')
+  const own = (name: string) => readFileSync(packageFile(`dist/web/assets/${name}`), 'utf8')
+  const uplot = (name: string) => readFileSync(dependencyFile(`uplot/dist/${name}`), 'utf8')
   return new Map([
     ['style.css', { type: 'text/css; charset=utf-8', text: own('style.css') }],
     ['insights.js', { type: 'text/javascript; charset=utf-8', text: own('insights.js') }],

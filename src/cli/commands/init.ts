@@ -1,10 +1,11 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { messageOf, UsageError } from '../../core/errors.ts'
+import { packageFile } from '../../core/package-files.ts'
 import type { Session } from '../session.ts'
 
-const TEMPLATE = new URL('../../../config/sync.yaml', import.meta.url)
-const SCHEMA = new URL('../../../config/sync.schema.json', import.meta.url)
+const TEMPLATE = packageFile('config/sync.yaml')
+const SCHEMA = packageFile('config/sync.schema.json')
 
 /** `init`: writes a configuration in which every setting is explained, and tells what to set. */
 export async function init(session: Session, options: { force?: boolean }): Promise<number> {

@@ -1,5 +1,5 @@
 import { got, HTTPError } from 'got'
-import { z } from 'zod'
+import * as z from 'zod'
 import { codeOf, messageOf, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Redactor } from '../../core/redactor.ts'
 import { decoded } from '../../core/secret-forms.ts'

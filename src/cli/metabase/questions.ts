@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { packageFile } from '../../core/package-files.ts'
 
 /** A question as Metabase shows it: a card. */
 export interface Statement {
@@ -11,7 +12,7 @@ export interface Statement {
   metrics: string[]
 }
 
-const FOLDER = new URL('../../../metabase/questions/', import.meta.url)
+const FOLDER = packageFile('metabase/questions/')
 
 /** Reads metabase/questions: the first line names the question, the second says how it is shown. */
 export function readQuestions(schema: string): Statement[] {

@@ -1,5 +1,5 @@
 import cron from 'node-cron'
-import { z } from 'zod'
+import * as z from 'zod'
 import { isDay } from '../day.ts'
 import { IDENTIFIER, IDENTIFIER_RULE } from '../identifier.ts'
 import { BASE_STREAMS, DIMENSIONS, FILTER_FIELDS, FILTER_OPERATORS, PAGE_LIMIT_MAX } from '../vocabulary.ts'

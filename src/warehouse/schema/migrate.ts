@@ -5,6 +5,7 @@ import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
+import { packageFile } from '../../core/package-files.ts'
 import { inTransaction, LONG_WORK, type Transaction, type Warehouse } from '../connect.ts'
 import { applyComments } from './comments.ts'
 import { applyPromptSums } from './prompt-sums.ts'
@@ -31,7 +32,7 @@ interface Migration {
 
 /** Numbered files, run once each in their order. Forward only. */
 export function readMigrations(): Migration[] {
-  const folder = new URL('../../../sql/migrations/', import.meta.url)
+  const folder = packageFile('sql/migrations/')
   return readdirSync(fileURLToPath(folder))
     .filter((name) => /^\d{4}_\w+\.sql$/.test(name))
     .sort()

@@ -4,6 +4,7 @@ import { escapeLiteral, type PoolClient } from 'pg'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
+import { packageFile } from '../../core/package-files.ts'
 import { BI_VIEWS, type BiView, type Dimension } from '../../core/vocabulary.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
@@ -76,7 +77,7 @@ export function reportBy(reports: readonly ReportConfig[], needs: readonly Dimen
 }
 
 export function readSql(path: string): string {
-  return readFileSync(new URL(`../../../sql/${path}.sql`, import.meta.url), 'utf8')
+  return readFileSync(packageFile(`sql/${path}.sql`), 'utf8')
 }
 
 /** Fills in the names of schemas and of the report, and the parts that several views share. */

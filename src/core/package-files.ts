@@ -1,0 +1,30 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+
+const root = packageRoot()
+
+/** The folder that package.json is in. How deep this file lies below it depends on whether it is bundled. */
+function packageRoot(): URL {
+  let folder = new URL('.', import.meta.url)
+  while (!existsSync(new URL('package.json', folder))) {
+    const parent = new URL('..', folder)
+    if (parent.href === folder.href) throw new Error(`no package.json above ${import.meta.url}`)
+    folder = parent
+  }
+  return folder
+}
+
+/** The address of a file or folder that is shipped with the package, such as `sql/migrations/`. */
+export function packageFile(path: string): URL {
+  return new URL(path, root)
+}
+
+/** The path of a file of a package that is installed beside this one. */
+export function dependencyFile(name: string): string {
+  return createRequire(packageFile('package.json')).resolve(name)
+}
+
+export function packageVersion(): string {
+  const { version } = JSON.parse(readFileSync(packageFile('package.json'), 'utf8')) as { version: string }
+  return version
+}
