@@ -1,6 +1,6 @@
 // node bench/serve-load.mjs [rounds]: do readers slow a sync? The same backfill through `serve`, alone and under 200 requests a
-// second on its pages, in turns. The same load on a server that does nothing tells what the asking itself takes from a small
-// machine; 200 readers who ask for the next page as soon as they have one are asked last.
+// second on its pages, in turns. The same load on a server that only repeats those pages tells what the asking itself takes from a small
+// machine; 200 readers who stay a second on each page, and 200 who ask for the next as soon as they have one, come last.
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -53,20 +53,14 @@ const serve = start([at('../bin/visibility-sync.js'), 'serve', '--port', '0'], {
   LOG_LEVEL: 'error',
 })
 const url = await said(serve, /Serving: +(\S+)/)
-const idle = start(
-  [
-    '-e',
-    "const s = require('http').createServer((_, r) => r.end('{}')).listen(0, '127.0.0.1', () => console.log('at', s.address().port, '.'))",
-  ],
-  { PATH: process.env.PATH },
-)
-const idleUrl = `http://127.0.0.1:${await said(idle, /at (\d+)/)}/`
+const idle = start([at('replay-server.mjs'), url, ...PATHS], { PATH: process.env.PATH })
+const idleUrl = `http://127.0.0.1:${await said(idle, /at (\d+)/)}`
 const headers = { authorization: 'Bearer token', 'content-type': 'application/json' }
 const wait = (ms) => new Promise((done) => setTimeout(done, ms))
 
 async function backfill() {
   for (;;) {
-    const body = JSON.stringify({ from: '2022-01-01', to: '2022-06-30' })
+    const body = JSON.stringify({ from: '2022-01-01', to: '2023-12-31' })
     const response = await fetch(`${url}/api/backfills`, { method: 'POST', headers, body })
     if (response.status === 409) {
       await wait(100)
@@ -106,16 +100,18 @@ async function atRate(addressOf, isOver) {
   await Promise.all(open)
 }
 
-/** Readers who look at one page after the other, a second on each. */
-async function byReaders(addressOf, isOver) {
-  const read = async (reader) => {
-    await wait((reader * 1000) / READERS)
-    for (let number = reader; !isOver(); number++) {
-      await ask(addressOf(number))
-      await wait(1000)
+/** Readers who look at one page after the other, so long on each. */
+function byReaders(ms) {
+  return async (addressOf, isOver) => {
+    const read = async (reader) => {
+      await wait((reader * ms) / READERS)
+      for (let number = reader; !isOver(); number++) {
+        await ask(addressOf(number))
+        await wait(ms)
+      }
     }
+    await Promise.all(Array.from({ length: READERS }, (_, reader) => read(reader)))
   }
-  await Promise.all(Array.from({ length: READERS }, (_, reader) => read(reader)))
 }
 
 async function under(load, addressOf, work) {
@@ -129,20 +125,22 @@ async function under(load, addressOf, work) {
 
 try {
   await backfill()
-  const times = { alone: [], asking: [], watched: [], readers: [] }
+  const times = { alone: [], asking: [], watched: [], readers: [], greedy: [] }
   const pageOf = (number) => url + PATHS[number % PATHS.length]
   for (let round = 0; round < ROUNDS; round++) {
     times.alone.push(await backfill())
-    times.asking.push(await under(atRate, () => idleUrl, backfill))
+    times.asking.push(await under(atRate, (number) => idleUrl + PATHS[number % PATHS.length], backfill))
     times.watched.push(await under(atRate, pageOf, backfill))
-    times.readers.push(await under(byReaders, pageOf, backfill))
+    times.readers.push(await under(byReaders(1000), pageOf, backfill))
+    times.greedy.push(await under(byReaders(0), pageOf, backfill))
   }
-  const [alone, asking, watched, readers] = Object.values(times).map(median)
+  const [alone, asking, watched, readers, greedy] = Object.values(times).map(median)
   process.stdout.write(
     [
       `alone ${alone.toFixed(2)} s`,
       `${RATE} requests a second to another server ${asking.toFixed(2)} s, to the pages ${watched.toFixed(2)} s: ${(watched / asking).toFixed(2)} times`,
-      `${READERS} readers ${readers.toFixed(2)} s: ${(readers / asking).toFixed(2)} times`,
+      `${READERS} readers, a second on each page, ${readers.toFixed(2)} s: ${(readers / asking).toFixed(2)} times`,
+      `${READERS} readers without a pause ${greedy.toFixed(2)} s: ${(greedy / asking).toFixed(2)} times`,
       `${failed} of ${sent} requests failed\n`,
     ].join('; '),
   )

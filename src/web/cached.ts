@@ -16,11 +16,17 @@ interface Entry<T> {
   good: { value: T; at: number } | undefined
   /** Undefined while it is being worked out. */
   doneAt: number | undefined
+  /** How long that took. */
+  tookMs: number
   failed: boolean
 }
 
 // Those who ask for what just failed get the same answer, so that many who ask do not make it worse.
 const FAILED_MS = 500
+
+// Making values anew takes at most this share of the time, and none is kept for longer than this because it is costly.
+const SHARE = 0.01
+const LONGEST_MS = 10_000
 
 /** What many look at is worked out once: those who ask meanwhile, or soon after, get the same value. */
 export class Cached<T> {
@@ -44,13 +50,16 @@ export class Cached<T> {
     return this.entries.size
   }
 
-  private isGood({ doneAt, failed }: Entry<T>): boolean {
+  private isGood({ doneAt, failed, tookMs }: Entry<T>): boolean {
     const { monotonic, freshMs } = this.options
-    return doneAt === undefined || monotonic() - doneAt < (failed ? FAILED_MS : freshMs)
+    if (doneAt === undefined) return true
+    const goodMs = failed ? FAILED_MS : Math.max(freshMs, Math.min(tookMs / SHARE, LONGEST_MS))
+    return monotonic() - doneAt < goodMs
   }
 
   private begin(read: () => Promise<T>, good: Entry<T>['good']): Entry<T> {
     const { monotonic, stale } = this.options
+    const startedAt = monotonic()
     const done = async () => {
       try {
         const value = await read()
@@ -62,9 +71,10 @@ export class Cached<T> {
         return good.value
       } finally {
         entry.doneAt = monotonic()
+        entry.tookMs = entry.doneAt - startedAt
       }
     }
-    const entry: Entry<T> = { value: Promise.resolve(undefined as T), good, doneAt: undefined, failed: false }
+    const entry: Entry<T> = { value: Promise.resolve(undefined as T), good, doneAt: undefined, tookMs: 0, failed: false }
     entry.value = done()
     entry.value.catch(() => {})
     return entry

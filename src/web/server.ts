@@ -13,6 +13,7 @@ import { type Body, bodyOf, sendBody } from './body.ts'
 import { Cached } from './cached.ts'
 import { ownNames } from './hosts.ts'
 import type { Metrics } from './metrics.ts'
+import { Pace } from './pace.ts'
 import { errorPage } from './pages/error-page.ts'
 import { insightsPage } from './pages/insights-page.ts'
 import { type FailedStart, statusPage } from './pages/status-page.ts'
@@ -48,6 +49,8 @@ const FRESH_MS = 1000
 // What analysts look at changes with a sync, not with the second.
 const INSIGHTS_FRESH_MS = 15_000
 const MOST_PAGES = 64
+// While a run is at work. Each takes a tenth of a millisecond of its thread.
+const MOST_REQUESTS_A_SECOND = 400
 // On a machine that is too busy to read anew, a page that is a little older is better than none.
 const STALE = {
   ms: 60_000,
@@ -68,9 +71,12 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** True where an answer needs no cleaning: it holds nothing from outside. */
     isClean?: boolean
+    /** True where whoever asks decides by the answer whether this process lives. */
+    isProbe?: boolean
   }
 }
 const CLEAN = { config: { isClean: true } }
+const PROBE = { config: { isProbe: true } }
 
 /** The HTTP side of `serve`. It shows nothing secret, and starts work only for who has the token. */
 export function createServer(options: ServerOptions): FastifyInstance {
@@ -90,6 +96,10 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const error = `this server does not answer to the name "${clip(host ?? '', 80)}"; serve.hosts may name it`
     await reply.code(421).send({ error })
   })
+  const pace = new Pace({ gapMs: 1000 / MOST_REQUESTS_A_SECOND, burst: MOST_REQUESTS_A_SECOND / 4, monotonic })
+  app.addHook('onRequest', async (request) => {
+    if (options.live.runs.length > 0 && request.routeOptions.config.isProbe !== true) await pace.turn()
+  })
   const { redactor } = view.services.config
   app.addHook('onSend', async (request, reply, payload) => {
     if (typeof payload !== 'string' || request.routeOptions.config.isClean === true) return payload
@@ -101,8 +111,8 @@ export function createServer(options: ServerOptions): FastifyInstance {
   )
   app.setNotFoundHandler((_request, reply) => reply.code(404).send({ error: 'there is no such page' }))
 
-  app.get('/healthz', async () => ({ alive: true }))
-  app.get('/readyz', async (_request, reply) => {
+  app.get('/healthz', PROBE, async () => ({ alive: true }))
+  app.get('/readyz', PROBE, async (_request, reply) => {
     const told = readiness(view, options.maxStalenessMs)
     return reply.code(told.ready ? 200 : 503).send(told)
   })
