@@ -6,7 +6,8 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { addDays, countDays, daysIn } from '../dist/core/day.js'
-import { Density, WindowFeed } from '../dist/sync/plan/plan.js'
+import { Density } from '../dist/sync/plan/density.js'
+import { WindowFeed } from '../dist/sync/plan/window-feed.js'
 
 const { values: options } = parseArgs({
   options: {

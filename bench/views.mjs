@@ -20,6 +20,8 @@ const { values: options } = parseArgs({
     rows: { type: 'string', default: '5000000' },
     projects: { type: 'string', default: '4' },
     rounds: { type: 'string', default: '5' },
+    // The warehouse at BENCH_DATABASE_URL was filled by an earlier run.
+    filled: { type: 'boolean', default: false },
   },
 })
 const say = (text) => process.stderr.write(`${text}\n`)
@@ -58,7 +60,8 @@ async function fill(table, groups, absent = 'false') {
 }
 
 const results = { rounds: Number(options.rounds) }
-try {
+
+async function fillWarehouse() {
   const config = loadConfig({ env: {} })
   await migrate(warehouse, config)
   const group = (count, alias, value) => ({ count, alias, value })
@@ -90,8 +93,13 @@ try {
   const periods = await sumOpenPeriods(warehouse, config, new AbortController().signal)
   results.summing = { periods, seconds: (performance.now() - summing) / 1000 }
   say(`${periods} periods summed in ${results.summing.seconds.toFixed(1)} s`)
+}
+
+try {
+  if (!options.filled) await fillWarehouse()
   say('vacuum and statistics')
-  await client.query('set client_min_messages = error; vacuum analyze')
+  await client.query('set client_min_messages = error')
+  await client.query('vacuum analyze')
   const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
   results.finest_rows = rows[0].n
   results.views = {}

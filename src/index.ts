@@ -5,7 +5,7 @@ import { createLog } from './core/logger.ts'
 import { packageVersion } from './core/package-files.ts'
 import { parseRange, streamsToBackfill } from './session/backfill-request.ts'
 import { withServices } from './session/open-services.ts'
-import { streamsOf } from './streams/registry.ts'
+import { StreamSet } from './streams/registry.ts'
 import type { RunReport } from './sync/run/report.ts'
 import { type Observer, runSync } from './sync/run/run-sync.ts'
 
@@ -56,10 +56,19 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
     destination: { write: (line) => onLog?.(line) },
   })
   const range = options.range === undefined ? undefined : parseRange(options.range, config, dayOf(new Date()))
-  const streams = range === undefined ? streamsOf(config, options.streams) : streamsToBackfill(config, options.streams)
+  const configured = new StreamSet(config)
+  const streams =
+    range === undefined ? configured.named(options.streams) : streamsToBackfill(configured, options.streams)
   if (streams.length === 0) throw new UsageError('streams: nothing to read')
   return withServices(
-    { config, log, clock: () => new Date(), version: packageVersion(), projects: options.projects ?? [] },
+    {
+      config,
+      streams: configured,
+      log,
+      clock: () => new Date(),
+      version: packageVersion(),
+      projects: options.projects ?? [],
+    },
     (open) =>
       runSync(
         open,

@@ -1,7 +1,6 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { daysIn } from '../src/core/day.ts'
 import { createClient } from '../src/source/client.ts'
-import { streamsOf } from '../src/streams/registry.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
@@ -90,7 +89,7 @@ describe('page limits', () => {
       config: { start_date: '2026-03-31', reports: [FOUR_GRAINS[3]], streams: ['prompts'], source: { page_limit: 50 } },
     })
     // A day is split by the prompts that are known.
-    await setup.sync({ streams: streamsOf(setup.config, ['prompts']) })
+    await setup.sync({ streams: setup.services.streams.named(['prompts']) })
     expect(failures(await setup.sync())).toEqual([])
     await expectReport(
       setup.database,
@@ -112,9 +111,9 @@ describe('page limits', () => {
       },
     })
     setup.service.setFaults(NO_LIMIT)
-    await setup.sync({ streams: streamsOf(setup.config, ['prompts']) })
+    await setup.sync({ streams: setup.services.streams.named(['prompts']) })
     setup.service.setFaults({ ...NO_LIMIT, unstable_order: true })
-    expect(failures(await setup.sync({ streams: streamsOf(setup.config, ['chats']) }))).toEqual([])
+    expect(failures(await setup.sync({ streams: setup.services.streams.named(['chats']) }))).toEqual([])
     await expectChats(
       setup.database,
       { world: setup.service.world, range: { from: '2026-03-31', to: '2026-03-31' }, reports: [] },
@@ -126,7 +125,7 @@ describe('page limits', () => {
     await start()
     await setup.sync()
     setup.service.setFaults({ ...NO_LIMIT, silent_cap: 260 })
-    await setup.sync({ command: 'backfill', range: week, streams: streamsOf(setup.config, ['by_prompt']) })
+    await setup.sync({ command: 'backfill', range: week, streams: setup.services.streams.named(['by_prompt']) })
     await exact()
   })
 })
@@ -256,7 +255,7 @@ describe('history', () => {
     await setup.sync({
       command: 'backfill',
       range: { from: '2026-03-05', to: '2026-03-05' },
-      streams: streamsOf(setup.config, ['by_prompt']),
+      streams: setup.services.streams.named(['by_prompt']),
     })
     const marked = await setup.database.rows<{ stream: string }>(
       "select stream from visibility_ops.coverage where state = 'stale' and date = '2026-03-05' order by 1",
@@ -312,7 +311,7 @@ describe('retrying quarantined rows', () => {
       '2026-03-09',
       'the same key stands twice in one answer with different values',
     )
-    const result = await retryQuarantine(setup.services, streamsOf(setup.config), {})
+    const result = await retryQuarantine(setup.services, setup.services.streams.named(), {})
     expect(result).toMatchObject({ tried: 2, loaded: 0 })
     await exact()
   })
@@ -324,7 +323,7 @@ describe('retrying quarantined rows', () => {
     await setup.database.rows(
       "update visibility_ops.coverage set state = 'quarantined' where stream = 'brand_daily' and date = '2026-03-09'",
     )
-    expect(await retryQuarantine(setup.services, streamsOf(setup.config), {})).toMatchObject({ loaded: 1 })
+    expect(await retryQuarantine(setup.services, setup.services.streams.named(), {})).toMatchObject({ loaded: 1 })
     expect(
       await setup.database.rows(
         "select state from visibility_ops.coverage where stream = 'brand_daily' and date = '2026-03-09'",

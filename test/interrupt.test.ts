@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { PackedRows } from '../src/rows/packed-rows.ts'
-import { streamsOf } from '../src/streams/registry.ts'
 import { connectWarehouse, inTransaction } from '../src/warehouse/connect.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
@@ -227,7 +226,10 @@ describe('a database that goes away in the middle of a run', () => {
 
 test('a full disk fails the windows it hits, keeps what was there, and the next run completes', async () => {
   await start()
-  await setup.sync({ streams: streamsOf(setup.config, ['by_topic']), range: { from: '2026-03-30', to: '2026-03-31' } })
+  await setup.sync({
+    streams: setup.services.streams.named(['by_topic']),
+    range: { from: '2026-03-30', to: '2026-03-31' },
+  })
   await setup.database.rows(
     "create function visibility.full() returns trigger language plpgsql as $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$",
   )
@@ -281,7 +283,7 @@ describe('overlap', () => {
     await start({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, faults: NO_LIMIT })
     await setup.sync()
     const day = { from: '2026-03-31', to: '2026-03-31' }
-    const streams = streamsOf(setup.config, ['by_model'])
+    const streams = setup.services.streams.named(['by_model'])
     // A read that began now, and is loaded only after a newer one.
     setup.service.setFaults({ ...NO_LIMIT, latency_ms: 1500 })
     const slow = setup.sync({ command: 'backfill', range: day, streams })

@@ -9,7 +9,6 @@ import { knownRejects, listQuarantine, resolveEntries, saveRejects } from '../sr
 import { saveRestatements } from '../src/ledger/restatements.ts'
 import { saveDeadWindows } from '../src/queue/dead-windows.ts'
 import { createClient } from '../src/source/client.ts'
-import { streamsOf } from '../src/streams/registry.ts'
 import { noMentions } from '../src/streams/stream.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
 import { inTransaction, isLostConnection, type Transaction } from '../src/warehouse/connect.ts'
@@ -238,11 +237,14 @@ describe('very long', () => {
     expect((await setup.sync()).streams[0]).toMatchObject({ quarantined: 2, inserted: 60 })
     expect(await rowsOf("select 1 from visibility.prompt_tags where prompt_id = 'pr_x'")).toEqual([])
     expect(await countOf('visibility.prompt_tags')).toBe(60)
-    const retried = await retryQuarantine(setup.services, streamsOf(setup.config), {})
+    const retried = await retryQuarantine(setup.services, setup.services.streams.named(), {})
     expect(retried).toMatchObject({ tried: 2, loaded: 0 })
     await rowsOf("update visibility_ops.quarantine set reason = 'odd'")
     // Under another reason they are judged anew, and contradict each other still.
-    expect(await retryQuarantine(setup.services, streamsOf(setup.config), {})).toMatchObject({ tried: 2, loaded: 0 })
+    expect(await retryQuarantine(setup.services, setup.services.streams.named(), {})).toMatchObject({
+      tried: 2,
+      loaded: 0,
+    })
     expect(await countOf('visibility.prompts')).toBe(60)
   })
 })

@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { CONTRADICTION, siftingIntake } from '../src/rows/sift.ts'
 import { type Bounds, parseItems } from '../src/source/parse-items.ts'
@@ -98,8 +99,13 @@ test('rows of different batches that contradict each other are both rejected wit
     share_of_voice: null,
   })
   const range = { from: '2026-01-01', to: '2026-01-31' }
+  const templates = new TemplateCaches()
   const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
-  const { takeByTemplate: _, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'p'))
+  const { takeByTemplate: _, ...intake } = siftingIntake(
+    report,
+    { range, templates },
+    () => new PackedRows(report.columns, 'p'),
+  )
   await parseItems(Buffer.from(JSON.stringify({ data })), false, intake, { limit: 10_000 })
   const { rows, rejects, rowsByDay, drift } = intake.finish()
   expect([rows.length, rowsByDay.get('2026-01-02')]).toEqual([3999, 3999])

@@ -2,7 +2,9 @@ import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, countDays, dayFromNumber, dayNumber, daysIn, isDay } from '../src/core/day.ts'
 import type { CoverageSummary, CoveredDay } from '../src/ledger/coverage.ts'
-import { Density, dueDays, halves, planWindows, readableRange, WindowFeed } from '../src/sync/plan/plan.ts'
+import { Density } from '../src/sync/plan/density.ts'
+import { dueDays, readableRange } from '../src/sync/plan/due-days.ts'
+import { halves, planWindows, WindowFeed } from '../src/sync/plan/window-feed.ts'
 
 const day = fc.integer({ min: dayNumber('2019-12-01'), max: dayNumber('2028-03-31') }).map(dayFromNumber)
 const covered = (
@@ -98,7 +100,7 @@ test('due are missing days, the lookback, and days that are held, quarantined or
         ({ '2026-01-05': 'held', '2026-01-06': 'quarantined', '2026-01-07': 'stale' } as const)[date] ?? 'read',
       ),
     )
-  expect(dueDays(known(coverage), { interest, today: '2026-02-01', lookbackDays: 2 })).toEqual([
+  expect(dueDays({ interest, today: '2026-02-01', lookbackDays: 2 })(known(coverage))).toEqual([
     '2026-01-03',
     '2026-01-05',
     '2026-01-06',
@@ -106,7 +108,7 @@ test('due are missing days, the lookback, and days that are held, quarantined or
     '2026-01-19',
     '2026-01-20',
   ])
-  expect(dueDays(known(coverage), { interest, today: '2026-02-01', lookbackDays: 0 })).toEqual([
+  expect(dueDays({ interest, today: '2026-02-01', lookbackDays: 0 })(known(coverage))).toEqual([
     '2026-01-03',
     '2026-01-05',
     '2026-01-06',
@@ -118,23 +120,23 @@ test('a day that was read before it was over, or while it was young, is read onc
   const interest = { from: '2026-01-01', to: '2026-01-20' }
   const at = (readAt: string) => [covered('2026-01-01', 5, 'read', readAt)]
   const due = (readAt: string, lookbackDays: number) =>
-    dueDays(known(at(readAt)), { interest: { ...interest, to: '2026-01-01' }, today: '2026-03-01', lookbackDays })
+    dueDays({ interest: { ...interest, to: '2026-01-01' }, today: '2026-03-01', lookbackDays })(known(at(readAt)))
       .length
   expect(due('2026-01-01T23:00:00Z', 0)).toBe(1)
   expect(due('2026-01-02T00:00:01Z', 0)).toBe(0)
   const later = (readAt: string) =>
-    dueDays(known(at(readAt)), { interest, today: '2026-01-20', lookbackDays: 7 }).includes('2026-01-01')
+    dueDays({ interest, today: '2026-01-20', lookbackDays: 7 })(known(at(readAt))).includes('2026-01-01')
   expect(later('2026-01-05T10:00:00Z')).toBe(true)
   expect(later('2026-01-08T00:00:01Z')).toBe(false)
 })
 
 test('a settled month is skipped but for its days within the lookback', () => {
   const interest = { from: '2026-01-15', to: '2026-03-03' }
-  const due = dueDays(known([covered('2026-03-01')], ['2026-01', '2026-02']), {
+  const due = dueDays({
     interest,
     today: '2026-03-03',
     lookbackDays: 5,
-  })
+  })(known([covered('2026-03-01')], ['2026-01', '2026-02']))
   expect(due).toEqual(['2026-02-27', '2026-02-28', '2026-03-01', '2026-03-02', '2026-03-03'])
 })
 
@@ -144,7 +146,7 @@ test('days of the future are not read', () => {
     to: '2026-03-01',
   })
   expect(
-    dueDays(known([]), { interest: { from: '2026-02-27', to: '2026-12-31' }, today: '2026-03-01', lookbackDays: 7 }),
+    dueDays({ interest: { from: '2026-02-27', to: '2026-12-31' }, today: '2026-03-01', lookbackDays: 7 })(known([])),
   ).toEqual(['2026-02-27', '2026-02-28', '2026-03-01'])
 })
 

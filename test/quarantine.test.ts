@@ -2,7 +2,6 @@ import { afterEach, describe, expect, test } from '@jest/globals'
 import { daysOfInterest } from '../src/core/config/load.ts'
 import { listQuarantine, type QuarantineFilter, type QuarantineGroup } from '../src/ledger/quarantine.ts'
 import { readStatus } from '../src/ledger/status.ts'
-import { streamsOf } from '../src/streams/registry.ts'
 import { dismissQuarantine } from '../src/sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
 import { runCli } from './support/cli.ts'
@@ -40,7 +39,7 @@ async function statusRows(): Promise<Record<string, number>> {
     today,
     lookbackDays: setup.config.lookback_days,
     projects: setup.projects.map(({ id }) => id),
-    streams: streamsOf(setup.config),
+    streams: setup.services.streams.named(),
     runs: 5,
   })
   return Object.fromEntries(status!.streams.map(({ stream, rows }) => [stream, rows]))
@@ -95,7 +94,7 @@ describe('a dismissed row', () => {
     const all = await open()
     const streams = ['prompts', 'chats', ...FOUR_GRAINS.map(({ name }) => name)]
     await dismiss({ streams })
-    const retry = (filter: QuarantineFilter) => retryQuarantine(setup.services, streamsOf(setup.config), filter)
+    const retry = (filter: QuarantineFilter) => retryQuarantine(setup.services, setup.services.streams.named(), filter)
     expect((await retry({})).tried).toBe(0)
     expect([(await retry({ state: 'dismissed' })).tried, await open()]).toEqual([all, all])
   })

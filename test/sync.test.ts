@@ -1,7 +1,6 @@
 import { afterEach, expect, test } from '@jest/globals'
 import { LockedError, UsageError } from '../src/core/errors.ts'
 import { readStatus } from '../src/ledger/status.ts'
-import { streamsOf } from '../src/streams/registry.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { configOf, FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectChats, expectExact, expectReport } from './support/truth.ts'
@@ -27,7 +26,7 @@ const status = async () =>
     today: '2026-03-31',
     lookbackDays: 7,
     projects: setup.projects.map(({ id }) => id),
-    streams: streamsOf(setup.config),
+    streams: setup.services.streams.named(),
     runs: 5,
   }))!
 const project = () => setup.service.world.projects[0]!
@@ -96,7 +95,7 @@ test('a page with many bad rows fails as a whole and leaves what was there', asy
   await start()
   await setup.sync()
   setup.service.setFaults({ ...NO_LIMIT, malformed: 0.3 })
-  const report = await setup.sync({ range, command: 'backfill', streams: streamsOf(setup.config, ['by_prompt']) })
+  const report = await setup.sync({ range, command: 'backfill', streams: setup.services.streams.named(['by_prompt']) })
   expect(report.outcome).toBe('failed')
   expect(report.streams[0]!.failed[0]!.error).toMatch(/rows are bad, more than 5 %/)
   await exact()
@@ -170,7 +169,7 @@ test('rows that vanish in small numbers are deleted, and prompts are marked as r
   await setup.sync()
   const gone = project().prompts[0]!
   setup.service.world.deletePrompt(project(), gone.id)
-  const report = await setup.sync({ range, command: 'backfill', streams: streamsOf(setup.config) })
+  const report = await setup.sync({ range, command: 'backfill', streams: setup.services.streams.named() })
   expect(report.outcome).toBe('complete')
   expect(stream(report, 'chats').deleted).toBe(31 * 2)
   await exact()
@@ -190,7 +189,7 @@ test('history that the service rewrites is updated, and what changed is kept as 
   setup.service.world.rewriteDays(project(), ['2026-03-10', '2026-03-29'])
   setup.service.world.deleteTopic(project(), project().topics[0]!.id)
   setup.service.world.renameBrand(project(), project().brands[1]!.id, 'Renamed "again"')
-  await setup.sync({ range, command: 'backfill', streams: streamsOf(setup.config) })
+  await setup.sync({ range, command: 'backfill', streams: setup.services.streams.named() })
   await exact()
   const days = await setup.database.rows<{ date: string }>(
     "select distinct date from visibility_ops.restatements where stream = 'by_prompt' order by date",
@@ -217,7 +216,7 @@ test('days that did not change are found equal without staging a row, and what w
     [other!.place, one!.visibility],
   ])
     await setup.database.rows(`update visibility.${report.name} set visibility = $2 where ctid = $1::tid`, [at, value])
-  const request = { range, command: 'backfill' as const, streams: streamsOf(setup.config, [report.name]) }
+  const request = { range, command: 'backfill' as const, streams: setup.services.streams.named([report.name]) }
   expect((await setup.sync(request)).outcome).not.toBe('complete')
   await setup.database.rows(`grant temporary on database ${name} to current_user`)
   expect(stream(await setup.sync(request), report.name).updated).toBe(2)
@@ -299,7 +298,7 @@ test('what cannot be proven complete fails loudly and deletes nothing', async ()
   await start({ config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
   await setup.sync()
   setup.service.setFaults({ ...NO_LIMIT, refuse_filters: true, unstable_order: true })
-  const report = await setup.sync({ streams: streamsOf(setup.config, ['by_prompt']) })
+  const report = await setup.sync({ streams: setup.services.streams.named(['by_prompt']) })
   expect(report.outcome).toBe('failed')
   expect(report.streams[0]!.failed[0]!.error).toMatch(/cannot be proven complete/)
   expect(await count('by_prompt')).toBe(180)
@@ -348,7 +347,7 @@ test('a project that the key may not read fails alone', async () => {
 
 test('a service that is down fails the run, and the next one completes it without reading loaded days again', async () => {
   await start({ config: { lookback_days: 0, source: { max_attempts: 1 } } })
-  await setup.sync({ streams: streamsOf(setup.config, ['chats', 'by_model']) })
+  await setup.sync({ streams: setup.services.streams.named(['chats', 'by_model']) })
   setup.service.setFaults({ ...NO_LIMIT, server_error: 1 })
   expect((await setup.sync()).outcome).toBe('failed')
   setup.service.setFaults(NO_LIMIT)
@@ -360,12 +359,12 @@ test('a service that is down fails the run, and the next one completes it withou
 
 test('a second run of the same streams is refused and names the first; other streams may run', async () => {
   await start({ faults: { ...NO_LIMIT, latency_ms: 150 } })
-  const first = setup.sync({ streams: streamsOf(setup.config, ['chats']) })
+  const first = setup.sync({ streams: setup.services.streams.named(['chats']) })
   await new Promise((done) => setTimeout(done, 300))
-  const second = setup.sync({ streams: streamsOf(setup.config, ['chats', 'by_model']) })
+  const second = setup.sync({ streams: setup.services.streams.named(['chats', 'by_model']) })
   await expect(second).rejects.toBeInstanceOf(LockedError)
   await expect(second).rejects.toThrow(/chats of or_.* is being synced by run 1 \(sync, since/)
-  expect((await setup.sync({ streams: streamsOf(setup.config, ['by_topic']) })).outcome).toBe('complete')
+  expect((await setup.sync({ streams: setup.services.streams.named(['by_topic']) })).outcome).toBe('complete')
   expect((await first).outcome).toBe('complete')
 })
 
@@ -419,7 +418,7 @@ test('the audit of coverage knows every day: rows, time and state, and a backfil
   await setup.sync({
     command: 'backfill',
     range: { from: '2026-03-10', to: '2026-03-12' },
-    streams: streamsOf(setup.config, ['chats']),
+    streams: setup.services.streams.named(['chats']),
   })
   const days = await setup.database.rows<{ date: string; rows: number; state: string }>(
     'select date, rows, state from visibility_ops.coverage order by date',
@@ -430,7 +429,7 @@ test('the audit of coverage knows every day: rows, time and state, and a backfil
     command: 'backfill',
     range: { from: '2026-03-09', to: '2026-03-13' },
     missingOnly: true,
-    streams: streamsOf(setup.config, ['chats']),
+    streams: setup.services.streams.named(['chats']),
   })
   expect(report.streams[0]!.days).toBe(2)
   expect(setup.service.requests.map(({ query }) => [query.start_date, query.end_date]).sort()).toEqual([
@@ -508,8 +507,8 @@ test('the summary of coverage by month agrees with its days, whatever happened t
 test('without the fast path the rows are the same', async () => {
   await start()
   setup.services.config = { ...setup.config, disabled: ['template-parser', 'window-digest'] }
-  expect((await setup.sync({ streams: streamsOf(setup.services.config) })).outcome).toBe('complete')
+  expect((await setup.sync({ streams: setup.services.streams.named() })).outcome).toBe('complete')
   await exact()
-  const again = await setup.sync({ streams: streamsOf(setup.services.config) })
+  const again = await setup.sync({ streams: setup.services.streams.named() })
   expect(again.streams.every(({ inserted, updated, deleted }) => inserted + updated + deleted === 0)).toBe(true)
 })

@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { RefusedError } from '../src/core/errors.ts'
+import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { type Sifted, sift, siftingIntake } from '../src/rows/sift.ts'
 import { JsonScanner } from '../src/source/json-scanner.ts'
@@ -17,9 +18,10 @@ const SEED = Number(process.env.GRAMMAR_SEED ?? 20_260_331)
 
 const report = brandReport({ name: 'r', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] })
 const range = { from: '2026-01-01', to: '2026-01-09' }
+const templates = new TemplateCaches()
 const rowsOf = () => new PackedRows(report.columns, 'or_1')
 
-/** Two brands for each of some prompts: about half of the rows are familiar. */
+/** Two brands for each of some prompts: about half of the rows are read by template. */
 const row = (index: number) =>
   `{"brand":{"id":"kw_${index % 2}","name":"B},{${index % 2}"},"mention_count":${index},"visibility":0.5,"visibility_count":1,` +
   `"visibility_total":2,"prompt":{"id":"pr_${Math.floor(index / 2)}"},"date":"2026-01-01"}`
@@ -67,7 +69,7 @@ const WAYS: Record<string, (intake: Intake) => [Intake, Bounds]> = {
 }
 
 async function read(text: string, way: keyof typeof WAYS): Promise<Outcome> {
-  const sifting = siftingIntake(report, { range }, rowsOf)
+  const sifting = siftingIntake(report, { range, templates }, rowsOf)
   const [intake, bounds] = WAYS[way]!(sifting)
   try {
     const { count } = await parseItems(Buffer.from(text), false, intake, bounds)
@@ -155,7 +157,7 @@ test('white space, other members and lists within lists are no reason to refuse 
 
 test('every byte around the border of two rows may be lost or changed', async () => {
   const text = document(twelve.slice(0, 6))
-  // The fourth row is familiar, the fifth is not.
+  // The fourth row is read by template, the fifth is not.
   for (const border of [3, 4, 5, 6].map((count) => document(twelve.slice(0, count)).length - 2)) {
     for (let at = border - 6; at < border + 6; at++) {
       const around = [text.slice(0, at), text.slice(at + 1)]

@@ -1,7 +1,8 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, countDays, type Day, daysIn, type Range } from '../src/core/day.ts'
-import { Density, WindowFeed } from '../src/sync/plan/plan.ts'
+import { Density } from '../src/sync/plan/density.ts'
+import { WindowFeed } from '../src/sync/plan/window-feed.ts'
 
 /* The feed of windows against any service: every due day is read once to its end, whatever happens on the way. */
 

@@ -26,15 +26,25 @@ with both_periods as (
   from both_periods
   group by grouping sets ((brand_id, prompt_id, model_id), (brand_id, prompt_id))
   having bool_or(is_now)
+), named as (
+  select prompt_id, model_id, array_agg(brand_id order by brand_id) as ids,
+    array_agg(visibility_count / answers order by brand_id) as visibility
+  from sums where not all_models and visibility_count > 0 and answers > 0
+  group by prompt_id, model_id
 )
-select project, period_unit, period_start, case when all_models then 'prompt' else 'prompt_model' end, brand_id, prompt_id, model_id,
-  visibility_count, answers, sentiment_points, sentiment_count,
-  previous_visibility_count, previous_answers, previous_sentiment_points, previous_sentiment_count
-from sums where period_unit = 'week'
+select project, period_unit, period_start, case when s.all_models then 'prompt' else 'prompt_model' end,
+  s.brand_id, s.prompt_id, s.model_id, s.visibility_count, s.answers, s.sentiment_points, s.sentiment_count,
+  s.previous_visibility_count, s.previous_answers, s.previous_sentiment_points, s.previous_sentiment_count,
+  n.ids, n.visibility
+from sums s
+-- An empty text for no id: a join can hash that.
+left join named n on not s.all_models and s.visibility_count = 0
+  and coalesce(n.prompt_id, '') = coalesce(s.prompt_id, '') and coalesce(n.model_id, '') = coalesce(s.model_id, '')
+where period_unit = 'week'
 union all
 select project, period_unit, period_start, case when all_models then 'same' else 'same_model' end, brand_id, null, model_id,
   sum(visibility_count), sum(answers), sum(sentiment_points), sum(sentiment_count), sum(previous_visibility_count),
-  sum(previous_answers), sum(previous_sentiment_points), sum(previous_sentiment_count)
+  sum(previous_answers), sum(previous_sentiment_points), sum(previous_sentiment_count), null, null
 from sums where answers > 0 and previous_answers > 0 and (period_unit = 'week' or all_models)
 group by all_models, brand_id, model_id
 $$;

@@ -121,7 +121,10 @@ create table {ops}.prompt_sums (
   previous_visibility_count double precision,
   previous_answers double precision,
   previous_sentiment_points double precision,
-  previous_sentiment_count double precision
+  previous_sentiment_count double precision,
+  -- Where no answer of the prompt and model names the brand: the brands that are named, and how visible each is.
+  named_ids text[] collate "C",
+  named_visibility double precision[]
 );
 
 create index prompt_sums_by_period on {ops}.prompt_sums (project_id, unit, grain, start);
@@ -162,7 +165,7 @@ union all
 select p.project_id, o.unit, o.start, g.grain, g.brand_id, g.prompt_id, g.model_id,
   g.visibility_count, g.answers, g.sentiment_points, g.sentiment_count,
   g.previous_visibility_count, g.previous_answers, g.previous_sentiment_points, g.previous_sentiment_count,
-  coalesce(p.name, p.project_id)
+  g.named_ids, g.named_visibility, coalesce(p.name, p.project_id)
 from {schema}.projects p
 join (select distinct project_id, unit, start from {ops}.open_periods) o on o.project_id = p.project_id
 cross join lateral {ops}.sums_of(o.project_id, o.unit, o.start) g;

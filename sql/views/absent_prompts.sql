@@ -4,43 +4,39 @@ create or replace view {schema}.absent_prompts as
 select
   s.project_id,
   s.project,
-  s.week,
+  s.start as week,
   s.prompt_id,
   coalesce(q.text, s.prompt_id) as prompt,
   q.topic_id,
   coalesce(t.name, q.topic_id, '(no topic)') as topic,
   s.model_id,
-  o.brand_id as own_brand_id,
-  coalesce(o.name, o.brand_id) as own_brand,
-  o.answers,
-  s.rivals,
-  s.best_rival_visibility,
-  s.rival_names,
-  array_to_string(s.rival_names, ', ') as rival_list,
-  {schema}.wilson_low(0, o.answers) as visibility_low,
-  {schema}.wilson_high(0, o.answers) as visibility_high,
-  o.answers >= 30 as enough_answers,
+  s.brand_id as own_brand_id,
+  coalesce(b.name, s.brand_id) as own_brand,
+  s.answers,
+  r.rivals,
+  r.best_rival_visibility,
+  r.rival_names,
+  array_to_string(r.rival_names, ', ') as rival_list,
+  {schema}.wilson_low(0, s.answers) as visibility_low,
+  {schema}.wilson_high(0, s.answers) as visibility_high,
+  s.answers >= 30 as enough_answers,
   coalesce(k.days, 0) as days,
   coalesce(k.is_complete, false) as is_complete,
   coalesce(k.is_provisional, true) as is_provisional
 from (
-  -- The absent own brands of a prompt and model ride along with its rivals, so that the sums are read once.
-  select g.project_id, g.project, g.start as week, g.prompt_id, g.model_id,
-    count(*) filter (where g.visibility_count > 0 and b.is_own is not true) as rivals,
-    max(g.visibility_count / nullif(g.answers, 0)) filter (where b.is_own is not true) as best_rival_visibility,
-    array_agg(coalesce(b.name, g.brand_id) order by b.name, g.brand_id)
-      filter (where g.visibility_count > 0 and b.is_own is not true) as rival_names,
-    array_agg(g.brand_id) filter (where g.visibility_count = 0 and b.is_own) as absent_ids,
-    array_agg(b.name) filter (where g.visibility_count = 0 and b.is_own) as absent_names,
-    array_agg(g.answers) filter (where g.visibility_count = 0 and b.is_own) as absent_answers
-  from {ops}.prompt_sums_now g
-  left join {schema}.brands b on b.project_id = g.project_id and b.brand_id = g.brand_id
-  where g.unit = 'week' and g.grain = 'prompt_model'
-  group by g.project_id, g.project, g.start, g.prompt_id, g.model_id
-  having count(*) filter (where g.visibility_count > 0 and b.is_own is not true) > 0
-    and count(*) filter (where g.visibility_count = 0 and b.is_own) > 0
+  select g.*, g.start as week from {ops}.prompt_sums_now g
+  where g.unit = 'week' and g.grain = 'prompt_model' and g.visibility_count = 0 and g.named_ids is not null
 ) s
-cross join lateral unnest(s.absent_ids, s.absent_names, s.absent_answers) as o(brand_id, name, answers)
+join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id and b.is_own
+-- Of the brands that are named, those that are rivals as of now.
+cross join lateral (
+  select count(*) as rivals, max(n.visibility) as best_rival_visibility,
+    array_agg(coalesce(e.name, n.brand_id) order by e.name, n.brand_id) as rival_names
+  from unnest(s.named_ids, s.named_visibility) as n(brand_id, visibility)
+  left join {schema}.brands e on e.project_id = s.project_id and e.brand_id = n.brand_id
+  where e.is_own is not true
+) r
 left join {schema}.prompts q on q.project_id = s.project_id and q.prompt_id = s.prompt_id
 left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = q.topic_id
-{part week_read};
+{part week_read}
+where r.rivals > 0;

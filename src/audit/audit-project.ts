@@ -7,8 +7,9 @@ import type { CallContext } from '../source/client.ts'
 import { brandReport } from '../streams/brand-report.ts'
 import { chats } from '../streams/chats.ts'
 import { type DayStream, type Row, RowList } from '../streams/stream.ts'
+import { Density } from '../sync/plan/density.ts'
 import type { PageLimit } from '../sync/plan/page-limit.ts'
-import { Density, WindowFeed } from '../sync/plan/plan.ts'
+import { WindowFeed } from '../sync/plan/window-feed.ts'
 import { readWindow } from '../sync/read/read-window.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 import { slowQuery, tableName } from '../warehouse/connect.ts'
@@ -128,12 +129,9 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
   const sums: DaySums = new Map()
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
     const answer = await readWindow(
-      { client: services.client, limit: context.limit },
-      project.caller,
-      COARSE,
-      window,
+      { ...services, limit: context.limit },
+      { caller: project.caller, stream: COARSE, range: window, known: UNKNOWN },
       context.call,
-      UNKNOWN,
       () => new RowList(),
     )
     if (answer.kind === 'rows') {
@@ -168,8 +166,12 @@ async function readSample(
   range: Range,
 ): Promise<{ rows: Row[]; range: Range }> {
   const { services, project } = context
-  const reader = { client: services.client, limit: context.limit }
-  const answer = await readWindow(reader, project.caller, stream, range, context.call, UNKNOWN, () => new RowList())
+  const answer = await readWindow(
+    { ...services, limit: context.limit },
+    { caller: project.caller, stream, range, known: UNKNOWN },
+    context.call,
+    () => new RowList(),
+  )
   if (answer.kind === 'rows') return { rows: answer.sifted.rows.values, range }
   return readSample(context, stream, { from: range.to, to: range.to })
 }

@@ -1,7 +1,7 @@
+import { streamKey } from '../core/stream-key.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'
-import { streamsOf } from '../streams/registry.ts'
 import { PageLimit } from '../sync/plan/page-limit.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 import type { RunReport } from '../sync/run/report.ts'
@@ -66,13 +66,13 @@ export async function runAudit(
     let repaired: RunReport | undefined
     if (remaining > 0 && repair) {
       const names = [...new Set([...days.keys()].map((key) => key.split('\0')[1]!))]
-      const daysOf = (projectId: string, stream: string) => days.get(`${projectId}\0${stream}`) ?? []
+      const daysOf = (projectId: string, stream: string) => days.get(streamKey(projectId, stream)) ?? []
       repaired = await runSync(
         services,
         {
           command: 'audit --repair',
           projects,
-          streams: streamsOf(services.config, names),
+          streams: services.streams.named(names),
           only: daysOf,
           signal,
         },
@@ -108,7 +108,7 @@ export async function runAudit(
 function daysToRepair(audited: AuditedStream[]): Map<string, string[]> {
   const days = new Map<string, Set<string>>()
   const add = ({ project_id, stream }: AuditedStream, more: string[]) => {
-    const key = `${project_id}\0${stream}`
+    const key = streamKey(project_id, stream)
     days.set(key, new Set([...(days.get(key) ?? []), ...more]))
   }
   for (const entry of audited) {

@@ -6,7 +6,6 @@ import type { Live } from '../schedule/live.ts'
 import type { Scheduler } from '../schedule/scheduler.ts'
 import { parseRange, streamsToBackfill } from '../session/backfill-request.ts'
 import { chooseProjects, type Open } from '../session/open-services.ts'
-import { streamsOf } from '../streams/registry.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { type Observer, type RunRequest, runSync } from '../sync/run/run-sync.ts'
 import type { BackfillRequest } from '../web/backfill-routes.ts'
@@ -72,7 +71,7 @@ export function serveRuns(
     )
 
   return {
-    sync: () => runOne({ command: 'sync', streams: streamsOf(config) }),
+    sync: () => runOne({ command: 'sync', streams: open.streams.named() }),
     audit: () =>
       perform('audit', async (observer) => {
         const result = await runAudit(
@@ -85,7 +84,7 @@ export function serveRuns(
       }),
     async backfill(scheduler, asked) {
       const range = parseRange(asked, config, dayOf(clock()))
-      const streams = streamsToBackfill(config, asked.streams)
+      const streams = streamsToBackfill(open.streams, asked.streams)
       const projects = chooseProjects(open.projects, asked.projects)
       return new Promise((resolve, reject) => {
         const isStarted = scheduler.tryRun('backfill', async () => {

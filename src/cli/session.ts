@@ -7,6 +7,7 @@ import { toTerminal } from '../core/paint.ts'
 import { printable } from '../core/printable.ts'
 import type { Redactor } from '../core/redactor.ts'
 import { shortIds } from '../core/short-ids.ts'
+import { StreamSet } from '../streams/registry.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import { lineProgress, type Progress, terminalProgress } from './progress.ts'
 import { DEFAULT_WIDTH } from './wrap.ts'
@@ -20,6 +21,8 @@ export interface GlobalOptions {
 /** What a command has besides its own options: configuration, log, output, and the signal to stop. */
 export interface Session {
   config: Config
+  /** The configured streams, made when they are first asked for. */
+  readonly streams: StreamSet
   log: Log
   clock: Clock
   monotonic: Monotonic
@@ -91,8 +94,13 @@ export function openSession(
     },
   })
   for (const warning of config.warnings) log.warn(warning)
+  let streams: StreamSet | undefined
   return {
     config,
+    get streams() {
+      streams ??= new StreamSet(config)
+      return streams
+    },
     log,
     clock: () => new Date(),
     monotonic,

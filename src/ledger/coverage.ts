@@ -2,10 +2,10 @@ import { sql } from 'kysely'
 import { addDays, type Day, dayFromNumber, daysIn, type Range } from '../core/day.ts'
 import { StaleReadError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
+import { type StreamOfProject, streamKey } from '../core/stream-key.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
 import { literal, type Statement } from '../warehouse/statement.ts'
-import type { Pair } from './run-lock.ts'
 
 export interface CoveredDay {
   date: Day
@@ -49,9 +49,9 @@ const RECENT_DAYS = 31
 /** What is known of all streams of all projects, looking only at the days of months that are not settled. */
 export async function readCoverageSummaries(
   warehouse: Warehouse,
-  pairs: readonly Pair[],
+  pairs: readonly StreamOfProject[],
   { today, lookbackDays }: { today: Day; lookbackDays: number },
-): Promise<(pair: Pair) => CoverageSummary> {
+): Promise<(pair: StreamOfProject) => CoverageSummary> {
   const months = quote(warehouse.opsSchema, 'coverage_months')
   const settled = `m.days = (m.month + interval '1 month')::date - m.month
     and m.days_held + m.days_quarantined + m.days_stale = 0 and m.youngest >= $3`
@@ -62,7 +62,6 @@ export async function readCoverageSummaries(
     addDays(today, -RECENT_DAYS),
   ]
   const mine = '(m.project_id, m.stream) in (select * from unnest($1::text[], $2::text[]))'
-  const name = (projectId: string, stream: string) => `${projectId}\0${stream}`
   const known = new Map<string, { settledMonths: ReadonlySet<string>; coverage: CoveredDay[] }>()
   const entry = (key: string) => {
     const found = known.get(key) ?? { settledMonths: NO_COVERAGE.settledMonths, coverage: [] }
@@ -77,7 +76,7 @@ export async function readCoverageSummaries(
     values.slice(0, 3),
   )
   const stretches = new Map<string, ReadonlySet<string>>()
-  for (const row of whole) entry(name(row.project_id, row.stream)).settledMonths = monthsOf(row, stretches)
+  for (const row of whole) entry(streamKey(row.project_id, row.stream)).settledMonths = monthsOf(row, stretches)
   // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
   const { rows: open } = await warehouse.pool.query<OpenMonth>(
     `select m.project_id, m.stream, d.* from ${months} m cross join lateral (
@@ -91,7 +90,7 @@ export async function readCoverageSummaries(
   )
   const texts = new Map<number, Day>()
   for (const row of open) {
-    const { coverage } = entry(name(row.project_id, row.stream))
+    const { coverage } = entry(streamKey(row.project_id, row.stream))
     row.dates.forEach((date, at) => {
       const readAt = new Date(row.read_at[at]! * 1000)
       const text = texts.get(date) ?? dayFromNumber(date)
@@ -100,7 +99,7 @@ export async function readCoverageSummaries(
     })
   }
   for (const { coverage } of known.values()) coverage.sort((a, b) => (a.date < b.date ? -1 : a.date > b.date ? 1 : 0))
-  return ({ projectId, stream }) => known.get(name(projectId, stream)) ?? NO_COVERAGE
+  return ({ projectId, stream }) => known.get(streamKey(projectId, stream)) ?? NO_COVERAGE
 }
 
 /** Streams that were read over the same stretch share its months. */
@@ -114,7 +113,7 @@ function monthsOf({ first, last, months }: SettledMonths, stretches: Map<string,
 }
 
 /** What is known of each day of a stream within a range, oldest first. */
-export async function readCoverage({ ops }: Warehouse, pair: Pair, range: Range): Promise<CoveredDay[]> {
+export async function readCoverage({ ops }: Warehouse, pair: StreamOfProject, range: Range): Promise<CoveredDay[]> {
   const rows = await ops
     .selectFrom('coverage')
     .select(['date', 'rows', 'state', 'read_at'])
@@ -149,7 +148,11 @@ export interface BegunRead {
 }
 
 /** A number for a read, taken before the request is sent. */
-export async function beginRead({ pool, opsSchema }: Warehouse, pair: Pair, range?: Range): Promise<BegunRead> {
+export async function beginRead(
+  { pool, opsSchema }: Warehouse,
+  pair: StreamOfProject,
+  range?: Range,
+): Promise<BegunRead> {
   const { rows } = await pool.query<{ read_order: number; read_at: Date; rows_before: number }>(
     `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
        (select coalesce(sum(rows), 0)::bigint from ${quote(opsSchema, 'coverage')}
@@ -161,12 +164,12 @@ export async function beginRead({ pool, opsSchema }: Warehouse, pair: Pair, rang
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
-export async function lockLoads({ client }: Transaction, warehouse: Warehouse, pair: Pair): Promise<void> {
+export async function lockLoads({ client }: Transaction, warehouse: Warehouse, pair: StreamOfProject): Promise<void> {
   await client.query(lockOfLoads(warehouse, pair).sql)
 }
 
 /** Nothing to be told: the answer comes once the lock is ours. */
-export function lockOfLoads(warehouse: Warehouse, pair: Pair): Statement<void> {
+export function lockOfLoads(warehouse: Warehouse, pair: StreamOfProject): Statement<void> {
   const name = JSON.stringify([warehouse.schema, pair.projectId, pair.stream])
   return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => {} }
 }
@@ -182,7 +185,7 @@ export interface PriorCoverage {
 /** What is known of a range. Its answer throws where a day of it was read after this read began. */
 export function priorCoverage(
   { opsSchema }: Warehouse,
-  pair: Pair,
+  pair: StreamOfProject,
   range: Range,
   fencingToken: number,
 ): Statement<PriorCoverage> {
@@ -200,7 +203,7 @@ type KnownDay = { rejects: boolean } & (
   | { date: null; read_order: null; state: null }
 )
 
-function knownBefore(rows: readonly KnownDay[], pair: Pair, fencingToken: number): PriorCoverage {
+function knownBefore(rows: readonly KnownDay[], pair: StreamOfProject, fencingToken: number): PriorCoverage {
   const states = new Map<Day, CoverageState>()
   for (const { date, read_order, state } of rows) {
     if (date === null) continue
@@ -213,7 +216,7 @@ function knownBefore(rows: readonly KnownDay[], pair: Pair, fencingToken: number
 }
 
 export interface CoverageEntry {
-  pair: Pair
+  pair: StreamOfProject
   range: Range
   /** How many rows the table has on each day. */
   rowsByDay: ReadonlyMap<Day, number>
@@ -254,7 +257,11 @@ export async function saveCoverage({ ops }: Transaction, entry: CoverageEntry): 
 }
 
 /** Counts rows that came to days, or left them, otherwise than by reading these days. */
-export async function adjustRows({ ops }: Transaction, pair: Pair, byDay: Iterable<[Day, number]>): Promise<void> {
+export async function adjustRows(
+  { ops }: Transaction,
+  pair: StreamOfProject,
+  byDay: Iterable<[Day, number]>,
+): Promise<void> {
   for (const [date, change] of byDay) {
     await ops
       .updateTable('coverage')
@@ -267,7 +274,7 @@ export async function adjustRows({ ops }: Transaction, pair: Pair, byDay: Iterab
 }
 
 /** A list that was read whole settles what earlier days left held or quarantined. */
-export async function settleList({ ops }: Transaction, pair: Pair, before: Day): Promise<void> {
+export async function settleList({ ops }: Transaction, pair: StreamOfProject, before: Day): Promise<void> {
   await ops
     .updateTable('coverage')
     .set({ state: 'read', held_since: null })
@@ -279,7 +286,7 @@ export async function settleList({ ops }: Transaction, pair: Pair, before: Day):
 }
 
 /** Since when a list is held, so that a new day's entry keeps the date. */
-export async function heldSince({ ops }: Transaction, pair: Pair): Promise<Date | undefined> {
+export async function heldSince({ ops }: Transaction, pair: StreamOfProject): Promise<Date | undefined> {
   const row = await ops
     .selectFrom('coverage')
     .select(({ fn }) => fn.min('held_since').as('since'))
@@ -295,7 +302,7 @@ export async function heldSince({ ops }: Transaction, pair: Pair): Promise<Date 
  */
 export async function markOthersStale(
   { ops }: Transaction,
-  pair: Pair,
+  pair: StreamOfProject,
   others: readonly string[],
   days: readonly Day[],
   runId: number,
@@ -314,7 +321,7 @@ export async function markOthersStale(
 }
 
 /** Marks days as stale: the next run reads them again. */
-export async function markStale({ ops }: Pick<Warehouse, 'ops'>, pair: Pair, days: Day[]): Promise<void> {
+export async function markStale({ ops }: Pick<Warehouse, 'ops'>, pair: StreamOfProject, days: Day[]): Promise<void> {
   if (days.length === 0) return
   await ops
     .updateTable('coverage')

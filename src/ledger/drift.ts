@@ -1,13 +1,13 @@
 import { sql } from 'kysely'
 import type { Redactor } from '../core/redactor.ts'
+import type { StreamOfProject } from '../core/stream-key.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Transaction } from '../warehouse/connect.ts'
-import type { Pair } from './run-lock.ts'
 
 /** Notes once what the interface does not mention. */
 export async function saveDrift(
   { ops, redactor }: Transaction,
-  pair: Pair,
+  pair: StreamOfProject,
   notes: readonly DriftNote[],
   runId: number,
 ): Promise<void> {

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
+import type { StreamOfProject } from '../core/stream-key.ts'
 import type { Reject } from '../rows/sift.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
-import type { Pair } from './run-lock.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface KnownRejects {
@@ -14,7 +14,7 @@ export interface KnownRejects {
 /** A reject that was dismissed counts as if the answer did not have it; another version of it has another fingerprint. */
 export async function knownRejects(
   { ops, redactor }: Transaction,
-  pair: Pair,
+  pair: StreamOfProject,
   rejects: readonly Reject[],
 ): Promise<KnownRejects> {
   const byFingerprint = new Map<string, { raw: string; reason: string; date: Day | undefined }>()
@@ -55,7 +55,7 @@ export interface RejectsOrigin {
  */
 export async function saveRejects(
   { ops }: Transaction,
-  pair: Pair,
+  pair: StreamOfProject,
   { byFingerprint }: KnownRejects,
   { range, runId, heldDays, isHeld = false }: RejectsOrigin,
 ): Promise<void> {
@@ -108,7 +108,7 @@ export async function saveRejects(
 const GONE = 'no longer in the answer'
 
 /** Rejects without a day of their own belong to a window; once none of its days has rejects any more, they are gone. */
-export async function settleWindowRejects({ ops }: Transaction, pair: Pair, range: Range): Promise<void> {
+export async function settleWindowRejects({ ops }: Transaction, pair: StreamOfProject, range: Range): Promise<void> {
   await ops
     .updateTable('quarantine as q')
     .set({ resolved_at: sql`now()`, resolution: GONE })
@@ -255,7 +255,7 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
 }
 
 /** Days with rejects of which none is open any more are read again: rows that were kept for their sake may be gone. */
-export async function settleDays({ ops }: Transaction, pair: Pair): Promise<void> {
+export async function settleDays({ ops }: Transaction, pair: StreamOfProject): Promise<void> {
   await ops
     .updateTable('coverage as c')
     .set({ state: 'stale' })

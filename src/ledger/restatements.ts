@@ -1,13 +1,13 @@
 import { sql } from 'kysely'
 import type { Day } from '../core/day.ts'
+import type { StreamOfProject } from '../core/stream-key.ts'
 import type { Transaction } from '../warehouse/connect.ts'
 import type { Change } from '../warehouse/load/replace-window.ts'
-import type { Pair } from './run-lock.ts'
 
 /** Keeps what a re-read changed in days that were read before, and returns those days. */
 export async function saveRestatements(
   { ops }: Transaction,
-  pair: Pair,
+  pair: StreamOfProject,
   readBefore: ReadonlyMap<Day, unknown>,
   byDay: ReadonlyMap<Day, Change>,
   runId: number,

@@ -7,6 +7,7 @@ import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import { sleep } from '../core/sleep.ts'
+import type { StreamOfProject } from '../core/stream-key.ts'
 import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { openRun, type RunStart } from './runs.ts'
@@ -27,21 +28,16 @@ export interface RunLock {
   release(): Promise<void>
 }
 
-export interface Pair {
-  projectId: string
-  stream: string
-}
-
 export interface LockOptions {
   log: Log
   signal?: AbortSignal | undefined
   /** Shared leases hold off only exclusive ones. */
   shared?: boolean
   /** What the holder of a lease is doing, for the error; by default it syncs. */
-  activity?: (pair: Pair) => string
+  activity?: (pair: StreamOfProject) => string
 }
 
-const SYNCING = ({ projectId, stream }: Pair) => `${stream} of ${projectId} is being synced`
+const SYNCING = ({ projectId, stream }: StreamOfProject) => `${stream} of ${projectId} is being synced`
 
 const LEASE_SECONDS = 45
 const RENEW_MS = 5000
@@ -53,7 +49,7 @@ const RENEWAL_DEADLINE_MS = 10_000
 /** Takes the leases of all pairs or of none. Throws a LockedError that names the holder. */
 export async function lockRun(
   warehouse: Warehouse,
-  pairs: readonly Pair[],
+  pairs: readonly StreamOfProject[],
   start: RunStart,
   { log, signal, shared = false, activity = SYNCING }: LockOptions,
 ): Promise<RunLock> {
@@ -70,11 +66,11 @@ export async function lockRun(
   }
 }
 
-type Attempt = { runId: number } | { pair: Pair; holder: string; silentSeconds: number }
+type Attempt = { runId: number } | { pair: StreamOfProject; holder: string; silentSeconds: number }
 
 async function tryLock(
   warehouse: Warehouse,
-  pairs: readonly Pair[],
+  pairs: readonly StreamOfProject[],
   { token, shared, ...start }: RunStart & { token: string; shared: boolean },
 ): Promise<Attempt> {
   return inTransaction(warehouse, async (tx) => {
@@ -101,7 +97,11 @@ async function lockLeases(client: PoolClient, { schema }: Warehouse): Promise<vo
 }
 
 /** Versions before 0.3 hold a session lock for each project and stream. */
-async function refuseOlderVersions(client: PoolClient, { schema }: Warehouse, pairs: readonly Pair[]): Promise<void> {
+async function refuseOlderVersions(
+  client: PoolClient,
+  { schema }: Warehouse,
+  pairs: readonly StreamOfProject[],
+): Promise<void> {
   const names = pairs.map(({ projectId, stream }) => JSON.stringify([schema, projectId, stream]))
   const { rows } = await client.query<{ position: number }>(
     `select position::int from unnest($1::text[]) with ordinality as pair(name, position)
@@ -118,7 +118,7 @@ async function refuseOlderVersions(client: PoolClient, { schema }: Warehouse, pa
 async function findHolder(
   client: PoolClient,
   warehouse: Warehouse,
-  pairs: readonly Pair[],
+  pairs: readonly StreamOfProject[],
   shared: boolean,
 ): Promise<Exclude<Attempt, { runId: number }> | undefined> {
   const { rows } = await client.query<{

@@ -1,6 +1,7 @@
 import { sql } from 'kysely'
 import { countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
+import { streamKey } from '../core/stream-key.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasLedger } from './coverage.ts'
 import { runReason } from './run-reason.ts'
@@ -88,13 +89,13 @@ async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promi
      from ${quote(warehouse.opsSchema, 'coverage_months')} group by 1, 2`,
     [from, to],
   )
-  const byName = new Map(found.map((row) => [`${row.project_id}\0${row.stream}`, row]))
+  const byName = new Map(found.map((row) => [streamKey(row.project_id, row.stream), row]))
   const lastRows = await lastListRows(warehouse, options)
   const partly = await daysAcross(warehouse, { from, to })
   const wanted = countDays({ from, to })
   return options.projects.flatMap((projectId) =>
     options.streams.map(({ name, by }) => {
-      const key = `${projectId}\0${name}`
+      const key = streamKey(projectId, name)
       const row = byName.get(key)
       const dated = by === 'day'
       const inside = (row?.days_inside ?? 0) + (partly.get(key) ?? 0)
@@ -141,7 +142,7 @@ async function daysAcross(warehouse: Warehouse, { from, to }: Range): Promise<Ma
      group by 1, 2`,
     [from, to],
   )
-  return new Map(rows.map((row) => [`${row.project_id}\0${row.stream}`, row.days]))
+  return new Map(rows.map((row) => [streamKey(row.project_id, row.stream), row.days]))
 }
 
 /** The length of each list when it was last read. */
@@ -155,7 +156,7 @@ async function lastListRows(warehouse: Warehouse, { projects, streams }: StatusO
      ) c`,
     [projects, lists],
   )
-  return new Map(rows.map((row) => [`${row.project_id}\0${row.stream}`, row.rows]))
+  return new Map(rows.map((row) => [streamKey(row.project_id, row.stream), row.rows]))
 }
 
 /** The held days as ranges, and how many ranges there are in all. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { Config } from '../core/config/load.ts'
-import { streamsOf } from '../streams/registry.ts'
+import type { StreamSet } from '../streams/registry.ts'
 
 // Raised whenever the same answer would be loaded as other rows than before.
 const LOADING_VERSION = 1
@@ -8,6 +8,7 @@ const LOADING_VERSION = 1
 /** What decides which rows a window becomes. */
 export interface Meaning {
   config: Config
+  streams: StreamSet
   /** The address of the service, as the warehouse remembers it. */
   sourceAddress: string
   /** The ids of all configured projects. */
@@ -18,8 +19,8 @@ export interface Meaning {
  * A queue for each meaning: processes whose configurations would load different rows have different queues, so none can
  * do a window of the other. Keys are left out: they decide who may read, not what it means.
  */
-export function queueNameOf({ config, sourceAddress, projects }: Meaning): string {
-  const streams = streamsOf(config).map(({ name, by, table, columns, key }) => ({ name, by, table, columns, key }))
+export function queueNameOf({ config, streams: streamSet, sourceAddress, projects }: Meaning): string {
+  const streams = streamSet.all.map(({ name, by, table, columns, key }) => ({ name, by, table, columns, key }))
   const meaning = {
     version: LOADING_VERSION,
     source: sourceAddress,

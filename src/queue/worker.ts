@@ -1,8 +1,6 @@
 import { messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
-import { streamsOf } from '../streams/registry.ts'
-import type { Stream } from '../streams/stream.ts'
 import { PageLimit } from '../sync/plan/page-limit.ts'
 import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/run/context.ts'
 import { performStep } from '../sync/run/perform-step.ts'
@@ -53,7 +51,6 @@ export class QueueWorker {
   private readonly jobs = new Map<Job, Promise<void>>()
   private readonly stopping = new AbortController()
   private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
-  private readonly streams: Map<string, Stream>
   private readonly projects: Map<string, SyncedProject>
   private readonly budgets: BudgetWatch
   private readonly backOff = new BackOff()
@@ -67,7 +64,6 @@ export class QueueWorker {
     private readonly self: WorkerSelf,
     projects: readonly SyncedProject[],
   ) {
-    this.streams = new Map(streamsOf(services.config).map((stream) => [stream.name, stream]))
     this.projects = new Map(projects.map((project) => [project.id, project]))
     this.budgets = new BudgetWatch(services, projects.length > 1)
     this.stepMs = services.config.source.timeout_seconds * 1000 + GRACE_MS
@@ -169,7 +165,7 @@ export class QueueWorker {
     const { window, statuses } = job
     const { request } = window
     const project = this.projects.get(window.project)!
-    const stream = this.streams.get(window.stream)!
+    const stream = services.streams.get(window.stream)!
     const waitMs = await this.budgets.spentForMs(project)
     if (waitMs > 0) return this.publish(job, { kind: 'deferred', waitMs })
     const { limit, mentions } = this.memoryOf(window)

@@ -14,6 +14,7 @@ import {
   type Value,
 } from '../streams/stream.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
+import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
 import { type Asked, isRealDay, judge } from './judge.ts'
 import { KeyIndex } from './key-index.ts'
@@ -45,8 +46,8 @@ export interface Sifted<R extends Rows = Rows> {
 }
 
 export interface SiftOptions extends Asked {
-  /** True where items come as bytes too, of which familiar ones need not be parsed. */
-  familiar?: boolean
+  /** Set where items come as bytes too: those that are like earlier ones need not be parsed. */
+  templates?: TemplateCaches
   /** Told of each sound row. */
   each?: ((row: Row) => void) | undefined
 }
@@ -67,17 +68,17 @@ export function sift<R extends Rows>(
 /** Sifts an answer while it is parsed. */
 export function siftingIntake<R extends Rows>(
   stream: Stream,
-  options: Omit<SiftOptions, 'suspectText' | 'familiar'>,
+  options: Omit<SiftOptions, 'suspectText'>,
   makeRows: () => R,
 ): Intake & { finish(): Sifted<R>; discard(): void } {
-  const sifterOf = (suspectText: boolean) => new Sifter(stream, { ...options, suspectText, familiar: true }, makeRows())
+  const sifterOf = (suspectText: boolean) => new Sifter(stream, { ...options, suspectText }, makeRows())
   let sifter = sifterOf(true)
   return {
     begin: (suspectText) => {
       sifter = sifterOf(suspectText)
     },
     take: (items, origin) => sifter.take(items, origin),
-    ...(stream.familiar && { takeByTemplate: (bytes: Buffer, start: number) => sifter.takeByTemplate(bytes, start) }),
+    ...(stream.template && { takeByTemplate: (bytes: Buffer, start: number) => sifter.takeByTemplate(bytes, start) }),
     wantsAgain: () => sifter.wantsAgain(),
     takeAgain: (items) => sifter.takeAgain(items),
     finish: () => sifter.finish(),
@@ -114,7 +115,7 @@ export class Sifter<R extends Rows> {
   private takenAgain = 0
   /** Places of rows that a later one contradicts, and the rows, once they were taken again. */
   private readonly contradicted = new Map<number, Row | undefined>()
-  private readonly familiar: TemplateParser | undefined
+  private readonly templateParser: TemplateParser | undefined
 
   constructor(
     private readonly stream: Stream,
@@ -127,20 +128,23 @@ export class Sifter<R extends Rows> {
     this.places = new KeyIndex(this.keyAt)
     this.dateAt = datePosition(stream)
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
-    const { familiar } = stream
-    if (familiar !== undefined && options.familiar && !options.suspectText) this.familiar = new TemplateParser(familiar)
+    const { template } = stream
+    const { templates, suspectText } = options
+    if (template !== undefined && templates !== undefined && !suspectText) {
+      this.templateParser = new TemplateParser(template, templates.of(template))
+    }
   }
 
   /** Takes the item that begins here, where it is like others before; gives its end, or -1. */
   takeByTemplate(bytes: Buffer, start: number): number {
-    const { familiar, rows } = this
-    const end = familiar?.read(bytes, start) ?? -1
+    const { templateParser, rows } = this
+    const end = templateParser?.read(bytes, start) ?? -1
     // One with a known key goes the long way, on which it is compared with the other.
-    if (end < 0 || this.places.place(familiar!.row) !== undefined) return -1
+    if (end < 0 || this.places.place(templateParser!.row) !== undefined) return -1
     this.taken++
-    rows.add(familiar!.row)
-    this.count(familiar!.row, 1)
-    this.options.each?.(familiar!.row)
+    rows.add(templateParser!.row)
+    this.count(templateParser!.row, 1)
+    this.options.each?.(templateParser!.row)
     return end
   }
 
@@ -150,7 +154,7 @@ export class Sifter<R extends Rows> {
       const verdict = this.validate(raw)
       if ('reason' in verdict) this.reject(raw, index, verdict.reason)
       else if (this.keep(raw, index, verdict.item, verdict.row) && origin !== undefined) {
-        this.familiar?.learn(origin, verdict.row)
+        this.templateParser?.learn(origin, verdict.row)
       }
     }
     if (this.mentions.tags.size > MOST_TAGS) {

@@ -1,15 +1,15 @@
 import { type Config, parseDay, parseFirstDay } from '../core/config/load.ts'
 import type { Day, Range } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
-import { streamsOf } from '../streams/registry.ts'
+import type { StreamSet } from '../streams/registry.ts'
 import type { Stream } from '../streams/stream.ts'
 
 /* What a backfill is asked for: a range of days, and the streams that have days. */
 
 /** Lists have no days. They are read where they were named, or where deletions are to be let through. */
-export function streamsToBackfill(config: Config, named: readonly string[] = [], acceptDeletes = false): Stream[] {
+export function streamsToBackfill(streams: StreamSet, named: readonly string[] = [], acceptDeletes = false): Stream[] {
   const withLists = named.length > 0 || acceptDeletes
-  return streamsOf(config, named).filter(({ by }) => by === 'day' || withLists)
+  return streams.named(named).filter(({ by }) => by === 'day' || withLists)
 }
 
 export function parseRange(options: Range, config: Config, today: Day): Range {

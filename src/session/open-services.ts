@@ -10,8 +10,10 @@ import type { Log } from '../core/logger.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { startReference } from '../reference/server.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
+import { TemplateCaches } from '../rows/fast-path/template-cache.ts'
 import type { RequestBudget } from '../source/budget.ts'
 import { type Client, type ClientOptions, createClient, type Outage } from '../source/client.ts'
+import { StreamSet } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 import type { Drain } from '../sync/run/tasks.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
@@ -199,18 +201,19 @@ export interface Open extends Services {
 }
 
 /** The queue of the present configuration. */
-export async function queueName(config: Config, clock: Clock): Promise<string> {
+export async function queueName(config: Config, streams: StreamSet, clock: Clock): Promise<string> {
   const { queueNameOf } = await import('../queue/queue-name.ts')
   const projects = configuredProjects(config, clock).map(({ id }) => id)
   // Some commands work without a service.
   const address = chosenSource(config) === undefined ? '' : sourceAddress(config)
-  return queueNameOf({ config, sourceAddress: address, projects })
+  return queueNameOf({ config, streams, sourceAddress: address, projects })
 }
 
 /** Runs work with the service and the database open, and closes both whatever happens. */
 export async function withServices<T>(
   options: {
     config: Config
+    streams?: StreamSet
     log: Log
     clock: Clock
     version: string
@@ -220,7 +223,8 @@ export async function withServices<T>(
   },
   work: (open: Open) => Promise<T>,
 ): Promise<T> {
-  const { config, log, clock, version } = options
+  const { config, streams = new StreamSet(options.config), log, clock, version } = options
+  const templates = new TemplateCaches()
   const shared = config.queue.mode === 'pg-boss' ? await loadQueue() : undefined
   let warehouse: Warehouse | undefined
   const owner = randomUUID()
@@ -237,8 +241,19 @@ export async function withServices<T>(
       warehouse = database.warehouse
       const { client, projects } = source
       const { source: shown, address } = source
-      const services = { config, log, clock, version, client, source: shown, sourceAddress: address, warehouse }
-      const queue = shared?.openDrain(warehouse, await queueName(config, clock), log)
+      const services = {
+        config,
+        streams,
+        templates,
+        log,
+        clock,
+        version,
+        client,
+        source: shown,
+        sourceAddress: address,
+        warehouse,
+      }
+      const queue = shared?.openDrain(warehouse, await queueName(config, streams, clock), log)
       try {
         return await work({ ...services, drain: queue?.drain, owner, projects, database })
       } finally {

@@ -178,13 +178,13 @@ class PageParser {
     }
   }
 
-  /** Takes familiar items, and the first one that is not, up to this place; gives where the last of them ends. */
+  /** Takes items that are like earlier ones, and the first one that is not, up to this place; gives where the last of them ends. */
   private takeOneByOne(start: number, until: number): number {
     const { bytes, scanner, intake } = this
     let at = start
     for (;;) {
       const end = intake.takeByTemplate!(bytes, at)
-      if (end < 0) return this.takeUnfamiliar(at)
+      if (end < 0) return this.takeParsed(at)
       this.count++
       if (end >= until || bytes[end] !== COMMA) {
         this.checkCount()
@@ -194,7 +194,7 @@ class PageParser {
     }
   }
 
-  private takeUnfamiliar(start: number): number {
+  private takeParsed(start: number): number {
     const { bytes } = this
     const end = this.scanner.endOfValue(start)
     this.intake.take([this.itemAt(start, end)], { bytes, start, end })

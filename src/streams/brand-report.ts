@@ -58,7 +58,7 @@ export function brandReport(report: ReportConfig): DayStream {
     columns,
     key: ['date', 'brand_id', ...others],
     item: reportItem(report.dimensions),
-    familiar: {
+    template: {
       paths: ['date', 'brand.id', ...others.map((dimension) => PATH_OF[dimension]), ...METRICS],
       // What a brand is called on a day.
       together: ['brand.id', 'brand.name', 'date'],

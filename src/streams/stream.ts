@@ -105,14 +105,14 @@ interface Common<Item> {
   mention?: (item: Item, mentions: Mentions) => void
   vocabulary?: Vocabulary[]
   /** Set where most rows are like others: they need not be parsed and judged each. */
-  familiar?: TemplatePaths
+  template?: TemplatePaths
 }
 
-/** By what rows are known that are like others before. */
+/** By what rows are known that are like earlier ones. */
 export interface TemplatePaths {
   /** For each column, the path of its value in an item, as in `brand.id`. */
   paths: readonly string[]
-  /** Paths of texts that mean something only together: a row with a new combination of them is not familiar. */
+  /** Paths of texts that mean something only together: a row with a new combination of them goes the long way. */
   together: readonly [string, string, string]
 }
 

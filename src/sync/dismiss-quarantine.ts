@@ -1,4 +1,5 @@
 import { UsageError } from '../core/errors.ts'
+import { streamKey } from '../core/stream-key.ts'
 import {
   dismissEntries,
   listQuarantine,
@@ -22,7 +23,7 @@ export async function dismissQuarantine(
       throw new UsageError(`quarantine dismiss: got ${missing.join(', ')}; there is no such open entry`)
     await dismissEntries(tx, [...found], because)
     const pairs = new Map(
-      entries.map(({ project_id, stream }) => [`${project_id}\0${stream}`, { projectId: project_id, stream }]),
+      entries.map(({ project_id, stream }) => [streamKey(project_id, stream), { projectId: project_id, stream }]),
     )
     for (const pair of pairs.values()) await settleDays(tx, pair)
     return entries

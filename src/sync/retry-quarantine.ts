@@ -1,6 +1,7 @@
 import { type Day, daysIn } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import { REDACTED } from '../core/redactor.ts'
+import { streamKey } from '../core/stream-key.ts'
 import { adjustRows, lockLoads, markStale } from '../ledger/coverage.ts'
 import {
   listQuarantine,
@@ -48,7 +49,7 @@ export async function retryQuarantine(
   const result: RetryResult = { tried: open.length, loaded: 0, still_bad: [] }
   const groups = new Map<string, QuarantineEntry[]>()
   for (const entry of open) {
-    const name = `${entry.project_id}\0${entry.stream}`
+    const name = streamKey(entry.project_id, entry.stream)
     groups.set(name, [...(groups.get(name) ?? []), entry])
   }
   for (const entries of groups.values()) {

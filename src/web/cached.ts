@@ -74,7 +74,13 @@ export class Cached<T> {
         entry.tookMs = entry.doneAt - startedAt
       }
     }
-    const entry: Entry<T> = { value: Promise.resolve(undefined as T), good, doneAt: undefined, tookMs: 0, failed: false }
+    const entry: Entry<T> = {
+      value: Promise.resolve(undefined as T),
+      good,
+      doneAt: undefined,
+      tookMs: 0,
+      failed: false,
+    }
     entry.value = done()
     entry.value.catch(() => {})
     return entry

@@ -7,7 +7,7 @@ import type { Monotonic } from '../core/monotonic.ts'
 import { dependencyFile, packageFile } from '../core/package-files.ts'
 import { clip } from '../core/text.ts'
 import type { Live } from '../schedule/live.ts'
-import { streamsOf } from '../streams/registry.ts'
+import { streamKinds } from '../streams/registry.ts'
 import { type BackfillRequest, backfillRoutes } from './backfill-routes.ts'
 import { type Body, bodyOf, sendBody } from './body.ts'
 import { Cached } from './cached.ts'
@@ -170,8 +170,7 @@ function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
   const { view, live, monotonic } = options
   const { config, source } = view.services
   const { redactor } = config
-  // Once: making the streams makes their schemas, which takes longer than writing a page.
-  const dayStreams = streamsOf(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
+  const dayStreams = streamKinds(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
   const statusPages = new Cached<Body>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE })
   const insightsPages = new Cached<Body>({
     monotonic,

@@ -14,7 +14,7 @@ import { readBudgets } from '../queue/shared-budget.ts'
 import { type QueueStatus, readQueueStatus } from '../queue/status.ts'
 import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { BudgetView } from '../source/budget.ts'
-import { streamsOf } from '../streams/registry.ts'
+import { streamKinds } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 import type { SidePool } from '../warehouse/side-pool.ts'
@@ -77,7 +77,7 @@ export class View {
     this.services = options.services
     this.projects = options.projects
     const { monotonic } = options
-    this.streams = streamsOf(this.services.config).map(({ name, by }) => ({ name, by }))
+    this.streams = streamKinds(this.services.config)
     this.states = new Cached({ monotonic, freshMs: FRESH_MS, most: 1 })
     this.calendars = new Cached({ monotonic, freshMs: FRESH_MS, most: CALENDARS })
     this.lookback = { configured_days: this.services.config.lookback_days, needed_days: null, too_short: false }
@@ -195,7 +195,10 @@ export class View {
         kept: { runs: (bound) => this.runs.read(bound), lookback: () => this.lookback },
       })
       const ids = this.projects.map(({ id }) => id)
-      const queue = await readQueueStatus(warehouse, queueNameOf({ config, sourceAddress, projects: ids }))
+      const queue = await readQueueStatus(
+        warehouse,
+        queueNameOf({ config, streams: this.services.streams, sourceAddress, projects: ids }),
+      )
       const budgets = config.queue.mode === 'none' ? new Map<string, BudgetView>() : await readBudgets(warehouse)
       const named =
         status === undefined

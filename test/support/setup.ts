@@ -6,8 +6,9 @@ import { createLog } from '../../src/core/logger.ts'
 import type { FaultSettings } from '../../src/reference/faults.ts'
 import { type ReferenceService, startReference } from '../../src/reference/server.ts'
 import { COMPANY_KEY, createWorld, type WorldOptions } from '../../src/reference/world.ts'
+import { TemplateCaches } from '../../src/rows/fast-path/template-cache.ts'
 import { createClient } from '../../src/source/client.ts'
-import { streamsOf } from '../../src/streams/registry.ts'
+import { StreamSet } from '../../src/streams/registry.ts'
 import type { Services, SyncedProject } from '../../src/sync/run/context.ts'
 import type { RunReport } from '../../src/sync/run/report.ts'
 import { type Observer, type RunRequest, runSync } from '../../src/sync/run/run-sync.ts'
@@ -101,6 +102,8 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
   })
   const services: Services = {
     config,
+    streams: new StreamSet(config),
+    templates: new TemplateCaches(),
     client,
     warehouse: database.warehouse,
     log,
@@ -118,7 +121,7 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     services,
     projects,
     sync: (request = {}, observer = {}) =>
-      runSync(services, { command: 'sync', projects, streams: streamsOf(config), ...request }, observer),
+      runSync(services, { command: 'sync', projects, streams: services.streams.named(), ...request }, observer),
     env,
     fileConfig,
     async close() {

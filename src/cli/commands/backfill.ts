@@ -13,7 +13,7 @@ export interface BackfillOptions extends SyncOptions {
 /** `backfill`: re-reads a range of days, or only its missing ones. */
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
   const range = parseRange(options, session.config, dayOf(session.clock()))
-  const streams = streamsToBackfill(session.config, options.stream, options.acceptDeletes)
+  const streams = streamsToBackfill(session.streams, options.stream, options.acceptDeletes)
   return runAndPrint(session, options.project, streams, (open) => ({
     command: 'backfill',
     projects: open.projects,

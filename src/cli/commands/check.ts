@@ -6,7 +6,7 @@ import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { queueSchema } from '../../queue/boss.ts'
 import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../../session/open-services.ts'
-import { streamsOf } from '../../streams/registry.ts'
+import type { StreamSet } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
@@ -48,7 +48,7 @@ export async function check(session: Session): Promise<number> {
   }
   await judge(
     'configuration',
-    async () => `${config.file ?? 'no file, defaults and environment'}: ${streamsOf(config).length} streams`,
+    async () => `${config.file ?? 'no file, defaults and environment'}: ${session.streams.all.length} streams`,
   )
   let source: OpenSource | undefined
   await judge('source', async () => {
@@ -77,7 +77,7 @@ export async function check(session: Session): Promise<number> {
   })
   if (database !== undefined) {
     const { warehouse, close } = database
-    await judge('privileges', () => privileges(warehouse, config))
+    await judge('privileges', () => privileges(warehouse, config, session.streams))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     // A role without privileges may not read names either, which was just said.
@@ -130,7 +130,7 @@ function impatient(config: Config): Config {
   return { ...config, source }
 }
 
-async function privileges(warehouse: Warehouse, config: Config): Promise<string> {
+async function privileges(warehouse: Warehouse, config: Config, streams: StreamSet): Promise<string> {
   const { schema, opsSchema } = warehouse
   const wanted = [schema, opsSchema, ...(config.queue.mode === 'none' ? [] : [queueSchema(warehouse)])]
   const { rows } = await warehouse.pool.query<{
@@ -150,7 +150,7 @@ async function privileges(warehouse: Warehouse, config: Config): Promise<string>
            and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
              and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) order by 1) as closed`,
     // Tables that people keep beside ours in the schema for people are theirs alone.
-    [wanted, schema, [...TABLES_OF_ROWS, ...streamsOf(config).map(({ table }) => table)]],
+    [wanted, schema, [...TABLES_OF_ROWS, ...streams.all.map(({ table }) => table)]],
   )
   const { may_temp, may_create, is_read_only, schemas, closed } = rows[0]!
   if (is_read_only)

@@ -4,7 +4,7 @@ import { UsageError } from '../../core/errors.ts'
 import { didYouMean } from '../../core/similar.ts'
 import { COLORS, COUNTRIES } from '../../core/vocabulary.ts'
 import { faultsSchema } from '../../reference/faults.ts'
-import { streamsOf } from '../../streams/registry.ts'
+import { streamKinds } from '../../streams/registry.ts'
 import { bashScript } from '../completion/bash.ts'
 import { fishScript } from '../completion/fish.ts'
 import { completables } from '../completion/tree.ts'
@@ -20,7 +20,7 @@ export async function completion(session: Session, program: Command, shell: stri
   if (make === undefined)
     throw new UsageError(`completion: got "${shell}"; allowed: ${SHELLS.join(', ')}${didYouMean(shell, SHELLS)}`)
   const values: Record<string, readonly string[]> = {
-    '--stream': streamsOf(configOr(session.configFile)).map(({ name }) => name),
+    '--stream': streamKinds(configOr(session.configFile)).map(({ name }) => name),
     '--color': COLORS,
     '--country': COUNTRIES,
     '--fault': Object.keys(faultsSchema.shape).map((name) => `${name}=`),

@@ -19,7 +19,7 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     await applyOwnBrands(database.warehouse, ids, session.config.labels)
     if (session.config.queue.mode === 'pg-boss') {
       const { openQueue } = await import('../../queue/boss.ts')
-      const name = await queueName(session.config, session.clock)
+      const name = await queueName(session.config, session.streams, session.clock)
       await (await openQueue(database.warehouse, name, session.log)).close()
     }
     const text =

@@ -12,8 +12,9 @@ import {
   openWarehouse,
   sourceName,
 } from '../../session/open-services.ts'
-import { streamsOf } from '../../streams/registry.ts'
-import { Density, dueDays, planWindows, readableRange } from '../../sync/plan/plan.ts'
+import { Density } from '../../sync/plan/density.ts'
+import { dueDays, readableRange } from '../../sync/plan/due-days.ts'
+import { planWindows } from '../../sync/plan/window-feed.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -49,7 +50,7 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
     throw new UsageError('--from and --to go together: give both or neither')
   const range =
     options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, config, today)
-  const streams = streamsOf(config, options.stream)
+  const streams = session.streams.named(options.stream)
   refuseUnknownProjects(config, options.project)
   const projects = chooseProjects(configuredProjects(config, clock), options.project ?? [])
   const source = sourceName(config)
@@ -59,9 +60,10 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
     const interest = daysOfInterest(config, today)
-    const days = streams.filter(({ by }) => by === 'day')
-    const pairs = projects.flatMap(({ id }) => days.map(({ name }) => ({ projectId: id, stream: name })))
+    const dated = streams.filter(({ by }) => by === 'day')
+    const pairs = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
     const settings = { today, lookbackDays: config.lookback_days }
+    const due = dueDays({ interest, ...settings })
     const summaryOf =
       warehouse === undefined || range !== undefined
         ? () => NO_COVERAGE
@@ -74,10 +76,10 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
         range === undefined || warehouse === undefined ? known.coverage : await readCoverage(warehouse, pair, range)
       const nothing = coverage.length === 0 && known.settledMonths.size === 0
       if (nothing && unknown !== undefined) return unknown
-      const due = range === undefined ? dueDays(known, { interest, ...settings }) : daysIn(readableRange(range, today))
+      const days = range === undefined ? due(known) : daysIn(readableRange(range, today))
       const density = new Density(coverage, today)
-      const windows = planWindows(due, density, config.source.page_limit).map(showRange)
-      const plan = { due_days: due.length, guessed: !density.isKnown && due.length > 0, windows }
+      const windows = planWindows(days, density, config.source.page_limit).map(showRange)
+      const plan = { due_days: days.length, guessed: !density.isKnown && days.length > 0, windows }
       if (nothing) unknown = plan
       return plan
     }

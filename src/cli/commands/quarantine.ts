@@ -10,7 +10,6 @@ import {
 } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
 import { openWarehouse } from '../../session/open-services.ts'
-import { streamsOf } from '../../streams/registry.ts'
 import { dismissQuarantine } from '../../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../../sync/retry-quarantine.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
@@ -160,7 +159,7 @@ export function quarantineRetry(session: Session, ids: string[], options: Quaran
   const numbers = ids.map(parseId)
   return withLedger(session, async (warehouse) => {
     const { config } = session
-    const result = await retryQuarantine({ warehouse, config }, streamsOf(config), {
+    const result = await retryQuarantine({ warehouse, config }, session.streams.named(), {
       ...filterOf(options),
       ids: numbers,
     })

@@ -7,7 +7,7 @@ import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
 import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { configuredProjects, openWarehouse, queueName } from '../../session/open-services.ts'
-import { streamsOf } from '../../streams/registry.ts'
+import { streamKinds } from '../../streams/registry.ts'
 import { duration } from '../progress.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -27,7 +27,7 @@ export async function status(session: Session, options: { runs: number }): Promi
       today,
       lookbackDays: config.lookback_days,
       projects: configuredProjects(config, clock).map(({ id }) => id),
-      streams: streamsOf(config),
+      streams: streamKinds(config),
       runs: options.runs,
     })
     if (found === undefined) {
@@ -37,7 +37,7 @@ export async function status(session: Session, options: { runs: number }): Promi
       )
       return 0
     }
-    const queue = await readQueueStatus(database.warehouse, await queueName(config, clock))
+    const queue = await readQueueStatus(database.warehouse, await queueName(config, session.streams, clock))
     // What is held or quarantined may belong to projects that are no longer configured.
     const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
     const dead = queue?.dead.map(({ project }) => project) ?? []

@@ -1,7 +1,6 @@
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { type HeldStatus, readHeld } from '../../ledger/status.ts'
 import { type Open, withServices } from '../../session/open-services.ts'
-import { streamsOf } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { RunReport } from '../../sync/run/report.ts'
 import { type RunRequest, runSync } from '../../sync/run/run-sync.ts'
@@ -18,7 +17,7 @@ export interface SyncOptions {
 
 /** `sync`: one incremental run. */
 export function sync(session: Session, options: SyncOptions): Promise<number> {
-  const streams = streamsOf(session.config, options.stream)
+  const streams = session.streams.named(options.stream)
   return runAndPrint(session, options.project, streams, (open) => ({
     command: 'sync',
     projects: open.projects,

@@ -59,7 +59,7 @@ async function takeWindows(session: Session, open: Open, concurrency: number, be
   const { warehouse, config, owner } = open
   await migrate(warehouse, config)
   await claimSource(warehouse, open.sourceAddress)
-  const queue = await openQueue(warehouse, await queueName(config, clock), log, signal)
+  const queue = await openQueue(warehouse, await queueName(config, open.streams, clock), log, signal)
   const self = { id: owner, version, concurrency, source: open.source, queue: queue.name }
   const taker = new QueueWorker(open, queue, self, open.projects)
   try {

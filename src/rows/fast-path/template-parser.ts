@@ -1,81 +1,26 @@
 import type { Origin } from '../../source/parse-items.ts'
 import type { Row, TemplatePaths } from '../../streams/stream.ts'
 import { type InferredTemplate, inferTemplate } from './infer-template.ts'
-import { InternPool, isAt, type Piece, pieceOf, TextBudget } from './intern-pool.ts'
+import { type InternPool, isAt, pieceOf } from './intern-pool.ts'
 import { NumberReader } from './number-reader.ts'
+import type { RowTemplate, TemplateCache } from './template-cache.ts'
 
 /*
  * Most rows of a report are like others before them: the same fields in the same order, ids and names and days that stood
  * in these fields before, and new numbers. What zod and the sifter said of those holds for these, since they judge each
  * value by its field alone, and any number like any other. Such a row is read from its bytes, at about a third of what
- * parsing and judging it anew would cost. Whatever is not familiar goes the long way, and is familiar from then on.
+ * parsing and judging it anew would cost. Whatever is not like others goes the long way, and is known from then on.
  */
 
 const QUOTE = 0x22
 const LETTER_N = 0x6e
 
 const NULL = pieceOf(Buffer.from('null'))
-const TEMPLATES_KEPT = 16
 
-/** What answers to one stream taught: shapes of rows, and texts that were accepted in their fields. */
-class TemplateCache {
-  readonly templates: RowTemplate[] = []
-  private readonly pools = new Map<string, InternPool>()
-  private readonly budget = new TextBudget()
-
-  constructor(readonly paths: readonly string[]) {}
-
-  templateOf({ pieces, fields }: InferredTemplate): RowTemplate | undefined {
-    const known = this.templates.find((template) =>
-      template.pieces.every((piece, index) => pieces[index]?.bytes.equals(piece.bytes)),
-    )
-    if (known !== undefined || this.templates.length >= TEMPLATES_KEPT) return known
-    const paths = fields.map(({ path }) => path)
-    const template: RowTemplate = {
-      pieces,
-      fields: paths.map((path) => ({
-        column: this.paths.indexOf(path),
-        texts: this.poolOf(path),
-        takesText: false,
-        takesNumber: false,
-        takesNull: false,
-      })),
-      missing: this.paths.flatMap((path, column) => (paths.includes(path) ? [] : [column])),
-    }
-    this.templates.push(template)
-    return template
-  }
-
-  poolOf(path: string): InternPool {
-    let pool = this.pools.get(path)
-    if (pool === undefined) {
-      pool = new InternPool(this.pools.size, this.budget)
-      this.pools.set(path, pool)
-    }
-    return pool
-  }
-
-  get isFull(): boolean {
-    return [...this.pools.values()].some(({ isFull }) => isFull)
-  }
-}
-
-// Answers to one stream teach each other, as long as the stream is there.
-const caches = new WeakMap<TemplatePaths, TemplateCache>()
-
-function templateCacheOf(templatePaths: TemplatePaths): TemplateCache {
-  const known = caches.get(templatePaths)
-  if (known !== undefined && !known.isFull) return known
-  const cache = new TemplateCache(templatePaths.paths)
-  caches.set(templatePaths, cache)
-  return cache
-}
-
-/** The familiar rows of one answer. In each answer a text is judged once, since what it means may depend on the answer. */
+/** Reads those rows of one answer that are like earlier ones. In each answer a text is judged once, since what it means may depend on the answer. */
 export class TemplateParser {
   /** The row that was read last. The next one overwrites it. */
   readonly row: Row
-  private readonly cache: TemplateCache
   private readonly together: readonly [InternPool, InternPool, InternPool]
   private readonly seenTogether = new Set<number>()
   /** For each field's memory the texts of this answer, by their numbers. */
@@ -86,11 +31,12 @@ export class TemplateParser {
   /** True where the row that was read last has a text that is new in this answer. */
   private isNew = false
 
-  constructor(templatePaths: TemplatePaths) {
+  constructor(
+    templatePaths: TemplatePaths,
+    private readonly cache: TemplateCache,
+  ) {
     const [first, second, third] = templatePaths.together
-    this.cache = templateCacheOf(templatePaths)
     this.row = new Array<Row[number]>(templatePaths.paths.length).fill(null)
-    const { cache } = this
     this.together = [cache.poolOf(first), cache.poolOf(second), cache.poolOf(third)]
   }
 
@@ -213,18 +159,3 @@ export class TemplateParser {
 }
 
 /** Rows with the same fields in the same order: what is written between their values, and what the values may be. */
-interface RowTemplate {
-  /** One before each field and one after the last. */
-  pieces: Piece[]
-  fields: Field[]
-  /** Columns for which such rows have no field. */
-  missing: number[]
-}
-
-interface Field {
-  column: number
-  texts: InternPool
-  takesText: boolean
-  takesNumber: boolean
-  takesNull: boolean
-}

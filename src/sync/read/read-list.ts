@@ -1,22 +1,22 @@
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import { type Sifted, sift, siftingIntake } from '../../rows/sift.ts'
-import type { CallContext, Caller, Client, Page } from '../../source/client.ts'
+import type { CallContext, Caller, Page } from '../../source/client.ts'
 import { keyOf, keyPositions, type ListStream } from '../../streams/stream.ts'
-import { isUsualCap, type PageLimit } from '../plan/page-limit.ts'
+import { isUsualCap } from '../plan/page-limit.ts'
 import { hasNoMoreThan, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import type { Reader } from './read-window.ts'
 
 /** Reads a whole list. One page where it fits; otherwise by offset, with proof that nothing was missed. */
 export async function readList(
-  { client, limit }: { client: Client; limit: PageLimit },
-  caller: Caller,
-  stream: ListStream,
+  { client, limit, templates }: Reader,
+  { caller, stream }: { caller: Caller; stream: ListStream },
   context: CallContext,
   makeRows: () => PackedRows,
 ): Promise<Sifted<PackedRows>> {
   const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
   const notes: DriftNote[] = []
-  const intake = siftingIntake(stream, {}, makeRows)
+  const intake = siftingIntake(stream, { templates }, makeRows)
   const first = await readPage((page) => stream.read(client, caller, page, { ...context, intake }), limit)
   const { asked } = first
   let page: Page = first

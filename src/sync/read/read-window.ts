@@ -2,17 +2,27 @@ import { countDays, type Range, showRange } from '../../core/day.ts'
 import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
+import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import { type Sifted, sift, siftingIntake } from '../../rows/sift.ts'
 import type { CallContext, Caller, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
-import { halves } from '../plan/plan.ts'
+import { halves } from '../plan/window-feed.ts'
 import { hasNoMoreThan, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
 export interface Reader {
   client: Client
   limit: PageLimit
+  templates: TemplateCaches
+}
+
+/** What is asked for: one window of one stream. */
+export interface WindowRequest {
+  caller: Caller
+  stream: DayStream
+  range: Range
+  known: KnownWindow
 }
 
 export type WindowAnswer<R extends Rows> =
@@ -34,12 +44,9 @@ export interface KnownWindow {
  * loaded.
  */
 export async function readWindow<R extends Rows>(
-  { client, limit }: Reader,
-  caller: Caller,
-  stream: DayStream,
-  range: Range,
+  { client, limit, templates }: Reader,
+  { caller, stream, range, known }: WindowRequest,
   context: CallContext,
-  known: KnownWindow,
   makeRows: () => R,
 ): Promise<WindowAnswer<R>> {
   const place = `${stream.name} ${showRange(range)}`
@@ -52,7 +59,7 @@ export async function readWindow<R extends Rows>(
     const value = stream.dimensionOf(row, splitBy!)
     if (value !== null) seen.add(value)
   }
-  const intake = siftingIntake(stream, { range, each: splitBy && each }, makeRows)
+  const intake = siftingIntake(stream, { range, templates, each: splitBy && each }, makeRows)
   const page = await readPage(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, intake }),
     limit,
@@ -86,9 +93,7 @@ export async function readWindow<R extends Rows>(
 /** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */
 export async function countRows(
   { client, limit }: Reader,
-  { caller }: { caller: Caller },
-  stream: DayStream,
-  range: Range,
+  { caller, stream, range }: Omit<WindowRequest, 'known'>,
   context: CallContext,
 ): Promise<number> {
   const read = (part: Range) => (page: { limit: number; offset: number }) =>

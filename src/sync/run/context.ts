@@ -1,7 +1,10 @@
 import type { Config } from '../../core/config/load.ts'
 import type { Clock, Day, Range } from '../../core/day.ts'
 import type { Log } from '../../core/logger.ts'
+import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import type { Caller, Client } from '../../source/client.ts'
+import type { StreamSet } from '../../streams/registry.ts'
+import type { Stream } from '../../streams/stream.ts'
 import type { Transaction, Warehouse } from '../../warehouse/connect.ts'
 import type { MentionMemory } from '../../warehouse/load/mentions.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
@@ -10,6 +13,9 @@ import type { PageLimit } from '../plan/page-limit.ts'
 /** What every run needs: its collaborators. */
 export interface Services {
   config: Config
+  streams: StreamSet
+  /** What the rows of each stream taught the parser. */
+  templates: TemplateCaches
   client: Client
   warehouse: Warehouse
   log: Log
@@ -28,6 +34,21 @@ export interface SyncedProject {
   caller: Caller
   /** True where the key is the project's own: if it is wrong, other projects can still be read. */
   ownKey: boolean
+}
+
+/** What a run is asked to do. */
+export interface RunRequest {
+  command: string
+  projects: SyncedProject[]
+  streams: Stream[]
+  /** A range to read whatever is known of it; without one, the days that are due are read. */
+  range?: Range
+  /** Of the range, only the days that were never read. */
+  missingOnly?: boolean
+  /** Only these days of each project and stream. */
+  only?: (projectId: string, stream: string) => Day[]
+  acceptDeletes?: boolean
+  signal?: AbortSignal
 }
 
 /** One run: its services, and what its windows share. */

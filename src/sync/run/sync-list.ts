@@ -25,7 +25,7 @@ export async function syncList(
   const pair = { projectId: project.id, stream: stream.name }
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(warehouse, pair))
   const pack = () => new PackedRows(stream.columns, project.id)
-  const sifted = await readList(run, project.caller, stream, context, pack)
+  const sifted = await readList(run, { caller: project.caller, stream }, context, pack)
   const { rows, children, rejects, mentions, drift } = sifted
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const today: Day = dayOf(read.readAt)

@@ -1,5 +1,6 @@
 import { type Day, type Range, showRange } from '../../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../../core/errors.ts'
+import { type StreamOfProject, streamKey } from '../../core/stream-key.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import {
   adjustRows,
@@ -13,7 +14,6 @@ import {
 import { saveDrift } from '../../ledger/drift.ts'
 import { knownRejects, saveRejects, settleWindowRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatements.ts'
-import type { Pair } from '../../ledger/run-lock.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
@@ -40,9 +40,13 @@ export async function syncWindow(
   const pair = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: the later request wins, because its number is higher.
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, pair, range))
-  const known = { name: windowName(pair), rows: read.rowsBefore, valuesOf: valuesKnownOf(run, project) }
+  const known = {
+    name: streamKey(project.id, stream.name),
+    rows: read.rowsBefore,
+    valuesOf: valuesKnownOf(run, project),
+  }
   const pack = () => new PackedRows(stream.columns, project.id)
-  const answer = await readWindow(run, project.caller, stream, range, context, known, pack)
+  const answer = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (answer.kind === 'split') {
     const { notes } = answer
     if (notes.length > 0) {
@@ -76,7 +80,7 @@ export async function syncWindow(
 
 async function loadWindow(
   run: Run,
-  pair: Pair,
+  pair: StreamOfProject,
   stream: DayStream,
   range: Range,
   sifted: Sifted<PackedRows>,
@@ -160,9 +164,4 @@ function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension)
     )
     return rows.map(({ prompt_id }) => prompt_id)
   }
-}
-
-/** How a window's project and stream are called where windows of all of them meet. */
-export function windowName({ projectId, stream }: Pair): string {
-  return `${projectId}\0${stream}`
 }

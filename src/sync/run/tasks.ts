@@ -1,16 +1,16 @@
 import { countDays, type Range, showRange } from '../../core/day.ts'
 import { InterruptedError, KeyError, TransientError } from '../../core/errors.ts'
 import { monotonic } from '../../core/monotonic.ts'
+import { streamKey } from '../../core/stream-key.ts'
 import { toVerdict } from '../../core/verdict.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { SizedWindow } from '../plan/page-limit.ts'
-import type { WindowFeed } from '../plan/plan.ts'
+import type { WindowFeed } from '../plan/window-feed.ts'
 import { countRows } from '../read/read-window.ts'
 import type { Loaded, PageFacts, Run, StepResult, SyncedProject } from './context.ts'
 import { drain } from './drain.ts'
 import { failureOf, performStep } from './perform-step.ts'
 import { addFailure, addOutcome, type Failure, type StreamReport } from './report.ts'
-import { windowName } from './sync-window.ts'
 
 /* One project and stream of a run: what is left to do, and what becomes of each result. */
 
@@ -162,7 +162,11 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
   const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
   const startedAt = monotonic()
   try {
-    const counted = await countRows(run, task.project, task.stream, window.range, context)
+    const counted = await countRows(
+      run,
+      { caller: task.project.caller, stream: task.stream, range: window.range },
+      context,
+    )
     const cut = counted > rows
     if (cut) requeue(tasks, [window, ...run.limit.learnCut(window, rows)])
     else run.limit.learnWhole(rows)
@@ -180,7 +184,7 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
 export function requeue(tasks: ReadonlyMap<string, Task>, windows: readonly SizedWindow[]): void {
   for (const { name, range } of windows) {
     const left = tasks.get(name)?.left
-    if (left !== undefined && !('list' in left)) left.again(range)
+    if (left !== undefined && !('list' in left)) left.readAgain(range)
   }
 }
 
@@ -245,5 +249,5 @@ function finish({ run, project, report, observer }: Task, { outcome }: Loaded, d
 
 /** The tasks by the names of their windows. */
 export function taskName(task: Pick<Task, 'project' | 'stream'>): string {
-  return windowName({ projectId: task.project.id, stream: task.stream.name })
+  return streamKey(task.project.id, task.stream.name)
 }

@@ -2,7 +2,7 @@ import type { PoolClient } from 'pg'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, type Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
-import { streamsOf } from '../../streams/registry.ts'
+import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 
 // A day that changes later than that was rewritten, as history is when a brand is renamed; it did not arrive late.
@@ -19,7 +19,7 @@ export async function saveStreamSettings(
   interest: Range,
   projectIds: readonly string[],
 ): Promise<void> {
-  const streams = streamsOf(config)
+  const streams = streamKinds(config)
   const settings = quote(warehouse.opsSchema, 'stream_settings')
   const names = streams.map(({ name }) => name)
   await client.query(`delete from ${settings} where project_id = any($1) and stream <> all($2)`, [projectIds, names])

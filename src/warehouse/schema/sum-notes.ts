@@ -21,6 +21,8 @@ const PROMPT_SUMS = {
   previous_answers: 'The same of the period before.',
   previous_sentiment_points: 'The same of the period before.',
   previous_sentiment_count: 'The same of the period before.',
+  named_ids: 'Where no answer of the prompt and model names the brand: the brands that are named.',
+  named_visibility: 'How visible each of those is, in the same order.',
 }
 
 const PROMPT_DAYS = {

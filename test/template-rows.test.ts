@@ -1,19 +1,26 @@
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { NumberReader } from '../src/rows/fast-path/number-reader.ts'
+import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { TemplateParser } from '../src/rows/fast-path/template-parser.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { siftingIntake } from '../src/rows/sift.ts'
 import { parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
+import type { TemplatePaths } from '../src/streams/stream.ts'
 
 const report = brandReport({ name: 'r', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] })
 const range = { from: '2026-01-01', to: '2026-01-09' }
+const templates = new TemplateCaches()
 
-/** Reads an answer as a sync does, with rows that may be familiar or with each of them parsed. */
-async function read(text: string, familiar: boolean) {
+/** Reads an answer as a sync does, with rows that may be read by template or with each of them parsed. */
+async function read(text: string, byTemplate: boolean) {
   let taken = 0
-  const { takeByTemplate, ...intake } = siftingIntake(report, { range }, () => new PackedRows(report.columns, 'or_1'))
+  const { takeByTemplate, ...intake } = siftingIntake(
+    report,
+    { range, templates },
+    () => new PackedRows(report.columns, 'or_1'),
+  )
   const counting = {
     ...intake,
     takeByTemplate(bytes: Buffer, start: number) {
@@ -22,7 +29,7 @@ async function read(text: string, familiar: boolean) {
       return end
     },
   }
-  const { body, count } = await parseItems(Buffer.from(text), false, familiar ? counting : intake, { limit: 10_000 })
+  const { body, count } = await parseItems(Buffer.from(text), false, byTemplate ? counting : intake, { limit: 10_000 })
   const { rows, rowsByDay, rejects, mentions, drift } = intake.finish()
   const chunks = [...rows.chunks()].map((chunk) => Buffer.from(chunk))
   rows.arrange()
@@ -52,7 +59,7 @@ const plain = (index: number, over: Record<string, string> = {}) => ({
 
 const answer = (rows: string[]) => `{"data":[${rows.join(',')}]}`
 
-test('most rows of an ordinary report are familiar, and come to the same bytes', async () => {
+test('most rows of an ordinary report are read by template, and come to the same bytes', async () => {
   const text = answer(Array.from({ length: 1620 }, (_, index) => rowText(plain(index))))
   const [fast, slow] = [await read(text, true), await read(text, false)]
   expect(fast.sifted).toEqual(slow.sifted)
@@ -60,7 +67,7 @@ test('most rows of an ordinary report are familiar, and come to the same bytes',
   expect(slow.sifted.length).toBe(1620)
 })
 
-test('rows that are familiar but for one thing are judged as if each were parsed', async () => {
+test('rows that are like others but for one thing are judged as if each were parsed', async () => {
   const odd: Record<string, string>[] = [
     { brand: '{"id":"kw_1","name":"Another name"}', mention_count: '7' },
     { brand: '{"id":"kw_1","name":null}', prompt: '{"id":"pr_new1"}' },
@@ -98,7 +105,7 @@ test('rows that are familiar but for one thing are judged as if each were parsed
   let rejected = 0
   for (const [index, over] of odd.entries()) {
     const [first, second] = [plain(index * 14), plain(index * 14 + 7)]
-    // When it is new, as the same row again, and when it may be thought familiar.
+    // When it is new, as the same row again, and when it may be taken for one like others.
     const changed = rowText({ ...first, ...over })
     const text = answer([...base.map((row) => rowText(row)), changed, changed, rowText({ ...second, ...over })])
     const [fast, slow] = [await read(text, true), await read(text, false)]
@@ -108,14 +115,15 @@ test('rows that are familiar but for one thing are judged as if each were parsed
   expect(rejected).toBeGreaterThan(20)
 })
 
-test('a row that does not stand at its paths is never taken for familiar', () => {
-  const familiar = new TemplateParser({ paths: ['a', 'b.c'], together: ['a', 'b.c', 'd'] })
+test('a row that does not stand at its paths is never read by template', () => {
+  const paths: TemplatePaths = { paths: ['a', 'b.c'], together: ['a', 'b.c', 'd'] }
+  const parser = new TemplateParser(paths, new TemplateCaches().of(paths))
   const bytes = Buffer.from('{"a":"x","b":{"c":2}}')
   const origin = { bytes, start: 0, end: bytes.length }
-  familiar.learn(origin, ['x', 3])
-  expect(familiar.read(bytes, 0)).toBe(-1)
-  familiar.learn(origin, ['x', 2])
-  expect([familiar.read(bytes, 0), familiar.row]).toEqual([bytes.length, ['x', 2]])
+  parser.learn(origin, ['x', 3])
+  expect(parser.read(bytes, 0)).toBe(-1)
+  parser.learn(origin, ['x', 2])
+  expect([parser.read(bytes, 0), parser.row]).toEqual([bytes.length, ['x', 2]])
 })
 
 const number = fc.oneof(
@@ -151,7 +159,7 @@ test('any answer with valid rows comes to the same rows, whichever way it is rea
   )
 })
 
-test('an answer that is cut anywhere is no answer, however familiar its rows are', async () => {
+test('an answer that is cut anywhere is no answer, however alike its rows are', async () => {
   const text = answer(Array.from({ length: 40 }, (_, index) => rowText(plain(index))))
   for (let length = text.length - 700; length < text.length; length++) {
     await expect(read(text.slice(0, length), true)).rejects.toThrow(SyntaxError)

@@ -1,0 +1,68 @@
+import { addDays, type Day, type Range } from '../../core/day.ts'
+import type { CoveredDay } from '../../ledger/coverage.ts'
+
+// Nothing is known yet: a week is enough to learn from and small enough to fit.
+export const PROBE_DAYS = 7
+// Where a stretch had no rows at all, the next window is this many times as long.
+const EMPTY_GROWTH = 4
+const LEARN_FROM_DAYS = 60
+
+/** Predicts how many rows a stretch of days has, from the days that were read. */
+export class Density {
+  private readonly known = new Map<Day, number>()
+  private recent: number[] = []
+
+  constructor(
+    coverage: readonly CoveredDay[],
+    private readonly today: Day,
+  ) {
+    for (const { date, rows, state } of coverage) if (state !== 'held') this.known.set(date, rows)
+    this.recent = coverage
+      .filter(({ date }) => date < today)
+      .slice(-LEARN_FROM_DAYS)
+      .map(({ rows }) => rows)
+  }
+
+  get isKnown(): boolean {
+    return this.recent.length > 0
+  }
+
+  learn(range: Range, rowsByDay: ReadonlyMap<Day, number>): void {
+    for (let day = range.from; day <= range.to; day = addDays(day, 1)) {
+      const rows = rowsByDay.get(day) ?? 0
+      this.known.set(day, rows)
+      // Today is not over: its rows would make every day look smaller.
+      if (day < this.today) this.recent.push(rows)
+    }
+    this.recent = this.recent.slice(-LEARN_FROM_DAYS)
+  }
+
+  /** A full page of so many days: they have at least these rows. */
+  learnFull(days: number, rows: number): void {
+    this.recent = this.recent
+      .slice(-days)
+      .concat(Array.from({ length: Math.min(days, LEARN_FROM_DAYS) }, () => rows / days))
+    this.recent = this.recent.slice(-LEARN_FROM_DAYS)
+  }
+
+  /** How many of these days, in their order, fit one page; at least one. */
+  fit(days: readonly Day[], pageLimit: number): number {
+    if (!this.isKnown && !days.every((day) => this.known.has(day))) return Math.min(days.length, PROBE_DAYS)
+    const mean = this.recent.reduce((sum, rows) => sum + rows, 0) / Math.max(1, this.recent.length)
+    const variance =
+      this.recent.reduce((sum, rows) => sum + (rows - mean) ** 2, 0) / Math.max(1, this.recent.length - 1)
+    let expected = 0
+    let guessed = 0
+    for (let index = 0; index < days.length; index++) {
+      const known = this.known.get(days[index]!)
+      expected += known ?? mean
+      if (known === undefined) guessed++
+      // Two standard deviations of the guessed part, and a hundredth for rows that were added since.
+      const needed = expected * 1.01 + 2 * Math.sqrt(guessed * variance)
+      if (needed > pageLimit - 1) return Math.max(1, index)
+      if (mean === 0 && expected === 0 && index + 1 >= Math.max(PROBE_DAYS, this.known.size) * EMPTY_GROWTH)
+        return index + 1
+    }
+    return days.length
+  }
+}

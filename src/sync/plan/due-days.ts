@@ -1,0 +1,54 @@
+import { addDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
+import type { CoverageSummary } from '../../ledger/coverage.ts'
+
+export interface DueOptions {
+  interest: Range
+  today: Day
+  lookbackDays: number
+}
+
+/** The days of interest up to today: what a future end_date promises is not there yet. */
+export function readableRange(interest: Range, today: Day): Range {
+  return { from: interest.from, to: interest.to < today ? interest.to : today }
+}
+
+/**
+ * Due are days that were never read, the last `lookbackDays` of the range, days that are held, quarantined or marked as
+ * stale, and days whose last read came too early: before the day was over, or before it left the lookback. The last
+ * rule gives a day its final read though the scheduler stood still while the day was young. Asked once for all streams of
+ * a run, since the months of the range are the same for each.
+ */
+export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: CoverageSummary) => Day[] {
+  const range = readableRange(interest, today)
+  const months = byMonth(range)
+  const lookbackFrom = addDays(range.to, 1 - lookbackDays)
+  return ({ coverage, settledMonths }) => {
+    const known = new Map(coverage.map((day) => [day.date, day]))
+    const isDue = (day: Day) => {
+      const seen = known.get(day)
+      if (seen === undefined || seen.state !== 'read' || day >= lookbackFrom) return true
+      return seen.readAt.getTime() < (dayNumber(day) + Math.max(1, lookbackDays)) * 86_400_000
+    }
+    // Days that need another look are due wherever they lie.
+    const outside = coverage.filter(({ date }) => date <= today && (date < range.from || date > range.to))
+    const due = outside.flatMap(({ date, state }) => (state === 'read' ? [] : [date]))
+    for (const [month, days] of months) {
+      if (settledMonths.has(month) && month < lookbackFrom.slice(0, 7)) continue
+      for (const day of days) {
+        if (settledMonths.has(month) ? day >= lookbackFrom : isDue(day)) due.push(day)
+      }
+    }
+    return due
+  }
+}
+
+function byMonth(range: Range): Map<string, Day[]> {
+  const months = new Map<string, Day[]>()
+  for (const day of daysIn(range)) {
+    const month = day.slice(0, 7)
+    const days = months.get(month)
+    if (days === undefined) months.set(month, [day])
+    else days.push(day)
+  }
+  return months
+}

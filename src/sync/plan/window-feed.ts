@@ -1,0 +1,125 @@
+import { addDays, countDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
+import { type Density, PROBE_DAYS } from './density.ts'
+
+/** The due days of one stream, handed out window by window, newest first, so that people see recent days first. */
+export class WindowFeed {
+  private readonly waiting: Range[] = []
+  private due: Day[]
+  private inFlight = 0
+  /** A window of this many days was too much for the service, so no longer one is asked for. */
+  private maxDays: number
+  /** Nothing came back since a window was too much: one at a time. */
+  private cautious = false
+  readonly totalDays: number
+
+  constructor(
+    due: readonly Day[],
+    readonly density: Density,
+    private readonly pageLimit: () => number,
+    maxDays = Number.MAX_SAFE_INTEGER,
+  ) {
+    this.due = [...due].sort().reverse()
+    this.totalDays = this.due.length
+    this.maxDays = maxDays
+  }
+
+  /** The next window; undefined where there is none, or none before an answer teaches how long it may be. */
+  next(): Range | undefined {
+    const split = this.waiting.pop()
+    if (split !== undefined) {
+      this.inFlight++
+      return split
+    }
+    if (this.due.length === 0 || this.maxDays === 0) return undefined
+    // Nothing is to be learned where windows may not be longer than the first one anyway.
+    const learning = !this.density.isKnown && this.maxDays > PROBE_DAYS
+    if (this.inFlight > 0 && (this.cautious || learning)) return undefined
+    const stretch = adjacent(this.due, 0, this.maxDays)
+    const length = this.density.fit(stretch, this.pageLimit())
+    const days = this.due.splice(0, length)
+    this.inFlight++
+    return { from: days.at(-1)!, to: days[0]! }
+  }
+
+  /** The window came back; `split` where it must be read again in two. */
+  settle(range: Range, outcome: 'done' | 'split'): void {
+    this.inFlight--
+    if (outcome === 'done') {
+      this.cautious = false
+      return
+    }
+    const [older, newer] = halves(range)
+    this.waiting.push(older, newer)
+  }
+
+  /** The service cannot serve so many days at once: its days go back, and windows get shorter. */
+  shorten(range: Range): void {
+    this.inFlight--
+    this.cautious = true
+    this.maxDays = Math.max(1, Math.floor(countDays(range) / 2))
+    this.due = [...this.due, ...daysIn(range)].sort().reverse()
+  }
+
+  /** A window failed; where even a single day is refused, the others would be too. */
+  fail(range: Range, hopeless: boolean): void {
+    this.inFlight--
+    if (hopeless && this.cautious && countDays(range) === 1) this.maxDays = 0
+  }
+
+  /** A window that nobody read comes back, to be handed out once more. */
+  putBack(range: Range): void {
+    this.inFlight--
+    this.waiting.push(range)
+  }
+
+  /** A window that was taken for complete was not: it is read once more. */
+  readAgain(range: Range): void {
+    this.waiting.push(range)
+  }
+
+  /** What was not handed out, for a run that ends early. */
+  failRemaining(): Range[] {
+    const left = [...this.waiting]
+    while (this.due.length > 0) {
+      const days = this.due.splice(0, adjacent(this.due).length)
+      left.push({ from: days.at(-1)!, to: days[0]! })
+    }
+    this.waiting.length = 0
+    return left
+  }
+
+  get isEmpty(): boolean {
+    return this.due.length === 0 && this.waiting.length === 0 && this.inFlight === 0
+  }
+}
+
+export function halves({ from, to }: Range): [Range, Range] {
+  const middle = addDays(from, Math.floor((dayNumber(to) - dayNumber(from)) / 2))
+  return [
+    { from, to: middle },
+    { from: addDays(middle, 1), to },
+  ]
+}
+
+/** The days from a start on, newest first, that follow each other without a gap; so many at most. */
+function adjacent(days: readonly Day[], start = 0, most = Number.MAX_SAFE_INTEGER): Day[] {
+  let end = start + 1
+  while (end < days.length && end - start < most && dayNumber(days[end - 1]!) - dayNumber(days[end]!) === 1) end++
+  return days.slice(start, end)
+}
+
+/** The windows that would be read now, by what is known now. */
+export function planWindows(due: readonly Day[], density: Density, pageLimit: number): Range[] {
+  const days = [...due].sort().reverse()
+  const windows: Range[] = []
+  for (let start = 0; start < days.length; ) {
+    let stretch = adjacent(days, start)
+    while (stretch.length > 0) {
+      const length = density.fit(stretch, pageLimit)
+      windows.push({ from: stretch[length - 1]!, to: stretch[0]! })
+      stretch = stretch.slice(length)
+      start += length
+    }
+  }
+  return windows
+}
