@@ -32,7 +32,7 @@ const { metafile } = await build({
   metafile: true,
   logLevel: 'warning',
   // Used by few commands, found on disk by their names, or optional.
-  external: ['fastify', 'pg-boss', 'prom-client', 'pg-native'],
+  external: ['fastify', 'nodemailer', 'pg-boss', 'prom-client', 'pg-native'],
   // Packages of the older kind ask for modules of Node in this way.
   banner: {
     js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",

@@ -5,6 +5,7 @@ import { createLog } from './core/logger.ts'
 import { packageVersion } from './core/package-files.ts'
 import { parseRange, streamsToBackfill } from './session/backfill-request.ts'
 import { withServices } from './session/open-services.ts'
+import { pruneAfterRun } from './session/prune.ts'
 import { StreamSet } from './streams/registry.ts'
 import type { RunReport } from './sync/run/report.ts'
 import { type Observer, runSync } from './sync/run/run-sync.ts'
@@ -69,8 +70,8 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
       version: packageVersion(),
       projects: options.projects ?? [],
     },
-    (open) =>
-      runSync(
+    async (open) => {
+      const report = await runSync(
         open,
         {
           command: range === undefined ? 'sync' : 'backfill',
@@ -81,6 +82,9 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
         },
         options.observer,
         open.drain,
-      ),
+      )
+      await pruneAfterRun(open, open.warehouse, options.signal)
+      return report
+    },
   )
 }

@@ -1,9 +1,10 @@
-import { afterEach, beforeEach, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import { Alerts } from '../src/alerts/alerts.ts'
-import { type Findings, findingsOfDatabase, findingsOfRun, NO_RUN } from '../src/alerts/findings.ts'
+import { type Findings, findingOfHeld, findingsOfDatabase, findingsOfRun, NO_RUN } from '../src/alerts/findings.ts'
+import { webhookChannel } from '../src/alerts/webhook-channel.ts'
 import { createRedactor } from '../src/core/redactor.ts'
-import { emptyReport } from '../src/sync/run/report.ts'
-import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
+import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { runCli, startCli } from './support/cli.ts'
 import { startWebhook, until, type Webhook } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -12,42 +13,62 @@ let setup: Setup
 let webhook: Webhook
 /** What the webhook answers. */
 let answer: number | 'nothing'
-beforeEach(async () => {
+let now: Date
+let pool: SidePool
+beforeAll(async () => {
   setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
-  answer = 200
-  webhook = await startWebhook(() => answer)
+  const many = { connections: 8, waiting: 400, patienceMs: 30_000, limitMs: 30_000 }
+  pool = createSidePool(setup.database.warehouse, { name: 'alerts of tests', ...many })
 })
-afterEach(async () => {
-  await webhook.close()
+afterAll(async () => {
+  pool.close()
   await setup.close()
 })
+beforeEach(async () => {
+  answer = 200
+  now = new Date('2026-04-01T00:00:00Z')
+  webhook = await startWebhook(() => answer)
+  await setup.database.rows('delete from visibility_ops.alerts')
+  setup.service.setFaults({ rate_limit: null })
+})
+afterEach(() => webhook.close())
 
 let isAway = false
 /** Alerts of one process, whose ledger can be away. */
-function makeAlerts(): Alerts {
+function makeAlerts(quietMs = 0): Alerts {
   isAway = false
-  const { warehouse } = setup.database
   return new Alerts({
     redactor: createRedactor(),
-    webhookUrl: webhook.url,
+    channels: [webhookChannel(webhook.url)],
+    quietMs,
+    pageUrl: 'https://status.example.com',
+    nameOf: (id) => `Project ${id}`,
     log: setup.services.log,
-    clock: () => new Date(),
-    ledger: (work) => (isAway ? Promise.reject(new Error('away')) : work(warehouse)),
+    clock: () => now,
+    ledger: (work) => (isAway ? Promise.reject(new Error('away')) : pool.write(work)),
   })
 }
-const rows = () => setup.database.rows('select condition, members from visibility_ops.alerts order by condition')
-const trouble = (...members: string[]): Findings => ({ held: { text: `held: ${members.join()}`, members } })
-const over: Findings = { held: undefined }
+const rows = () =>
+  setup.database.rows(
+    'select condition, members from visibility_ops.alerts where cleared_at is null and is_told order by condition',
+  )
+const trouble = (...streams: string[]): Findings => ({
+  held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream }))),
+})
+const over: Findings = trouble()
+const MINUTE = 60_000
+const pass = (minutes: number) => {
+  now = new Date(now.getTime() + minutes * MINUTE)
+}
 
 test('without the ledger each condition is told once, and once when it is over', async () => {
-  await migrate(setup.database.warehouse, setup.config)
   const alerts = makeAlerts()
   isAway = true
   await alerts.tell(trouble('a'))
   await alerts.tell(trouble('a'))
   await alerts.tell(trouble('a', 'b'))
   expect(webhook.events()).toEqual(['raised held', 'raised held'])
-  expect(alerts.open.map(({ condition, members }) => [condition, members])).toEqual([['held', ['a', 'b']]])
+  expect(alerts.open.map(({ condition, members }) => [condition, members])).toEqual([['held', ['a of p', 'b of p']]])
   await alerts.tell(over)
   await alerts.tell(over)
   expect(webhook.events()).toEqual(['raised held', 'raised held', 'cleared held'])
@@ -56,14 +77,13 @@ test('without the ledger each condition is told once, and once when it is over',
 })
 
 test('what was told while the ledger was away is not told again when it is back, by this process or another', async () => {
-  await migrate(setup.database.warehouse, setup.config)
   const alerts = makeAlerts()
   isAway = true
   await alerts.tell(trouble('a'))
   isAway = false
   await alerts.tell(trouble('a'))
   await alerts.reconcile()
-  expect(await rows()).toEqual([{ condition: 'held', members: ['a'] }])
+  expect(await rows()).toEqual([{ condition: 'held', members: ['a of p'] }])
   const other = makeAlerts()
   await other.tell(trouble('a'))
   expect(webhook.events()).toEqual(['raised held'])
@@ -74,13 +94,12 @@ test('what was told while the ledger was away is not told again when it is back,
 })
 
 test('what is over while the ledger is away is over there once it is back, and can come again', async () => {
-  await migrate(setup.database.warehouse, setup.config)
   const alerts = makeAlerts()
   await alerts.tell(trouble('a'))
   isAway = true
   await alerts.tell(over)
   isAway = false
-  expect(await rows()).toEqual([{ condition: 'held', members: ['a'] }])
+  expect(await rows()).toEqual([{ condition: 'held', members: ['a of p'] }])
   await alerts.tell(trouble('a'))
   expect(webhook.events()).toEqual(['raised held', 'cleared held', 'raised held'])
   isAway = true
@@ -93,63 +112,158 @@ test('what is over while the ledger is away is over there once it is back, and c
 })
 
 test('a message that the webhook does not take is told at the next look', async () => {
-  await migrate(setup.database.warehouse, setup.config)
   const alerts = makeAlerts()
   answer = 404
   await alerts.tell(trouble('a'))
   expect(await rows()).toEqual([])
   answer = 200
-  await alerts.tellUnsent()
-  await alerts.tellUnsent()
+  await alerts.tellUntold()
+  await alerts.tellUntold()
   expect(webhook.events()).toEqual(['raised held'])
   answer = 404
   await alerts.tell(over)
   answer = 200
-  await alerts.tellUnsent()
+  await alerts.tellUntold()
   expect(webhook.events()).toEqual(['raised held', 'cleared held'])
   expect(setup.logs.join()).not.toContain('secret-path')
 })
 
-test('a run that failed before it was one is told of, and a database that is away for a moment is not', () => {
-  const report = {
-    run_id: NO_RUN,
-    command: 'sync',
-    outcome: 'failed' as const,
-    source: 's',
-    seconds: 1,
-    streams: [emptyReport('p', 'chats')],
-    notes: [],
-    error: 'no tables',
+test('after a message, more of the same is gathered and told as one when the quiet period is over', async () => {
+  const alerts = makeAlerts(30 * MINUTE)
+  await alerts.tell(trouble('a'))
+  for (const streams of [['a', 'b'], ['b', 'c'], ['a']]) {
+    pass(5)
+    await alerts.tell(trouble(...streams))
+    await alerts.tellUntold()
   }
-  expect(findingsOfRun(report).run?.text).toBe('sync failed before it began: no tables')
-  const away = { up: false, forMs: 5000, reason: 'it does not answer', mayPass: true }
-  expect(findingsOfDatabase(away)).toEqual({})
-  expect(findingsOfDatabase({ ...away, forMs: 61_000 }).database?.text).toBe('it does not answer')
-  expect(findingsOfDatabase(away, { ...report, run_id: 3 }).database?.text).toContain('run 3 (sync) failed')
-  expect(findingsOfDatabase({ ...away, up: true })).toEqual({ database: undefined })
+  expect(webhook.events()).toEqual(['raised held'])
+  pass(20)
+  await alerts.tellUntold()
+  await alerts.tellUntold()
+  expect(webhook.events()).toEqual(['raised held', 'raised held'])
+  expect(webhook.told[1]).toMatchObject({ projects: ['Project p'], since: '2026-04-01T00:00:00.000Z' })
+  // What comes and goes within it is not told: neither that it came nor that it went.
+  pass(60)
+  await alerts.tell(over)
+  expect(webhook.events().slice(2)).toEqual(['cleared held'])
+  pass(1)
+  await alerts.tell(trouble('a'))
+  expect(alerts.open).toEqual([])
+  pass(1)
+  await alerts.tell(over)
+  pass(60)
+  await alerts.tellUntold()
+  expect(webhook.events().length).toBe(3)
 })
 
+test('what was gathered is not told by a process that does not know that another saw the end of it', async () => {
+  const alerts = makeAlerts(30 * MINUTE)
+  await alerts.tell(trouble('a'))
+  pass(1)
+  await alerts.tell(trouble('a', 'b'))
+  await makeAlerts(30 * MINUTE).tell(over)
+  pass(60)
+  await alerts.tellUntold()
+  expect(await rows()).toEqual([])
+  // The other told of the end.
+  expect(webhook.events()).toEqual(['raised held', 'cleared held'])
+})
+
+const failed = (project: string, error = 'GET /chats: HTTP 503: no') => ({
+  ...emptyReport(project, 'chats'),
+  failed: [{ range: '2026-03-01', error, verdict: 'transient' as const }],
+})
+const runOf = (over: Partial<RunReport>): RunReport => ({
+  run_id: 9,
+  command: 'sync',
+  outcome: 'complete',
+  source: 's',
+  seconds: 1,
+  streams: [],
+  notes: [],
+  ...over,
+})
+
+test('300 projects that fail in one run are one message, which names the first ones', async () => {
+  const alerts = makeAlerts(30 * MINUTE)
+  const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
+  const report = runOf({ outcome: 'failed', streams: projects.map((id) => failed(id)) })
+  await alerts.tell(findingsOfRun(report, { isWhole: true }))
+  expect(webhook.events()).toEqual(['raised run'])
+  const [told] = webhook.told
+  expect(told.projects.length).toBe(300)
+  expect(told.text).toBe(
+    `visibility-sync: run 9 (sync) failed: 300 failures; GET /chats: HTTP 503: no; chats of ${projects
+      .slice(0, 10)
+      .map((id) => `Project ${id}`)
+      .join(', ')} and 290 more`,
+  )
+  expect(told).toMatchObject({
+    run: 9,
+    severity: 'error',
+    page: 'https://status.example.com/',
+    command: 'visibility-sync status',
+  })
+})
+
+test('300 processes that fail for a project each are two messages: the first, and the others together', async () => {
+  const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
+  const fail = (id: string) =>
+    makeAlerts(30 * MINUTE).tell(findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { isWhole: false }))
+  for (const batch of [projects.slice(0, 100), projects.slice(100, 200), projects.slice(200)])
+    await Promise.all(batch.map(fail))
+  expect(webhook.events()).toEqual(['raised run'])
+  pass(31)
+  await fail('p7')
+  expect(webhook.events()).toEqual(['raised run', 'raised run'])
+  expect(webhook.told[1].projects.length).toBe(300)
+  // One that is well again does not end it; the last one does.
+  const well = (id: string) => runOf({ streams: [{ ...emptyReport(id, 'chats'), windows: 1 }] })
+  pass(60)
+  for (const id of projects.slice(1)) await makeAlerts().tell(findingsOfRun(well(id), { isWhole: false }))
+  expect(webhook.told.length).toBe(2)
+  await makeAlerts().tell(findingsOfRun(well('p0'), { isWhole: false }))
+  expect(webhook.events().slice(2)).toEqual(['cleared run'])
+}, 60_000)
+
+test('a run that failed before it was one is told of, and a database that is away for a moment is not', () => {
+  const report = runOf({ run_id: NO_RUN, outcome: 'failed', error: 'no tables' })
+  expect(findingsOfRun(report, { isWhole: true }).run).toMatchObject({
+    what: 'sync failed before it began',
+    reason: 'no tables',
+  })
+  const away = { up: false, forMs: 5000, reason: 'connection refused', mayPass: true }
+  expect(findingsOfDatabase(away)).toEqual({})
+  expect(findingsOfDatabase({ ...away, forMs: 61_000 }).database).toMatchObject({ reason: 'connection refused' })
+  expect(findingsOfDatabase(away, { ...report, run_id: 3 }).database).toMatchObject({
+    reason: 'connection refused; run 3 (sync) failed',
+    run: 3,
+  })
+  expect(findingsOfDatabase({ ...away, up: true })).toEqual({ database: { over: 'all' } })
+})
+
+const quickly = () => ({ ...setup.fileConfig, alerts: { webhook_url: webhook.url, quiet_minutes: 0 } })
+const exitOf = async (...args: string[]) => (await runCli(args, { env: setup.env, config: quickly() })).code
+
 test('a plain sync raises the alert of what is held, and a backfill that lets it through clears it', async () => {
-  const config = { ...setup.fileConfig, alerts: { webhook_url: webhook.url } }
-  const exitOf = async (...args: string[]) => (await runCli(args, { env: setup.env, config })).code
   await setup.sync()
   setup.service.setFaults({ rate_limit: null, empty: true })
   expect(await exitOf('sync', '--stream', 'chats')).toBe(1)
   expect(webhook.events()).toEqual(['raised run', 'raised held'])
-  expect(webhook.told[1].detail).toContain(`chats of ${setup.projects[0]!.id}`)
+  expect(webhook.told[1].detail).toContain(`chats of ${webhook.told[1].projects[0]}`)
+  const [named] = await setup.database.rows<{ name: string }>('select name from visibility.projects')
+  expect(webhook.told[1].projects).toEqual([named!.name])
   // One more is held by a backfill: that is news, and what was told before is not.
   const range = ['--from', '2026-03-20', '--to', '2026-03-31']
   const streams = ['--stream', 'chats', '--stream', 'by_model']
   expect(await exitOf('backfill', ...range, ...streams)).toBe(1)
-  expect(webhook.events().slice(2)).toEqual(['raised held'])
-  expect(webhook.told[2].detail).toContain('by_model of')
+  expect(webhook.events().slice(2)).toEqual(['raised run', 'raised held'])
+  expect(webhook.told[3].detail).toContain('by_model')
   expect(await exitOf('backfill', ...range, ...streams, '--accept-deletes')).toBe(0)
-  expect(webhook.events().slice(3)).toEqual(['cleared held'])
+  expect(webhook.events().slice(4)).toEqual(['cleared held'])
 }, 90_000)
 
 test('an audit that repairs tells what it held; one that only looks tells nothing', async () => {
-  const config = { ...setup.fileConfig, alerts: { webhook_url: webhook.url } }
-  const exitOf = async (...args: string[]) => (await runCli(args, { env: setup.env, config })).code
   await setup.sync()
   setup.service.setFaults({ rate_limit: null, empty: true })
   expect(await exitOf('audit')).toBe(1)
@@ -159,23 +273,10 @@ test('an audit that repairs tells what it held; one that only looks tells nothin
   expect(webhook.told[0].detail).toMatch(/^run \d+ \(audit\) was partial: /)
 }, 90_000)
 
-test('an audit that repairs tells what it held; one that only looks tells nothing', async () => {
-  const config = { ...setup.fileConfig, alerts: { webhook_url: webhook.url } }
-  const cli = (...args: string[]) => runCli([...args, '--json'], { env: setup.env, config })
-  expect((await cli('sync')).code).toBe(0)
-  setup.service.setFaults({ rate_limit: null, empty: true })
-  expect((await cli('audit')).code).toBe(1)
-  expect(webhook.told).toEqual([])
-  expect((await cli('audit', '--repair')).code).toBe(1)
-  expect(webhook.events()).toEqual(['raised run', 'raised held'])
-  expect(webhook.told[0].detail).toMatch(/^run \d+ \(audit\) was partial: /)
-}, 90_000)
-
 test('a webhook that never answers does not keep a sync from saying how it went, nor from ending', async () => {
   answer = 'nothing'
-  const config = { ...setup.fileConfig, alerts: { webhook_url: webhook.url } }
   const env = { ...setup.env, VISIBILITY_API_KEY: 'wrong-key-of-the-test' }
-  const running = startCli(['sync', '--json'], { env, config })
+  const running = startCli(['sync', '--json'], { env, config: quickly() })
   await until(() => webhook.asked() > 0)
   expect(JSON.parse(running.output())).toMatchObject({ outcome: 'failed' })
   expect((await running.done).code).toBe(1)

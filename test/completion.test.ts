@@ -41,7 +41,7 @@ function offered(...words: string[]): string[] {
 describe('bash', () => {
   test('completes commands, subcommands and options', async () => {
     const help = (await runCli(['--help'])).stdout
-    const commands = [...help.slice(help.indexOf('Commands:')).matchAll(/^ {2}([a-z]+)/gm)].map(([, name]) => name!)
+    const commands = [...help.slice(help.indexOf('Commands:')).matchAll(/^ {2}([a-z-]+)/gm)].map(([, name]) => name!)
     expect(commands.length).toBeGreaterThan(12)
     expect(offered('')).toEqual(expect.arrayContaining([...commands, '--help', '--config']))
     expect(offered('s').sort()).toEqual(commands.filter((name) => name.startsWith('s')).sort())

@@ -67,7 +67,10 @@ beforeAll(async () => {
   watch = new DatabaseWatch({ pool, clock, monotonic, log })
   const alerts = new Alerts({
     redactor: createRedactor(),
-    webhookUrl: undefined,
+    channels: [],
+    quietMs: 0,
+    pageUrl: undefined,
+    nameOf: (id) => id,
     log,
     clock,
     ledger: (work) => work(database.warehouse),

@@ -2,11 +2,14 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test } from '@jest/globals'
 import { Alerts } from '../src/alerts/alerts.ts'
-import { type Findings, findingsOfRun, findingsOfStatus } from '../src/alerts/findings.ts'
+import { type Findings, findingOfHeld, findingsOfRun, findingsOfStatus } from '../src/alerts/findings.ts'
+import { webhookChannel } from '../src/alerts/webhook-channel.ts'
 import { createRedactor } from '../src/core/redactor.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
+import type { Warehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -238,17 +241,25 @@ async function listen(answer: () => number): Promise<{ url: string; told: any[] 
   return { url: `http://127.0.0.1:${(webhook.address() as AddressInfo).port}/hook/secret-path`, told }
 }
 
+function alertsPool(warehouse: Warehouse): SidePool {
+  const few = { connections: 1, waiting: 4, patienceMs: 10_000, limitMs: 10_000 }
+  return createSidePool(warehouse, { name: 'alerts of tests', ...few })
+}
+
 test('people are told once of trouble and once when it is over, by any process', async () => {
   await start()
   await migrate(setup.database.warehouse, setup.config)
   const { url, told } = await listen(() => 200)
-  const { warehouse } = setup.database
+  const pool = alertsPool(setup.database.warehouse)
   const alerts = new Alerts({
     redactor: createRedactor(),
-    webhookUrl: url,
+    channels: [webhookChannel(url)],
+    quietMs: 0,
+    pageUrl: undefined,
+    nameOf: (id) => id,
     log: setup.services.log,
     clock: () => new Date(),
-    ledger: (work) => work(warehouse),
+    ledger: (work) => pool.write(work),
   })
   const tell = (findings: Findings) => alerts.tell(findings)
   const report = (over: Partial<RunReport>): RunReport => ({
@@ -262,32 +273,40 @@ test('people are told once of trouble and once when it is over, by any process',
     ...over,
   })
   const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'
-  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey })))
-  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey })))
+  const whole = { isWhole: true }
+  // One cause, one message.
+  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey }), whole))
+  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey }), whole))
+  await tell(findingsOfRun(report({ outcome: 'failed', error: 'the disk is full' }), whole))
   expect(told.map(({ event, condition }) => [event, condition])).toEqual([
-    ['raised', 'run'],
     ['raised', 'key'],
+    ['raised', 'run'],
   ])
-  expect(told[0].text).toContain('run 7 (sync) failed')
-  await tell(findingsOfRun(report({ outcome: 'interrupted' })))
+  expect(told[1].text).toContain('run 7 (sync) failed')
+  await tell(findingsOfRun(report({ outcome: 'interrupted' }), whole))
   expect(told.length).toBe(2)
   // A backfill that went well says nothing of the sync that failed.
-  await tell(findingsOfRun(report({ command: 'backfill' })))
+  await tell(findingsOfRun(report({ command: 'backfill' }), { isWhole: false }))
   expect(told.length).toBe(2)
   const well = report({ streams: [{ ...emptyReport('p', 'chats'), windows: 1 }] })
-  await tell(findingsOfRun(well))
-  await tell(findingsOfRun(well))
+  await tell(findingsOfRun(well, whole))
+  await tell(findingsOfRun(well, whole))
   expect(told.slice(2).map(({ event, condition }) => [event, condition])).toEqual([
     ['cleared', 'run'],
     ['cleared', 'key'],
   ])
   // What spreads is told again; what stays the same is not.
-  const held = (...members: string[]) => tell({ held: { text: `held: ${members.join()}`, members } })
+  const held = (...streams: string[]) =>
+    tell({ held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream }))) })
   await held('a')
   await held('a')
   await held('a', 'b')
   await held('b')
-  expect(told.slice(4).map(({ detail }) => detail)).toEqual(['held: a', 'held: a,b'])
+  expect(told.slice(4).map(({ detail }) => detail)).toEqual([
+    'held back, since an answer would have deleted most rows: a of p',
+    'held back, since an answer would have deleted most rows: a, b of p',
+  ])
+  pool.close()
 })
 
 test('a stream that was not read for too long is stale, one that was never read is not late', async () => {
@@ -306,9 +325,9 @@ test('a stream that was not read for too long is stale, one that was never read 
   }
   const status = (await readStatus(setup.database.warehouse, options))!
   const hour = 3_600_000
-  expect(findingsOfStatus(status, new Date(), hour)).toEqual({ held: undefined, stale: undefined })
+  expect(findingsOfStatus(status, new Date(), hour)).toEqual({ held: { over: 'all' }, stale: { over: 'all' } })
   const later = findingsOfStatus(status, new Date(Date.now() + 2 * hour), hour)
-  expect(later.stale?.members).toEqual([`chats of ${setup.projects[0]!.id}`])
+  expect(later.stale).toMatchObject({ members: [`chats of ${setup.projects[0]!.id}`] })
 })
 
 test('a webhook that fails harms no run, is not shown in the log, and is tried again at the next look', async () => {
@@ -319,19 +338,23 @@ test('a webhook that fails harms no run, is not shown in the log, and is tried a
   await until(ended())
   await until(() => running!.output().length > 0)
   expect((await get(`${address}/healthz`)).status).toBe(200)
-  const { warehouse } = setup.database
+  const pool = alertsPool(setup.database.warehouse)
   const alerts = new Alerts({
     redactor: createRedactor(),
-    webhookUrl: url,
+    channels: [webhookChannel(url)],
+    quietMs: 0,
+    pageUrl: undefined,
+    nameOf: (id) => id,
     log: setup.services.log,
     clock: () => new Date(),
-    ledger: (work) => work(warehouse),
+    ledger: (work) => pool.write(work),
   })
-  await alerts.tell({ held: { text: 'something is held', members: ['a'] } })
+  await alerts.tell({ held: findingOfHeld([{ project_id: 'p', stream: 'a' }]) })
   expect(told).toEqual([])
   status = 200
-  await alerts.tellUnsent()
+  await alerts.tellUntold()
   expect(told.map(({ condition }) => condition)).toContain('held')
+  pool.close()
   running!.child.kill('SIGTERM')
   const result = await running!.done
   expect(result.code).toBe(0)

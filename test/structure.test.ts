@@ -21,7 +21,7 @@ const ORDER = [
     'queue',
     'session',
   ],
-  ...['schedule', 'web', 'cli', 'main'],
+  ...['telemetry', 'schedule', 'web', 'cli', 'main'],
 ]
 
 const files = readdirSync(src, { recursive: true, encoding: 'utf8' })

@@ -1,17 +1,31 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Clock } from '../core/day.ts'
-import { messageOf, TransientError } from '../core/errors.ts'
+import { messageOf, OverloadedError, TimeLimitError, TransientError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
+import { outsideFailure } from '../core/outside.ts'
 import type { Redactor } from '../core/redactor.ts'
-import { forgetAlert, type OpenAlert, openAlerts, raiseAlert } from '../ledger/alerts.ts'
+import {
+  type AlertState,
+  afterEnd,
+  afterQuiet,
+  afterTrouble,
+  type Decision,
+  merged,
+  type OpenAlert,
+  wasTold,
+} from '../ledger/alert-policy.ts'
+import { changeAlert, readAlerts } from '../ledger/alerts.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import type { Condition, Finding, Findings } from './findings.ts'
-import { type Message, postMessage, webhookFailure } from './webhook.ts'
+import type { Channel } from './channel.ts'
+import { type Condition, type End, type Finding, type Findings, isEnd } from './findings.ts'
+import { clearedNotice, type Naming, type Notice, raisedNotice, textOf } from './notice.ts'
 
-export interface AlertOptions {
+export interface AlertOptions extends Naming {
   /** Without one nobody is told, and nothing is remembered. */
-  webhookUrl: string | undefined
-  /** Runs work with the ledger. It may fail or hang: people are told all the same. */
+  channels: readonly Channel[]
+  /** For so long after a message, more of the same is gathered. */
+  quietMs: number
+  /** Runs work with the ledger, in one transaction. It may fail or hang: people are told all the same. */
   ledger: <T>(work: (warehouse: Warehouse) => Promise<T>) => Promise<T>
   log: Log
   redactor: Redactor
@@ -20,35 +34,32 @@ export interface AlertOptions {
   signal?: AbortSignal
 }
 
-/** What people were told and is not over yet. */
-interface Told extends OpenAlert {
-  /** False where the ledger does not know of it yet. */
-  saved: boolean
-}
+type Decide = (known: AlertState | undefined) => Decision
 
-// The most that telling takes, whatever webhook and database do.
+// The most that telling takes, whatever the channels and the database do.
 const TELL_MS = 10_000
 const LEDGER_MS = 3000
 
 /**
- * Tells people through a webhook, once when something goes wrong and once when it is over. The ledger remembers what they
- * were told, so that of several processes one tells; while the database is away, this process remembers alone and makes
- * the ledger agree later. It never throws, and who does not wait for it is not held up.
+ * Tells people, once when something goes wrong and once when it is over. The ledger remembers what they were told, so
+ * that of several processes one tells; while the database is away, this process remembers alone and makes the ledger
+ * agree later. It never throws, and who does not wait for it is not held up.
  */
 export class Alerts {
-  private readonly told = new Map<string, Told>()
-  /** Over, though the ledger does not know it yet. */
-  private readonly over = new Set<string>()
-  /** What the webhook did not take. */
-  private readonly unsent = new Map<Condition, Finding | undefined>()
+  private readonly known = new Map<string, AlertState>()
+  /** Conditions of which the ledger does not know the last yet. */
+  private readonly unsaved = new Set<string>()
+  /** What was not taken, or waits for the end of a quiet period. */
+  private readonly untold = new Map<Condition, Finding | End>()
   private last: Promise<void> = Promise.resolve()
   private ledgerIsAway = false
 
   constructor(private readonly options: AlertOptions) {}
 
-  /** Oldest first. */
+  /** What people were told and is not over yet, oldest first. */
   get open(): OpenAlert[] {
-    return [...this.told.values()]
+    return [...this.known.values()]
+      .filter((alert) => alert.cleared_at === null && wasTold(alert))
       .map(({ condition, text, members, raised_at }) => ({ condition, text, members, raised_at }))
       .sort((a, b) => a.raised_at.getTime() - b.raised_at.getTime())
   }
@@ -56,30 +67,42 @@ export class Alerts {
   /** Compares with what people were told, and tells them what is new and what is over. */
   tell(findings: Findings): Promise<void> {
     return this.inTurn(async (signal) => {
-      for (const [condition, finding] of Object.entries(findings) as [Condition, Finding | undefined][]) {
-        await this.tellOne(condition, finding, signal)
+      for (const [condition, found] of Object.entries(findings) as [Condition, Finding | End][]) {
+        await this.tellOne(condition, found, this.policyOf(condition, found), signal).catch(this.couldNotTell)
       }
     })
   }
 
-  /** Tries again what the webhook did not take. */
-  tellUnsent(): Promise<void> {
-    return this.unsent.size === 0 ? Promise.resolve() : this.tell(Object.fromEntries(this.unsent))
+  /** Tries again what was not taken, and tells what was gathered once the quiet period is over. */
+  tellUntold(): Promise<void> {
+    if (this.untold.size === 0) return Promise.resolve()
+    return this.inTurn(async (signal) => {
+      for (const [condition, found] of [...this.untold]) {
+        const { clock, quietMs } = this.options
+        const policy: Decide = isEnd(found)
+          ? this.policyOf(condition, found)
+          : (known) => afterQuiet(known, clock(), quietMs)
+        await this.tellOne(condition, found, policy, signal).catch(this.couldNotTell)
+      }
+    })
   }
 
   /** Makes the ledger agree with what people were told while it was away, and learns what others told them. */
   reconcile(): Promise<void> {
     return this.inTurn(async () => {
       const rows = await this.inLedger(async (warehouse) => {
-        for (const condition of this.over) await forgetAlert(warehouse, condition)
-        for (const { condition, text, members, raised_at, saved } of this.told.values())
-          if (!saved) await raiseAlert(warehouse, condition, text, members, raised_at)
-        return openAlerts(warehouse)
+        for (const condition of this.unsaved) {
+          await changeAlert(warehouse, condition, (known) => ({
+            state: this.withUnsaved(condition, known),
+            tell: false,
+          }))
+        }
+        return readAlerts(warehouse)
       }).catch(() => undefined)
       if (rows === undefined) return
-      this.over.clear()
-      this.told.clear()
-      for (const row of rows) this.told.set(row.condition, { ...row, saved: true })
+      this.unsaved.clear()
+      this.known.clear()
+      for (const row of rows) this.known.set(row.condition, row)
     })
   }
 
@@ -90,91 +113,102 @@ export class Alerts {
 
   /** One after the other: two that notice the same at once would both tell. */
   private inTurn(work: (signal: AbortSignal) => Promise<void>): Promise<void> {
-    const { signal, log } = this.options
+    const { signal } = this.options
     const turn = async () => {
       const limit = AbortSignal.timeout(TELL_MS)
       this.ledgerIsAway = false
       await work(signal === undefined ? limit : AbortSignal.any([limit, signal]))
     }
-    this.last = this.last.then(turn).catch((error: unknown) => {
-      log.warn({ reason: messageOf(error) }, 'people could not be told')
-    })
+    this.last = this.last.then(turn).catch(this.couldNotTell)
     return this.last
   }
 
-  private async tellOne(condition: Condition, finding: Finding | undefined, signal: AbortSignal): Promise<void> {
-    if (this.options.webhookUrl === undefined) return
-    try {
-      if (finding === undefined) await this.clear(condition, signal)
-      else await this.raise(condition, finding, signal)
-      this.unsent.delete(condition)
-    } catch (error) {
-      this.unsent.set(condition, finding)
-      this.options.log.warn({ condition, reason: webhookFailure(error) }, 'the webhook failed')
-    }
+  private readonly couldNotTell = (error: unknown): void => {
+    this.options.log.warn({ reason: messageOf(error) }, 'people could not be told')
   }
 
-  private async raise(condition: Condition, { text, members }: Finding, signal: AbortSignal): Promise<void> {
-    const known = this.told.get(condition)
-    const isKnown = known !== undefined && members.every((member) => known.members.includes(member))
-    let saved = true
-    const news = await this.inLedger(async (warehouse) => {
-      if (this.over.has(condition)) await forgetAlert(warehouse, condition)
-      return raiseAlert(warehouse, condition, text, members)
-    }).catch(() => {
-      saved = false
-      return !isKnown
-    })
-    // People were told while the ledger was away.
-    const wasTold = isKnown && !known.saved
-    if (news && !wasTold) {
-      try {
-        await this.send({ text: `visibility-sync: ${text}`, event: 'raised', condition, detail: text }, signal)
-      } catch (error) {
-        // Told again at the next look, where it is still so.
-        this.told.delete(condition)
-        if (saved) await this.inLedger((warehouse) => forgetAlert(warehouse, condition)).catch(() => {})
-        throw error
-      }
-      this.options.log.info({ condition }, 'alert sent')
-    }
-    this.over.delete(condition)
-    this.told.set(condition, {
-      condition,
-      text: news || known === undefined ? text : known.text,
-      members: [...new Set([...(known?.members ?? []), ...members])],
-      raised_at: known?.raised_at ?? this.options.clock(),
-      saved,
-    })
+  private policyOf(condition: Condition, found: Finding | End): Decide {
+    const { clock, quietMs } = this.options
+    if (isEnd(found)) return (known) => afterEnd(known, found.over, clock())
+    const { members, over = [] } = found
+    const trouble = { condition, text: textOf(found, this.options), members, over }
+    return (known) => afterTrouble(known, trouble, clock(), quietMs)
   }
 
-  private async clear(condition: Condition, signal: AbortSignal): Promise<void> {
-    const known = this.told.get(condition)
-    const found = await this.inLedger(openAlerts).then(
-      (rows) => ({ there: true, alert: rows.find((row) => row.condition === condition) }),
-      () => ({ there: false, alert: known }),
-    )
-    // What the ledger once knew and does not know any more, another process has told.
-    const alert = found.alert ?? (known?.saved === false ? known : undefined)
-    if (alert === undefined || this.over.has(condition)) {
-      this.told.delete(condition)
+  private async tellOne(
+    condition: Condition,
+    found: Finding | End,
+    policy: Decide,
+    signal: AbortSignal,
+  ): Promise<void> {
+    if (this.options.channels.length === 0) return
+    let before: AlertState | undefined
+    this.untold.set(condition, found)
+    const { state, tell } = await this.change(condition, (known) => {
+      before = known
+      return policy(known)
+    })
+    this.untold.delete(condition)
+    if (state !== undefined && state.cleared_at === null && !state.is_told) this.untold.set(condition, found)
+    if (state === undefined || !tell) return
+    const notice = isEnd(found)
+      ? clearedNotice(condition, { ...state, members: before?.members ?? [] }, this.options)
+      : raisedNotice(condition, found, state, this.options)
+    if (await this.send(notice, signal)) {
+      this.options.log.info({ condition }, isEnd(found) ? 'alert cleared' : 'alert sent')
       return
     }
-    const { text: detail, raised_at } = alert
-    const since = raised_at.toISOString()
-    await this.send({ text: `visibility-sync: over: ${detail}`, event: 'cleared', condition, detail, since }, signal)
-    this.told.delete(condition)
-    this.over.add(condition)
-    this.options.log.info({ condition }, 'alert cleared')
-    if (!found.there) return
-    await this.inLedger((warehouse) => forgetAlert(warehouse, condition)).then(
-      () => this.over.delete(condition),
-      () => {},
-    )
+    // Nobody heard of it: told at the next look, where it is still so.
+    this.untold.set(condition, found)
+    const told_at = before?.told_at ?? null
+    const undone = isEnd(found) ? before : { ...state, is_told: false, told_at }
+    await this.change(condition, () => ({ state: undone, tell: false }))
   }
 
-  private send(message: Message, signal: AbortSignal): Promise<void> {
-    return postMessage(this.options.webhookUrl!, this.options.redactor.value(message), signal)
+  /**
+   * Decides by what the ledger knows; where it is away, by what this process knows. Where it is only busy, others tell the
+   * same just now: this process throws, and looks again later.
+   */
+  private async change(condition: Condition, policy: Decide): Promise<Decision> {
+    let isSaved = true
+    const decision = await this.inLedger((warehouse) =>
+      changeAlert(warehouse, condition, (known) => policy(this.withUnsaved(condition, known))),
+    ).catch((error: unknown) => {
+      if (error instanceof TimeLimitError || error instanceof OverloadedError) throw error
+      isSaved = false
+      return policy(this.known.get(condition))
+    })
+    if (isSaved) this.unsaved.delete(condition)
+    else if (decision.state !== undefined) this.unsaved.add(condition)
+    if (decision.state !== undefined) this.known.set(condition, decision.state)
+    else this.known.delete(condition)
+    return decision
+  }
+
+  private withUnsaved(condition: string, known: AlertState | undefined): AlertState | undefined {
+    const own = this.unsaved.has(condition) ? this.known.get(condition) : undefined
+    return own === undefined ? known : merged(known, own)
+  }
+
+  /** True where at least one channel took it. */
+  private async send(notice: Notice, signal: AbortSignal): Promise<boolean> {
+    const { channels, redactor, log } = this.options
+    const clean = { ...redactor.value({ ...notice, since: undefined }), since: notice.since }
+    const results = await Promise.all(
+      channels.map((channel) =>
+        channel.send(clean, signal).then(
+          () => true,
+          (error: unknown) => {
+            log.warn(
+              { condition: notice.condition, channel: channel.name, reason: outsideFailure(error) },
+              'an alert was not taken',
+            )
+            return false
+          },
+        ),
+      ),
+    )
+    return results.includes(true)
   }
 
   /** With a limit, because a database that is lost in the network does not even say no; and once in a turn. */

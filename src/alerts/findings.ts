@@ -1,4 +1,4 @@
-import { clip, count, listSome } from '../core/text.ts'
+import { clip, count } from '../core/text.ts'
 import type { HeldStatus, StreamStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
@@ -6,44 +6,101 @@ import type { DatabaseState } from '../warehouse/database-state.ts'
 /* What is worth telling people, as data. */
 
 export type Condition = 'run' | 'key' | 'held' | 'stale' | 'database'
+export type Severity = 'critical' | 'error' | 'warning'
 
 export interface Finding {
-  text: string
-  /** What it is about, where it can spread. */
+  /** What is wrong, as the beginning of a sentence. */
+  what: string
+  severity: Severity
+  /** What it is about, where it can spread: streams of projects. */
   members: string[]
+  /** What is well again while the rest is not. */
+  over?: string[]
+  reason?: string
+  /** The run that found it. */
+  run?: number
+  /** Since when, where that is known to be before it was noticed. */
+  since?: Date
+  /** The command that helps. */
+  command: string
 }
 
-/** Of each condition, what is wrong now; undefined where nothing is. A condition that is not named was not looked at. */
-export type Findings = Partial<Record<Condition, Finding | undefined>>
+/** Nothing of it is left, or nothing of these members. */
+export interface End {
+  over: string[] | 'all'
+}
+
+/** Of each condition, what is wrong now, or what ended. A condition that is not named was not looked at. */
+export type Findings = Partial<Record<Condition, Finding | End>>
+
+export const ENDED: End = { over: 'all' }
+
+export function isEnd(found: Finding | End): found is End {
+  return !('what' in found)
+}
 
 /** The number of a run that failed before the ledger could give it one. */
 export const NO_RUN = 0
+/** Stands for all of a run that failed before it had streams. */
+const WHOLE_RUN = 'the run'
 
-export function findingsOfRun(report: RunReport): Findings {
+export interface RunScope {
+  /** True for a run of everything that is configured: what it does not mention is no longer there. */
+  isWhole: boolean
+}
+
+export function findingsOfRun(report: RunReport, { isWhole }: RunScope): Findings {
   if (report.outcome === 'interrupted') return {}
-  const failures = report.streams.flatMap(({ failed }) => failed.map(({ error }) => error))
-  const reason = report.error ?? failures[0]
-  const wrongKey = [report.error ?? '', ...failures].find((text) => text.includes('check VISIBILITY_API_KEY'))
-  const quarantined = report.streams.reduce((sum, stream) => sum + stream.quarantined, 0)
+  const failures = report.streams.flatMap(({ failed }) => failed)
+  const wrongKey = [report.error ?? '', ...failures.map(({ error }) => error)].find((text) =>
+    text.includes('check VISIBILITY_API_KEY'),
+  )
+  const answered = report.streams.some(({ windows }) => windows > 0)
+  // One message for one cause.
+  const isKeyAlone = wrongKey !== undefined && failures.every(({ verdict }) => verdict === 'key')
+  return {
+    ...(isKeyAlone && !answered ? {} : { run: runFinding(report, isWhole) }),
+    ...(wrongKey !== undefined ? { key: keyFinding(report, wrongKey) } : answered ? { key: ENDED } : {}),
+  }
+}
+
+function runFinding(report: RunReport, isWhole: boolean): Finding | End {
+  const { streams, outcome, command, run_id } = report
+  const isWell = ({ failed, held, quarantined }: RunReport['streams'][number]) =>
+    failed.length === 0 && held.length === 0 && quarantined === 0
+  // Only the sync that comes round says that all is well again; a backfill of one day does not.
+  const isRound = command === 'sync'
+  const well = isRound ? [...streams.filter(isWell).map(memberOf), WHOLE_RUN] : []
+  if (outcome === 'complete') return { over: isRound && isWhole ? 'all' : well }
+  const failures = streams.flatMap(({ failed }) => failed)
+  const quarantined = streams.reduce((sum, stream) => sum + stream.quarantined, 0)
+  const reason = report.error ?? failures[0]?.error
   const parts = [
     ...(failures.length > 0 ? [count(failures.length, 'failure')] : []),
     ...(quarantined > 0 ? [`${count(quarantined, 'row')} quarantined`] : []),
     ...(reason === undefined ? [] : [clip(reason, 200)]),
   ]
-  const found = (text: string): Finding => ({ text, members: [] })
-  const answered = report.streams.some(({ windows }) => windows > 0)
+  const members = streams.filter((stream) => !isWell(stream)).map(memberOf)
   return {
-    // Only the sync that comes round says that all is well again; a backfill of one day does not.
-    ...(report.outcome !== 'complete'
-      ? { run: found(`${whatEnded(report)}: ${parts.join('; ') || 'something was held back'}`) }
-      : report.command === 'sync'
-        ? { run: undefined }
-        : {}),
-    ...(wrongKey !== undefined
-      ? { key: found(`the service refuses the key: ${clip(wrongKey, 200)}`) }
-      : answered
-        ? { key: undefined }
-        : {}),
+    what: whatEnded(report),
+    severity: outcome === 'failed' ? 'error' : 'warning',
+    members: members.length === 0 ? [WHOLE_RUN] : members,
+    over: well.filter((member) => member !== WHOLE_RUN || members.length > 0),
+    reason: parts.join('; ') || 'something was held back',
+    ...(run_id === NO_RUN ? {} : { run: run_id }),
+    command: failures.length === 0 && quarantined > 0 ? 'visibility-sync quarantine list' : 'visibility-sync status',
+  }
+}
+
+function keyFinding(report: RunReport, wrongKey: string): Finding {
+  const refused = report.streams.filter(({ failed }) => failed.some(({ verdict }) => verdict === 'key'))
+  return {
+    what: 'the service refuses the key',
+    severity: 'critical',
+    members: [...new Set(refused.map(({ project_id }) => `all streams of ${project_id}`))],
+    reason: clip(wrongKey, 200),
+    ...(report.run_id === NO_RUN ? {} : { run: report.run_id }),
+    command: 'visibility-sync check',
   }
 }
 
@@ -53,8 +110,19 @@ function whatEnded({ run_id, command, outcome }: RunReport): string {
 }
 
 /** As the ledger says, since a run may also have let something through. */
-export function findingOfHeld(held: readonly Pick<HeldStatus, 'project_id' | 'stream'>[]): Finding | undefined {
-  return about(held, 'held back, since an answer would have deleted most rows')
+export function findingOfHeld(
+  held: readonly (Pick<HeldStatus, 'project_id' | 'stream'> & Partial<HeldStatus>)[],
+): Finding | End {
+  if (held.length === 0) return ENDED
+  const [only, ...others] = held
+  const accept = others.length === 0 ? only!.accept : undefined
+  return {
+    what: 'held back, since an answer would have deleted most rows',
+    severity: 'warning',
+    members: [...new Set(held.map(memberOf))],
+    ...sinceOf(held.flatMap(({ since }) => since ?? [])),
+    command: accept ?? 'visibility-sync status',
+  }
 }
 
 export function findingsOfStatus(
@@ -66,12 +134,31 @@ export function findingsOfStatus(
   const stale = status.streams.filter(
     ({ last_read_at }) => last_read_at !== null && now.getTime() - last_read_at.getTime() > maxStalenessMs,
   )
-  return { held: findingOfHeld(status.held), stale: about(stale, 'not read for too long') }
+  return { held: findingOfHeld(status.held), stale: stale.length === 0 ? ENDED : findingOfStale(stale) }
 }
 
-function about(streams: readonly { project_id: string; stream: string }[], text: string): Finding | undefined {
-  const members = [...new Set(streams.map(({ project_id, stream }) => `${stream} of ${project_id}`))]
-  return members.length === 0 ? undefined : { text: `${text}: ${listSome(members)}`, members }
+function findingOfStale(stale: readonly StreamStatus[]): Finding {
+  return {
+    what: 'not read for too long',
+    severity: 'error',
+    members: [...new Set(stale.map(memberOf))],
+    ...sinceOf(stale.flatMap(({ last_read_at }) => last_read_at ?? [])),
+    command: 'visibility-sync sync',
+  }
+}
+
+function sinceOf(dates: readonly Date[]): { since?: Date } {
+  return dates.length === 0 ? {} : { since: new Date(Math.min(...dates.map((date) => date.getTime()))) }
+}
+
+function memberOf({ project_id, stream }: { project_id: string; stream: string }): string {
+  return `${stream} of ${project_id}`
+}
+
+/** The project of a member, and what of it is meant. */
+export function partsOf(member: string): { stream: string; project: string } | undefined {
+  const at = member.lastIndexOf(' of ')
+  return at < 0 ? undefined : { stream: member.slice(0, at), project: member.slice(at + 4) }
 }
 
 // A server that is restarted is back sooner than this.
@@ -79,8 +166,17 @@ const PATIENCE_MS = 60_000
 
 /** A database that is away for a moment is not worth a message, unless a run failed of it. */
 export function findingsOfDatabase({ up, forMs, reason }: DatabaseState, failed?: RunReport): Findings {
-  if (up) return { database: undefined }
+  if (up) return { database: ENDED }
   if (failed === undefined && forMs < PATIENCE_MS) return {}
-  const parts = [reason ?? 'the database cannot be reached', ...(failed === undefined ? [] : [whatEnded(failed)])]
-  return { database: { text: parts.join('; '), members: [] } }
+  const parts = [reason ?? 'it cannot be reached', ...(failed === undefined ? [] : [whatEnded(failed)])]
+  return {
+    database: {
+      what: 'the database does not answer',
+      severity: 'critical',
+      members: [],
+      reason: parts.join('; '),
+      ...(failed === undefined || failed.run_id === NO_RUN ? {} : { run: failed.run_id }),
+      command: 'visibility-sync check',
+    },
+  }
 }

@@ -1,4 +1,5 @@
 import { streamKey } from '../core/stream-key.ts'
+import { inSpan } from '../core/trace.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'
@@ -26,10 +27,14 @@ export interface AuditRequest {
 }
 
 /** Compares, marks what differs as stale, and with `repair` reads it again. A run of its own in the ledger. */
-export async function runAudit(
+export function runAudit(services: Services, request: AuditRequest, observer: Observer = {}): Promise<AuditResult> {
+  return inSpan('run', { 'visibility_sync.command': 'audit' }, () => performAudit(services, request, observer))
+}
+
+async function performAudit(
   services: Services,
   { projects, repair, signal, drain }: AuditRequest,
-  observer: Observer = {},
+  observer: Observer,
 ): Promise<AuditResult> {
   const start = { command: 'audit', version: services.version, source: services.source }
   const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })

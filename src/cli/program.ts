@@ -229,6 +229,24 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       ],
     },
   )
+  add<{ changed?: boolean }>(
+    'config',
+    'the settings as they were understood, and where each came from; secrets are masked',
+    ['config', 'config --changed', 'config --json'],
+    async () => (await import('./commands/config.ts')).config,
+    { options: [new Option('--changed', 'only what is set in the file or by a variable')] },
+  )
+  add<{ output?: string }>(
+    'support-bundle',
+    'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
+    ['support-bundle', 'support-bundle --output bundle.json'],
+    async () => (await import('./commands/support-bundle.ts')).supportBundle,
+    {
+      options: [
+        new Option('--output <file>', 'the file to write (default: visibility-sync-support-….json in this folder)'),
+      ],
+    },
+  )
   add(
     'audit',
     'finds days whose warehouse sums differ from the service',

@@ -6,10 +6,12 @@ import type { Live } from '../schedule/live.ts'
 import type { Scheduler } from '../schedule/scheduler.ts'
 import { parseRange, streamsToBackfill } from '../session/backfill-request.ts'
 import { chooseProjects, type Open } from '../session/open-services.ts'
+import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { type Observer, type RunRequest, runSync } from '../sync/run/run-sync.ts'
+import type { RunEnd } from '../telemetry/metrics.ts'
+import { RunTelemetry } from '../telemetry/run-telemetry.ts'
 import type { BackfillRequest } from '../web/backfill-routes.ts'
-import type { RunEnd } from '../web/metrics.ts'
 import { auditReport } from './audit-report.ts'
 import type { Session } from './session.ts'
 
@@ -27,32 +29,36 @@ export function serveRuns(
   session: Session,
   open: Open,
   live: Live,
-  finished: (report: RunReport, end: RunEnd) => void,
+  finished: (report: RunReport, end: RunEnd, telemetry: RunTelemetry) => void,
 ): ServeRuns {
-  const { config, log, signal, clock, monotonic } = session
+  const { config, log, signal, clock, monotonic, version } = session
 
   async function perform(
     command: string,
+    streams: readonly Stream[],
     work: (observer: Observer) => Promise<RunReport>,
     started?: (runId: number) => void,
   ): Promise<void> {
     const begun = monotonic()
+    const telemetry = new RunTelemetry({ config, log, clock, version, command, streams })
+    telemetry.begin()
     let runId = NO_RUN
     const follow = live.follow((id) => {
       // The first is the run itself: an audit that repairs begins another one.
       if (runId !== NO_RUN) return
       runId = id
+      telemetry.started({ sourceAddress: open.sourceAddress, warehouse: open.database.shown })
       started?.(id)
     })
     const secondsSince = () => (monotonic() - begun) / 1000
     try {
       const report = await work(follow.observer)
-      finished({ ...report, run_id: runId, seconds: secondsSince() }, report.outcome)
+      finished({ ...report, run_id: runId, seconds: secondsSince() }, report.outcome, telemetry)
     } catch (error) {
       const end = signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
       const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
       const about = { run_id: runId, command, source: open.source, seconds: secondsSince(), streams: [], notes: [] }
-      finished({ ...about, outcome, error: messageOf(error) }, end)
+      finished({ ...about, outcome, error: messageOf(error) }, end, telemetry)
       throw error
     } finally {
       follow.end()
@@ -66,6 +72,7 @@ export function serveRuns(
   ) =>
     perform(
       request.command,
+      request.streams,
       (observer) => runSync(open, { ...request, projects, signal }, observer, open.drain),
       started,
     )
@@ -73,7 +80,7 @@ export function serveRuns(
   return {
     sync: () => runOne({ command: 'sync', streams: open.streams.named() }),
     audit: () =>
-      perform('audit', async (observer) => {
+      perform('audit', streamsOf(config), async (observer) => {
         const result = await runAudit(
           open,
           { projects: open.projects, repair: true, signal, drain: open.drain },

@@ -1,26 +1,53 @@
 import { Alerts } from '../alerts/alerts.ts'
-import { type Findings, findingOfHeld, findingsOfRun } from '../alerts/findings.ts'
+import { channelsOf } from '../alerts/channels.ts'
+import { type Findings, findingOfHeld, findingsOfRun, isEnd } from '../alerts/findings.ts'
+import { TransientError } from '../core/errors.ts'
 import { readHeld } from '../ledger/status.ts'
 import type { Open } from '../session/open-services.ts'
 import type { RunReport } from '../sync/run/report.ts'
+import { createSidePool } from '../warehouse/side-pool.ts'
+import { readProjectNames } from './project-names.ts'
 import type { Session } from './session.ts'
 
 const MOST_HELD = 1000
+const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, patienceMs: 3000, limitMs: 3000 }
 
-/** Tells people how a run of a command that ends went, and what is held now. It comes after the result and cannot change it. */
-export async function tellOfRun(session: Session, open: Open, report: RunReport): Promise<void> {
+/**
+ * Tells people how a run of a command that ends went, and what is held now. It comes after the result and cannot change it.
+ * Without a database, each command that fails tells anew: nobody remembers what was told before.
+ */
+export async function tellOfRun(
+  session: Session,
+  open: Open | undefined,
+  report: RunReport,
+  { isWhole, late }: { isWhole: boolean; late: AbortSignal },
+): Promise<void> {
   const { config, log, clock, signal } = session
-  if (config.alerts.webhook_url === undefined) return
+  const channels = channelsOf(config, open?.database.shown ?? '')
+  if (channels.length === 0) return
+  const pool = open === undefined ? undefined : createSidePool(open.warehouse, LEDGER)
+  const names = open === undefined ? new Map<string, string>() : await namesIn(open)
   const alerts = new Alerts({
-    webhookUrl: config.alerts.webhook_url,
+    channels,
+    quietMs: config.alerts.quiet_minutes * 60_000,
+    pageUrl: config.alerts.page_url,
+    nameOf: (id) => names.get(id) ?? id,
     log,
     redactor: config.redactor,
     clock,
-    signal,
-    ledger: (work) => work(open.warehouse),
+    signal: AbortSignal.any([signal, late]),
+    ledger: (work) => pool?.write(work) ?? Promise.reject(new TransientError('there is no database')),
   })
-  await alerts.tell(findingsOfRun(report))
-  await alerts.tell(await heldNow(open, report))
+  try {
+    await alerts.tell(findingsOfRun(report, { isWhole }))
+    if (open !== undefined) await alerts.tell(await heldNow(open, report))
+  } finally {
+    pool?.close()
+  }
+}
+
+async function namesIn({ warehouse }: Open): Promise<Map<string, string>> {
+  return readProjectNames(warehouse).catch(() => new Map<string, string>())
 }
 
 /** What the ledger says; where it cannot be asked, what the run held itself. */
@@ -28,7 +55,11 @@ async function heldNow({ warehouse }: Open, report: RunReport): Promise<Findings
   try {
     return { held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges) }
   } catch {
-    const held = findingOfHeld(report.streams.filter((stream) => stream.held.length > 0))
-    return held === undefined ? {} : { held }
+    const held = findingOfHeld(report.streams.filter((stream) => stream.held.length > 0).map(pairOf))
+    return isEnd(held) ? {} : { held }
   }
+}
+
+function pairOf({ project_id, stream }: RunReport['streams'][number]): { project_id: string; stream: string } {
+  return { project_id, stream }
 }

@@ -25,6 +25,10 @@ export function dependencyFile(name: string): string {
 }
 
 export function packageVersion(): string {
-  const { version } = JSON.parse(readFileSync(packageFile('package.json'), 'utf8')) as { version: string }
-  return version
+  return packageFacts().version
+}
+
+/** The package's own version, and those of what it is made with. */
+export function packageFacts(): { version: string; dependencies: Record<string, string> } {
+  return JSON.parse(readFileSync(packageFile('package.json'), 'utf8')) as ReturnType<typeof packageFacts>
 }

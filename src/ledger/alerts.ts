@@ -1,44 +1,34 @@
 import { sql } from 'kysely'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { AlertState, Decision } from './alert-policy.ts'
 
-export interface OpenAlert {
-  condition: string
-  text: string
-  members: string[]
-  raised_at: Date
+const COLUMNS = ['condition', 'text', 'members', 'raised_at', 'told_at', 'is_told', 'cleared_at'] as const
+
+/** All that is remembered, what is over included. */
+export function readAlerts({ ops }: Warehouse): Promise<AlertState[]> {
+  return ops.selectFrom('alerts').select(COLUMNS).orderBy('raised_at').execute()
 }
 
-export function openAlerts({ ops }: Warehouse): Promise<OpenAlert[]> {
-  return ops.selectFrom('alerts').select(['condition', 'text', 'members', 'raised_at']).orderBy('raised_at').execute()
-}
-
-/** True where it is news: nobody was told yet, or it spread. Of several processes that notice, one tells. */
-export async function raiseAlert(
-  { ops, redactor }: Warehouse,
+/**
+ * Changes what is known of a condition, by a decision on its present state. Needs a transaction: of many processes that
+ * notice the same at once, each decides on the state that the one before it has left, so one of them tells.
+ */
+export async function changeAlert(
+  { ops, opsSchema, redactor, pool }: Warehouse,
   condition: string,
-  told: string,
-  members: readonly string[],
-  raisedAt?: Date,
-): Promise<boolean> {
-  const text = redactor.text(told)
-  const list = sql<string[]>`${[...members]}::text[]`
-  const made = await ops
+  decide: (known: AlertState | undefined) => Decision,
+): Promise<Decision> {
+  await pool.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`${opsSchema} alert ${condition}`])
+  const known = await ops.selectFrom('alerts').select(COLUMNS).where('condition', '=', condition).executeTakeFirst()
+  const decision = decide(known)
+  const { state } = decision
+  if (state === undefined) return decision
+  const members = sql<string[]>`${state.members}::text[]`
+  const values = { ...state, condition, text: redactor.text(state.text), members }
+  await ops
     .insertInto('alerts')
-    .values({ condition, text, members: list, ...(raisedAt === undefined ? {} : { raised_at: raisedAt }) })
-    .onConflict((conflict) =>
-      conflict
-        .column('condition')
-        .doUpdateSet({
-          text,
-          members: sql`(select array_agg(distinct m) from unnest(alerts.members || excluded.members) m)`,
-        })
-        .where(sql<boolean>`not excluded.members <@ alerts.members`),
-    )
-    .returning('condition')
-    .executeTakeFirst()
-  return made !== undefined
-}
-
-export async function forgetAlert({ ops }: Warehouse, condition: string): Promise<void> {
-  await ops.deleteFrom('alerts').where('condition', '=', condition).execute()
+    .values(values)
+    .onConflict((conflict) => conflict.column('condition').doUpdateSet(values))
+    .execute()
+  return decision
 }

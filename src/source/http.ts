@@ -17,6 +17,7 @@ import { monotonic } from '../core/monotonic.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
+import { inSpan } from '../core/trace.ts'
 import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { type FailedAttempt, Gate, type GateOptions, type Lane } from './gate.ts'
@@ -243,7 +244,13 @@ export function createHttp(options: HttpOptions): HttpClient {
         if (permit === undefined) continue
         const sentAt = monotonic()
         try {
-          const answer = await attempt(request, lane, permit, context)
+          const answer = await inSpan('request', spanOf(request), async (span) => {
+            const onAttempt = (status: number | undefined) => {
+              if (status !== undefined) span.setAttribute('http.response.status_code', status)
+              context.onAttempt?.(status)
+            }
+            return attempt(request, lane, permit, { ...context, onAttempt })
+          })
           gate.answered(lane, place)
           return answer
         } catch (error) {
@@ -318,6 +325,10 @@ export function smallRequest(projectId: string | undefined): HttpRequest {
 
 function placeOf({ method, path }: HttpRequest): string {
   return `${method} /${path}`
+}
+
+function spanOf({ method, path }: HttpRequest): Record<string, string> {
+  return { 'http.request.method': method, 'url.path': `/${path}` }
 }
 
 function isRetried(status: number): boolean {

@@ -162,7 +162,16 @@ export interface OpsTables {
     reason: string
     failed_at: Generated<Date>
   }
-  alerts: { condition: string; text: string; members: Generated<string[]>; raised_at: Generated<Date> }
+  alerts: {
+    condition: string
+    text: string
+    members: Generated<string[]>
+    raised_at: Generated<Date>
+    told_at: Date | null
+    is_told: Generated<boolean>
+    cleared_at: Date | null
+  }
+  metric_totals: { sample: string; value: number }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
   reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date> }
 }

@@ -4,15 +4,16 @@ import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { claimSource } from '../../ledger/source.ts'
-import { withServices } from '../../session/open-services.ts'
+import { type Open, withServices } from '../../session/open-services.ts'
+import { streamsOf } from '../../streams/registry.ts'
 import type { Observer } from '../../sync/run/run-sync.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { auditReport } from '../audit-report.ts'
+import { asJob, type Job } from '../job.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
-import { tellOfRun } from '../tell-of-run.ts'
 import { wrap } from '../wrap.ts'
 
 export interface AuditOptions {
@@ -24,33 +25,47 @@ export interface AuditOptions {
 export async function audit(session: Session, options: AuditOptions): Promise<number> {
   const { config, log, clock, version } = session
   refuseUnknownProjects(config, options.project)
-  return withServices({ config, log, clock, version, projects: options.project ?? [] }, async (open) => {
-    await migrate(open.warehouse, config)
-    await claimSource(open.warehouse, open.sourceAddress)
-    const { projects, drain } = open
-    const request = { projects, repair: options.repair ?? false, signal: session.signal, drain }
-    let runId = 0
-    const observer: Observer = {
-      ...session.observer,
-      started(run) {
-        // The first is the audit itself, the second its repair.
-        runId ||= run.runId
-        session.observer.started?.(run)
-      },
-    }
-    const result = await runAudit(open, request, observer)
-    const names = projectNames(
-      open.projects.map(({ id }) => id),
-      await readProjectNames(open.warehouse),
-    )
-    session.print(
-      { source: open.source, ...result },
-      render(session.config.redactor.value(result), options.repair ?? false, names, session.width),
-    )
+  const request = {
+    command: 'audit',
+    streams: streamsOf(config),
+    isWhole: options.project === undefined,
     // What was only looked for is the business of whoever looks.
-    if (options.repair) await tellOfRun(session, open, auditReport(result, runId, open.source))
-    return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1
-  })
+    alerts: options.repair ?? false,
+  }
+  return asJob(session, request, (job) =>
+    withServices({ config, log, clock, version, projects: options.project ?? [] }, (open) =>
+      job.inside(open, async () => {
+        await migrate(open.warehouse, config)
+        await claimSource(open.warehouse, open.sourceAddress)
+        return auditAndPrint(session, options, open, job)
+      }),
+    ),
+  )
+}
+
+async function auditAndPrint(session: Session, options: AuditOptions, open: Open, job: Job): Promise<number> {
+  const { projects, drain } = open
+  let runId = 0
+  const observer: Observer = {
+    ...job.observer,
+    started(run) {
+      // The first is the audit itself, the second its repair.
+      runId ||= run.runId
+      job.observer.started?.(run)
+    },
+  }
+  const request = { projects, repair: options.repair ?? false, signal: session.signal, drain }
+  const result = await runAudit(open, request, observer)
+  const names = projectNames(
+    open.projects.map(({ id }) => id),
+    await readProjectNames(open.warehouse),
+  )
+  session.print(
+    { source: open.source, ...result },
+    render(session.config.redactor.value(result), options.repair ?? false, names, session.width),
+  )
+  await job.ended(auditReport(result, runId, open.source))
+  return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1
 }
 
 function render(result: AuditResult, repair: boolean, names: ProjectNames, width: number): string {

@@ -14,7 +14,8 @@ export interface BackfillOptions extends SyncOptions {
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
   const range = parseRange(options, session.config, dayOf(session.clock()))
   const streams = streamsToBackfill(session.streams, options.stream, options.acceptDeletes)
-  return runAndPrint(session, options.project, streams, (open) => ({
+  const job = { command: 'backfill', streams, isWhole: false }
+  return runAndPrint(session, options.project, job, (open) => ({
     command: 'backfill',
     projects: open.projects,
     streams,

@@ -44,6 +44,22 @@ type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
 
 /** `plan`: the windows that a run would read. Sends no request and changes nothing. */
 export async function plan(session: Session, options: PlanOptions): Promise<number> {
+  const { document, names } = await makePlan(session, options)
+  session.print(document, render(document.streams, document.source, names, session.width))
+  return 0
+}
+
+export interface Plan {
+  source: string
+  page_limit: number
+  requests: number
+  streams: PlanRow[]
+}
+
+export async function makePlan(
+  session: Session,
+  options: PlanOptions,
+): Promise<{ document: Plan; names: ProjectNames }> {
   const { config, log, clock } = session
   const today = dayOf(clock())
   if ((options.from === undefined) !== (options.to === undefined))
@@ -101,11 +117,7 @@ export async function plan(session: Session, options: PlanOptions): Promise<numb
       projects.map(({ id }) => id),
       known,
     )
-    session.print(
-      { source, page_limit: config.source.page_limit, requests, streams: rows },
-      render(rows, source, names, session.width),
-    )
-    return 0
+    return { document: { source, page_limit: config.source.page_limit, requests, streams: rows }, names }
   } finally {
     await database?.close()
   }

@@ -1,8 +1,10 @@
 import { hostname } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Alerts } from '../../alerts/alerts.ts'
-import { findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../../alerts/findings.ts'
+import { channelsOf } from '../../alerts/channels.ts'
+import { ENDED, findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../../alerts/findings.ts'
 import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import { runReason } from '../../ledger/run-reason.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { claimSource } from '../../ledger/source.ts'
 import { createCron } from '../../schedule/cron.ts'
@@ -10,14 +12,17 @@ import { DatabaseWatch } from '../../schedule/database-watch.ts'
 import { Live } from '../../schedule/live.ts'
 import { Scheduler } from '../../schedule/scheduler.ts'
 import { type Open, withServices } from '../../session/open-services.ts'
+import { pruneAfterRun } from '../../session/prune.ts'
+import { streamsOf } from '../../streams/registry.ts'
 import type { RunReport } from '../../sync/run/report.ts'
+import { createMetrics, type RunEnd } from '../../telemetry/metrics.ts'
+import type { RunTelemetry } from '../../telemetry/run-telemetry.ts'
 import { isAway } from '../../warehouse/away.ts'
 import type { DatabaseState } from '../../warehouse/database-state.ts'
 import { applyLabels } from '../../warehouse/load/mentions.ts'
 import { applyOwnBrands } from '../../warehouse/load/own-brands.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { createSidePool } from '../../warehouse/side-pool.ts'
-import { createMetrics, type RunEnd } from '../../web/metrics.ts'
 import type { FailedStart } from '../../web/pages/status-page.ts'
 import { createServer } from '../../web/server.ts'
 import { View } from '../../web/view.ts'
@@ -28,6 +33,7 @@ const LOOK_AROUND_MS = 60_000
 // Of the grace, what a run in progress may take; the rest is for closing.
 const GRACE_OF_RUN = 0.8
 const LAST_WORDS_MS = 3000
+const OUTSIDE_MS = 10_000
 // A database that answers but cannot be used needs somebody's hand.
 const TRY_AGAIN_MS = 30_000
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
@@ -65,7 +71,10 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   })
   const watch = new DatabaseWatch({ pool: watchPool, clock, monotonic, log, looked: (state) => onLook(state) })
   const alerts = new Alerts({
-    webhookUrl: config.alerts.webhook_url,
+    channels: channelsOf(config, open.database.shown),
+    quietMs: config.alerts.quiet_minutes * 60_000,
+    pageUrl: config.alerts.page_url,
+    nameOf: (id) => view.latest?.names.get(id) ?? id,
     log,
     redactor: config.redactor,
     clock: () => watch.now(),
@@ -74,7 +83,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
       watch.state.up ? watchPool.write(work) : Promise.reject(new TransientError('the database does not answer')),
   })
   const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, alerts, monotonic })
-  const metrics = createMetrics()
+  const metrics = createMetrics(streamsOf(config).map(({ name }) => name))
   const live = new Live(clock, [metrics.observer])
   const failedStarts = new Map<string, FailedStart>()
   // What is done after a run holds up neither the run nor the next one.
@@ -96,18 +105,20 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
       return
     }
     await view.refresh().catch(() => {})
-    await alerts.tell(findingsOfRun(report))
+    await alerts.tell(findingsOfRun(report, { isWhole: report.command === 'sync' }))
     await lookAround()
+    await pruneAfterRun(session, open.warehouse, ended.signal)
   }
   const lookAround = async () => {
     if (watch.state.up) await alerts.reconcile()
     else await alerts.tell(findingsOfDatabase(watch.state))
     const status = view.latest?.status
     if (status !== undefined) await alerts.tell(findingsOfStatus(status, view.ledgerNow(), maxStalenessMs))
-    await alerts.tellUnsent()
+    await alerts.tellUntold()
   }
-  const runs = serveRuns(session, open, live, (report: RunReport, end: RunEnd) => {
-    metrics.finished({ ...report, outcome: end })
+  const runs = serveRuns(session, open, live, (report: RunReport, end: RunEnd, telemetry: RunTelemetry) => {
+    metrics.finished({ ...report, outcome: end }, clock())
+    later(tellOutside(telemetry, report, end))
     if (report.run_id === NO_RUN && end === 'failed') {
       failedStarts.set(report.command, { command: report.command, at: clock(), reason: report.error ?? '' })
     } else if (end !== 'locked') failedStarts.delete(report.command)
@@ -136,7 +147,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     await applyOwnBrands(open.warehouse, ids, config.labels)
     isReady = true
     await view.refresh().catch(() => {})
-    await alerts.tell({ database: undefined })
+    await alerts.tell({ database: ENDED })
     await alerts.reconcile()
   }
   /** Due is a sync whose last time passed without a run. */
@@ -221,6 +232,14 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     pagePool.close()
     await server.close()
   }
+}
+
+/** What those outside hear of the end of a run. It comes after the run and holds up nothing. */
+function tellOutside(telemetry: RunTelemetry, report: RunReport, end: RunEnd): Promise<void> {
+  const { run_id, streams, seconds, outcome, error = null } = report
+  const reason = runReason({ outcome, error, summary: streams })
+  const runId = run_id === NO_RUN ? undefined : run_id
+  return telemetry.ended({ end, runId, streams, seconds, reason }, AbortSignal.timeout(OUTSIDE_MS))
 }
 
 /** Makes the database ready; false where it is away, so that waiting may help. Anything else ends the command. */

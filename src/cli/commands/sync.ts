@@ -1,14 +1,13 @@
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { type HeldStatus, readHeld } from '../../ledger/status.ts'
 import { type Open, withServices } from '../../session/open-services.ts'
-import type { Stream } from '../../streams/stream.ts'
 import type { RunReport } from '../../sync/run/report.ts'
 import { type RunRequest, runSync } from '../../sync/run/run-sync.ts'
+import { asJob, type JobRequest } from '../job.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
 import { projectNames, readProjectNames } from '../project-names.ts'
 import { renderRun } from '../render-run.ts'
 import type { Session } from '../session.ts'
-import { tellOfRun } from '../tell-of-run.ts'
 
 export interface SyncOptions {
   stream?: string[]
@@ -18,7 +17,8 @@ export interface SyncOptions {
 /** `sync`: one incremental run. */
 export function sync(session: Session, options: SyncOptions): Promise<number> {
   const streams = session.streams.named(options.stream)
-  return runAndPrint(session, options.project, streams, (open) => ({
+  const job = { command: 'sync', streams, isWhole: options.stream === undefined && options.project === undefined }
+  return runAndPrint(session, options.project, job, (open) => ({
     command: 'sync',
     projects: open.projects,
     streams,
@@ -30,26 +30,31 @@ export function sync(session: Session, options: SyncOptions): Promise<number> {
 export async function runAndPrint(
   session: Session,
   projects: readonly string[] | undefined,
-  streams: readonly Stream[],
+  request: JobRequest,
   requestOf: (open: Open) => RunRequest,
 ): Promise<number> {
   const { config, log, clock, version } = session
   refuseUnknownProjects(config, projects)
-  if (streams.length === 0) {
+  if (request.streams.length === 0) {
     throw new UsageError(
       'streams: nothing to read: the configuration has no stream of this kind; add some under streams or reports',
     )
   }
-  return withServices({ config, log, clock, version, projects: projects ?? [] }, async (open) => {
-    log.info({ source: open.source, warehouse: open.database.shown, embedded: open.database.embedded }, 'connected')
-    session.say(`connected: from ${open.source} to ${open.database.shown}`)
-    const report = await runSync(open, requestOf(open), session.observer, open.drain)
-    const warehouse = { url: open.database.shown, schema: config.warehouse.schema, embedded: open.database.embedded }
-    if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
-    session.print({ ...report, warehouse }, await summaryOf(session, open, report, warehouse))
-    await tellOfRun(session, open, report)
-    return report.outcome === 'complete' ? 0 : 1
-  })
+  return asJob(session, request, (job) =>
+    withServices({ config, log, clock, version, projects: projects ?? [] }, (open) =>
+      job.inside(open, async () => {
+        const { shown, embedded } = open.database
+        log.info({ source: open.source, warehouse: shown, embedded }, 'connected')
+        session.say(`connected: from ${open.source} to ${shown}`)
+        const report = await runSync(open, requestOf(open), job.observer, open.drain)
+        const warehouse = { url: shown, schema: config.warehouse.schema, embedded }
+        if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
+        session.print({ ...report, warehouse }, await summaryOf(session, open, report, warehouse))
+        await job.ended(report)
+        return report.outcome === 'complete' ? 0 : 1
+      }),
+    ),
+  )
 }
 
 /** The summary for people, with what the warehouse knows beside the run: names, and what is held. */

@@ -9,7 +9,7 @@ import { settingLike } from './settings.ts'
 
 const HIDDEN = 'a text that is not shown'
 /** Sections in whose place a key may stand by mistake. */
-const SECTION = /^(source|warehouse|alerts|projects)(\.\d+)?$/
+const SECTION = /^(source|warehouse|alerts|metrics|lineage|projects)(\.\d+)?$/
 const PROJECT_ID = /^projects\.\d+\.id$/
 /** No setting has a digit in its name, so one with digits may be a key that was pasted in the wrong place. */
 const SETTING_NAME = /^[A-Za-z_-]{1,40}$/

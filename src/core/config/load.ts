@@ -1,17 +1,18 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { type Document, parseDocument } from 'yaml'
 import type { z } from 'zod'
 import { refusePlainHttp } from '../address.ts'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
-import { codeOf, messageOf, UsageError } from '../errors.ts'
+import { codeOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
 import { didYouMean } from '../similar.ts'
 import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
 import { REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
-import { interpolate } from './interpolate.ts'
+import { type Explained, explain } from './explain.ts'
+import { readDocument } from './read-document.ts'
 import { configSchema, type FileConfig } from './schema.ts'
 import { mayHoldSecret, secretsIn, secretsOfAddress, textsIn } from './secrets.ts'
+import { VARIABLES } from './variables.ts'
 
 export type { FileConfig, ReportConfig } from './schema.ts'
 
@@ -165,6 +166,12 @@ const OUTSIDE_THE_FILE: Omit<Config, keyof FileConfig | 'redactor'> = {
   metabase: { api_key: undefined, user: undefined, password: undefined, database_url: undefined },
 }
 
+/** Every setting as it was understood, and where it came from; nothing of it is secret. */
+export function explainConfig(config: Config, env: NodeJS.ProcessEnv = process.env): Explained[] {
+  const written = config.file === undefined ? {} : readDocument(config.file, env, config.redactor).written
+  return explain(config, written, env)
+}
+
 /** The file that settings are read from, whether it exists or not. */
 export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = process.env): string {
   return named ?? nonEmpty(env.VISIBILITY_CONFIG) ?? DEFAULT_FILE
@@ -180,66 +187,6 @@ export function daysOfInterest(config: Config, today: Day): Range {
 
 function nonEmpty(text: string | undefined): string | undefined {
   return text === undefined || text.trim() === '' ? undefined : text.trim()
-}
-
-interface ReadDocument {
-  /** As it stands in the file. */
-  written: Record<string, unknown>
-  /** With variables filled in. */
-  values: Record<string, unknown>
-  warnings: string[]
-}
-
-function readDocument(file: string, env: NodeJS.ProcessEnv, redactor: Redactor): ReadDocument {
-  let text: string
-  try {
-    text = readFileSync(file, 'utf8')
-  } catch (cause) {
-    throw new UsageError(
-      `${file}: cannot be read (${messageOf(cause)}); name another with --config or VISIBILITY_CONFIG`,
-    )
-  }
-  const raw = plainValues(parseDocument(text, { uniqueKeys: true }), file)
-  if (typeof raw !== 'object' || raw === null || Array.isArray(raw))
-    throw new UsageError(`${file}: must hold settings such as "projects:"`)
-  const written = raw as Record<string, unknown>
-  redactor.add(secretsIn(written))
-  const warnings = secretsWrittenIn(written).map(
-    (field) =>
-      `${file}: ${field} is written in the file; a variable such as \${VISIBILITY_API_KEY} keeps it out of there`,
-  )
-  try {
-    return { written, values: interpolate(written, env) as Record<string, unknown>, warnings }
-  } catch (error) {
-    throw new UsageError(`${file}: ${messageOf(error)}`)
-  }
-}
-
-/** The parser's own words quote the file, which may hold a secret: a password that begins with "*" reads as an alias. */
-function plainValues(document: Document.Parsed, file: string): unknown {
-  const [problem] = document.errors
-  if (problem !== undefined) {
-    const [{ line, col } = { line: 1, col: 1 }] = problem.linePos ?? []
-    const what = problem.code.toLowerCase().replaceAll('_', ' ')
-    throw new UsageError(`${file}: not valid YAML: ${what} at line ${line}, column ${col}`)
-  }
-  try {
-    return document.toJS() ?? {}
-  } catch {
-    throw new UsageError(
-      `${file}: not valid YAML: an alias (*name) without its anchor (&name), or too many of them; a text that begins with "*" needs quotes`,
-    )
-  }
-}
-
-function secretsWrittenIn(raw: Record<string, unknown>): string[] {
-  const source = raw.source as { api_key?: unknown } | undefined
-  const projects = Array.isArray(raw.projects) ? (raw.projects as ({ api_key?: unknown } | null)[]) : []
-  const written = (value: unknown) => typeof value === 'string' && value !== '' && !value.includes('${')
-  return [
-    ...(written(source?.api_key) ? ['source.api_key'] : []),
-    ...projects.flatMap((project, index) => (written(project?.api_key) ? [`projects.${index}.api_key`] : [])),
-  ]
 }
 
 function withEnvironment(
@@ -284,12 +231,6 @@ function fromEnvironment(env: NodeJS.ProcessEnv, name: string): string | undefin
 /** The secret itself may stand where the name of its file belongs. */
 function shownPath(path: string): string {
   return /^\.{0,2}\/[^:@]*$/.test(path) ? path : 'a path that is not shown'
-}
-
-const VARIABLES: Record<string, string> = {
-  'source.base_url': 'VISIBILITY_API_URL',
-  'source.api_key': 'VISIBILITY_API_KEY',
-  'warehouse.url': 'DATABASE_URL',
 }
 
 function parse(values: unknown, written: unknown, place: string, env: NodeJS.ProcessEnv): FileConfig {
@@ -351,8 +292,13 @@ function checkSense(config: FileConfig, place: string): void {
     names.add(report.name)
   }
   for (const { path, text } of textsIn(config)) {
-    if (path.at(-1)!.endsWith('url')) refusePlainHttp(text, `${place}: ${path.join('.')}`, config.allow_http)
+    if (path.at(-1)!.endsWith('url') && !carriesNoSecret(config, path.join('.'), text))
+      refusePlainHttp(text, `${place}: ${path.join('.')}`, config.allow_http)
   }
+  const { smtp_url, smtp_password, email_to } = config.alerts
+  if (smtp_url !== undefined && email_to.length === 0) fail('alerts.email_to: nothing is set; set who gets the e-mails')
+  if (smtp_url === undefined && (email_to.length > 0 || smtp_password !== undefined))
+    fail('alerts.smtp_url: nothing is set; set the mail server, such as smtp://user@mail.example.com:587')
   const ids = config.projects.map((project) => project.id)
   const twice = ids.find((id, index) => ids.indexOf(id) !== index)
   if (new Set(ids).size !== ids.length)
@@ -368,6 +314,13 @@ function checkSense(config: FileConfig, place: string): void {
       )
     }
   }
+}
+
+/** Over these addresses go numbers and names of tables, and no key: inside a cluster they are plain http as a rule. */
+function carriesNoSecret({ lineage }: FileConfig, setting: string, address: string): boolean {
+  if (!['metrics.push_url', 'alerts.page_url', 'lineage.url'].includes(setting)) return false
+  const { username, password } = new URL(address)
+  return username === '' && password === '' && !(setting === 'lineage.url' && lineage.api_key !== undefined)
 }
 
 /** A year that was mistyped would be thousands of requests. */

@@ -105,6 +105,21 @@ const STALENESS = 'a number of minutes, hours or days, as 90m, 26h or 2d'
 const HOST_NAME = 'a host name such as status.example.com, without scheme and port'
 const hostName = z.string({ error: HOST_NAME }).regex(/^[\w-]+(\.[\w-]+)*\.?$/, { error: HOST_NAME })
 
+const MAIL_ADDRESS = 'an e-mail address such as oncall@example.com, or "A name <oncall@example.com>"'
+const mailAddress = z
+  .string({ error: MAIL_ADDRESS })
+  .regex(/^(?:[^<>@\r\n]*<[^<>@\s]+@[^<>@\s]+>|[^<>@\s]+@[^<>@\s]+)$/, { error: MAIL_ADDRESS })
+const MAIL_SERVER = 'the address of a mail server such as smtp://user@mail.example.com:587, without the password'
+const mailServer = z
+  .string({ error: MAIL_SERVER })
+  .refine((text) => /^smtps?:\/\//.test(text) && URL.canParse(text) && new URL(text).hostname !== '', {
+    error: MAIL_SERVER,
+  })
+const TEXTFILE = 'the path of a file that ends in .prom'
+
+/** `status` tells from the restatements of so many days how long the lookback must be. */
+const LOOKBACK_EVIDENCE_DAYS = 60
+
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
 
 /** Labels by the ids of what they name. */
@@ -196,6 +211,47 @@ export const configSchema = z.strictObject({
       tags: byId(name),
     })
     .prefault({}),
-  alerts: z.strictObject({ webhook_url: webAddress.optional() }).prefault({}),
+  alerts: z
+    .strictObject({
+      webhook_url: webAddress.optional(),
+      slack_url: webAddress.optional(),
+      pagerduty_key: secret.optional(),
+      pagerduty_url: webAddress.default('https://events.pagerduty.com/v2/enqueue'),
+      smtp_url: mailServer.optional(),
+      smtp_password: secret.optional(),
+      email_from: mailAddress.optional(),
+      email_to: z.array(mailAddress, { error: `a list: ${MAIL_ADDRESS}` }).default([]),
+      page_url: webAddress.optional(),
+      quiet_minutes: wholeNumber(0, 10_080).default(60),
+      ping_url: webAddress.optional(),
+    })
+    .prefault({}),
+  metrics: z
+    .strictObject({
+      push_url: webAddress.optional(),
+      textfile: z
+        .string({ error: TEXTFILE })
+        .regex(/.\.prom$/, { error: TEXTFILE })
+        .optional(),
+    })
+    .prefault({}),
+  lineage: z
+    .strictObject({
+      url: webAddress.optional(),
+      api_key: secret.optional(),
+      file: z.string({ error: 'the path of a file' }).min(1, { error: 'the path of a file' }).optional(),
+      namespace: name.default('visibility-sync'),
+    })
+    .prefault({}),
+  retention: z
+    .strictObject({
+      runs_days: wholeNumber(7, 36_500).default(180),
+      restatements_days: wholeNumber(LOOKBACK_EVIDENCE_DAYS, 36_500).default(90),
+      quarantine_days: wholeNumber(1, 36_500).default(90),
+      creations_days: wholeNumber(7, 36_500).default(365),
+      queue_days: wholeNumber(1, 36_500).default(30),
+      logs_days: wholeNumber(1, 36_500).default(30),
+    })
+    .prefault({}),
 })
 export type FileConfig = z.infer<typeof configSchema>

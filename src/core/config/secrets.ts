@@ -2,9 +2,9 @@ import { decoded } from '../secret-forms.ts'
 
 /* Which settings are secrets, or hold some. */
 
-const SECRET_NAME = /(^|_)(api_key|token|password|secret)$/
+const SECRET_NAME = /(^|_)(api_key|pagerduty_key|token|password|secret)$/
 /** Addresses that are secrets as a whole: whoever knows them can write there. */
-const SECRET_ADDRESS = /^(webhook|ping|push)_url$/
+const SECRET_ADDRESS = /^(webhook|slack|ping|push)_url$/
 const SECRET_PARAMETER = /key|token|secret|pass|sig|auth/i
 // A part of a path that is as long is likely to be a token, not a word.
 const SHORTEST_TOKEN = 16
@@ -28,6 +28,15 @@ export function* textsIn(value: unknown, path: readonly string[] = []): Generato
 export function mayHoldSecret(path: readonly string[]): boolean {
   const name = path.at(-1) ?? ''
   return SECRET_NAME.test(name) || /(^|_)url$/.test(name)
+}
+
+/** True where a setting is a secret by its name. */
+export function isSecret(name: string): boolean {
+  return SECRET_NAME.test(name)
+}
+
+export function isSecretAddress(name: string): boolean {
+  return SECRET_ADDRESS.test(name)
 }
 
 /** Every value in a document that must not be shown, whether the document is valid or not. */

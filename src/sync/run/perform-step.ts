@@ -1,4 +1,4 @@
-import { countDays, type Range } from '../../core/day.ts'
+import { countDays, type Range, showRange } from '../../core/day.ts'
 import {
   codeOf,
   DownError,
@@ -9,6 +9,7 @@ import {
   RefusedError,
   TransientError,
 } from '../../core/errors.ts'
+import { failSpan, inSpan } from '../../core/trace.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { Run, StepResult, SyncedProject } from './context.ts'
@@ -16,7 +17,29 @@ import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
 
 /** Reads and loads one window or list. A failure is a result like another: whoever asked decides what it ends. */
-export async function performStep(
+export function performStep(
+  run: Run,
+  project: SyncedProject,
+  stream: Stream,
+  range: Range | undefined,
+  call: CallContext,
+): Promise<StepResult> {
+  const about = {
+    'visibility_sync.run_id': run.runId,
+    'visibility_sync.project': project.id,
+    'visibility_sync.stream': stream.name,
+    ...(range === undefined ? {} : { 'visibility_sync.window': showRange(range) }),
+  }
+  return inSpan('window', about, async (span) => {
+    const result = await perform(run, project, stream, range, call)
+    span.setAttribute('visibility_sync.result', result.kind)
+    if (result.kind === 'loaded') span.setAttribute('visibility_sync.rows', result.outcome.rowsRead)
+    if (result.kind === 'failed') failSpan(span, result.verdict)
+    return result
+  })
+}
+
+async function perform(
   run: Run,
   project: SyncedProject,
   stream: Stream,

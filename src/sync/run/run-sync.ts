@@ -3,6 +3,7 @@ import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { addDays, type Day, dayOf } from '../../core/day.ts'
 import { KeyError, messageOf, TransientError } from '../../core/errors.ts'
 import { monotonic } from '../../core/monotonic.ts'
+import { failSpan, inSpan } from '../../core/trace.ts'
 import { verdictOf } from '../../core/verdict.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
@@ -29,11 +30,26 @@ const CUT_ROUNDS = 6
 const CLOSING_MS = 6000
 
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
-export async function runSync(
+export function runSync(
   services: Services,
   request: RunRequest,
   observer: Observer = {},
   drain: Drain = drainHere,
+): Promise<RunReport> {
+  return inSpan('run', { 'visibility_sync.command': request.command }, async (span) => {
+    const report = await performRun(services, request, observer, drain)
+    const { run_id, outcome, verdict } = report
+    span.setAttributes({ 'visibility_sync.run_id': run_id, 'visibility_sync.outcome': outcome })
+    if (outcome !== 'complete') failSpan(span, verdict ?? outcome)
+    return report
+  })
+}
+
+async function performRun(
+  services: Services,
+  request: RunRequest,
+  observer: Observer,
+  drain: Drain,
 ): Promise<RunReport> {
   const { warehouse, config } = services
   const startedAt = monotonic()

@@ -1,4 +1,5 @@
 import { type Day, dayOf } from '../../core/day.ts'
+import { inSpan } from '../../core/trace.ts'
 import { beginRead, heldSince, lockOfLoads, priorCoverage, saveCoverage, settleList } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { knownRejects, saveRejects } from '../../ledger/quarantine.ts'
@@ -29,7 +30,7 @@ export async function syncList(
   const { rows, children, rejects, mentions, drift } = sifted
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const today: Day = dayOf(read.readAt)
-  const done = await withRetries(run.warehouse, run.signal, () =>
+  const load = () =>
     inTransaction(
       warehouse,
       async (tx) => {
@@ -65,7 +66,9 @@ export async function syncList(
         return { loaded, fresh }
       },
       run.signal,
-    ),
+    )
+  const done = await withRetries(run.warehouse, run.signal, () =>
+    inSpan('load', { 'visibility_sync.rows': rows.length }, load),
   )
   rememberMentions(run.mentions, done.fresh)
   return done.loaded

@@ -1,6 +1,7 @@
 import { type Day, type Range, showRange } from '../../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../../core/errors.ts'
 import { type StreamOfProject, streamKey } from '../../core/stream-key.ts'
+import { inSpan } from '../../core/trace.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import {
   adjustRows,
@@ -67,7 +68,8 @@ export async function syncWindow(
   })
   const loaded = await withRetries(run.warehouse, run.signal, async () => {
     if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
-    return loadWindow(run, pair, stream, range, sifted, read, loadedBy).catch((error: unknown) => {
+    const load = () => loadWindow(run, pair, stream, range, sifted, read, loadedBy)
+    return inSpan('load', { 'visibility_sync.rows': sifted.rows.length }, load).catch((error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
       // The table was moved into months since it was last looked at.
       forgetLayouts(run.warehouse)

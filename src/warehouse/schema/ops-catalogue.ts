@@ -210,13 +210,20 @@ export const OPS_TABLES: Record<string, TableNote> = {
   },
   ...SUM_TABLES,
   alerts: {
-    about: 'What people were told of through the webhook and is not over yet.',
+    about: 'What people are told of, and when they were; what is over stays for a while.',
     columns: {
       condition: 'What kind of trouble.',
       text: 'What they were told.',
       members: 'The streams that it is about.',
-      raised_at: 'When.',
+      raised_at: 'Since when.',
+      told_at: 'When the last message was sent; more of the same is gathered for alerts.quiet_minutes after it.',
+      is_told: 'False where some of it waits for the end of that time.',
+      cleared_at: 'When it was over.',
     },
+  },
+  metric_totals: {
+    about: 'Counters of commands that end, summed over all of them, for metrics.push_url and metrics.textfile.',
+    columns: { sample: 'Name and labels, as Prometheus reads them.', value: 'The sum.' },
   },
   views: {
     about: 'The views for BI that were made, so that one is replaced only when its text changed.',

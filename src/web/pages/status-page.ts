@@ -1,6 +1,6 @@
 import type { Day, Range } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
-import type { OpenAlert } from '../../ledger/alerts.ts'
+import type { OpenAlert } from '../../ledger/alert-policy.ts'
 import type { CalendarDay } from '../../ledger/calendar.ts'
 import type { Status, StreamStatus } from '../../ledger/status.ts'
 import type { QueueStatus } from '../../queue/status.ts'

@@ -1,15 +1,22 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { LastEnd } from '../ledger/last-ends.ts'
+import type { Status } from '../ledger/status.ts'
+import type { QueueStatus } from '../queue/status.ts'
 import type { BudgetView } from '../source/budget.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
-import type { LedgerState } from './view.ts'
+import { type Family, familiesOf, isSummed, renderFamilies, type Sample, withTotals } from './exposition.ts'
 
 export interface Metrics {
   observer: Observer
-  finished(report: Pick<RunReport, 'command' | 'seconds'> & { outcome: RunEnd }): void
+  finished(report: Pick<RunReport, 'command' | 'seconds'> & { outcome: RunEnd }, at: Date): void
   /** The text for Prometheus, with the state of the ledger as it was last read. */
   text(state: State): Promise<string>
+  /** What this process counted, to be added to what others counted. */
+  counted(): Promise<Sample[]>
+  /** The text that a process leaves when it ends. It is read long after, so it has times where `text` has ages. */
+  lastText(left: Left): Promise<string>
   contentType: string
 }
 
@@ -18,20 +25,34 @@ export type RunEnd = RunReport['outcome'] | 'locked'
 
 /** What the gauges show. */
 export interface State {
-  database: DatabaseState
+  database: Pick<DatabaseState, 'up'>
   /** Undefined where the ledger was never read. */
-  ledger: LedgerState | undefined
+  ledger: { status: Pick<Status, 'streams' | 'quarantine'> | undefined; queue: QueueStatus | undefined } | undefined
   ledgerAgeMs: number
   budgets: Map<string, BudgetView>
   /** By the database's clock. */
   now: Date
 }
 
-const COMMANDS = ['sync', 'audit', 'backfill']
-const ENDS: RunEnd[] = ['complete', 'partial', 'failed', 'interrupted', 'locked']
+/** What a process that ends knows. */
+export interface Left {
+  status: Pick<Status, 'streams' | 'quarantine'> | undefined
+  /** How commands ended last, as the ledger says. */
+  ends: readonly LastEnd[]
+  /** The command that this process knows better: it may have failed before the ledger knew of it. */
+  own: string | undefined
+  /** Undefined where the ledger is away: then counters are left out, since lower ones would look like a restart. */
+  totals: ReadonlyMap<string, number> | undefined
+}
 
-/** What an operator watches. docs/operations.md says what to do about each. */
-export function createMetrics(): Metrics {
+export const COMMANDS = ['sync', 'audit', 'backfill']
+const ENDS: RunEnd[] = ['complete', 'partial', 'failed', 'interrupted', 'locked']
+const EFFECTS = ['inserted', 'updated', 'deleted', 'unchanged', 'quarantined']
+/** True only while the process lives. */
+const PASSING = ['ledger_age_seconds', 'staleness_seconds', 'budget_remaining', 'queue_', 'workers']
+
+/** What an operator watches. docs/observability.md says what to do about each. */
+export function createMetrics(streams: readonly string[]): Metrics {
   const registry = new Registry()
   const named = <L extends string>(name: string, help: string, labelNames: L[]) => ({
     name: `visibility_sync_${name}`,
@@ -44,6 +65,14 @@ export function createMetrics(): Metrics {
   const rows = new Counter(named('rows_total', 'Rows by what became of them', ['stream', 'effect']))
   const requests = new Counter(named('requests_total', 'Attempts of requests by HTTP status', ['status']))
   const retries = new Counter(named('retries_total', 'Attempts that failed in a way that is tried again', []))
+  const lastRun = new Gauge(named('last_run_timestamp_seconds', 'When a command last ended', ['command']))
+  const lastRunSuccess = new Gauge(
+    named('last_run_success', 'Whether the last run of a command was complete: 1 or 0', ['command']),
+  )
+  const lastSuccess = new Gauge(
+    named('last_success_timestamp_seconds', 'When a run of a command was last complete', ['command']),
+  )
+  const lastRead = new Gauge(named('last_read_timestamp_seconds', 'When a stream was last read', ['project', 'stream']))
   const databaseUp = new Gauge(named('database_up', 'Whether the database answers: 1 or 0', []))
   const ledgerAge = new Gauge(
     named('ledger_age_seconds', 'Time since the ledger was read for the gauges of streams, queue and workers', []),
@@ -67,6 +96,21 @@ export function createMetrics(): Metrics {
 
   // A rate sees the first failure only where there was a zero before it.
   for (const command of COMMANDS) for (const outcome of ENDS) runs.inc({ command, outcome }, 0)
+  for (const stream of streams) {
+    windows.inc({ stream }, 0)
+    for (const effect of EFFECTS) rows.inc({ stream, effect }, 0)
+  }
+
+  const showStatus = ({ streams: found, quarantine }: Pick<Status, 'streams' | 'quarantine'>) => {
+    for (const { project_id: project, stream, days_held, days_missing, last_read_at } of found) {
+      held.set({ project, stream }, days_held)
+      missing.set({ project, stream }, days_missing ?? 0)
+      // What has no bad rows stands at 0, not nowhere.
+      quarantined.set({ project, stream }, 0)
+      if (last_read_at !== null) lastRead.set({ project, stream }, secondsOf(last_read_at))
+    }
+    for (const { project_id, stream, open } of quarantine) quarantined.set({ project: project_id, stream }, open)
+  }
 
   return {
     observer: {
@@ -82,27 +126,27 @@ export function createMetrics(): Metrics {
         if (status === undefined || [408, 425, 429].includes(status) || status >= 500) retries.inc()
       },
     },
-    finished({ command, outcome, seconds }) {
+    finished({ command, outcome, seconds }, at) {
       runs.inc({ command, outcome })
+      if (outcome === 'locked') return
       runSeconds.observe({ command }, seconds)
+      lastRun.set({ command }, secondsOf(at))
+      lastRunSuccess.set({ command }, outcome === 'complete' ? 1 : 0)
+      if (outcome === 'complete') lastSuccess.set({ command }, secondsOf(at))
     },
     async text({ database, ledger, ledgerAgeMs, budgets, now }) {
       // What a look at the ledger found stays until the next one, with its age: where the database is away, gauges that
       // vanish would end the alerts on them.
-      for (const gauge of [budget, quarantined, held, missing, staleness]) gauge.reset()
+      for (const gauge of [budget, quarantined, held, missing, staleness, lastRead]) gauge.reset()
       databaseUp.set(database.up ? 1 : 0)
       ledgerAge.set(ledger === undefined ? Number.POSITIVE_INFINITY : ledgerAgeMs / 1000)
       for (const [project, view] of budgets) {
         if (view.remaining !== undefined) budget.set({ project }, view.remaining)
       }
-      for (const row of ledger?.status?.streams ?? []) {
-        const labels = { project: row.project_id, stream: row.stream }
-        held.set(labels, row.days_held)
-        missing.set(labels, row.days_missing ?? 0)
-        if (row.last_read_at !== null) staleness.set(labels, (now.getTime() - row.last_read_at.getTime()) / 1000)
+      if (ledger?.status !== undefined) showStatus(ledger.status)
+      for (const { project_id: project, stream, last_read_at } of ledger?.status?.streams ?? []) {
+        if (last_read_at !== null) staleness.set({ project, stream }, secondsOf(now) - secondsOf(last_read_at))
       }
-      for (const row of ledger?.status?.quarantine ?? [])
-        quarantined.set({ project: row.project_id, stream: row.stream }, row.open)
       const queue = ledger?.queue
       if (queue !== undefined) {
         queued.set({ state: 'waiting' }, queue.waiting)
@@ -113,6 +157,26 @@ export function createMetrics(): Metrics {
       }
       return registry.metrics()
     },
+    counted: async () => (await familiesOf(registry)).filter(isSummed).flatMap(({ samples }) => samples),
+    async lastText({ status, ends, own, totals }) {
+      databaseUp.set(totals === undefined ? 0 : 1)
+      if (status !== undefined) showStatus(status)
+      for (const { command, ended_at, completed_at, outcome } of ends) {
+        if (completed_at !== null) lastSuccess.set({ command }, secondsOf(completed_at))
+        if (command === own) continue
+        lastRun.set({ command }, secondsOf(ended_at))
+        lastRunSuccess.set({ command }, outcome === 'complete' ? 1 : 0)
+      }
+      const stays = ({ name }: Family) => !PASSING.some((part) => name.startsWith(`visibility_sync_${part}`))
+      const families = (await familiesOf(registry)).filter(stays)
+      return renderFamilies(
+        totals === undefined ? families.filter((family) => !isSummed(family)) : withTotals(families, totals),
+      )
+    },
     contentType: registry.contentType,
   }
+}
+
+function secondsOf(date: Date): number {
+  return date.getTime() / 1000
 }

@@ -1,0 +1,8 @@
+import type { Notice } from './notice.ts'
+
+/** A way to tell people. */
+export interface Channel {
+  name: 'webhook' | 'slack' | 'pagerduty' | 'e-mail'
+  /** Throws where it was not taken. */
+  send(notice: Notice, signal: AbortSignal): Promise<void>
+}

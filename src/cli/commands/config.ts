@@ -1,0 +1,28 @@
+import { explainConfig } from '../../core/config/load.ts'
+import type { Session } from '../session.ts'
+import { renderTable } from '../table.ts'
+import { wrap } from '../wrap.ts'
+
+/** `config`: every setting as it was understood, and where it came from. Reads neither the service nor the database. */
+export async function config(session: Session, options: { changed?: boolean }): Promise<number> {
+  const { config: loaded, width } = session
+  const all = explainConfig(loaded)
+  const settings = options.changed ? all.filter(({ from }) => from !== 'default') : all
+  const table = renderTable<(typeof settings)[number]>(
+    [
+      { title: 'setting', value: ({ setting }) => setting },
+      { title: 'value', value: ({ value }) => shown(value) },
+      { title: 'from', value: ({ from }) => from },
+    ],
+    loaded.redactor.value(settings),
+    { width },
+  )
+  const file = loaded.file ?? 'none; defaults and variables'
+  session.print({ file: loaded.file ?? null, settings }, [wrap(file, width, 'File: '), '', table].join('\n'))
+  return 0
+}
+
+function shown(value: unknown): string {
+  if (value === null) return '–'
+  return typeof value === 'string' ? value : JSON.stringify(value)
+}

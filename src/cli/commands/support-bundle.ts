@@ -1,0 +1,129 @@
+import { writeFileSync } from 'node:fs'
+import { arch, platform, release, totalmem } from 'node:os'
+import { daysOfInterest, explainConfig } from '../../core/config/load.ts'
+import { dayOf } from '../../core/day.ts'
+import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
+import { quote } from '../../core/identifier.ts'
+import { packageFacts } from '../../core/package-files.ts'
+import { printable } from '../../core/printable.ts'
+import { readAlerts } from '../../ledger/alerts.ts'
+import { hasLedger } from '../../ledger/coverage.ts'
+import { readTableSizes } from '../../ledger/ledger-size.ts'
+import { readStatus } from '../../ledger/status.ts'
+import { readQueueStatus } from '../../queue/status.ts'
+import { configuredProjects, type OpenWarehouse, openWarehouse, queueName } from '../../session/open-services.ts'
+import { streamsOf } from '../../streams/registry.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
+import type { Session } from '../session.ts'
+import { makePlan } from './plan.ts'
+
+const RUNS = 20
+const WINDOWS = 5
+
+type Section = () => Promise<unknown>
+
+/**
+ * `support-bundle`: one file with what somebody needs who looks for a fault. What cannot be read says why in its place. Rows
+ * of reports and of the quarantine are not in it; names of projects, counts and reasons of failures are.
+ */
+export async function supportBundle(session: Session, options: { output?: string }): Promise<number> {
+  const { config, log, clock } = session
+  const now = clock()
+  const file = options.output ?? `visibility-sync-support-${now.toISOString().slice(0, 19).replaceAll(':', '-')}.json`
+  let database: OpenWarehouse | undefined
+  const read = async (section: Section) => {
+    try {
+      return (await section()) ?? null
+    } catch (error) {
+      return { error: messageOf(error), ...(codeOf(error) === undefined ? {} : { code: codeOf(error) }) }
+    }
+  }
+  const ofDatabase = (section: (warehouse: Warehouse) => Promise<unknown>) =>
+    read(async () => {
+      database ??= await openWarehouse(config, log)
+      return section(database.warehouse)
+    })
+  const ofLedger = (section: (warehouse: Warehouse) => Promise<unknown>) =>
+    ofDatabase(async (warehouse) => ((await hasLedger(warehouse)) ? section(warehouse) : undefined))
+  try {
+    const bundle = {
+      made_at: now.toISOString(),
+      versions: await read(async () => versions(session)),
+      configuration: await read(async () => ({ file: config.file ?? null, settings: explainConfig(config) })),
+      database: await ofDatabase((warehouse) => databaseFacts(warehouse)),
+      migrations: await ofLedger(async ({ pool, opsSchema }) => {
+        const { rows } = await pool.query(
+          `select version, name, applied_at from ${quote(opsSchema, 'migrations')} order by version`,
+        )
+        return rows
+      }),
+      // With the last runs and drift.
+      status: await ofLedger((warehouse) => statusOf(session, warehouse)),
+      alerts: await ofLedger((warehouse) => readAlerts(warehouse)),
+      queue: await ofLedger(async (warehouse) => readQueueStatus(warehouse, await queueName(config, clock))),
+      plan: await read(async () => shortPlan((await makePlan(session, {})).document)),
+      tables: await ofLedger(async (warehouse) => ({
+        warehouse: await readTableSizes(warehouse, warehouse.schema),
+        ledger: await readTableSizes(warehouse, warehouse.opsSchema),
+      })),
+    }
+    const text = printable(config.redactor.json(JSON.stringify(bundle, null, 2), 2))
+    write(file, `${text}\n`)
+    session.print(
+      { file, bytes: Buffer.byteLength(text) },
+      `Wrote ${file}. Look through it before you send it: secrets are taken out, names of projects are in it.`,
+    )
+    return 0
+  } finally {
+    await database?.close()
+  }
+}
+
+function write(file: string, text: string): void {
+  try {
+    // Another bundle is not overwritten.
+    writeFileSync(file, text, { flag: 'wx', mode: 0o600 })
+  } catch (cause) {
+    const why = codeOf(cause) === 'EEXIST' ? 'it exists; name another with --output' : messageOf(cause)
+    throw new UsageError(`${file}: cannot be written (${why})`)
+  }
+}
+
+function versions({ version }: Session): Record<string, unknown> {
+  return {
+    visibility_sync: version,
+    node: process.version,
+    platform: `${platform()} ${arch()} ${release()}`,
+    memory_bytes: totalmem(),
+    dependencies: packageFacts().dependencies,
+  }
+}
+
+async function databaseFacts({ pool }: Warehouse): Promise<unknown> {
+  const { rows } = await pool.query<Record<string, unknown>>(
+    `select version() as version, pg_database_size(current_database())::double precision as bytes,
+       current_setting('max_connections') as max_connections, current_setting('shared_buffers') as shared_buffers,
+       pg_is_in_recovery() as is_replica, (select count(*)::integer from pg_stat_activity) as connections`,
+  )
+  return rows[0]
+}
+
+function statusOf({ config, clock }: Session, warehouse: Warehouse): Promise<unknown> {
+  const today = dayOf(clock())
+  return readStatus(warehouse, {
+    interest: daysOfInterest(config, today),
+    today,
+    lookbackDays: config.lookback_days,
+    projects: configuredProjects(config, clock).map(({ id }) => id),
+    streams: streamsOf(config),
+    runs: RUNS,
+  })
+}
+
+/** The first windows of each stream say enough. */
+function shortPlan(plan: { streams: { windows: string[] }[] }): unknown {
+  return {
+    ...plan,
+    streams: plan.streams.map((row) => ({ ...row, windows: row.windows.slice(0, WINDOWS) })),
+  }
+}

@@ -1,0 +1,114 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { NO_RUN } from '../alerts/findings.ts'
+import { LockedError, messageOf } from '../core/errors.ts'
+import { runReason } from '../ledger/run-reason.ts'
+import { configuredProjects, type Open } from '../session/open-services.ts'
+import { pruneAfterRun } from '../session/prune.ts'
+import { streamsOf } from '../streams/registry.ts'
+import type { Stream } from '../streams/stream.ts'
+import type { RunReport } from '../sync/run/report.ts'
+import type { Observer } from '../sync/run/run-sync.ts'
+import { openJobMetrics } from '../telemetry/job-metrics.ts'
+import type { RunEnd } from '../telemetry/metrics.ts'
+import { observers } from '../telemetry/observers.ts'
+import { RunTelemetry } from '../telemetry/run-telemetry.ts'
+import type { Session } from './session.ts'
+import { tellOfRun } from './tell-of-run.ts'
+
+export interface JobRequest {
+  command: string
+  streams: readonly Stream[]
+  /** True where it works at everything that is configured. */
+  isWhole: boolean
+  /** False where only those outside hear of it, and nobody is alerted. */
+  alerts?: boolean
+}
+
+export interface Job {
+  observer: Observer
+  /** Does what needs the service and the database, and tells of what goes wrong there while they are open. */
+  inside<T>(open: Open, work: () => Promise<T>): Promise<T>
+  /** After the result was printed, with the database still open. */
+  ended(report: RunReport): Promise<void>
+}
+
+// All that is told outside after a run, together.
+const TELL_MS = 4000
+
+/**
+ * Runs a command that ends, and tells those outside of it: people, a dead man's switch, Prometheus, a catalogue of lineage.
+ * They hear of it whatever became of it, and whoever of them hangs holds up nothing but the last seconds of the process.
+ */
+export async function asJob(
+  session: Session,
+  request: JobRequest,
+  work: (job: Job) => Promise<number>,
+): Promise<number> {
+  const { config, log, clock, version, monotonic } = session
+  const { command } = request
+  const begun = monotonic()
+  const telemetry = new RunTelemetry({ config, log, clock, version, command, streams: request.streams })
+  const metrics = await openJobMetrics({
+    config,
+    log,
+    clock,
+    streams: streamsOf(config),
+    projects: configuredProjects(config, clock).map(({ id }) => id),
+  })
+  let open: Open | undefined
+  let runId: number | undefined
+  let isTold = false
+  const started: Observer = {
+    started(run) {
+      // The first is the run itself: an audit that repairs begins another one.
+      runId ??= run.runId
+      if (open !== undefined) telemetry.started({ sourceAddress: open.sourceAddress, warehouse: open.database.shown })
+    },
+  }
+  const tell = async (report: RunReport, end: RunEnd) => {
+    if (isTold) return
+    isTold = true
+    const seconds = (monotonic() - begun) / 1000
+    const reason = runReason({ outcome: report.outcome, error: report.error ?? null, summary: report.streams })
+    const late = new AbortController()
+    const told: Promise<void>[] = [
+      telemetry.ended({ end, runId, streams: report.streams, seconds, reason }, late.signal),
+    ]
+    if (metrics !== undefined) told.push(metrics.leave({ command, end, seconds }, open?.warehouse, late.signal))
+    if (end !== 'locked') {
+      if (request.alerts !== false) told.push(tellOfRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))
+      if (open !== undefined) told.push(pruneAfterRun(session, open.warehouse, session.signal))
+    }
+    const tooLate = delay(TELL_MS, undefined, { signal: late.signal }).catch(() => {})
+    await Promise.race([Promise.allSettled(told), tooLate])
+    late.abort()
+  }
+  const tellFailure = async (error: unknown) => {
+    const end = session.signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
+    const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
+    const seconds = (monotonic() - begun) / 1000
+    const about = { run_id: runId ?? NO_RUN, command, source: open?.source ?? '', seconds, streams: [], notes: [] }
+    await tell({ ...about, outcome, error: config.redactor.text(messageOf(error)) }, end)
+  }
+  telemetry.begin()
+  try {
+    return await work({
+      observer: observers(session.observer, started, ...(metrics === undefined ? [] : [metrics.observer])),
+      async inside(services, inner) {
+        open = services
+        try {
+          return await inner()
+        } catch (error) {
+          await tellFailure(error)
+          throw error
+        } finally {
+          open = undefined
+        }
+      },
+      ended: (report) => tell(report, report.outcome),
+    })
+  } catch (error) {
+    await tellFailure(error)
+    throw error
+  }
+}

@@ -1,0 +1,87 @@
+import { REDACTED } from '../redactor.ts'
+import { PLACEHOLDER } from './interpolate.ts'
+import { isSecret, isSecretAddress } from './secrets.ts'
+import { everySetting } from './settings.ts'
+import { ONLY_VARIABLES, VARIABLES } from './variables.ts'
+
+/* The settings as they were understood, for people who wonder why something happens. */
+
+export interface Explained {
+  /** As in docs/configuration.md; parts of lists by their places: "reports.0.name". */
+  setting: string
+  /** Null where nothing is set and there is no default. Secrets are masked. */
+  value: unknown
+  /** "default", "file", "file, from NAME", "variable NAME" or "the file that NAME_FILE names". */
+  from: string
+}
+
+/** `written` is the file as it stands, with its variables not filled in. */
+export function explain(config: object, written: unknown, env: NodeJS.ProcessEnv): Explained[] {
+  const groups = new Set(everySetting().map(({ path }) => path.replace(/(\[\]|\.\*).*$/, '')))
+  const inFile = [...groups].flatMap((path) => {
+    const steps = path.split('.')
+    return leavesOf(valueAt(config, steps), steps).map(({ path: place, value }) => ({
+      setting: place.join('.'),
+      value: shown(place, value),
+      from: value === null ? 'default' : originOf(place, written, env),
+    }))
+  })
+  const outside = Object.entries(ONLY_VARIABLES).map(([variable, path]) => {
+    const value = valueAt(config, path.split('.')) ?? null
+    return {
+      setting: variable,
+      value: value === null ? null : shown(path.split('.'), value),
+      from: given(variable, env) ?? 'default',
+    }
+  })
+  return [...inFile, ...outside]
+}
+
+interface Leaf {
+  path: string[]
+  value: unknown
+}
+
+/** Lists of plain values stay whole: people set them as one. */
+function leavesOf(value: unknown, path: string[]): Leaf[] {
+  if (value === undefined) return [{ path, value: null }]
+  const isGroup = typeof value === 'object' && value !== null && Object.keys(value).length > 0
+  if (!isGroup || (Array.isArray(value) && value.every((item) => typeof item !== 'object'))) return [{ path, value }]
+  return Object.entries(value).flatMap(([name, item]) => leavesOf(item, [...path, name]))
+}
+
+function originOf(path: readonly string[], written: unknown, env: NodeJS.ProcessEnv): string {
+  const variable = VARIABLES[path.join('.')]
+  const found = variable === undefined ? undefined : given(variable, env)
+  if (found !== undefined) return found
+  if (path[0] === 'projects' && env.VISIBILITY_PROJECTS?.trim()) {
+    // Their keys are those of the same project in the file.
+    return path.at(-1) === 'api_key' ? 'file' : 'variable VISIBILITY_PROJECTS'
+  }
+  const text = valueAt(written, path)
+  if (text === undefined || text === null) return 'default'
+  const names = typeof text === 'string' ? [...text.matchAll(PLACEHOLDER)].map(([, name]) => name!) : []
+  return names.length === 0 ? 'file' : `file, from ${[...new Set(names)].join(', ')}`
+}
+
+function given(variable: string, env: NodeJS.ProcessEnv): string | undefined {
+  if (env[variable]?.trim()) return `variable ${variable}`
+  return env[`${variable}_FILE`]?.trim() ? `the file that ${variable}_FILE names` : undefined
+}
+
+function valueAt(value: unknown, path: readonly string[]): unknown {
+  let found = value
+  for (const name of path) found = (found as Record<string, unknown> | null | undefined)?.[name]
+  return found
+}
+
+function shown(path: readonly string[], value: unknown): unknown {
+  const name = path.at(-1) ?? ''
+  if (typeof value !== 'string') return value
+  if (isSecret(name)) return REDACTED
+  if (!/(^|_)url$/.test(name) || !URL.canParse(value)) return value
+  const { protocol, host, username, pathname } = new URL(value)
+  // Who knows the rest of such an address can write there.
+  if (isSecretAddress(name)) return `${protocol}//${host}/${REDACTED}`
+  return `${protocol}//${username === '' ? '' : `${username}@`}${host}${pathname === '/' ? '' : pathname}`
+}

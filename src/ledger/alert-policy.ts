@@ -1,0 +1,86 @@
+/* Whether people are told now. Pure, since it is asked for the ledger and, while that is away, for memory. */
+
+export interface OpenAlert {
+  condition: string
+  text: string
+  /** What it is about, where it can spread. */
+  members: string[]
+  raised_at: Date
+}
+
+export interface AlertState extends OpenAlert {
+  /** When the last message of this condition was sent. */
+  told_at: Date | null
+  /** False where some of it waits for the end of the quiet period. */
+  is_told: boolean
+  cleared_at: Date | null
+}
+
+export interface Decision {
+  /** Undefined where nothing is known and nothing came. */
+  state: AlertState | undefined
+  tell: boolean
+}
+
+export interface Trouble {
+  condition: string
+  text: string
+  members: readonly string[]
+  /** What is well again while the rest is not. */
+  over: readonly string[]
+}
+
+/** Told are the first of it and what it spread to; but for a while after a message, more of the same is gathered. */
+export function afterTrouble(known: AlertState | undefined, found: Trouble, now: Date, quietMs: number): Decision {
+  const open = known?.cleared_at === null ? known : undefined
+  const before = open?.members ?? []
+  const isNews = open === undefined || !open.is_told || found.members.some((member) => !before.includes(member))
+  const tell = isNews && !isQuiet(known, now, quietMs)
+  const kept = before.filter((member) => !found.over.includes(member))
+  const state = {
+    condition: found.condition,
+    text: isNews ? found.text : open.text,
+    members: [...new Set([...kept, ...found.members])],
+    raised_at: open?.raised_at ?? now,
+    told_at: tell ? now : (known?.told_at ?? null),
+    is_told: tell || !isNews,
+    cleared_at: null,
+  }
+  return { state, tell }
+}
+
+/** What was gathered is told when the quiet period is over, if it is still so. */
+export function afterQuiet(known: AlertState | undefined, now: Date, quietMs: number): Decision {
+  if (known === undefined || known.cleared_at !== null || known.is_told || isQuiet(known, now, quietMs))
+    return { state: known, tell: false }
+  return { state: { ...known, told_at: now, is_told: true }, tell: true }
+}
+
+/** Over where nothing of it is left. People hear of the end of what they were told of, and of nothing else. */
+export function afterEnd(known: AlertState | undefined, over: readonly string[] | 'all', now: Date): Decision {
+  if (known === undefined || known.cleared_at !== null) return { state: known, tell: false }
+  const members = over === 'all' ? [] : known.members.filter((member) => !over.includes(member))
+  if (members.length > 0) return { state: { ...known, members }, tell: false }
+  const tell = wasTold(known)
+  return { state: { ...known, cleared_at: now, told_at: tell ? now : known.told_at }, tell }
+}
+
+/** True where people heard of it at all, if not of all of it. */
+export function wasTold({ told_at, raised_at }: AlertState): boolean {
+  return told_at !== null && told_at >= raised_at
+}
+
+function isQuiet(known: AlertState | undefined, now: Date, quietMs: number): boolean {
+  return known?.told_at != null && now.getTime() - known.told_at.getTime() < quietMs
+}
+
+/** Of what the ledger knows and what this process did while it was away, the latter counts; both may have spread. */
+export function merged(ledger: AlertState | undefined, own: AlertState): AlertState {
+  if (ledger === undefined || ledger.cleared_at !== null || own.cleared_at !== null) return own
+  return {
+    ...own,
+    members: [...new Set([...ledger.members, ...own.members])],
+    raised_at: ledger.raised_at < own.raised_at ? ledger.raised_at : own.raised_at,
+    is_told: ledger.is_told || own.is_told,
+  }
+}

@@ -1,0 +1,112 @@
+import type { Config } from '../core/config/load.ts'
+import { quote } from '../core/identifier.ts'
+import type { Monotonic } from '../core/monotonic.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+
+/*
+ * Removes from the ledger what is over and older than `retention` says. In small batches, each a transaction of its own, so
+ * that nobody waits for it and a process that is killed loses nothing; and for a little while after each run, so that the
+ * first time after years does not take hours.
+ */
+
+export interface PruneOptions {
+  now: Date
+  monotonic: Monotonic
+  limitMs: number
+  batch?: number
+  signal?: AbortSignal
+}
+
+/** Rows removed, by table. */
+export type Pruned = Record<string, number>
+
+const BATCH = 2000
+// What is over and told is remembered for as long as the longest quiet period.
+const ALERT_DAYS = 7
+
+interface Rule {
+  table: string
+  days: (retention: Config['retention']) => number
+  /** A batch of what is older than $1, at most $2 rows. */
+  remove: (name: (table: string) => string, schemaName: (table: string) => string) => string
+}
+
+const RULES: Rule[] = [
+  {
+    table: 'restatements',
+    days: ({ restatements_days }) => restatements_days,
+    remove: (ops) => `delete from ${ops('restatements')} where ctid = any(array(
+      select ctid from ${ops('restatements')} where seen_at < $1 order by seen_at limit $2))`,
+  },
+  {
+    table: 'runs',
+    days: ({ runs_days }) => runs_days,
+    // Numbers follow time, so the oldest are at the beginning of the key: no other row is looked at.
+    remove: (ops) => `delete from ${ops('runs')} where outcome is not null and run_id = any(array(
+      select run_id from (select run_id, started_at, outcome from ${ops('runs')} order by run_id limit $2) oldest
+      where started_at < $1 and outcome is not null))`,
+  },
+  {
+    table: 'quarantine',
+    days: ({ quarantine_days }) => quarantine_days,
+    // What was dismissed stays: by it, the same row is known when it comes again.
+    remove: (ops) => `delete from ${ops('quarantine')} where quarantine_id = any(array(
+      select quarantine_id from ${ops('quarantine')}
+      where resolved_at < $1 and dismissed_at is null order by resolved_at limit $2))`,
+  },
+  {
+    table: 'creations',
+    days: ({ creations_days }) => creations_days,
+    // A prompt whose country the service does not tell is known by its creation alone: without it, it would be made twice.
+    remove: (ops, table) => `delete from ${ops('creations')} where creation_id = any(array(
+      select c.creation_id from ${ops('creations')} c where c.settled_at < $1 and c.state <> 'sent'
+        and not (c.kind = 'prompt' and c.state <> 'failed' and exists (
+          select from ${table('prompts')} p
+          where p.project_id = c.project_id and p.prompt_id = c.id and p.country_code is null))
+      order by c.settled_at limit $2))`,
+  },
+  {
+    table: 'dead_windows',
+    days: ({ queue_days }) => queue_days,
+    remove: (ops) => `delete from ${ops('dead_windows')} where dead_id = any(array(
+      select dead_id from ${ops('dead_windows')} where failed_at < $1 order by dead_id limit $2))`,
+  },
+  {
+    table: 'run_windows',
+    days: ({ queue_days }) => queue_days,
+    // Results that nobody took: their run is over.
+    remove: (ops) => `delete from ${ops('run_windows')} where window_id = any(array(
+      select w.window_id from ${ops('run_windows')} w where w.queued_at < $1
+        and not exists (select from ${ops('runs')} r where r.run_id = w.run_id and r.outcome is null) limit $2))`,
+  },
+  {
+    table: 'alerts',
+    days: () => ALERT_DAYS,
+    remove: (ops) => `delete from ${ops('alerts')} where condition = any(array(
+      select condition from ${ops('alerts')} where cleared_at < $1 limit $2))`,
+  },
+]
+
+export async function pruneLedger(
+  { pool, opsSchema, schema }: Warehouse,
+  retention: Config['retention'],
+  { now, monotonic, limitMs, batch = BATCH, signal }: PruneOptions,
+): Promise<Pruned> {
+  const until = monotonic() + limitMs
+  const pruned: Pruned = {}
+  const isLate = () => signal?.aborted === true || monotonic() >= until
+  for (const { table, days, remove } of RULES) {
+    const cutoff = new Date(now.getTime() - days(retention) * 86_400_000)
+    const statement = remove(
+      (name) => quote(opsSchema, name),
+      (name) => quote(schema, name),
+    )
+    for (;;) {
+      if (isLate()) return pruned
+      const { rowCount } = await pool.query(statement, [cutoff, batch])
+      if (rowCount) pruned[table] = (pruned[table] ?? 0) + rowCount
+      if ((rowCount ?? 0) < batch) break
+    }
+  }
+  return pruned
+}

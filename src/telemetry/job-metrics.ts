@@ -1,0 +1,95 @@
+import type { Config } from '../core/config/load.ts'
+import { daysOfInterest } from '../core/config/load.ts'
+import { type Clock, dayOf } from '../core/day.ts'
+import { messageOf } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
+import { outsideFailure } from '../core/outside.ts'
+import { readLastEnds } from '../ledger/last-ends.ts'
+import { addMetricTotals } from '../ledger/metric-totals.ts'
+import { readStatus } from '../ledger/status.ts'
+import type { Stream } from '../streams/stream.ts'
+import type { Observer } from '../sync/run/run-sync.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { Left, Metrics, RunEnd } from './metrics.ts'
+import { pushMetrics, writeTextfile } from './push-metrics.ts'
+
+/** The metrics of a command that ends: it leaves them where Prometheus finds them later. */
+export interface JobMetrics {
+  observer: Observer
+  leave(end: JobEnd, warehouse: Warehouse | undefined, signal: AbortSignal): Promise<void>
+}
+
+export interface JobEnd {
+  command: string
+  end: RunEnd
+  seconds: number
+}
+
+export interface JobMetricsOptions {
+  config: Config
+  log: Log
+  clock: Clock
+  streams: readonly Stream[]
+  projects: readonly string[]
+}
+
+const NOTHING: Omit<Left, 'own'> = { status: undefined, ends: [], totals: undefined }
+
+/** Undefined where nobody wants them: then nothing is counted. */
+export async function openJobMetrics(options: JobMetricsOptions): Promise<JobMetrics | undefined> {
+  const { push_url, textfile } = options.config.metrics
+  if (push_url === undefined && textfile === undefined) return undefined
+  // Loaded only where it is used.
+  const { createMetrics, COMMANDS } = await import('./metrics.ts')
+  const metrics = createMetrics(options.streams.map(({ name }) => name))
+  return {
+    observer: metrics.observer,
+    async leave({ command, end, seconds }, warehouse, signal) {
+      const { log, clock } = options
+      metrics.finished({ command, outcome: end, seconds }, clock())
+      const left = await readLeft(options, metrics, warehouse, COMMANDS).catch((error: unknown) => {
+        log.warn({ reason: messageOf(error) }, 'the metrics do without the ledger')
+        return NOTHING
+      })
+      const text = await metrics.lastText({ ...left, own: end === 'locked' ? undefined : command })
+      const isWhole = left.totals !== undefined && left.status !== undefined
+      const told = [
+        ...(push_url === undefined ? [] : [pushMetrics(push_url, text, { isWhole, signal })]),
+        ...(textfile === undefined ? [] : [writeTextfile(textfile, text)]),
+      ]
+      for (const result of await Promise.allSettled(told)) {
+        if (result.status === 'rejected')
+          log.warn({ reason: outsideFailure(result.reason) }, 'the metrics could not be left')
+      }
+    },
+  }
+}
+
+async function readLeft(
+  { config, clock, streams, projects }: JobMetricsOptions,
+  metrics: Metrics,
+  warehouse: Warehouse | undefined,
+  commands: readonly string[],
+): Promise<Omit<Left, 'own'>> {
+  if (warehouse === undefined) return NOTHING
+  const totals = await addMetricTotals(warehouse, await metrics.counted())
+  const today = dayOf(clock())
+  const [ends, status] = await Promise.all([
+    readLastEnds(warehouse, commands),
+    readStatus(warehouse, {
+      interest: daysOfInterest(config, today),
+      today,
+      lookbackDays: config.lookback_days,
+      projects: [...projects],
+      streams: [...streams],
+      runs: 0,
+      most: 0,
+      // Nobody looks at these here.
+      kept: {
+        runs: async () => [],
+        lookback: () => ({ configured_days: config.lookback_days, needed_days: null, too_short: false }),
+      },
+    }),
+  ])
+  return { status, ends, totals }
+}

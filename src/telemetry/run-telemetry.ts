@@ -1,0 +1,135 @@
+import { randomUUID } from 'node:crypto'
+import type { Config } from '../core/config/load.ts'
+import type { Clock } from '../core/day.ts'
+import type { Log } from '../core/logger.ts'
+import { outsideFailure } from '../core/outside.ts'
+import { sleep } from '../core/sleep.ts'
+import type { Stream } from '../streams/stream.ts'
+import type { StreamReport } from '../sync/run/report.ts'
+import { endEvent, type LineageEvent, type LineageRun, startEvent } from './lineage/lineage-event.ts'
+import { sendLineage } from './lineage/send-lineage.ts'
+import type { RunEnd } from './metrics.ts'
+import { ping, type Signal } from './ping.ts'
+
+export interface RunTelemetryOptions {
+  config: Config
+  log: Log
+  clock: Clock
+  version: string
+  command: string
+  streams: readonly Stream[]
+}
+
+export interface RunPlaces {
+  /** What the warehouse remembers as its source: an address, or "reference". */
+  sourceAddress: string
+  /** The warehouse's address without its password. */
+  warehouse: string
+}
+
+/** How a run ended, for those outside. */
+export interface RunEnded {
+  end: RunEnd
+  /** Undefined where it failed before it was one. */
+  runId: number | undefined
+  streams: readonly StreamReport[]
+  seconds: number
+  reason: string | undefined
+}
+
+// Who does not hear of the start within this time hears of the end alone.
+const START_MS = 1000
+
+/**
+ * What those outside hear of one run: a dead man's switch and a catalogue of lineage. Everything is sent beside the run.
+ * Nothing of it can fail the run or hold it up: what goes wrong is logged, and the end is given up when `signal` says so.
+ */
+export class RunTelemetry {
+  private readonly startedAt: Date
+  private readonly starts = new AbortController()
+  private begun: Promise<unknown> = Promise.resolve()
+  private lineage: LineageRun | undefined
+
+  constructor(private readonly options: RunTelemetryOptions) {
+    this.startedAt = options.clock()
+  }
+
+  /** Before anything else: a run that dies is noticed by what does not follow. */
+  begin(): void {
+    this.alongside(this.ping('start', this.starts.signal))
+  }
+
+  /** The run is in the ledger. */
+  started(places: RunPlaces): void {
+    if (!this.hasLineage || this.lineage !== undefined) return
+    this.lineage = this.lineageOf(places)
+    this.alongside(this.event(startEvent(this.lineage), this.starts.signal))
+  }
+
+  async ended({ end, runId, streams, seconds, reason }: RunEnded, signal: AbortSignal): Promise<void> {
+    const { config, clock } = this.options
+    const waiting = new AbortController()
+    await Promise.race([this.begun, sleep(START_MS, waiting.signal).catch(() => {})])
+    waiting.abort()
+    this.starts.abort()
+    // Another run is at it, and says how it ended.
+    if (end === 'locked') return
+    const why = reason === undefined ? undefined : config.redactor.text(reason)
+    const told: Promise<void>[] = [this.ping(end === 'complete' ? 'success' : 'fail', signal, why)]
+    if (this.lineage !== undefined) {
+      const event = endEvent(this.lineage, clock(), { outcome: end, runId, streams, seconds, reason: why })
+      told.push(this.event(event, signal))
+    }
+    await Promise.all(told)
+  }
+
+  private get hasLineage(): boolean {
+    const { url, file } = this.options.config.lineage
+    return url !== undefined || file !== undefined
+  }
+
+  private alongside(work: Promise<void>): void {
+    this.begun = Promise.all([this.begun, work])
+  }
+
+  private async ping(what: Signal, signal: AbortSignal, reason?: string): Promise<void> {
+    const { config, log, command } = this.options
+    const { ping_url } = config.alerts
+    if (ping_url === undefined) return
+    await ping(ping_url, what, signal, reason === undefined ? undefined : `${command}: ${reason}`).catch(
+      (error: unknown) => {
+        if (!signal.aborted) log.warn({ what, reason: outsideFailure(error) }, 'the ping was not taken')
+      },
+    )
+  }
+
+  private async event(event: LineageEvent, signal: AbortSignal): Promise<void> {
+    const { config, log } = this.options
+    await sendLineage(config.lineage, config.redactor.value(event), signal).catch((error: unknown) => {
+      if (!signal.aborted) log.warn({ reason: outsideFailure(error) }, 'the lineage event was not taken')
+    })
+  }
+
+  private lineageOf({ sourceAddress, warehouse }: RunPlaces): LineageRun {
+    const { config, command, version, streams } = this.options
+    const { protocol, hostname, port, pathname } = new URL(warehouse)
+    const source = URL.canParse(sourceAddress) ? new URL(sourceAddress) : undefined
+    return {
+      uuid: randomUUID(),
+      namespace: config.lineage.namespace,
+      command,
+      version,
+      startedAt: this.startedAt,
+      source: {
+        namespace: source === undefined ? `urn:visibility-sync:${sourceAddress}` : source.origin,
+        path: source === undefined ? '' : source.pathname,
+      },
+      warehouse: {
+        namespace: `${protocol.replace('postgresql:', 'postgres:')}//${hostname}:${port || '5432'}`,
+        database: decodeURIComponent(pathname.slice(1)),
+        schema: config.warehouse.schema,
+      },
+      streams,
+    }
+  }
+}

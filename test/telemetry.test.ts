@@ -1,0 +1,185 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals'
+import { createMetrics } from '../src/telemetry/metrics.ts'
+import { pingAddress } from '../src/telemetry/ping.ts'
+import { pushAddress } from '../src/telemetry/push-metrics.ts'
+import { type CliResult, runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { lineageFaults } from './support/open-lineage.ts'
+import { type Outside, parseExposition, startOutside } from './support/outside.ts'
+import { until } from './support/serve.ts'
+import { type Setup, setUp } from './support/setup.ts'
+
+/* What programs outside hear of commands that end. */
+
+let setup: Setup
+let outside: Outside
+let answer: number | 'nothing' = 200
+const folder = temporaryFolder()
+beforeAll(async () => {
+  setup = await setUp({ world: { projects: 2, prompts: 4, models: 2, brands: 3 } })
+  outside = await startOutside(() => answer)
+})
+beforeEach(() => {
+  answer = 200
+  outside.heard.length = 0
+})
+afterAll(async () => {
+  folder.remove()
+  await outside.close()
+  await setup.close()
+})
+
+const TEXTFILE = join(folder.path, 'sync.prom')
+function settings(): Record<string, unknown> {
+  return {
+    ...setup.fileConfig,
+    alerts: { ping_url: `${outside.url}/ping/secret-uuid-of-the-check`, quiet_minutes: 0 },
+    metrics: { push_url: outside.url, textfile: TEXTFILE },
+    lineage: { url: outside.url, api_key: 'key-of-the-catalogue', namespace: 'tests' },
+  }
+}
+const cli = (args: string[], env: Record<string, string> = {}): Promise<CliResult> =>
+  runCli([...args, '--json'], { env: { ...setup.env, ...env }, config: settings() })
+const pings = () =>
+  outside.heard
+    .filter(({ path }) => path.startsWith('/ping'))
+    .map(({ method, path, body }) => `${method} ${path.replace('/ping/secret-uuid-of-the-check', '…')} ${body}`.trim())
+const pushes = () => outside.heard.filter(({ path }) => path.startsWith('/metrics'))
+const events = () =>
+  outside.heard.filter(({ path }) => path === '/api/v1/lineage').map(({ body }) => JSON.parse(body) as any)
+const runs = (samples: Map<string, number>, outcome: string) =>
+  samples.get(`visibility_sync_runs_total{command="sync",outcome="${outcome}"}`)
+
+test('a sync pushes sums over all runs, leaves the same as a file, pings, and tells the lineage', async () => {
+  expect((await cli(['sync'])).code).toBe(0)
+  expect(pings()).toEqual(['GET …/start', 'GET …'])
+  const [push] = pushes()
+  expect([push!.method, push!.path]).toEqual(['PUT', '/metrics/job/visibility_sync'])
+  expect(readFileSync(TEXTFILE, 'utf8')).toBe(push!.body)
+  const first = parseExposition(push!.body)
+  expect([runs(first, 'complete'), runs(first, 'failed')]).toEqual([1, 0])
+  expect(first.get('visibility_sync_runs_total{command="backfill",outcome="failed"}')).toBe(0)
+  expect(first.get('visibility_sync_last_run_success{command="sync"}')).toBe(1)
+  const project = setup.projects[0]!.id
+  const ofChats = `{project="${project}",stream="chats"}`
+  expect(first.get(`visibility_sync_last_read_timestamp_seconds${ofChats}`)).toBeGreaterThan(1.7e9)
+  expect(first.get(`visibility_sync_held_days${ofChats}`)).toBe(0)
+  // What is only true while a process lives is not left behind.
+  expect([...first.keys()].filter((key) => /staleness|ledger_age|budget_remaining/.test(key))).toEqual([])
+
+  expect(events().map(({ eventType }) => eventType)).toEqual(['START', 'COMPLETE'])
+  expect(events().flatMap(lineageFaults)).toEqual([])
+  const [start, complete] = events()
+  expect(complete.run.runId).toBe(start.run.runId)
+  expect(complete.job).toMatchObject({ namespace: 'tests', name: 'visibility-sync.sync' })
+  const output = complete.outputs.find(({ name }: { name: string }) => name.endsWith('.visibility.chats'))
+  const [{ chats }] = (await setup.database.rows<{ chats: number }>(
+    'select count(*)::int as chats from visibility.chats',
+  )) as [{ chats: number }]
+  expect(output.outputFacets.outputStatistics.rowCount).toBe(chats)
+  expect(output.facets.schema.fields[0]).toEqual({ name: 'project_id', type: 'text' })
+  expect(complete.inputs.map(({ name }: { name: string }) => name)).toContain('/v1/chats')
+  expect(outside.heard.find(({ path }) => path === '/api/v1/lineage')!.headers.authorization).toBe(
+    'Bearer key-of-the-catalogue',
+  )
+
+  expect((await cli(['backfill', '--from', '2026-03-30', '--to', '2026-03-31'])).code).toBe(0)
+  const second = parseExposition(pushes().at(-1)!.body)
+  expect(runs(second, 'complete')).toBe(1)
+  expect(second.get('visibility_sync_runs_total{command="backfill",outcome="complete"}')).toBe(1)
+  expect(second.get('visibility_sync_last_run_success{command="sync"}')).toBe(1)
+  expect(second.get('visibility_sync_requests_total{status="200"}')).toBeGreaterThan(
+    first.get('visibility_sync_requests_total{status="200"}')!,
+  )
+})
+
+test('a wrong key is a failure with its reason, a rate sees it, and requests that were given up are no retries', async () => {
+  await cli(['sync'])
+  const before = parseExposition(pushes().at(-1)!.body)
+  outside.heard.length = 0
+  const { code } = await cli(['sync'], { VISIBILITY_API_KEY: 'wrong-key-of-the-test' })
+  expect(code).toBe(1)
+  const after = parseExposition(pushes().at(-1)!.body)
+  expect([runs(before, 'failed'), runs(after, 'failed')]).toEqual([0, 1])
+  expect(after.get('visibility_sync_retries_total')).toBe(before.get('visibility_sync_retries_total'))
+  expect(after.get('visibility_sync_last_run_success{command="sync"}')).toBe(0)
+  expect(after.get('visibility_sync_last_success_timestamp_seconds{command="sync"}')).toBe(
+    before.get('visibility_sync_last_success_timestamp_seconds{command="sync"}'),
+  )
+  expect(pings()).toEqual(['GET …/start', expect.stringMatching(/^POST …\/fail sync: .*HTTP 401/)])
+  expect(events().map(({ eventType }) => eventType)).toEqual(['START', 'FAIL'])
+  expect(events().flatMap(lineageFaults)).toEqual([])
+  expect(events()[1].run.facets.errorMessage.message).toContain('HTTP 401')
+  expect(outside.heard.map(({ body }) => body).join()).not.toContain('wrong-key-of-the-test')
+})
+
+test('a run that finds another at work tells nobody that it failed', async () => {
+  setup.service.setFaults({ rate_limit: null, latency_ms: 1500 })
+  const first = startCli(['sync', '--json'], { env: setup.env, config: setup.fileConfig })
+  await until(async () => (await setup.database.rows('select from visibility_ops.run_leases')).length > 0)
+  expect((await cli(['sync'])).code).toBe(3)
+  setup.service.setFaults({ rate_limit: null })
+  await first.done
+  expect(pings()).toEqual(['GET …/start'])
+  expect(events()).toEqual([])
+  const samples = parseExposition(pushes().at(-1)!.body)
+  expect(runs(samples, 'locked')).toBe(1)
+})
+
+test('without a database the failure is told all the same, and no counter seems to start anew', async () => {
+  const url = new URL(setup.database.url)
+  url.port = '1'
+  const { code } = await cli(['audit'], { DATABASE_URL: url.href })
+  expect(code).toBe(1)
+  expect(pings()).toEqual(['GET …/start', expect.stringMatching(/^POST …\/fail audit: /)])
+  const [push] = pushes()
+  expect(push!.method).toBe('POST')
+  const samples = parseExposition(push!.body)
+  expect([...samples.keys()].sort()).toEqual([
+    'visibility_sync_database_up',
+    'visibility_sync_last_run_success{command="audit"}',
+    'visibility_sync_last_run_timestamp_seconds{command="audit"}',
+  ])
+  expect(samples.get('visibility_sync_database_up')).toBe(0)
+  expect(outside.heard.map(({ body }) => body).join()).not.toContain(url.password || 'no password')
+})
+
+test('those who never answer change neither the result nor the exit code, and do not keep the process', async () => {
+  answer = 'nothing'
+  const running = startCli(['sync', '--json'], { env: setup.env, config: settings() })
+  const result = await running.done
+  expect(result.code).toBe(0)
+  expect(result.json()).toMatchObject({ outcome: 'complete' })
+  expect(pushes().length).toBeGreaterThan(0)
+  expect(result.stderr).not.toContain('secret-uuid')
+  // And where they refuse, that is said, without their addresses.
+  answer = 403
+  const refused = await cli(['sync'])
+  expect(refused.code).toBe(0)
+  for (const message of ['the ping was not taken', 'the metrics could not be left', 'the lineage event was not taken'])
+    expect(refused.stderr).toContain(message)
+  expect(refused.stderr).not.toContain('secret-uuid')
+})
+
+test('addresses keep what people wrote in them', () => {
+  expect(pingAddress('https://hc.example/uuid', 'start')).toBe('https://hc.example/uuid/start')
+  expect(pingAddress('https://hc.example/uuid?rid=1', 'fail')).toBe('https://hc.example/uuid/fail?rid=1')
+  expect(pingAddress('https://hc.example/uuid', 'success')).toBe('https://hc.example/uuid')
+  expect(pushAddress('http://gateway:9091')).toBe('http://gateway:9091/metrics/job/visibility_sync')
+  expect(pushAddress('http://gateway/base')).toBe('http://gateway/base/metrics/job/visibility_sync')
+  const own = 'http://gateway:9091/metrics/job/sync/instance/acme'
+  expect(pushAddress(own)).toBe(own)
+})
+
+test('the text of a server follows the format, with every command, outcome and stream at zero', async () => {
+  const metrics = createMetrics(['chats', 'brand_daily'])
+  const state = { database: { up: true }, ledger: undefined, ledgerAgeMs: 0, budgets: new Map(), now: new Date() }
+  const samples = parseExposition(await metrics.text(state))
+  for (const command of ['sync', 'audit', 'backfill'])
+    for (const outcome of ['complete', 'partial', 'failed', 'interrupted', 'locked'])
+      expect(samples.get(`visibility_sync_runs_total{command="${command}",outcome="${outcome}"}`)).toBe(0)
+  expect(samples.get('visibility_sync_rows_total{stream="chats",effect="quarantined"}')).toBe(0)
+  metrics.observer.asked?.(401)
+  expect(parseExposition(await metrics.text(state)).get('visibility_sync_retries_total')).toBe(0)
+})
