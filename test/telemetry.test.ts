@@ -98,7 +98,10 @@ test('a wrong key is a failure with its reason, a rate sees it, and requests tha
   await cli(['sync'])
   const before = parseExposition(pushes().at(-1)!.body)
   outside.heard.length = 0
+  // The first refusal finds others under way.
+  setup.service.setFaults({ rate_limit: null, latency_ms: 100 })
   const { code } = await cli(['sync'], { VISIBILITY_API_KEY: 'wrong-key-of-the-test' })
+  setup.service.setFaults({ rate_limit: null })
   expect(code).toBe(1)
   const after = parseExposition(pushes().at(-1)!.body)
   expect([runs(before, 'failed'), runs(after, 'failed')]).toEqual([0, 1])

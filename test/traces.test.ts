@@ -1,3 +1,6 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { context, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
@@ -7,6 +10,7 @@ import {
   type ReadableSpan,
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base'
+import { runCli, temporaryFolder } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* Spans as a real SDK exports them. */
@@ -68,4 +72,19 @@ test('what fails is marked by its kind, without words that may hold a secret', a
   expect(refused!.attributes['error.type']).toBe('key')
   const told = JSON.stringify(spans.map(({ attributes, status, events }) => ({ attributes, status, events })))
   expect(told).not.toContain('wrong-key-in-a-span')
+})
+
+test('the command, too, gives its spans to an SDK that is brought with --import', async () => {
+  const folder = temporaryFolder()
+  const file = join(folder.path, 'spans')
+  const sdk = fileURLToPath(new URL('./support/trace-sdk.mjs', import.meta.url))
+  const env = { ...setup.env, NODE_OPTIONS: `--import=${sdk}`, TRACE_FILE: file }
+  expect((await runCli(['sync', '--stream', 'chats'], { env, config: setup.fileConfig })).code).toBe(0)
+  const spans = readFileSync(file, 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { name: string; isRoot: boolean })
+  expect(new Set(spans.map(({ name }) => name))).toEqual(new Set(['run', 'window', 'request', 'load']))
+  expect(spans.filter(({ isRoot }) => isRoot).map(({ name }) => name)).toEqual(['run'])
+  folder.remove()
 })

@@ -76,7 +76,8 @@ export async function asJob(
     ]
     if (metrics !== undefined) told.push(metrics.leave({ command, end, seconds }, open?.warehouse, late.signal))
     if (end !== 'locked') {
-      if (request.alerts !== false) told.push(tellOfRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))
+      if (request.alerts !== false)
+        told.push(tellOfRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))
       if (open !== undefined) told.push(pruneAfterRun(session, open.warehouse, session.signal))
     }
     const tooLate = delay(TELL_MS, undefined, { signal: late.signal }).catch(() => {})

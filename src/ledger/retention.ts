@@ -42,9 +42,10 @@ const RULES: Rule[] = [
     table: 'runs',
     days: ({ runs_days }) => runs_days,
     // Numbers follow time, so the oldest are at the beginning of the key: no other row is looked at.
-    remove: (ops) => `delete from ${ops('runs')} where outcome is not null and run_id = any(array(
-      select run_id from (select run_id, started_at, outcome from ${ops('runs')} order by run_id limit $2) oldest
-      where started_at < $1 and outcome is not null))`,
+    remove: (ops) => `delete from ${ops('runs')} where run_id = any(array(
+      select run_id from (
+        select run_id, started_at from ${ops('runs')} where outcome is not null order by run_id limit $2) oldest
+      where started_at < $1))`,
   },
   {
     table: 'quarantine',

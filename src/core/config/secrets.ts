@@ -58,7 +58,8 @@ export function secretsOfAddress(text: string, whole = false): string[] {
     ...named.map(([, value]) => value),
   ]
   if (url.password !== '') secrets.push(text)
-  if (whole) {
+  // A host alone is no secret, and others of its addresses may stand in other settings.
+  if (whole && (url.pathname !== '/' || url.search !== '')) {
     const tokens = url.pathname.split('/').filter((part) => part.length >= SHORTEST_TOKEN)
     secrets.push(text, url.href, url.pathname === '/' ? '' : url.pathname + url.search, ...tokens)
   }
