@@ -4,7 +4,6 @@ import { LockedError, messageOf } from '../core/errors.ts'
 import { runReason } from '../ledger/run-reason.ts'
 import { configuredProjects, type Open } from '../session/open-services.ts'
 import { pruneAfterRun } from '../session/prune.ts'
-import { streamsOf } from '../streams/registry.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
@@ -52,7 +51,7 @@ export async function asJob(
     config,
     log,
     clock,
-    streams: streamsOf(config),
+    streams: session.streams.all,
     projects: configuredProjects(config, clock).map(({ id }) => id),
   })
   let open: Open | undefined

@@ -80,7 +80,7 @@ export function serveRuns(
   return {
     sync: () => runOne({ command: 'sync', streams: open.streams.named() }),
     audit: () =>
-      perform('audit', streamsOf(config), async (observer) => {
+      perform('audit', session.streams.all, async (observer) => {
         const result = await runAudit(
           open,
           { projects: open.projects, repair: true, signal, drain: open.drain },

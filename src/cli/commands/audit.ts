@@ -5,7 +5,6 @@ import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { claimSource } from '../../ledger/source.ts'
 import { type Open, withServices } from '../../session/open-services.ts'
-import { streamsOf } from '../../streams/registry.ts'
 import type { Observer } from '../../sync/run/run-sync.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { auditReport } from '../audit-report.ts'
@@ -27,7 +26,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   refuseUnknownProjects(config, options.project)
   const request = {
     command: 'audit',
-    streams: streamsOf(config),
+    streams: session.streams.all,
     isWhole: options.project === undefined,
     // What was only looked for is the business of whoever looks.
     alerts: options.repair ?? false,

@@ -13,7 +13,6 @@ import { Live } from '../../schedule/live.ts'
 import { Scheduler } from '../../schedule/scheduler.ts'
 import { type Open, withServices } from '../../session/open-services.ts'
 import { pruneAfterRun } from '../../session/prune.ts'
-import { streamsOf } from '../../streams/registry.ts'
 import type { RunReport } from '../../sync/run/report.ts'
 import { createMetrics, type RunEnd } from '../../telemetry/metrics.ts'
 import type { RunTelemetry } from '../../telemetry/run-telemetry.ts'
@@ -83,7 +82,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
       watch.state.up ? watchPool.write(work) : Promise.reject(new TransientError('the database does not answer')),
   })
   const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, alerts, monotonic })
-  const metrics = createMetrics(streamsOf(config).map(({ name }) => name))
+  const metrics = createMetrics(session.streams.all.map(({ name }) => name))
   const live = new Live(clock, [metrics.observer])
   const failedStarts = new Map<string, FailedStart>()
   // What is done after a run holds up neither the run nor the next one.

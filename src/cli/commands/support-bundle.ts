@@ -12,7 +12,6 @@ import { readTableSizes } from '../../ledger/ledger-size.ts'
 import { readStatus } from '../../ledger/status.ts'
 import { readQueueStatus } from '../../queue/status.ts'
 import { configuredProjects, type OpenWarehouse, openWarehouse, queueName } from '../../session/open-services.ts'
-import { streamsOf } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import type { Session } from '../session.ts'
 import { makePlan } from './plan.ts'
@@ -60,7 +59,9 @@ export async function supportBundle(session: Session, options: { output?: string
       // With the last runs and drift.
       status: await ofLedger((warehouse) => statusOf(session, warehouse)),
       alerts: await ofLedger((warehouse) => readAlerts(warehouse)),
-      queue: await ofLedger(async (warehouse) => readQueueStatus(warehouse, await queueName(config, clock))),
+      queue: await ofLedger(async (warehouse) =>
+        readQueueStatus(warehouse, await queueName(config, session.streams, clock)),
+      ),
       plan: await read(async () => shortPlan((await makePlan(session, {})).document)),
       tables: await ofLedger(async (warehouse) => ({
         warehouse: await readTableSizes(warehouse, warehouse.schema),
@@ -108,14 +109,14 @@ async function databaseFacts({ pool }: Warehouse): Promise<unknown> {
   return rows[0]
 }
 
-function statusOf({ config, clock }: Session, warehouse: Warehouse): Promise<unknown> {
+function statusOf({ config, streams, clock }: Session, warehouse: Warehouse): Promise<unknown> {
   const today = dayOf(clock())
   return readStatus(warehouse, {
     interest: daysOfInterest(config, today),
     today,
     lookbackDays: config.lookback_days,
     projects: configuredProjects(config, clock).map(({ id }) => id),
-    streams: streamsOf(config),
+    streams: [...streams.all],
     runs: RUNS,
   })
 }
