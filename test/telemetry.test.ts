@@ -64,7 +64,7 @@ test('a sync pushes sums over all runs, leaves the same as a file, pings, and te
   const project = setup.projects[0]!.id
   const ofChats = `{project="${project}",stream="chats"}`
   expect(first.get(`visibility_sync_last_read_timestamp_seconds${ofChats}`)).toBeGreaterThan(1.7e9)
-  expect(first.get(`visibility_sync_held_days${ofChats}`)).toBe(0)
+  expect(first.get(`visibility_sync_held_dates${ofChats}`)).toBe(0)
   // What is only true while a process lives is not left behind.
   expect([...first.keys()].filter((key) => /staleness|ledger_age|budget_remaining/.test(key))).toEqual([])
 
