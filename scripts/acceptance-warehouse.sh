@@ -14,8 +14,9 @@ trap cleanup EXIT
 fail() { echo "$name: FAILED: $*" >&2; exit 1; }
 wait_for() { for _ in $(seq 150); do grep -oE "$2" "$1" 2>/dev/null | head -1 && return; sleep 0.2; done; fail "no '$2' in $1: $(cat "$1")"; }
 
-# A Python of its own. PYTHON names another interpreter.
+# A Python of its own. PYTHON names another interpreter, VENV an environment that has everything already.
 make_venv() {
+  if [ -n "${VENV:-}" ]; then ln -s "$VENV" "$work/venv"; return; fi
   "${PYTHON:-python3}" -m venv "$work/venv" || fail 'Python 3.10 or later with venv is needed (Debian: python3-venv)'
   "$work/venv/bin/pip" install --quiet --disable-pip-version-check "$@" || fail "pip could not install: $*"
 }

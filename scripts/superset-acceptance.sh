@@ -1,15 +1,10 @@
 #!/usr/bin/env bash
 # Imports the bundle into a real Superset 6.1 over its API, asks it for the data of each chart and compares that with SQL of its own.
-# Needs Python 3.10 to 3.12 with venv and its package index, 1.5 GB of disk, and "npm ci" first. SUPERSET_VENV names a venv that has
-# Superset already.
+# Needs Python 3.10 to 3.12 with venv and its package index, 1.5 GB of disk, and "npm ci" first.
 set -euo pipefail
 . "$(dirname "$0")/acceptance-warehouse.sh"
-if [ -n "${SUPERSET_VENV:-}" ]; then
-  ln -s "$SUPERSET_VENV" "$work/venv"
-else
-  # The last three are needed and not asked for by the package itself.
-  make_venv 'apache-superset==6.1.*' psycopg2-binary rich cachetools 'flask-caching==2.3.1'
-fi
+# The last three are needed and not asked for by the package itself.
+make_venv 'apache-superset==6.1.*' psycopg2-binary rich cachetools 'flask-caching==2.3.1'
 make_warehouse
 
 cat >"$work/superset_config.py" <<PYTHON

@@ -85,7 +85,9 @@ test('tabs, cards and filters that people added stay when a later run adds a car
     size_x: 4,
     size_y: 5,
     dashboard_tab_id: 901,
-    parameter_mappings: [{ parameter_id: 'theirs', card_id: cardOf('7. ').id, target: ['variable', ['template-tag', 'x']] }],
+    parameter_mappings: [
+      { parameter_id: 'theirs', card_id: cardOf('7. ').id, target: ['variable', ['template-tag', 'x']] },
+    ],
     visualization_settings: { 'card.title': 'Mine' },
     inline_parameters: ['theirs'],
     series: [{ id: cardOf('1. ').id }],
@@ -109,7 +111,7 @@ test('tabs, cards and filters that people added stay when a later run adds a car
   expect(added).toMatchObject({ dashboard_tab_id: 901, row: 55, col: 0 })
 })
 
-test('fields get their meaning once the first sync is over: keys of two columns, percentages', async () => {
+test('after the first sync fields get their meaning, models describe columns, metrics are sums over sums, every question is filtered', async () => {
   server.looksUntilSynced = 2
   expect((await run()).code).toBe(0)
   const tables = server.store.database[0]!.tables
@@ -128,17 +130,13 @@ test('fields get their meaning once the first sync is over: keys of two columns,
   ] as const)
     expect(field(table, name).semantic_type).toBe('type/Percentage')
   expect(field('position_by_model_weekly', 'change').semantic_type).toBeNull()
-})
 
-test('models describe their columns, metrics are sums over sums, and the dashboard filters every question', async () => {
-  await run()
   const columns = cardOf('Visibility by week').result_metadata
   expect(columns.find((column: any) => column.name === 'visibility')).toMatchObject({
     display_name: 'Visibility',
     semantic_type: 'type/Percentage',
     description: expect.stringContaining('Share of answers'),
   })
-  const { tables } = server.store.database[0]!
   const view = tables.find((table: any) => table.name === 'visibility_daily')
   const ref = (name: string) => ['field', view.fields.find((field: any) => field.name === name).id, null]
   expect(cardOf('Visibility of own').dataset_query.query).toEqual({

@@ -36,8 +36,9 @@ test('rules and dashboards name only metrics that there are', async () => {
     now: new Date(),
   })
   const known = new Set([...text.matchAll(/^# TYPE (\w+)/gm)].map((match) => match[1]))
-  const named = [...`${JSON.stringify(RULES)}${files['packs/grafana/operations.json']}`.matchAll(/visibility_sync_\w+/g)]
-    .map(([name]) => name.replace(/_bucket$/, ''))
+  const named = [
+    ...`${JSON.stringify(RULES)}${files['packs/grafana/operations.json']}`.matchAll(/visibility_sync_\w+/g),
+  ].map(([name]) => name.replace(/_bucket$/, ''))
   expect(named.length).toBeGreaterThan(20)
   expect(named.filter((name) => !known.has(name))).toEqual([])
 })
@@ -52,7 +53,9 @@ describe('against a warehouse with several projects, own brands and names that r
     const { projects } = setup.service.world
     // Two own brands in each project: Acme and Beta in the first, and in the second two that are both called Acme.
     const names = ['Acme', 'Beta', 'Acme', 'Acme']
-    const brands = projects.flatMap((project) => project.brands.slice(0, 2).map(({ id }) => [id, { own: true, name: names.shift() }]))
+    const brands = projects.flatMap((project) =>
+      project.brands.slice(0, 2).map(({ id }) => [id, { own: true, name: names.shift() }]),
+    )
     const tags = projects.flatMap(({ prompts }) => prompts.flatMap(({ tagIds }) => tagIds.map((id) => [id, 'Branded'])))
     Object.assign(setup.config, {
       labels: {
@@ -91,7 +94,9 @@ describe('against a warehouse with several projects, own brands and names that r
       ),
       ...contract.schema.flatMap((object: { name: string; quality: { query: string }[] }) =>
         object.quality.map(({ query }) =>
-          query.replaceAll('${table}', `visibility.${object.name}`).replaceAll('from freshness', 'from visibility.freshness'),
+          query
+            .replaceAll('${table}', `visibility.${object.name}`)
+            .replaceAll('from freshness', 'from visibility.freshness'),
         ),
       ),
     ]
@@ -110,8 +115,10 @@ describe('against a warehouse with several projects, own brands and names that r
       const points = rows.map((row) => JSON.stringify(dimensions.map((column) => row[column])))
       expect({ name, doubled: points.length - new Set(points).size }).toEqual({ name, doubled: 0 })
       // Both projects, and in each of them both own brands.
-      expect({ name, series: new Set(rows.map(({ project, series }) => `${project} ${String(series).split(',')[0]}`)).size })
-        .toEqual({ name, series: view === 'share_of_voice_daily' ? 8 : 4 })
+      expect({
+        name,
+        series: new Set(rows.map(({ project, series }) => `${project} ${String(series).split(',')[0]}`)).size,
+      }).toEqual({ name, series: view === 'share_of_voice_daily' ? 8 : 4 })
       const time = dimensions[0] === 'date' ? 'date' : 'week'
       const own = view === 'share_of_voice_daily' ? 'true' : 'is_own'
       const values = await setup.database.rows<Record<string, unknown>>(
@@ -147,7 +154,9 @@ describe('against a warehouse with several projects, own brands and names that r
         .replaceAll('${project:sqlstring}', projects!)
         .replaceAll('${brand:sqlstring}', brands!)
         .replaceAll(/\$__timeFilter\(([^)]+)\)/g, "$1 between '2026-01-01' and '2026-12-31'")
-    for (const { query } of templating.list.filter((variable: any) => typeof variable.query === 'string' && variable.type === 'query'))
+    for (const { query } of templating.list.filter(
+      (variable: any) => typeof variable.query === 'string' && variable.type === 'query',
+    ))
       expect((await setup.database.rows(filled(query))).length).toBeGreaterThan(1)
     for (const { title, targets } of panels) {
       const rows = await setup.database.rows<{ time?: Date; metric?: string }>(filled(targets[0].rawSql))

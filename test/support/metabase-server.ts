@@ -74,10 +74,7 @@ const dashcard = z.strictObject({
   parameter_mappings: z.array(mapping).nullable().optional(),
   visualization_settings: z.record(z.string(), z.unknown()).nullable().optional(),
   inline_parameters: z.array(z.string()).nullable().optional(),
-  series: z
-    .array(z.strictObject({ id }))
-    .nullable()
-    .optional(),
+  series: z.array(z.strictObject({ id })).nullable().optional(),
 })
 
 const BODIES: Record<string, z.ZodType> = {
@@ -170,14 +167,16 @@ function syncedTables(schema: string, without: ReadonlySet<string>, nextId: () =
       id: nextId(),
       name: relation.name,
       schema,
-      fields: relation.columns.map((column): Thing => ({
-        id: nextId(),
-        name: column.name,
-        base_type: BASE_TYPES[column.type] ?? 'type/*',
-        semantic_type: column.name === 'margin_of_error' ? 'type/Income' : null,
-        fk_target_field_id: null,
-        display_name: column.name,
-      })),
+      fields: relation.columns.map(
+        (column): Thing => ({
+          id: nextId(),
+          name: column.name,
+          base_type: BASE_TYPES[column.type] ?? 'type/*',
+          semantic_type: column.name === 'margin_of_error' ? 'type/Income' : null,
+          fk_target_field_id: null,
+          display_name: column.name,
+        }),
+      ),
     }))
   const brands = tables.find(({ name }) => name === 'brands')!
   for (const { name, fields } of tables) {

@@ -53,7 +53,7 @@ const dashcard = z.object({
   size_y: z.number(),
   dashboard_tab_id: z.number().nullish(),
   parameter_mappings: z.array(z.looseObject({ parameter_id: z.string() })).nullish(),
-  visualization_settings: z.unknown(),
+  visualization_settings: z.unknown().optional(),
   inline_parameters: z.array(z.string()).nullish(),
   series: z.array(z.object({ id: z.number() })).nullish(),
 })

@@ -195,7 +195,10 @@ export function dashboardParameters(): { id: string; slug: string; [key: string]
 }
 
 /** Which filter of the dashboard sets which of a question. */
-export function mappingsOf(card: number, filters: readonly Filter[]): { parameter_id: string; [key: string]: unknown }[] {
+export function mappingsOf(
+  card: number,
+  filters: readonly Filter[],
+): { parameter_id: string; [key: string]: unknown }[] {
   return filters.map((name) => ({
     parameter_id: `visibility-sync-${name}`,
     card_id: card,

@@ -33,7 +33,5 @@ function sslDetails(mode: string | null): Record<string, unknown> {
   if (mode === null || mode === 'allow' || mode === 'prefer') return {}
   if (mode === 'disable') return { ssl: false }
   if (MODES.includes(mode)) return { ssl: true, 'ssl-mode': mode }
-  throw new UsageError(
-    `METABASE_DATABASE_URL: sslmode is not one of disable, allow, prefer, ${MODES.join(', ')}`,
-  )
+  throw new UsageError(`METABASE_DATABASE_URL: sslmode is not one of disable, allow, prefer, ${MODES.join(', ')}`)
 }

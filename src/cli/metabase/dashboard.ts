@@ -41,7 +41,9 @@ function completed(dashboard: Dashboard, cards: readonly Placed[]): Dashboard {
   const tab = tabFor(dashboard, ofCard)
   const below = Math.max(
     0,
-    ...dashcards.filter((card) => tab === undefined || card.dashboard_tab_id === tab).map(({ row, size_y }) => row + size_y),
+    ...dashcards
+      .filter((card) => tab === undefined || card.dashboard_tab_id === tab)
+      .map(({ row, size_y }) => row + size_y),
   )
   const added = missing.map((card, index) =>
     withFilters(

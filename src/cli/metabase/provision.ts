@@ -42,7 +42,9 @@ export async function provision(
 ): Promise<Provisioned> {
   const database = await ensureDatabase(metabase, settings)
   await waitForSync(metabase, database.id)
-  const tables = (await metabase.tables(database.id)).filter(({ schema }) => (schema ?? settings.schema) === settings.schema)
+  const tables = (await metabase.tables(database.id)).filter(
+    ({ schema }) => (schema ?? settings.schema) === settings.schema,
+  )
   const fields = await pinFields(metabase, tables)
   const collection = await ensureCollection(metabase)
   const present = await metabase.cards(collection.id)

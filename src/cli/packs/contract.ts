@@ -54,7 +54,8 @@ export function contractFiles(version: string): Record<string, string> {
           unit: 'h',
           element: 'freshness.last_read_at',
           driver: 'operational',
-          description: 'Every stream is read at least this often; serve.max_staleness in the configuration says the same.',
+          description:
+            'Every stream is read at least this often; serve.max_staleness in the configuration says the same.',
         },
         {
           property: 'frequency',

@@ -64,7 +64,11 @@ export function semanticModel(): object {
         description: 'Every brand day by day, with names: what the metrics are made of.',
         data_tests: [{ unique_key: { arguments: { columns: ['project_id', 'date', 'brand_id'] } } }],
         columns: [
-          { name: 'brand_day_id', description: 'Project, day and brand as one text.', data_tests: ['unique', 'not_null'] },
+          {
+            name: 'brand_day_id',
+            description: 'Project, day and brand as one text.',
+            data_tests: ['unique', 'not_null'],
+          },
           { name: 'project', description: 'The name of the project, or its id.', data_tests: ['not_null'] },
           { name: 'brand', description: 'The name of the brand, or its id.', data_tests: ['not_null'] },
           { name: 'date', description: 'The day, UTC.', data_tests: ['not_null'] },

@@ -107,10 +107,7 @@ function operations(): object {
         prom(`sum by (command, outcome) (increase(${P}_runs_total[1h])) > 0`, '{{command}} {{outcome}}'),
       ]),
       lines('How long runs take', 'The slowest tenth of runs, by command.', 12, 's', [
-        prom(
-          `histogram_quantile(0.9, sum by (command, le) (increase(${P}_run_seconds_bucket[6h])))`,
-          '{{command}}',
-        ),
+        prom(`histogram_quantile(0.9, sum by (command, le) (increase(${P}_run_seconds_bucket[6h])))`, '{{command}}'),
       ]),
       lines('Staleness', 'Time since a stream was last read.', 12, 's', [
         prom(`max by (project, stream) (${metric('staleness_seconds')})`, '{{project}} {{stream}}'),
@@ -148,7 +145,7 @@ function sql(rawSql: string, format: 'time_series' | 'table'): object {
 }
 
 /** Conditions of the variables. Names are quoted by Grafana itself. */
-const CHOSEN = "project in (${project:sqlstring}) and brand in (${brand:sqlstring})"
+const CHOSEN = 'project in (${project:sqlstring}) and brand in (${brand:sqlstring})'
 /** One name for each series, as in metabase/questions: the same brand name occurs in several projects, or twice in one. */
 const SERIES = `case when min(project_id) over () <> max(project_id) over () then project || ': ' else '' end || brand
   || case when min(project_id || '/' || brand_id) over same_name <> max(project_id || '/' || brand_id) over same_name
@@ -168,7 +165,12 @@ function visibility(): object {
         query: 'visibility',
         current: { text: 'visibility', value: 'visibility' },
       },
-      choice('project', 'Project', POSTGRES, 'select distinct coalesce(name, project_id) from ${schema}.projects order by 1'),
+      choice(
+        'project',
+        'Project',
+        POSTGRES,
+        'select distinct coalesce(name, project_id) from ${schema}.projects order by 1',
+      ),
       choice(
         'brand',
         'Brand',
@@ -185,7 +187,10 @@ function visibility(): object {
         sql(weekly('share_of_voice_weekly', 'share_of_voice'), 'time_series'),
       ]),
       lines('Visibility by model', 'Own brands, by model and week.', 12, 'percentunit', [
-        sql(weekly('visibility_by_model_weekly', 'visibility', ", ' || coalesce(model_id, 'not named')"), 'time_series'),
+        sql(
+          weekly('visibility_by_model_weekly', 'visibility', ", ' || coalesce(model_id, 'not named')"),
+          'time_series',
+        ),
       ]),
       lines('Mean position by model', 'Own brands; lower is better.', 12, 'short', [
         sql(weekly('position_by_model_weekly', 'position', ", ' || coalesce(model_id, 'not named')"), 'time_series'),

@@ -100,7 +100,8 @@ export const RULES: readonly Rule[] = [
     for: '15m',
     severity: 'warning',
     summary: '{{ $value }} days of {{ $labels.stream }} of {{ $labels.project }} are held for review.',
-    action: 'More than half of their rows would vanish. If that is right: "visibility-sync backfill --accept-deletes" for the range.',
+    action:
+      'More than half of their rows would vanish. If that is right: "visibility-sync backfill --accept-deletes" for the range.',
     fires: {
       series: { [`${P}_held_days${STREAM}`]: '1x60' },
       at: '30m',

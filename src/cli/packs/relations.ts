@@ -81,7 +81,7 @@ function relation(kind: Relation['kind'], name: string, { about, columns }: Tabl
     columns: Object.entries(columns).map(([column, text]) => ({
       name: column,
       about: text,
-      type: typeOf(name, column),
+      type: typeOf(column),
       share: isShare(name, column),
       required: key.includes(column) && !mayBeNull(column),
     })),

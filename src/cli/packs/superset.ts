@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
-import { type Column, type Relation, relations } from './relations.ts'
 import { RATIOS, type Ratio } from './ratios.ts'
+import { type Column, type Relation, relations } from './relations.ts'
 import { CHARTS, type Chart } from './superset-charts.ts'
 import { yamlFile } from './yaml.ts'
 
@@ -20,7 +20,10 @@ export function supersetFiles(): Record<string, string> {
   const entries: [string, object][] = [
     ['metadata.yaml', { version: VERSION, type: 'Dashboard', timestamp: '2026-01-01T00:00:00+00:00' }],
     ['databases/AI_visibility.yaml', database()],
-    ...datasets.map((relation): [string, object] => [`datasets/AI_visibility/${relation.name}.yaml`, dataset(relation)]),
+    ...datasets.map((relation): [string, object] => [
+      `datasets/AI_visibility/${relation.name}.yaml`,
+      dataset(relation),
+    ]),
     ['datasets/AI_visibility/brands_of_projects.yaml', choices()],
     ...CHARTS.map((chart): [string, object] => [`charts/${fileName(chart.name)}.yaml`, chartFile(chart)]),
     ['dashboards/AI_visibility.yaml', dashboard()],

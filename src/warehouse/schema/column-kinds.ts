@@ -17,18 +17,17 @@ export function isShare(relation: string, column: string): boolean {
 const DATES = 'date week month quarter first_day last_day'
 const TIMES = 'first_seen_at removed_at valid_from valid_to changed_at read_at restated_at last_read_at'
 const LISTS = 'rival_names tags'
-const DOCUMENTS =
-  'messages user_location brand_presentation products_and_services target_markets audience_distribution'
+const DOCUMENTS = 'messages user_location brand_presentation products_and_services target_markets audience_distribution'
 const FLAGS = 'agrees leads enough_answers comparison_is_complete used_prepared_profile'
 const INTEGERS =
-  'year weekday ago missing_days held_days quarantined_rows prompts_asked prompts_of_the_day prompts_missing days rows restatements rivals'
-const BIG_INTEGERS = 'rank rank_by_size'
+  'year weekday ago missing_days held_days quarantined_rows prompts_asked prompts_of_the_day prompts_missing days rows restatements chats'
+const BIG_INTEGERS = 'rank rank_by_size rivals'
 const NUMBERS =
   'mention_count all_mentions previous_all_mentions previous_mention_count own_mention_count rival_mention_count visibility_count ' +
   'previous_visibility_count own_visibility_count rival_visibility_count visibility_total answers previous_answers own_answers ' +
   'usual_answers sentiment sentiment_sum sentiment_count sentiment_points position position_sum position_count position_points ' +
   'previous_position previous_position_count previous_position_points previous_sentiment previous_sentiment_count ' +
-  'previous_sentiment_points volume_number clarity chats'
+  'previous_sentiment_points volume_number clarity'
 
 const TYPES: ReadonlyMap<string, string> = new Map(
   Object.entries({
@@ -44,8 +43,7 @@ const TYPES: ReadonlyMap<string, string> = new Map(
 )
 
 /** The type of a column in Postgres. */
-export function typeOf(relation: string, column: string): string {
-  if (relation === 'chats' && column === 'chats') return 'bigint'
+export function typeOf(column: string): string {
   if (SHARES.has(column)) return 'double precision'
-  return TYPES.get(column) ?? (/^is_/.test(column) ? 'boolean' : 'text')
+  return TYPES.get(column) ?? (column.startsWith('is_') ? 'boolean' : 'text')
 }
