@@ -32,5 +32,5 @@ make_warehouse() {
   PGHOST=$(sed -E 's#.*@([^:/]+).*#\1#' <<<"$url")
   PGPORT=$(sed -E 's#.*:([0-9]+)/.*#\1#' <<<"$url")
   PGDATABASE=$(sed -E 's#.*/([^/?]+).*#\1#' <<<"$url")
-  PGPASSWORD=$(cut -d: -f5- "$(find "$work/.data" -name pgpass | head -1)")
+  PGPASSWORD=$(head -1 "$(find "$work/.data" -name pgpass | head -1)" | cut -d: -f5-)
 }

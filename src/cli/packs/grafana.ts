@@ -102,7 +102,11 @@ function operations(): object {
       stat('Database', 'Whether the warehouse answers: 1 or 0.', prom(`${P}_database_up`, 'up')),
       stat('Days missing', 'Days of interest that were never read.', prom(`sum(${metric('missing_days')})`, 'days')),
       stat('Days held', 'Days whose answer is held for review.', prom(`sum(${metric('held_days')})`, 'days')),
-      stat('Rows in quarantine', 'Rows that failed validation.', prom(`sum(${metric('quarantined_rows')})`, 'rows')),
+      stat(
+        'Rows in quarantine',
+        'Rows that failed validation.',
+        prom(`sum(${metric('quarantined_rows')}) or vector(0)`, 'rows'),
+      ),
       lines('Runs', 'Runs by outcome, in an hour.', 12, 'short', [
         prom(`sum by (command, outcome) (increase(${P}_runs_total[1h])) > 0`, '{{command}} {{outcome}}'),
       ]),
