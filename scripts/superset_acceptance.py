@@ -48,7 +48,7 @@ CHARTS = {
            where is_own group by 1, 2, 3"""),
     "Visibility by topic": (
         ["topic", "project", "brand"], ["visibility"],
-        """select coalesce(t.name, d.topic_id) as topic, p.name as project, b.name as brand,
+        """select coalesce(t.name, d.topic_id, '(no topic)') as topic, p.name as project, b.name as brand,
              sum(visibility_count) / nullif(sum(visibility_total), 0) as visibility
            from visibility.brand_daily_by_topic d join visibility.brands b using (project_id, brand_id)
            join visibility.projects p using (project_id) left join visibility.topics t using (project_id, topic_id)
@@ -148,9 +148,17 @@ def main():
             for value in values:
                 assert same(plain(have[key][value]), plain(row[value])), (chart["slice_name"], key, value, have[key][value], row[value])
         print(f"superset-acceptance: {chart['slice_name']}: {len(want)} rows as in SQL")
-    # What the filters choose from, and the formats.
-    dataset = next(one for one in call("dataset/?q=(page_size:100)", token)["result"] if one["table_name"] == "visibility_daily")
-    known = call(f"dataset/{dataset['id']}", token)["result"]
+    datasets = {one["table_name"]: one["id"] for one in call("dataset/?q=(page_size:100)", token)["result"]}
+    # What the filters choose from: the tables of projects and brands.
+    for chosen in metadata["native_filter_configuration"][:2]:
+        assert chosen["targets"][0]["datasetId"] == datasets["brands_of_projects"], chosen
+    query = {"columns": ["project", "brand"], "metrics": [], "orderby": [], "row_limit": 1000}
+    asked = {"datasource": {"id": datasets["brands_of_projects"], "type": "table"}, "queries": [query]}
+    rows = call("chart/data", token, json.dumps(asked).encode())["result"][0]["data"]
+    cursor.execute("select p.name, b.name from visibility.brands b join visibility.projects p using (project_id)")
+    assert sorted((row["project"], row["brand"]) for row in rows) == sorted(cursor.fetchall()), rows
+    # Descriptions and formats.
+    known = call(f"dataset/{datasets['visibility_daily']}", token)["result"]
     visibility = next(one for one in known["metrics"] if one["metric_name"] == "visibility")
     assert visibility["d3format"] == ".1%" and "sum(visibility_count)" in visibility["expression"], visibility
     assert all(column["description"] for column in known["columns"]), "a column without a description"

@@ -1,7 +1,7 @@
 -- 3. Which models are strongest and weakest for us?
 -- Shown as: bar model,series visibility
 -- Filtered by: visibility_by_model_weekly project week brand
-select coalesce(model_id, 'not named') as model, series, visibility, visibility_low, visibility_high, rank, change, verdict,
+select coalesce(model_id, '(no model)') as model, series, visibility, visibility_low, visibility_high, rank, change, verdict,
   answers, week, is_complete, project, brand
 from (
   select *,

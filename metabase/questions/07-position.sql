@@ -1,7 +1,7 @@
 -- 7. Is our average position improving?
 -- Shown as: line week,series position
 -- Filtered by: position_by_model_weekly project week brand
-select week, series || ', ' || coalesce(model_id, 'not named') as series, position, previous_position, change, is_improving,
+select week, series || ', ' || coalesce(model_id, '(no model)') as series, position, previous_position, change, is_improving,
   position_count, comparison_is_complete, project, brand, model_id
 from (
   select *,

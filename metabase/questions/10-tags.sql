@@ -1,8 +1,7 @@
 -- 10. Branded or not, or by funnel stage?
 -- Shown as: bar tag,series visibility
 -- Filtered by: visibility_by_tag_weekly project week brand
-select coalesce(tag, 'no tag')
-    || case when min(tag_id) over same_tag <> max(tag_id) over same_tag then ' (' || tag_id || ')' else '' end as tag,
+select tag || case when min(tag_id) over same_tag <> max(tag_id) over same_tag then ' (' || tag_id || ')' else '' end as tag,
   series, visibility, visibility_low, visibility_high, previous_visibility, change, verdict, answers, week, project, brand
 from (
   select *,

@@ -1,7 +1,7 @@
 -- 11. Which countries lead or lag?
 -- Shown as: bar country,series visibility
 -- Filtered by: visibility_by_country_weekly project week brand
-select coalesce(country_code, 'not named') as country, series, visibility, visibility_low, visibility_high, rank, change, verdict,
+select coalesce(country_code, '(no country)') as country, series, visibility, visibility_low, visibility_high, rank, change, verdict,
   answers, week, project, brand
 from (
   select *,

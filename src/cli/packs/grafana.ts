@@ -192,12 +192,12 @@ function visibility(): object {
       ]),
       lines('Visibility by model', 'Own brands, by model and week.', 12, 'percentunit', [
         sql(
-          weekly('visibility_by_model_weekly', 'visibility', ", ' || coalesce(model_id, 'not named')"),
+          weekly('visibility_by_model_weekly', 'visibility', ", ' || coalesce(model_id, '(no model)')"),
           'time_series',
         ),
       ]),
       lines('Mean position by model', 'Own brands; lower is better.', 12, 'short', [
-        sql(weekly('position_by_model_weekly', 'position', ", ' || coalesce(model_id, 'not named')"), 'time_series'),
+        sql(weekly('position_by_model_weekly', 'position', ", ' || coalesce(model_id, '(no model)')"), 'time_series'),
       ]),
       lines('Answers by day', 'The sample behind the shares.', 12, 'short', [
         sql(
