@@ -30,4 +30,8 @@ sed -i -E "s#postgresql\+psycopg2://.*#postgresql+psycopg2://$PGUSER:XXXXXXXXXX@
 (cd "$work" && "$work/venv/bin/python" -m zipfile -c visibility.zip visibility_sync)
 "$work/venv/bin/python" "$root/scripts/superset_acceptance.py" "http://127.0.0.1:$port" "$work/visibility.zip" ||
   fail "see above; the server said: $(tail -20 "$work/server.log")"
+# SUPERSET_PICTURE names a file for a picture of the dashboard; it takes a Chromium.
+if [ -n "${SUPERSET_PICTURE:-}" ]; then
+  (cd "$root" && node scripts/superset-picture.mjs "http://127.0.0.1:$port" "$SUPERSET_PICTURE") || fail 'the picture'
+fi
 echo "$name: passed"
