@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the recipes for Prefect, Dagster and Airflow with the real ones: a sync, days by partition, a configuration that is wrong, which
-# is not tried again, and a run that finds the lock taken. Needs Python 3.10+ with venv and its package index, and "npm ci" first.
+# Runs the recipes for Prefect, Dagster and Airflow with the real ones: a sync, a day by its partition, and a configuration that is
+# wrong, which must fail without another try. Needs Python 3.10+ with venv and its package index, and "npm ci" first.
 # ORCHESTRATORS names those to run, all three by default. Kestra's recipe is not run.
 set -euo pipefail
 . "$(dirname "$0")/acceptance-warehouse.sh"

@@ -43,6 +43,12 @@ test('rules and dashboards name only metrics that there are', async () => {
   expect(named.filter((name) => !known.has(name))).toEqual([])
 })
 
+test('the recipe for Kestra is well formed and names the image of this version', () => {
+  const recipe = parse(readFileSync(join(root, 'packs/orchestrators/kestra.yml'), 'utf8'))
+  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+  expect(recipe.tasks[0].containerImage).toBe(`visibility-sync:${version}`)
+})
+
 describe('against a warehouse with several projects, own brands and names that repeat', () => {
   let setup: Setup
   beforeAll(async () => {
