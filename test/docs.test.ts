@@ -23,6 +23,9 @@ const pages = [
   ...readdirSync(new URL('docs', root))
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
+  ...readdirSync(new URL('docs/bi', root))
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/bi/${name}`),
 ]
 
 /** The fenced block after a marker comment. */

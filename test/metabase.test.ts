@@ -1,167 +1,190 @@
 import { readFileSync } from 'node:fs'
-import { createServer, type IncomingMessage, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:http'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
-import * as z from 'zod'
+import { connectionDetails } from '../src/cli/metabase/connection-details.ts'
 import { readQuestions } from '../src/cli/metabase/questions.ts'
 import { runCli } from './support/cli.ts'
+import { bodyOf, listen, type MetabaseServer, startMetabase } from './support/metabase-server.ts'
 
-/*
- * A server that knows the contract of each call that provisioning makes, as Metabase's API documentation gives it, and
- * refuses anything else.
- */
+/* Provisioning, against a server that is as strict as Metabase's own source. */
 
-const CONTRACT: Record<string, z.ZodType> = {
-  'POST /api/session': z.strictObject({ username: z.string(), password: z.string() }),
-  'POST /api/database': z.strictObject({
-    name: z.string(),
-    engine: z.literal('postgres'),
-    details: z.object({
-      host: z.string(),
-      port: z.number(),
-      dbname: z.string(),
-      user: z.string(),
-      password: z.string(),
-      ssl: z.boolean(),
-    }),
-  }),
-  'POST /api/collection': z.strictObject({ name: z.string(), description: z.string() }),
-  'POST /api/card': z.strictObject({
-    name: z.string(),
-    display: z.enum(['table', 'line', 'bar', 'area']),
-    collection_id: z.number(),
-    dataset_query: z.strictObject({
-      type: z.literal('native'),
-      database: z.number(),
-      native: z.strictObject({ query: z.string().min(10), 'template-tags': z.object({}) }),
-    }),
-    visualization_settings: z.object({}),
-  }),
-  'POST /api/dashboard': z.strictObject({ name: z.string(), collection_id: z.number() }),
-}
-const DASHCARDS = z.strictObject({
-  dashcards: z.array(
-    z.object({
-      id: z.number(),
-      card_id: z.number(),
-      row: z.number(),
-      col: z.number(),
-      size_x: z.number(),
-      size_y: z.number(),
-    }),
-  ),
-})
-
-interface Thing {
-  id: number
-  name: string
-  [key: string]: unknown
-}
-
-let server: Server
-let url: string
-let store: { database: Thing[]; collection: Thing[]; card: Thing[]; dashboard: (Thing & { dashcards: object[] })[] }
-let calls: string[]
-let problems: string[]
-
-async function bodyOf(request: IncomingMessage): Promise<any> {
-  let text = ''
-  for await (const chunk of request) text += chunk
-  return text === '' ? undefined : JSON.parse(text)
-}
-
+let server: MetabaseServer
 beforeEach(async () => {
-  store = { database: [], collection: [], card: [], dashboard: [] }
-  calls = []
-  problems = []
-  let ids = 0
-  server = createServer((request, response) => {
-    void bodyOf(request).then((body) => {
-      const { pathname, searchParams } = new URL(request.url!, 'http://metabase')
-      const [, , kind, id, part] = pathname.split('/')
-      const call = `${request.method} /api/${kind}${id === undefined ? '' : '/:id'}${part === undefined ? '' : `/${part}`}`
-      calls.push(call)
-      const answer = (status: number, value: unknown) =>
-        response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value))
-      const checked = CONTRACT[call]?.safeParse(body)
-      if (checked?.success === false) {
-        problems.push(`${call}: ${checked.error.message}`)
-        return answer(400, { errors: checked.error.message })
-      }
-      if (call === 'POST /api/session')
-        return body.password === 'right'
-          ? answer(200, { id: 'session-1' })
-          : answer(401, { errors: { password: 'did not match' } })
-      if (request.headers['x-api-key'] !== 'mb_key' && request.headers['x-metabase-session'] !== 'session-1')
-        return answer(401, 'Unauthenticated')
-      const list = store[kind as keyof typeof store] as Thing[] | undefined
-      if (call === 'POST /api/database/:id/sync_schema') return answer(200, { status: 'ok' })
-      if (call === 'GET /api/collection/:id/items') {
-        const items = store[searchParams.get('models') as 'card' | 'dashboard'] as Thing[]
-        return answer(200, { data: items.filter((item) => item.collection_id === Number(id)) })
-      }
-      if (call === 'GET /api/database') return answer(200, { data: list, total: list!.length })
-      if (call === 'GET /api/collection') return answer(200, [{ id: 'root', name: 'Our analytics' }, ...list!])
-      if (request.method === 'POST' && id === undefined && list !== undefined) {
-        const made = { ...body, id: ++ids, ...(kind === 'dashboard' ? { dashcards: [] } : {}) }
-        list.push(made)
-        return answer(200, made)
-      }
-      const found = list?.find((item) => item.id === Number(id))
-      if (found === undefined) {
-        problems.push(`${call}: no such thing`)
-        return answer(404, 'Not found.')
-      }
-      if (request.method === 'PUT') {
-        const shape = kind === 'dashboard' ? DASHCARDS : CONTRACT[`POST /api/${kind}`]!
-        const good = shape.safeParse(body)
-        if (!good.success) problems.push(`${call}: ${good.error.message}`)
-        Object.assign(found, body)
-      }
-      return answer(200, found)
-    })
-  })
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  server = await startMetabase()
 })
-afterEach(() => new Promise((done) => server.close(done)))
+afterEach(() => server.close())
 
 const env = {
   METABASE_API_KEY: 'mb_key',
-  METABASE_DATABASE_URL: 'postgres://reader:s%40cret@db:5433/wh?sslmode=require',
+  METABASE_DATABASE_URL: 'postgres://reader:s%40cret@db:5433/wh',
 }
-const run = (over: Record<string, string> = {}) => runCli(['metabase', '--url', url], { env: { ...env, ...over } })
+const run = (over: Record<string, string> = {}) =>
+  runCli(['metabase', '--url', server.url], { env: { ...env, ...over } })
 
-test('the connection, twelve questions and a dashboard are made once, and brought up to date after that', async () => {
+const dashboardOf = () => server.store.dashboard[0]!
+const cardOf = (name: string) => server.store.card.find((card) => card.name.includes(name))!
+
+test('connection, questions, models, metrics and a dashboard are made once, and brought up to date after that', async () => {
   const first = await run()
-  expect([first.code, problems]).toEqual([0, []])
+  expect([first.code, server.problems]).toEqual([0, []])
   expect(first.stdout).toContain('12 questions made, 0 updated')
+  expect(first.stdout).toContain('6 models made, 0 updated')
+  expect(first.stdout).toContain('5 metrics made, 0 updated')
+  const { store } = server
   expect(store.database[0]!.details).toMatchObject({
     host: 'db',
     port: 5433,
     dbname: 'wh',
     user: 'reader',
     password: 's@cret',
-    ssl: true,
     'schema-filters-patterns': 'visibility',
   })
-  expect(store.card.map(({ name }) => name)).toEqual(readQuestions('visibility').map(({ name }) => name))
-  expect(store.dashboard[0]!.dashcards.length).toBe(12)
-  const mine = { id: 99, card_id: 7, row: 50, col: 0, size_x: 4, size_y: 4 }
-  store.dashboard[0]!.dashcards.push(mine)
-  store.card[0]!.display = 'pie'
-  store.card.push({ id: 500, name: 'their own', collection_id: store.collection[0]!.id, display: 'pie' })
+  expect(store.card.filter(({ type }) => type === 'question').map(({ name }) => name)).toEqual(
+    readQuestions('visibility').map(({ name }) => name),
+  )
+  expect(dashboardOf().dashcards.length).toBe(12)
+  const ours = store.collection.at(-1)!
+  expect(ours).toMatchObject({ name: 'AI visibility', location: '/', personal_owner_id: null })
+
+  // Meanwhile people changed things.
+  Object.assign(store.database[0]!, { is_on_demand: true, cache_ttl: 12 })
+  cardOf('1. ').display = 'pie'
+  const theirs = { id: 500, name: 'their own', collection_id: ours.id, type: 'question', display: 'pie' }
+  store.card.push(theirs)
+  // One of ours was moved into the dashboard, another was made a model.
+  cardOf('9. ').dashboard_id = dashboardOf().id
+  cardOf('8. ').type = 'model'
 
   const second = await run()
-  expect([second.code, problems]).toEqual([0, []])
-  expect(second.stdout).toContain('Connection updated, 0 questions made, 12 updated')
+  expect([second.code, server.problems]).toEqual([0, []])
+  expect(second.stdout).toContain('Connection updated, 0 fields described')
+  expect(second.stdout).toContain('0 questions made, 12 updated')
   expect([store.database.length, store.collection.length, store.card.length, store.dashboard.length]).toEqual([
-    1, 1, 13, 1,
+    1, 3, 24, 1,
   ])
-  expect(store.card[0]!.display).toBe('line')
-  expect(store.card.at(-1)!.display).toBe('pie')
-  expect(store.dashboard[0]!.dashcards).toHaveLength(13)
-  expect(store.dashboard[0]!.dashcards).toContainEqual(mine)
+  expect(store.database[0]).toMatchObject({ is_on_demand: true, cache_ttl: 12, details: { ssl: true } })
+  expect(cardOf('1. ').display).toBe('line')
+  expect([cardOf('8. ').type, cardOf('9. ').dashboard_id]).toEqual(['model', dashboardOf().id])
+  expect(theirs.display).toBe('pie')
+  expect(dashboardOf().dashcards).toHaveLength(12)
+})
+
+test('tabs, cards and filters that people added stay when a later run adds a card', async () => {
+  await run()
+  const dashboard = dashboardOf()
+  const tabs = [
+    { id: 901, name: 'First' },
+    { id: 902, name: 'Second' },
+  ]
+  for (const card of dashboard.dashcards) card.dashboard_tab_id = 902
+  const mine = {
+    id: 99,
+    card_id: cardOf('7. ').id,
+    row: 50,
+    col: 3,
+    size_x: 4,
+    size_y: 5,
+    dashboard_tab_id: 901,
+    parameter_mappings: [
+      { parameter_id: 'theirs', card_id: cardOf('7. ').id, target: ['variable', ['template-tag', 'x']] },
+    ],
+    visualization_settings: { 'card.title': 'Mine' },
+    inline_parameters: ['theirs'],
+    series: [{ id: cardOf('1. ').id }],
+  }
+  const text = { id: 98, card_id: null, row: 0, col: 0, size_x: 24, size_y: 1, dashboard_tab_id: 901 }
+  const parameter = { id: 'theirs', type: 'category', slug: 'theirs', name: 'Theirs' }
+  // Their cards stand first, and one of ours is gone.
+  dashboard.tabs = tabs
+  dashboard.parameters.push(parameter)
+  dashboard.dashcards = [mine, text, ...dashboard.dashcards.filter((card: any) => card.card_id !== cardOf('2. ').id)]
+
+  const again = await run()
+  expect([again.code, again.stderr, server.problems]).toEqual([0, '', []])
+  expect(dashboard.tabs).toEqual(tabs)
+  expect(dashboard.parameters).toContainEqual(parameter)
+  const own = { parameter_mappings: expect.arrayContaining(mine.parameter_mappings) }
+  expect(dashboard.dashcards).toContainEqual({ ...mine, ...own })
+  expect(dashboard.dashcards).toContainEqual(expect.objectContaining(text))
+  expect(dashboard.dashcards).toHaveLength(14)
+  const added = dashboard.dashcards.find((card: any) => card.card_id === cardOf('2. ').id)
+  expect(added).toMatchObject({ dashboard_tab_id: 901, row: 55, col: 0 })
+})
+
+test('after the first sync fields get their meaning, models describe columns, metrics are sums over sums, every question is filtered', async () => {
+  server.looksUntilSynced = 2
+  expect((await run()).code).toBe(0)
+  const tables = server.store.database[0]!.tables
+  const field = (table: string, name: string) =>
+    tables.find((one: any) => one.name === table).fields.find((one: any) => one.name === name)
+  expect(field('brand_daily', 'brand_id')).toMatchObject({
+    semantic_type: 'type/FK',
+    fk_target_field_id: field('brands', 'brand_id').id,
+  })
+  expect(field('prompts', 'project_id').fk_target_field_id).toBe(field('projects', 'project_id').id)
+  expect(field('head_to_head_weekly', 'rival_brand_id').fk_target_field_id).toBe(field('brands', 'brand_id').id)
+  expect(field('brands', 'brand_id').semantic_type).toBeNull()
+  for (const [table, name] of [
+    ['sample_sizes_daily', 'margin_of_error'],
+    ['visibility_weekly', 'change'],
+  ] as const)
+    expect(field(table, name).semantic_type).toBe('type/Percentage')
+  expect(field('position_by_model_weekly', 'change').semantic_type).toBeNull()
+
+  const columns = cardOf('Visibility by week').result_metadata
+  expect(columns.find((column: any) => column.name === 'visibility')).toMatchObject({
+    display_name: 'Visibility',
+    semantic_type: 'type/Percentage',
+    description: expect.stringContaining('Share of answers'),
+  })
+  const view = tables.find((table: any) => table.name === 'visibility_daily')
+  const ref = (name: string) => ['field', view.fields.find((field: any) => field.name === name).id, null]
+  expect(cardOf('Visibility of own').dataset_query.query).toEqual({
+    'source-table': view.id,
+    filter: ['=', ref('is_own'), true],
+    aggregation: [
+      [
+        'aggregation-options',
+        ['/', ['sum', ref('visibility_count')], ['sum', ref('answers')]],
+        { name: 'visibility', 'display-name': 'Visibility' },
+      ],
+    ],
+    breakout: [['field', ref('date')[1], { 'temporal-unit': 'week' }]],
+  })
+  expect(dashboardOf().parameters.map(({ slug }: any) => slug)).toEqual(['project', 'dates', 'brand'])
+  for (const card of dashboardOf().dashcards) {
+    const { native } = server.store.card.find(({ id }) => id === card.card_id)!.dataset_query
+    expect(card.parameter_mappings.map((one: any) => one.target[1][1])).toEqual(Object.keys(native['template-tags']))
+    expect(Object.keys(native['template-tags'])).toEqual(expect.arrayContaining(['project', 'dates']))
+    for (const name of Object.keys(native['template-tags'])) expect(native.query).toContain(`[[and {{${name}}}]]`)
+  }
+})
+
+test('what Metabase does not know yet is left out and named; a sync that was aborted ends the command', async () => {
+  server.without.add('answers_daily').add('visibility_by_tag_weekly')
+  const without = await run()
+  expect([without.code, server.problems]).toEqual([0, []])
+  expect(without.stdout).toContain('11 questions made')
+  expect(without.stdout).toContain('visibility_by_tag_weekly: 10. Branded or not')
+  expect(without.stdout).toContain('answers_daily: Answers')
+  server.syncEnds = 'aborted'
+  const aborted = await run()
+  expect([aborted.code, aborted.stderr]).toEqual([1, expect.stringContaining('was aborted')])
+})
+
+test('SSL is asked for only where the address says so', () => {
+  const details = (query: string) => connectionDetails(`postgres://u:p@db/wh${query}`, 'visibility')
+  expect(details('')).not.toHaveProperty('ssl')
+  expect(details('?sslmode=prefer')).not.toHaveProperty('ssl')
+  expect(details('?sslmode=disable')).toMatchObject({ ssl: false })
+  expect(details('?sslmode=verify-full')).toMatchObject({ ssl: true, 'ssl-mode': 'verify-full' })
+  expect(() => details('?sslmode=always')).toThrow('sslmode')
+})
+
+test('a login with a second factor is told which key it takes', async () => {
+  const login = { METABASE_API_KEY: '', METABASE_USER: 'two@example.com', METABASE_PASSWORD: 'right' }
+  const result = await run(login)
+  expect([result.code, result.stderr]).toEqual([1, expect.stringContaining('API key of the group Administrators')])
 })
 
 test('a user and a password do as well as a key, and a wrong one is told without showing it', async () => {
@@ -179,17 +202,19 @@ test('a Metabase that repeats what it was sent gets no key, password or session 
       const echo = createServer((request, response) => {
         void bodyOf(request).then((body) => {
           const odd = JSON.stringify({ headers: request.headers, body, told: secrets })
+          const synced = { initial_sync_status: 'complete', tables: [] }
           const sound = request.url!.includes('session')
             ? { id: secrets[2] }
-            : request.method === 'GET'
-              ? []
-              : { id: 1 }
+            : request.method !== 'GET'
+              ? { id: 1 }
+              : request.url!.includes('database/')
+                ? synced
+                : []
           if (request.url!.includes(failing)) response.writeHead(status, { location: `/${secrets[2]}` }).end(odd)
           else response.writeHead(200).end(JSON.stringify(sound))
         })
       })
-      await new Promise<void>((done) => echo.listen(0, '127.0.0.1', done))
-      const address = `http://127.0.0.1:${(echo.address() as AddressInfo).port}`
+      const address = await listen(echo)
       const login =
         failing === 'session'
           ? { METABASE_USER: 'ann', METABASE_PASSWORD: secrets[1]! }
@@ -219,8 +244,7 @@ test('a session that was opened with a password is not shown either', async () =
       .writeHead(request.url!.includes('session') ? 200 : 500)
       .end(JSON.stringify({ id: session, headers: request.headers })),
   )
-  await new Promise<void>((done) => echo.listen(0, '127.0.0.1', done))
-  const address = `http://127.0.0.1:${(echo.address() as AddressInfo).port}`
+  const address = await listen(echo)
   const login = { METABASE_API_KEY: '', METABASE_USER: 'ann', METABASE_PASSWORD: 'right-word' }
   const result = await runCli(['metabase', '--url', address], { env: { ...env, ...login } })
   await new Promise((done) => echo.close(done))
@@ -244,7 +268,7 @@ test('what is missing is named before anything is sent', async () => {
   expect((await run({ METABASE_API_KEY: '' })).stderr).toContain('METABASE_API_KEY')
   expect((await runCli(['metabase', '--url', 'nonsense'], { env })).code).toBe(2)
   expect((await runCli(['metabase', '--url', 'http://127.0.0.1:9'], { env })).stderr).toContain('ECONNREFUSED')
-  expect(calls).toEqual([])
+  expect(server.calls).toEqual([])
 })
 
 test('the questions are those of the BI page, word for word', () => {

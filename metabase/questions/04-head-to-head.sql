@@ -1,5 +1,9 @@
 -- 4. Head to head with one competitor, by model?
 -- Shown as: table
-select week, model_id, own_brand, rival_brand, own_visibility, rival_visibility, lead, lead_verdict, own_share_of_both, answers
+-- Filtered by: head_to_head_weekly project week own_brand
+select week, project, model_id, own_brand, rival_brand, own_visibility, rival_visibility, lead, lead_verdict,
+  own_share_of_both, answers
 from visibility.head_to_head_weekly
-order by week desc, rival_brand, lead;
+where true
+  -- filters
+order by week desc, project, own_brand, rival_brand, lead;

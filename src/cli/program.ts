@@ -347,7 +347,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
   )
   add<{ url: string }>(
     'metabase',
-    'makes the connection, the questions and a dashboard in a Metabase, or brings them up to date',
+    'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
     ['metabase --url https://metabase.example.com'],
     async () => (await import('./commands/metabase.ts')).metabase,
     { options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()] },

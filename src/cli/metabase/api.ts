@@ -1,36 +1,86 @@
 import { got, HTTPError } from 'got'
 import * as z from 'zod'
-import { codeOf, messageOf, RefusedError, UsageError } from '../../core/errors.ts'
+import { codeOf, messageOf, RefusedError } from '../../core/errors.ts'
 import type { Redactor } from '../../core/redactor.ts'
-import { decoded } from '../../core/secret-forms.ts'
 import { clip } from '../../core/text.ts'
 
-/* The part of Metabase's public API that provisioning needs. */
+/*
+ * The part of Metabase's API that provisioning needs, as versions 50 to 65 have it. Bodies hold only keys that their
+ * schemas name: newer versions take no others.
+ */
 
 export type Login = { apiKey: string } | { user: string; password: string }
 
 const named = z.object({ id: z.number(), name: z.string() })
-const database = named.extend({ engine: z.string() })
+const database = named.extend({
+  engine: z.string(),
+  is_on_demand: z.boolean().nullish(),
+  cache_ttl: z.number().nullish(),
+})
 /** Newer versions wrap lists in `data`. */
 const listOf = <T extends z.ZodType>(item: T) =>
   z.union([z.array(item), z.object({ data: z.array(item) }).transform(({ data }) => data)])
 
-export interface Card {
-  name: string
-  display: string
-  collection_id: number
-  dataset_query: { type: 'native'; database: number; native: { query: string; 'template-tags': object } }
-  visualization_settings: object
-}
+const collection = z.object({
+  // The root collection has a word for an id.
+  id: z.union([z.number(), z.string()]),
+  name: z.string(),
+  /** The ids above it: "/" for one that lies in the root. */
+  location: z.string().nullish(),
+  personal_owner_id: z.number().nullish(),
+})
 
-export interface Dashcard {
+const field = z.object({
+  id: z.number(),
+  name: z.string(),
+  base_type: z.string(),
+  semantic_type: z.string().nullish(),
+  fk_target_field_id: z.number().nullish(),
+})
+const table = z.object({ id: z.number(), name: z.string(), schema: z.string().nullish(), fields: z.array(field) })
+export type Field = z.infer<typeof field>
+export type Table = z.infer<typeof table>
+
+/** What may be sent of a card on a dashboard. What an answer has beyond it is made up for that answer. */
+const dashcard = z.object({
   /** Negative for a new one. */
-  id: number
-  card_id: number
-  row: number
-  col: number
-  size_x: number
-  size_y: number
+  id: z.number(),
+  card_id: z.number().nullish(),
+  action_id: z.number().nullish(),
+  row: z.number(),
+  col: z.number(),
+  size_x: z.number(),
+  size_y: z.number(),
+  dashboard_tab_id: z.number().nullish(),
+  parameter_mappings: z.array(z.looseObject({ parameter_id: z.string() })).nullish(),
+  visualization_settings: z.unknown().optional(),
+  inline_parameters: z.array(z.string()).nullish(),
+  series: z.array(z.object({ id: z.number() })).nullish(),
+})
+export type Dashcard = z.infer<typeof dashcard>
+
+const dashboard = z.object({
+  dashcards: z.array(dashcard).default([]),
+  tabs: z
+    .array(named)
+    .nullish()
+    .transform((tabs) => tabs ?? []),
+  parameters: z
+    .array(z.looseObject({ id: z.string(), slug: z.string().nullish() }))
+    .nullish()
+    .transform((parameters) => parameters ?? []),
+})
+export type Dashboard = z.infer<typeof dashboard>
+
+export type Card = {
+  name: string
+  description: string
+  type: 'question' | 'model' | 'metric'
+  display: string
+  dataset_query: object
+  visualization_settings: object
+  parameters?: object[]
+  result_metadata?: object[]
 }
 
 export type Metabase = Awaited<ReturnType<typeof connectMetabase>>
@@ -57,8 +107,7 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
       .catch((error: unknown) => {
         if (error instanceof HTTPError) {
           const { statusCode, body: told } = error.response
-          const hint = statusCode === 401 ? ' (check METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD)' : ''
-          throw new RefusedError(`${place}: HTTP ${statusCode}: ${clip(String(told), 200)}${hint}`, {
+          throw new RefusedError(`${place}: HTTP ${statusCode}: ${clip(String(told), 200)}${hintFor(statusCode)}`, {
             status: statusCode,
           })
         }
@@ -70,7 +119,15 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
   }
 
   async function signIn(user: string, password: string): Promise<Record<string, string>> {
-    const { id } = await call('POST', 'session', z.object({ id: z.string() }), { username: user, password })
+    const answer = z.object({ id: z.string().optional() })
+    const { id } = await call('POST', 'session', answer, { username: user, password })
+    // The login was right, and Metabase waits for a code from the person's phone.
+    if (id === undefined) {
+      throw new RefusedError(
+        'Metabase: POST /api/session: the login needs a second factor, which a command cannot give: set METABASE_API_KEY ' +
+          'to an API key of the group Administrators (Admin settings → Authentication → API keys)',
+      )
+    }
     // Whoever has it is signed in, and a later answer may repeat it.
     redactor.add([id])
     return { 'x-metabase-session': id }
@@ -85,26 +142,32 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
     databases: () => get('database', listOf(database)),
     createDatabase: (json: object) => post('database', z.object({ id: z.number() }), json),
     updateDatabase: (id: number, json: object) => put(`database/${id}`, json),
+    syncStatus: async (id: number) =>
+      (await get(`database/${id}`, z.object({ initial_sync_status: z.string() }))).initial_sync_status,
     syncSchema: (id: number) => post(`database/${id}/sync_schema`, z.unknown(), {}),
-    // The root collection has a word for an id.
-    collections: async () =>
-      (await get('collection', listOf(z.object({ id: z.union([z.number(), z.string()]), name: z.string() })))).flatMap(
-        ({ id, name }) => (typeof id === 'number' ? [{ id, name }] : []),
-      ),
+    tables: async (id: number) => (await get(`database/${id}/metadata`, z.object({ tables: z.array(table) }))).tables,
+    updateField: (id: number, json: object) => put(`field/${id}`, json),
+    collections: () => get('collection', listOf(collection)),
     createCollection: (name: string, description: string) => post('collection', named, { name, description }),
-    items: (collection: number, model: 'card' | 'dashboard') =>
-      get(`collection/${collection}/items?models=${model}`, listOf(named)),
-    createCard: (card: Card) => post('card', named, card),
-    updateCard: (id: number, card: Card) => put(`card/${id}`, card),
-    createDashboard: (name: string, collection: number) =>
-      post('dashboard', named, { name, collection_id: collection }),
-    dashboard: (id: number) =>
+    // Without the last one, questions that people moved into a dashboard are left out.
+    cards: (id: number) =>
       get(
-        `dashboard/${id}`,
-        z.object({ dashcards: z.array(z.object({ id: z.number(), card_id: z.number().nullish() })).default([]) }),
+        `collection/${id}/items?models=card&models=dataset&models=metric&show_dashboard_questions=true`,
+        listOf(named),
       ),
-    updateDashboard: (id: number, dashcards: Dashcard[]) => put(`dashboard/${id}`, { dashcards }),
+    dashboards: (id: number) => get(`collection/${id}/items?models=dashboard`, listOf(named)),
+    createCard: (card: Card & { collection_id: number }) => post('card', named, card),
+    updateCard: (id: number, card: Omit<Card, 'type'>) => put(`card/${id}`, card),
+    createDashboard: (name: string, id: number) => post('dashboard', named, { name, collection_id: id }),
+    dashboard: (id: number) => get(`dashboard/${id}`, dashboard),
+    updateDashboard: (id: number, json: Dashboard) => put(`dashboard/${id}`, json),
   }
+}
+
+function hintFor(status: number): string {
+  if (status === 401) return ' (check METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD)'
+  if (status === 403) return ' (only an administrator may do this: a login or an API key of the group Administrators)'
+  return ''
 }
 
 function parseJson(text: string): unknown {
@@ -113,27 +176,5 @@ function parseJson(text: string): unknown {
     return JSON.parse(text)
   } catch {
     return undefined
-  }
-}
-
-/** The parts of a connection string as Metabase wants them. */
-export function connectionDetails(url: string, schema: string): Record<string, unknown> {
-  let parsed: URL
-  try {
-    parsed = new URL(url)
-  } catch {
-    throw new UsageError(
-      'METABASE_DATABASE_URL: not a valid address; it looks like postgres://user:password@host:5432/name',
-    )
-  }
-  return {
-    host: parsed.hostname,
-    port: Number(parsed.port || 5432),
-    dbname: decoded(parsed.pathname.slice(1)),
-    user: decoded(parsed.username),
-    password: decoded(parsed.password),
-    ssl: ['require', 'verify-ca', 'verify-full'].includes(parsed.searchParams.get('sslmode') ?? ''),
-    'schema-filters-type': 'inclusion',
-    'schema-filters-patterns': schema,
   }
 }

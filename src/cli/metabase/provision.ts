@@ -1,98 +1,132 @@
-import { type Card, connectionDetails, type Dashcard, type Metabase } from './api.ts'
-import type { Statement } from './questions.ts'
+import { RefusedError } from '../../core/errors.ts'
+import { sleep } from '../../core/sleep.ts'
+import type { Metabase } from './api.ts'
+import { type CardResult, metricCards, modelCards, questionCard } from './cards.ts'
+import { connectionDetails } from './connection-details.ts'
+import { ensureDashboard, type Placed } from './dashboard.ts'
+import { pinFields } from './fields.ts'
+import type { Question } from './questions.ts'
+
+interface Made {
+  name: string
+  id: number
+  made: boolean
+}
 
 export interface Provisioned {
   database: { id: number; made: boolean }
   collection: { id: number; made: boolean }
-  questions: { name: string; id: number; made: boolean }[]
+  questions: Made[]
+  models: Made[]
+  metrics: Made[]
+  /** How many fields were told what they mean. */
+  fields: number
+  /** Cards that were not made, because Metabase does not know the view that they need. */
+  left: { name: string; view: string }[]
   dashboard: { id: number; made: boolean }
 }
 
 const COLLECTION = 'AI visibility'
 const DATABASE = 'AI visibility (visibility-sync)'
-const DASHBOARD = 'AI visibility at a glance'
-// Metabase's grid is 24 columns wide: two cards side by side.
-const WIDTH = 12
-const HEIGHT = 7
+const FIRST_LOOK_MS = 250
+const SLOWEST_LOOK_MS = 5000
+const SYNC_PATIENCE_MS = 600_000
 
-/** Makes the connection, the questions and the dashboard, or brings those that exist up to date. Others are left alone. */
+/**
+ * Makes the connection, tells Metabase what its fields mean, and makes questions, models, metrics and the dashboard, or
+ * brings those that exist up to date. Others are left alone.
+ */
 export async function provision(
   metabase: Metabase,
-  settings: { databaseUrl: string; schema: string; questions: Statement[] },
+  settings: { databaseUrl: string; schema: string; questions: Question[] },
 ): Promise<Provisioned> {
   const database = await ensureDatabase(metabase, settings)
-  const collection = await ensureCollection(metabase)
-  const present = await metabase.items(collection.id, 'card')
-  const questions: Provisioned['questions'] = []
-  for (const question of settings.questions) {
-    const card = cardOf(question, database.id, collection.id)
-    const known = present.find(({ name }) => name === question.name)
-    const id = known?.id ?? (await metabase.createCard(card)).id
-    if (known !== undefined) await metabase.updateCard(known.id, card)
-    questions.push({ name: question.name, id, made: known === undefined })
-  }
-  const dashboard = await ensureDashboard(
-    metabase,
-    collection.id,
-    questions.map(({ id }) => id),
+  await waitForSync(metabase, database.id)
+  const tables = (await metabase.tables(database.id)).filter(
+    ({ schema }) => (schema ?? settings.schema) === settings.schema,
   )
-  await metabase.syncSchema(database.id)
-  return { database, collection, questions, dashboard }
+  const fields = await pinFields(metabase, tables)
+  const collection = await ensureCollection(metabase)
+  const present = await metabase.cards(collection.id)
+  const left: Provisioned['left'] = []
+  const placed: Placed[] = []
+
+  async function ensureCards(wanted: { name: string; result: CardResult }[]): Promise<Made[]> {
+    const done: Made[] = []
+    for (const { name, result } of wanted) {
+      if ('missing' in result) {
+        left.push({ name, view: result.missing })
+        continue
+      }
+      const { type, ...card } = result.card
+      const known = present.find((item) => item.name === name)
+      const id = known?.id ?? (await metabase.createCard({ type, ...card, collection_id: collection.id })).id
+      // Without its type: people may have made a model of a question. Without its collection: it may be in the dashboard now.
+      if (known !== undefined) await metabase.updateCard(known.id, card)
+      if (type === 'question') placed.push({ id, filters: result.filters })
+      done.push({ name, id, made: known === undefined })
+    }
+    return done
+  }
+
+  const models = await ensureCards(modelCards(database.id, tables))
+  const metrics = await ensureCards(metricCards(database.id, tables))
+  const questions = await ensureCards(
+    settings.questions.map((question) => ({
+      name: question.name,
+      result: questionCard(question, database.id, tables),
+    })),
+  )
+  const dashboard = await ensureDashboard(metabase, collection.id, placed)
+  return { database, collection, questions, models, metrics, fields, left, dashboard }
 }
 
 async function ensureDatabase(
   metabase: Metabase,
   { databaseUrl, schema }: { databaseUrl: string; schema: string },
 ): Promise<Provisioned['database']> {
-  const wanted = { name: DATABASE, engine: 'postgres', details: connectionDetails(databaseUrl, schema) }
+  const details = connectionDetails(databaseUrl, schema)
   const known = (await metabase.databases()).find(({ name, engine }) => name === DATABASE && engine === 'postgres')
-  if (known === undefined) return { id: (await metabase.createDatabase(wanted)).id, made: true }
-  await metabase.updateDatabase(known.id, wanted)
+  if (known === undefined) {
+    const { id } = await metabase.createDatabase({ name: DATABASE, engine: 'postgres', details })
+    return { id, made: true }
+  }
+  // An update without these two would set them back.
+  const { is_on_demand, cache_ttl } = known
+  await metabase.updateDatabase(known.id, {
+    details,
+    is_on_demand: is_on_demand ?? false,
+    ...(cache_ttl === undefined || cache_ttl === null ? {} : { cache_ttl }),
+  })
+  await metabase.syncSchema(known.id)
   return { id: known.id, made: false }
 }
 
+/** Fields are known, and keep what they are told, once Metabase has looked at the whole database for the first time. */
+async function waitForSync(metabase: Metabase, database: number): Promise<void> {
+  let pause = FIRST_LOOK_MS
+  for (let waited = 0; waited < SYNC_PATIENCE_MS; waited += pause, pause = Math.min(pause * 2, SLOWEST_LOOK_MS)) {
+    const status = await metabase.syncStatus(database)
+    if (status === 'complete') return
+    if (status === 'aborted')
+      throw new RefusedError(
+        `Metabase: the first sync of database ${database} was aborted: see Admin settings → Databases, then run this again`,
+      )
+    await sleep(pause)
+  }
+  throw new RefusedError(
+    `Metabase: the first sync of database ${database} is not complete after ${SYNC_PATIENCE_MS / 60_000} minutes: run this ` +
+      'again once Admin settings → Databases shows it as complete',
+  )
+}
+
 async function ensureCollection(metabase: Metabase): Promise<Provisioned['collection']> {
-  const known = (await metabase.collections()).find(({ name }) => name === COLLECTION)
-  if (known !== undefined) return { id: known.id, made: false }
-  const about = 'Made by visibility-sync. Questions of these names are brought up to date when it runs again.'
+  // The list has collections of every level, and other people's own.
+  const known = (await metabase.collections()).find(
+    ({ name, location, personal_owner_id }) =>
+      name === COLLECTION && (location ?? '/') === '/' && (personal_owner_id ?? null) === null,
+  )
+  if (typeof known?.id === 'number') return { id: known.id, made: false }
+  const about = 'Made by visibility-sync. What has these names is brought up to date when it runs again.'
   return { id: (await metabase.createCollection(COLLECTION, about)).id, made: true }
-}
-
-function cardOf(question: Statement, database: number, collection: number): Card {
-  const drawn = question.dimensions.length > 0
-  return {
-    name: question.name,
-    display: question.display,
-    collection_id: collection,
-    dataset_query: { type: 'native', database, native: { query: question.sql, 'template-tags': {} } },
-    visualization_settings: drawn ? { 'graph.dimensions': question.dimensions, 'graph.metrics': question.metrics } : {},
-  }
-}
-
-/** Cards that people added to the dashboard stay; ours keep their places once they are on it. */
-async function ensureDashboard(
-  metabase: Metabase,
-  collection: number,
-  cards: number[],
-): Promise<Provisioned['dashboard']> {
-  const known = (await metabase.items(collection, 'dashboard')).find(({ name }) => name === DASHBOARD)
-  const id = known?.id ?? (await metabase.createDashboard(DASHBOARD, collection)).id
-  const { dashcards } = await metabase.dashboard(id)
-  const there = new Set(dashcards.map(({ card_id }) => card_id))
-  const missing = cards.filter((card) => !there.has(card))
-  if (missing.length > 0) {
-    const added = missing.map((card, index): Dashcard => {
-      const place = cards.indexOf(card)
-      return {
-        id: -(index + 1),
-        card_id: card,
-        row: Math.floor(place / 2) * HEIGHT,
-        col: (place % 2) * WIDTH,
-        size_x: WIDTH,
-        size_y: HEIGHT,
-      }
-    })
-    await metabase.updateDashboard(id, [...(dashcards as Dashcard[]), ...added])
-  }
-  return { id, made: known === undefined }
 }

@@ -5,7 +5,7 @@ import { otherDimensions } from '../../streams/brand-report.ts'
 import type { Warehouse } from '../connect.ts'
 
 /** Column of a table → the table that it points to. Both sides also have the project. */
-const POINTS_TO: Record<string, string> = {
+export const POINTS_TO: Record<string, string> = {
   brand_id: 'brands',
   topic_id: 'topics',
   tag_id: 'tags',

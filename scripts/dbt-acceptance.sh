@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Proves the dbt package with the real dbt, on a warehouse that the real command made: build, source freshness, docs, the metrics,
+# a schema of another name, and that a row that is wrong is found. Needs Python 3.10+ with venv and its package index, and "npm ci".
+# dbt below 1.12: that one downloads its parser when it runs.
+set -euo pipefail
+. "$(dirname "$0")/acceptance-warehouse.sh"
+
+make_venv 'dbt-core>=1.10,<1.12' 'dbt-postgres>=1.9,<1.12' 'dbt-metricflow[dbt-postgres]>=0.9,<1'
+make_warehouse
+# psycopg2 comes with dbt-postgres, so psql is not needed.
+query() { "$work/venv/bin/python" -c 'import psycopg2, sys
+connection = psycopg2.connect("")
+connection.autocommit = True
+cursor = connection.cursor()
+cursor.execute(sys.argv[1])
+print("\n".join("|".join(str(cell) for cell in row) for row in (cursor.fetchall() if cursor.description else [])))' "$1"; }
+
+# A project of somebody's own that uses the package, as docs/bi/dbt.md says.
+cp -R "$root/dbt" "$work/package"
+mkdir "$work/project"
+cd "$work/project"
+printf 'packages:\n  - local: ../package\n' >packages.yml
+cat >dbt_project.yml <<PROJECT
+name: acceptance
+profile: acceptance
+sources:
+  visibility_sync:
+    visibility:
+      brand_daily_by_tag: { +enabled: "{{ var('with_tags', true) }}" }
+models:
+  visibility_sync:
+    staging:
+      stg_brand_daily_by_tag: { +enabled: "{{ var('with_tags', true) }}" }
+PROJECT
+cat >profiles.yml <<PROFILE
+acceptance:
+  target: acceptance
+  outputs:
+    acceptance:
+      type: postgres
+      host: $PGHOST
+      port: $PGPORT
+      user: $PGUSER
+      password: "{{ env_var('PGPASSWORD') }}"
+      dbname: $PGDATABASE
+      schema: dbt_acceptance
+      threads: 2
+PROFILE
+export DBT_SEND_ANONYMOUS_USAGE_STATS=false DO_NOT_TRACK=1 DBT_PROFILES_DIR="$work/project"
+dbt() { "$work/venv/bin/dbt" --no-use-colors "$@" >"$work/dbt.log" 2>&1; }
+must() { dbt "$@" || fail "dbt $*: $(tail -n 40 "$work/dbt.log")"; echo "$name: dbt $*: $(tail -n 1 "$work/dbt.log")"; }
+
+must deps
+must build --select package:visibility_sync
+grep -q 'WARN=0 ERROR=0' "$work/dbt.log" || fail "not all passed: $(tail -n 5 "$work/dbt.log")"
+if grep -i deprecat "$work/dbt.log"; then fail 'dbt calls something deprecated'; fi
+must source freshness --select source:visibility
+[ "$(grep -c 'PASS freshness of' "$work/dbt.log")" -ge 15 ] || fail "freshness: $(tail -n 20 "$work/dbt.log")"
+must docs generate
+[ -s target/catalog.json ] || fail 'no catalogue was written'
+
+"$work/venv/bin/mf" query --metrics visibility,share_of_voice,position,sentiment \
+  --group-by metric_time__week,brand_day__project,brand_day__brand --csv "$work/metrics.csv" >"$work/mf.log" 2>&1 ||
+  fail "mf query: $(tail -n 20 "$work/mf.log")"
+"$work/venv/bin/python" - "$work/metrics.csv" <<'PYTHON'
+import csv, sys, psycopg2
+cursor = psycopg2.connect("").cursor()
+cursor.execute("""select week::text, project, brand, v.visibility, s.share_of_voice
+  from visibility.visibility_weekly v join visibility.share_of_voice_weekly s using (project_id, week, brand_id, project, brand)""")
+wanted = {row[:3]: row[3:] for row in cursor}
+rows = list(csv.DictReader(open(sys.argv[1])))
+assert len(rows) == len(wanted) > 20, (len(rows), len(wanted))
+for row in rows:
+    week = row["metric_time__week"][:10]
+    visibility, share = wanted[(week, row["brand_day__project"], row["brand_day__brand"])]
+    assert abs(float(row["visibility"]) - visibility) < 1e-9, (row, visibility)
+    assert abs(float(row["share_of_voice"]) - share) < 1e-9, (row, share)
+print(f"dbt-acceptance: the metrics of {len(rows)} weeks of brands are those of the views")
+PYTHON
+
+echo "$name: a schema of another name"
+query 'alter schema visibility rename to other_name' >/dev/null
+must build --vars '{visibility_schema: other_name}'
+query 'alter schema other_name rename to visibility' >/dev/null
+
+echo "$name: a report that is not configured"
+query 'alter table visibility.brand_daily_by_tag rename to gone' >/dev/null
+must build --vars '{with_tags: false}'
+query 'alter table visibility.gone rename to brand_daily_by_tag' >/dev/null
+
+echo "$name: what is wrong is found"
+query "insert into visibility.brand_daily (project_id, date, brand_id, visibility_count, visibility_total, mention_count)
+  select project_id, date, 'nobody', 5, 3, 1 from visibility.brand_daily limit 1" >/dev/null
+if dbt build; then fail 'a row with more hits than answers passed all tests'; fi
+grep -q 'shares_are_shares' "$work/dbt.log" && grep -q 'listed_in' "$work/dbt.log" || fail "the tests did not say what is wrong: $(tail -n 20 "$work/dbt.log")"
+echo "$name: passed"
