@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { BudgetView } from '../source/budget.ts'
+import { isTriedAgain } from '../source/retry-delay.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
@@ -79,7 +80,7 @@ export function createMetrics(): Metrics {
       },
       asked(status) {
         requests.inc({ status: String(status ?? 'none') })
-        if (status === undefined || [408, 425, 429].includes(status) || status >= 500) retries.inc()
+        if (isTriedAgain(status)) retries.inc()
       },
     },
     finished({ command, outcome, seconds }) {

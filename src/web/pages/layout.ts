@@ -31,7 +31,7 @@ ${scripts.map((name) => html`<script src="/assets/${name}" defer></script>`)}
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>
-<header class="masthead"><div><a class="name" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20">visibility-sync</a><nav aria-label="Pages">${link('/', 'Status')}${link('/insights', 'Insights')}${link('/quarantine', 'Quarantine')}${link('/restatements', 'Restatements')}</nav>${account(viewer)}</div></header>
+<header class="masthead"><div><a class="name" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20">visibility-sync</a><nav class="tabs" aria-label="Pages">${link('/', 'Status')}${link('/insights', 'Insights')}${link('/quarantine', 'Quarantine')}${link('/restatements', 'Restatements')}</nav>${account(viewer)}</div></header>
 <main id="main">
 ${body}
 </main>
@@ -50,6 +50,13 @@ function account(viewer: Viewer): Html | '' {
 /** The field by which a form shows that it comes from a page of its session. */
 export function proof(csrf: string): Html {
   return html`<input type="hidden" name="csrf" value="${csrf}">`
+}
+
+/** An address on this server. Parameters without a value are left out. */
+export function href(path: string, parameters: Record<string, string | undefined>, hash = ''): string {
+  const query = new URLSearchParams()
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query.set(name, value)
+  return `${path}${query.size === 0 ? '' : `?${query.toString()}`}${hash}`
 }
 
 /** A date and time for people, and for machines. */
