@@ -57,7 +57,7 @@ export function weeks({ project, streams, range, first, days, day: chosen }: Cal
   const rows = streams.map((stream) => all.map((day) => known.get(`${stream}\0${day}`)?.rows ?? null))
   const link = (day: Day) => href('/', { project, to: range.to, day }, '#day')
   return html`<div class="days scroll" id="weeks"><table class="calendar" data-grid="weeks" data-from="${range.from}" aria-label="Coverage by stream, ${range.from} to ${range.to}">
-<thead><tr><td></td>${weekSpans(all).map(({ first, length }) => html`<th scope="colgroup" colspan="${length}" class="week">${length > 2 ? shortDay(first) : ''}</th>`)}</tr>
+<thead><tr><td></td>${weekSpans(all).map(({ first, length }) => (length > 2 ? html`<th scope="colgroup" colspan="${length}" class="week">${shortDay(first)}</th>` : html`<td colspan="${length}"></td>`))}</tr>
 <tr><th scope="col" class="stream">stream</th>${all.map(
     (day) =>
       html`<th scope="col" class="${dayClass(day)}"><a href="${link(day)}" aria-label="${day}"${day === chosen ? html` aria-current="date"` : ''}>${Number(day.slice(8))}</a></th>`,

@@ -19,7 +19,7 @@ export function outcomeBadge(outcome: string | null): Html {
 
 /** The last runs, the newest first. */
 export function runsTable({ runs }: Status, now: Date): Html {
-  return html`<section class="card" aria-labelledby="runs" data-part="runs"><h2 id="runs">Last runs</h2>
+  return html`<section class="card" data-part="runs"><h2 id="runs">Last runs</h2>
 ${
   runs.length === 0
     ? html`<p class="empty">No run yet.</p>`
