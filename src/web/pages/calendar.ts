@@ -66,7 +66,9 @@ export function weeks({ project, streams, range, first, days, day: chosen }: Cal
     (stream) =>
       html`<tr><th scope="row" class="stream">${stream}</th>${all.map((day) => {
         const found = known.get(`${stream}\0${day}`)
-        return found === undefined && day < first ? html`<td></td>` : cell(stateOf(found), weekdayOf(day) === 0)
+        return found === undefined && day < first
+          ? html`<td class="none"></td>`
+          : cell(stateOf(found), weekdayOf(day) === 0)
       })}</tr>
 `,
   )}</tbody></table><script type="application/json">${jsonFor({ streams, rows })}</script></div>`
@@ -87,9 +89,9 @@ export function year({ streams, yearRange, first, year: days }: CalendarData): H
         { length: columns },
         (_, at) => {
           const day = addDays(monday, at * 7 + weekday)
-          if (day < yearRange.from || day > yearRange.to) return html`<td></td>`
+          if (day < yearRange.from || day > yearRange.to) return html`<td class="none"></td>`
           const found = known.get(day)
-          if (found === undefined && day < first) return html`<td></td>`
+          if (found === undefined && day < first) return html`<td class="none"></td>`
           return cell(stateOfYearDay(found, streams.length), false)
         },
       )}</tr>

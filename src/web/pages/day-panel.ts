@@ -39,7 +39,7 @@ export function dayPanel({ project, streams, day, detail, range }: CalendarData,
         ),
       ...(changes.length > 5 ? [html`and ${count(changes.length - 5, 'earlier change')}.`] : []),
     ]
-    return html`<tr><th scope="row">${stream}</th><td><span class="badge ${badgeOf(state)}">${MEANING[state]}</span></td><td class="n">${row === undefined ? '–' : number(row.rows)}</td><td>${row === undefined ? '–' : time(row.read_at, now)}</td><td>${row === undefined ? '–' : html`<a href="/runs/${row.run_id}">${row.run_id}</a>`}</td><td class="known">${notes.map((note) => html`<p>${note}</p>`)}</td></tr>
+    return html`<tr><th scope="row">${stream}</th><td><span class="badge ${badgeOf(state)}">${MEANING[state]}</span></td><td class="n">${row === undefined ? '–' : number(row.rows)}</td><td>${row === undefined ? '–' : time(row.read_at, now)}</td><td>${row === undefined ? '–' : html`<a href="/runs/${row.run_id}">${row.run_id}</a>`}</td><td class="known wrap">${notes.map((note) => html`<p>${note}</p>`)}</td></tr>
 `
   })}</tbody></table></div></section>`
 }

@@ -60,21 +60,21 @@ function words(troubled: ProjectHealth['troubled']): string {
   return shown.join('; ') + (troubled.length > 3 ? ` and ${troubled.length - 3} more` : '')
 }
 
-/** The streams of one project. */
-export function streamTable(page: StatusData, project: ProjectHealth | undefined): Html | '' {
+/** The streams of one project: those that need a look, and the others folded to their names. */
+export function streamTables(page: StatusData, project: ProjectHealth | undefined): Html | '' {
   if (project === undefined || project.streams.length === 0) return ''
-  const now = page.ledgerNow
-  const troubled = project.troubled.length > 0
-  const table = html`<div class="scroll" role="region" aria-label="Streams" tabindex="0"><table class="table">
+  const well = project.streams.filter(({ rank }) => rank === 0)
+  const names = well.map(({ row }) => row.stream).join(', ')
+  return html`${project.troubled.length === 0 ? '' : table(page, project.troubled, 'Streams that need a look')}
+${well.length === 0 ? '' : html`<details id="streams" class="fold"><summary><span class="badge good">${well.length}</span> ${count(well.length, 'stream')} fresh: <span class="quiet">${names}</span></summary>${table(page, well, 'Fresh streams')}</details>`}`
+}
+
+function table({ ledgerNow }: StatusData, streams: ProjectHealth['streams'], label: string): Html {
+  return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0"><table class="table">
 <thead><tr><th scope="col">stream</th><th scope="col">state</th><th scope="col">last read</th><th scope="col">days</th><th scope="col" class="n">missing</th><th scope="col" class="n">rows</th></tr></thead>
-<tbody>${project.streams.map(
+<tbody>${streams.map(
     ({ row, words: told, rank }) =>
-      html`<tr><th scope="row">${row.stream}</th><td>${rank === 0 ? html`<span class="badge good">fresh</span>` : html`<span class="badge ${rank >= 3 ? 'bad' : 'warn'}">${told.join(', ')}</span>`}</td><td>${time(row.last_read_at, now)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td></tr>
+      html`<tr><th scope="row">${row.stream}</th><td><span class="badge ${rank >= 3 ? 'bad' : rank > 0 ? 'warn' : 'good'}">${rank === 0 ? 'fresh' : told.join(', ')}</span></td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td></tr>
 `,
   )}</tbody></table></div>`
-  const names = project.streams.map(({ row }) => row.stream).join(', ')
-  const summary = troubled
-    ? html`<strong>${project.troubled.length} of ${count(project.streams.length, 'stream')}</strong> need a look`
-    : html`${count(project.streams.length, 'stream')} fresh: <span class="quiet">${names}</span>`
-  return html`<details id="streams" class="fold"${troubled ? html` open` : ''}><summary>${summary}</summary>${table}</details>`
 }

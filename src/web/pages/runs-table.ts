@@ -28,7 +28,7 @@ ${
 <tbody>${runs.slice(0, 10).map(
         (
           run,
-        ) => html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)}</td>${(['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const).map((field) => html`<td class="n">${number(sumOf(run.summary, field))}</td>`)}<td class="why">${clip(run.reason ?? '', 160)}</td></tr>
+        ) => html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)}</td>${(['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const).map((field) => html`<td class="n">${number(sumOf(run.summary, field))}</td>`)}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
 `,
       )}</tbody></table></div>`
 }</section>`

@@ -8,7 +8,7 @@ import { legend, shortDay, weeks, year, yearWords } from './calendar.ts'
 import { dayPanel } from './day-panel.ts'
 import { href, layout, number, proof, span, time } from './layout.ts'
 import { needs, syncForm } from './needs.ts'
-import { projectList, streamTable } from './projects.ts'
+import { projectList, streamTables } from './projects.ts'
 import { running, runningElsewhere } from './running.ts'
 import { outcomeBadge, runsTable } from './runs-table.ts'
 
@@ -103,7 +103,7 @@ function projectSection(page: StatusData, project: ProjectHealth | undefined): H
   const known = calendar.days !== undefined
   return html`<section class="card" id="project" aria-labelledby="project-title">
 <header><h2 id="project-title">Coverage of ${project?.name ?? calendar.project}</h2>${projectForm(page)}</header>
-<div data-part="streams">${streamTable(page, project)}</div>
+<div data-part="streams">${streamTables(page, project)}</div>
 ${
   known
     ? html`<div data-part="year"><p class="small">A year at a glance: ${yearWords(calendar)}.</p>${year(calendar)}</div>
