@@ -2,7 +2,6 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { isDay } from '../core/day.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { clip, count } from '../core/text.ts'
-import { streamsOf } from '../streams/registry.ts'
 import { dismissQuarantine } from '../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../sync/retry-quarantine.ts'
 import type { BackfillRequest } from './backfill-routes.ts'
@@ -110,7 +109,7 @@ export function actionRoutes(app: FastifyInstance, options: ActionOptions): void
     const { services } = view
     const filter = await reasonOf(view, form)
     const state = form.state === 'dismissed' ? { state: 'dismissed' as const } : {}
-    const { tried, loaded, still_bad } = await retryQuarantine(services, streamsOf(services.config), {
+    const { tried, loaded, still_bad } = await retryQuarantine(services, services.streams.named(), {
       ...filter,
       ...state,
     })

@@ -39,9 +39,9 @@ export function command(text: string): Html {
 
 /** The button that helps, or the command that does the same. */
 function syncHelp({ viewer }: StatusData, lead: string): Html {
-  return html`<p class="help">${lead} ${
+  return html`<div class="help">${lead} ${
     viewer?.csrf === undefined ? command('visibility-sync sync') : syncForm(viewer.csrf)
-  }</p>`
+  }</div>`
 }
 
 export function syncForm(csrf: string, look = 'tiny'): Html {
