@@ -26,7 +26,7 @@ const browser = await chromium.launch({
   args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
 })
 for (const [path, name, height] of [
-  ['/', 'status', 760],
+  ['/', 'status', 1000],
   ['/insights', 'insights', 1000],
 ]) {
   const page = await browser.newPage({ viewport: { width: 1200, height } })

@@ -6,7 +6,7 @@ import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
-/* Both pages in a real browser, on synced data. */
+/* The pages in a real browser, on synced data. */
 
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
 const there = existsSync(CHROMIUM)
@@ -87,13 +87,13 @@ inBrowser('the pages', () => {
     const page = await open('/')
     expect(await page.locator('.verdict').textContent()).toContain('Needs a look')
     expect(await page.locator('h1').textContent()).toBe('Status')
-    for (const title of ['Coverage', 'Freshness', 'Held', 'Last runs', 'Request budget'])
+    for (const title of ['What needs a look', 'Projects', 'Last runs'])
       expect(await page.getByRole('heading', { name: title, exact: true }).count()).toBe(1)
     expect(await page.getByRole('region', { name: 'Last runs' }).getByText('complete').count()).toBeGreaterThan(0)
     await page.close()
   })
 
-  test('each cell of the calendar has its state, and tells rows and time when it is focused', async () => {
+  test('each cell of the calendar has its state, and tells rows, time and run when it is chosen', async () => {
     const page = await open('/')
     const row = page.locator('.calendar tbody tr', { has: page.getByText('chats', { exact: true }) })
     const stateOf = async (day: string) =>
@@ -107,10 +107,14 @@ inBrowser('the pages', () => {
       'restated',
     ])
     const cell = row.locator('[data-day="2026-03-09"]')
-    await cell.focus()
-    const tip = await cell.evaluate((element) => getComputedStyle(element, '::after').content)
-    expect(tip).toMatch(/2026-03-09 chats: read; \d+ rows, read \d{4}-/)
-    expect(await cell.getAttribute('aria-label')).toContain('rows')
+    expect(await cell.getAttribute('aria-label')).toMatch(/^chats, Monday 2026-03-09: read, \d+ rows$/)
+    await cell.click()
+    const detail = page.getByRole('region', { name: 'Streams on 2026-03-09' }).locator('tr', { hasText: 'chats' })
+    expect(await detail.textContent()).toMatch(/chatsread\d+\d+ (s|min) ago\d+/)
+    expect(page.url()).toContain('day=2026-03-09')
+    await row.locator('[data-day="2026-03-14"]').click()
+    const changed = page.getByRole('region', { name: 'Streams on 2026-03-14' }).locator('tr', { hasText: 'chats' })
+    expect(await changed.textContent()).toContain('1 new, 2 changed (run 1)')
     await page.close()
   })
 
@@ -124,38 +128,6 @@ inBrowser('the pages', () => {
     expect(await page.locator('.calendar [data-day="2026-03-16"]').count()).toBe(0)
     expect(await page.locator('.calendar .cell.held').count()).toBe(0)
     expect(await page.getByLabel('Project').inputValue()).toBe(other.id)
-    await page.close()
-  })
-
-  test('the insights draw every chart, with its sample, its numbers and its SQL', async () => {
-    const page = await open('/insights')
-    await page.waitForFunction(() => document.querySelectorAll('.plot[data-drawn]').length === 6)
-    const inked = await page.locator('.plot canvas').evaluateAll((canvases) =>
-      canvases.map((element) => {
-        const canvas = element as HTMLCanvasElement
-        const { data } = canvas.getContext('2d')!.getImageData(0, 0, canvas.width, canvas.height)
-        let colours = 0
-        for (let at = 3; at < data.length; at += 4) if (data[at]! > 0) colours++
-        return colours
-      }),
-    )
-    expect(inked.length).toBe(6)
-    for (const pixels of inked) expect(pixels).toBeGreaterThan(1000)
-    expect(await page.locator('.sample').count()).toBe(6)
-    expect(await page.locator('.sample').first().textContent()).toMatch(/Sample: [\d,]+ answers/)
-    const sql = await page.locator('pre').first().textContent()
-    const rows = await setup.database.rows(sql!)
-    expect(rows.length).toBeGreaterThan(100)
-    expect(
-      await page.getByRole('region', { name: 'Prompts where the own brand is absent' }).locator('tbody tr').count(),
-    ).toBeGreaterThan(0)
-    await page.close()
-  })
-
-  test('a shorter range shows fewer days', async () => {
-    const page = await open('/insights?from=2026-03-01&to=2026-03-07')
-    expect(await page.locator('section.chart').first().locator('details tbody tr').count()).toBe(7)
-    expect(await page.getByLabel('From', { exact: true }).inputValue()).toBe('2026-03-01')
     await page.close()
   })
 
@@ -177,7 +149,7 @@ inBrowser('the pages', () => {
           }
           return 'rgb(255, 255, 255)'
         }
-        return [...document.querySelectorAll('p, td, th, dt, dd, a, h1, h2, li, label, footer, button.cell')]
+        return [...document.querySelectorAll('p, td, th, dt, dd, a, h1, h2, h3, li, label, footer, span, button')]
           .filter((element) => (element.textContent ?? '').trim() !== '')
           .map((element) => {
             const [a, b] = [luminance(getComputedStyle(element).color), luminance(ground(element))]
@@ -191,13 +163,13 @@ inBrowser('the pages', () => {
       })
       expect([...new Set(weak)]).toEqual([])
       const body = await page.evaluate(() => getComputedStyle(document.body).backgroundColor)
-      expect(body).toBe(colorScheme === 'dark' ? 'rgb(13, 17, 23)' : 'rgb(255, 255, 255)')
+      expect(body).toBe(colorScheme === 'dark' ? 'rgb(11, 15, 20)' : 'rgb(246, 247, 249)')
       await page.close()
     }
   })
 
   test("on a phone's width nothing makes the page wider than the screen", async () => {
-    for (const path of ['/', '/insights']) {
+    for (const path of ['/', '/?day=2026-03-10', '/insights', '/runs/1', '/quarantine', '/restatements']) {
       const page = await open(path, { viewport: { width: 360, height: 740 } })
       const width = await page.evaluate(() => document.documentElement.scrollWidth)
       expect(width).toBeLessThanOrEqual(360)

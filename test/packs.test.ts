@@ -8,7 +8,7 @@ import { PACK_FOLDERS, packFiles } from '../src/cli/packs/pack-files.ts'
 import { RULES } from '../src/cli/packs/prometheus.ts'
 import { relations } from '../src/cli/packs/relations.ts'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { createMetrics } from '../src/web/metrics.ts'
+import { createMetrics } from '../src/telemetry/metrics.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* What is made from the catalogue for other tools, and the questions: current, and true of a real warehouse. */
@@ -28,7 +28,7 @@ test('the packs are what the catalogue makes, and their folders hold nothing els
 })
 
 test('rules and dashboards name only metrics that there are', async () => {
-  const text = await createMetrics().text({
+  const text = await createMetrics(['brand_daily']).text({
     database: { up: true } as never,
     ledger: undefined,
     ledgerAgeMs: 0,

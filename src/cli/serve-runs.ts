@@ -91,11 +91,12 @@ export function serveRuns(
       }),
     async backfill(scheduler, asked) {
       const range = parseRange(asked, config, dayOf(clock()))
-      const streams = streamsToBackfill(open.streams, asked.streams)
+      const acceptDeletes = asked.acceptDeletes ?? false
+      const streams = streamsToBackfill(open.streams, asked.streams, acceptDeletes)
       const projects = chooseProjects(open.projects, asked.projects)
       return new Promise((resolve, reject) => {
         const isStarted = scheduler.tryRun('backfill', async () => {
-          const request = { command: 'backfill', streams, range, missingOnly: asked.missing }
+          const request = { command: 'backfill', streams, range, missingOnly: asked.missing, acceptDeletes }
           await runOne(request, projects, (runId) => resolve({ runId })).catch((error: unknown) => {
             reject(error as Error)
             throw error

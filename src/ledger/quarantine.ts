@@ -203,6 +203,8 @@ export function groupQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: Quarant
     .groupBy(['stream', 'reason'])
     .orderBy('rows', 'desc')
     .orderBy('stream')
+    .orderBy('reason')
+    .$if(filter.limit !== undefined, (query) => query.limit(filter.limit!))
     .execute()
 }
 

@@ -75,10 +75,16 @@ export async function summaryOf({ ops }: Warehouse, runId: number): Promise<unkn
   return row?.summary ?? null
 }
 
-export function findRun({ ops }: Warehouse, runId: number): Promise<RunRow | undefined> {
+export interface RunDetail extends RunRow {
+  version: string
+  source: string
+}
+
+export function findRun({ ops }: Warehouse, runId: number): Promise<RunDetail | undefined> {
   return ops
     .selectFrom('runs')
     .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'summary', 'error'])
+    .select(['version', 'source'])
     .where('run_id', '=', runId)
     .executeTakeFirst()
 }

@@ -182,6 +182,23 @@ export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ r
   return { ranges, total: rows[0]?.total ?? 0 }
 }
 
+/** Whether every day of a range is held, as it must be before its deletions are let through. */
+export async function isHeld(
+  { ops }: Warehouse,
+  { project_id, stream, from, to }: Pick<HeldStatus, 'project_id' | 'stream' | 'from' | 'to'>,
+): Promise<boolean> {
+  const { held } = await ops
+    .selectFrom('coverage')
+    .select(({ fn }) => fn.countAll<number>().as('held'))
+    .where('project_id', '=', project_id)
+    .where('stream', '=', stream)
+    .where('date', '>=', from)
+    .where('date', '<=', to)
+    .where('state', '=', 'held')
+    .executeTakeFirstOrThrow()
+  return held > 0 && held === countDays({ from, to })
+}
+
 async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {
   const [notes, { total }] = await Promise.all([
     ops

@@ -1,6 +1,11 @@
 /** A service that asks for a longer wait is not waited for: the run says so and the next one tries again. */
 export const LONGEST_WAIT_MS = 300_000
 
+/** Whether an attempt that ended with this status, or without any, is followed by another one. */
+export function isTriedAgain(status: number | undefined): boolean {
+  return status === undefined || [408, 425, 429].includes(status) || status >= 500
+}
+
 const FIRST_MS = 400
 const LONGEST_MS = 20_000
 

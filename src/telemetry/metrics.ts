@@ -3,6 +3,7 @@ import type { LastEnd } from '../ledger/last-ends.ts'
 import type { Status } from '../ledger/status.ts'
 import type { QueueStatus } from '../queue/status.ts'
 import type { BudgetView } from '../source/budget.ts'
+import { isTriedAgain } from '../source/retry-delay.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
@@ -123,7 +124,7 @@ export function createMetrics(streams: readonly string[]): Metrics {
       },
       asked(status) {
         requests.inc({ status: String(status ?? 'none') })
-        if (status === undefined || [408, 425, 429].includes(status) || status >= 500) retries.inc()
+        if (isTriedAgain(status)) retries.inc()
       },
     },
     finished({ command, outcome, seconds }, at) {

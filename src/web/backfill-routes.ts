@@ -1,11 +1,12 @@
-import { timingSafeEqual } from 'node:crypto'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import * as z from 'zod'
 import { isDay } from '../core/day.ts'
 import { LockedError, messageOf } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import type { Live } from '../schedule/live.ts'
+import type { Attempts } from './attempts.ts'
 import { FIRST_DAY } from './query.ts'
+import { sameToken } from './same-token.ts'
 import type { View } from './view.ts'
 
 export interface BackfillRequest {
@@ -14,6 +15,8 @@ export interface BackfillRequest {
   streams: string[]
   projects: string[]
   missing: boolean
+  /** Lets deletions through that were held for review. */
+  acceptDeletes?: boolean
 }
 
 const LAST_DAY = '2999-12-31'
@@ -35,15 +38,21 @@ export function backfillRoutes(
     view: View
     live: Live
     token: string
+    attempts: Attempts
     backfill: (request: BackfillRequest) => Promise<{ runId: number } | { busy: string }>
   },
 ): void {
-  const onRequest = async (request: FastifyRequest) => {
-    const given = Buffer.from(/^Bearer (.+)$/i.exec(request.headers.authorization ?? '')?.[1] ?? '')
-    const wanted = Buffer.from(options.token)
-    if (given.length !== wanted.length || !timingSafeEqual(given, wanted)) {
-      throw Object.assign(new Error('a bearer token is needed'), { statusCode: 401 })
+  const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
+    const given = /^Bearer (.+)$/i.exec(request.headers.authorization ?? '')?.[1]
+    // Who guesses here must not get more guesses than on the page.
+    const wait = given === undefined ? 0 : options.attempts.waitSeconds(request.ip)
+    if (wait > 0) {
+      reply.header('retry-after', String(wait))
+      throw Object.assign(new Error('too many wrong tokens; try again later'), { statusCode: 429 })
     }
+    if (given !== undefined && sameToken(given, options.token)) return
+    if (given !== undefined) options.attempts.failed(request.ip)
+    throw Object.assign(new Error('a bearer token is needed'), { statusCode: 401 })
   }
   app.post('/api/backfills', { onRequest }, async (request, reply) => {
     const parsed = backfillBody.safeParse(request.body)

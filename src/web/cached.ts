@@ -46,6 +46,11 @@ export class Cached<T> {
     return entry.value
   }
 
+  /** What is known is read anew. */
+  forget(): void {
+    this.entries.clear()
+  }
+
   get size(): number {
     return this.entries.size
   }

@@ -41,6 +41,6 @@ function differing(summary: { differing?: unknown[] }[]): unknown[] {
 }
 
 /** The summary of an audit has entries of another kind. */
-function isReports(summary: unknown[]): summary is StreamReport[] {
+export function isReports(summary: unknown[]): summary is StreamReport[] {
   return summary.every((entry) => typeof (entry as StreamReport | null)?.rows_read === 'number')
 }

@@ -1,24 +1,28 @@
 import { readFileSync } from 'node:fs'
 import { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
-import { daysOfInterest } from '../core/config/load.ts'
-import { addDays, dayOf } from '../core/day.ts'
+import { dayOf } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
 import type { Monotonic } from '../core/monotonic.ts'
-import { dependencyFile, packageFile } from '../core/package-files.ts'
+import { packageFile } from '../core/package-files.ts'
 import { clip } from '../core/text.ts'
 import type { Live } from '../schedule/live.ts'
-import { streamKinds } from '../streams/registry.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
+import { actionRoutes } from './action-routes.ts'
+import { Attempts } from './attempts.ts'
 import { type BackfillRequest, backfillRoutes } from './backfill-routes.ts'
 import { type Body, bodyOf, sendBody } from './body.ts'
 import { Cached } from './cached.ts'
+import { acceptForms } from './form.ts'
 import { ownNames } from './hosts.ts'
+import { insightsRoutes } from './insights-routes.ts'
 import { Pace } from './pace.ts'
+import { pageRoutes } from './page-routes.ts'
 import { errorPage } from './pages/error-page.ts'
-import { insightsPage } from './pages/insights-page.ts'
-import { type FailedStart, statusPage } from './pages/status-page.ts'
-import { dayIn, projectOf, rangeOf, readQuery } from './query.ts'
+import { projectOf, readQuery } from './query.ts'
 import { readiness } from './readiness.ts'
+import { Sessions } from './sessions.ts'
+import { admit, signInRoutes } from './sign-in-routes.ts'
+import type { FailedStart } from './status-data.ts'
 import { statusDocument } from './status-document.ts'
 import type { LedgerState, View } from './view.ts'
 
@@ -38,16 +42,15 @@ export interface ServerOptions {
   failedToStart: () => FailedStart | undefined
   /** Opens the routes that start work; without one they do not exist. */
   token: string | undefined
+  /** Starts a sync, or says why not, or after what. */
+  sync: () => { begun: true } | { after: string } | { busy: string }
   /** Starts a backfill and gives its run, or why it cannot start now. */
   backfill: (request: BackfillRequest) => Promise<{ runId: number } | { busy: string }>
 }
 
-const CALENDAR_DAYS = 56
 const BODY_BYTES = 16_384
 // Long enough that many who look cost no more than one, and short enough that nobody notices.
 const FRESH_MS = 1000
-// What analysts look at changes with a sync, not with the second.
-const INSIGHTS_FRESH_MS = 15_000
 const MOST_PAGES = 64
 // While a run is at work. Each takes a tenth of a millisecond of its thread.
 const MOST_REQUESTS_A_SECOND = 400
@@ -58,12 +61,14 @@ const STALE = {
 }
 const SECURITY = {
   'content-security-policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
   'x-content-type-options': 'nosniff',
-  'referrer-policy': 'no-referrer',
+  // Not "no-referrer": browsers would then not say which page a form comes from.
+  'referrer-policy': 'same-origin',
   'cross-origin-opener-policy': 'same-origin',
   'cache-control': 'no-store',
 }
+const PAGES = ['/', '/insights', '/quarantine', '/restatements'] as const
 const HTML = 'text/html; charset=utf-8'
 const JSON_TYPE = 'application/json; charset=utf-8'
 
@@ -109,7 +114,15 @@ export function createServer(options: ServerOptions): FastifyInstance {
   app.setErrorHandler((error: Error & { statusCode?: number }, request, reply) =>
     answerError(options, error, request, reply),
   )
-  app.setNotFoundHandler((_request, reply) => reply.code(404).send({ error: 'there is no such page' }))
+  app.setNotFoundHandler((request, reply) => {
+    const { version } = options
+    if (!String(request.headers.accept).includes('text/html'))
+      return reply.code(404).send({ error: 'there is no such page' })
+    return reply
+      .code(404)
+      .type(HTML)
+      .send(errorPage({ version, path: undefined, text: 'There is no such page.' }))
+  })
 
   app.get('/healthz', PROBE, async () => ({ alive: true }))
   app.get('/readyz', PROBE, async (_request, reply) => {
@@ -156,8 +169,13 @@ export function createServer(options: ServerOptions): FastifyInstance {
     )
     return sendBody(request, reply, JSON_TYPE, body)
   })
-  if (options.token !== undefined) backfillRoutes(app, { ...options, token: options.token })
-  pageRoutes(app, options)
+  const sessions = new Sessions(monotonic)
+  const cache = { freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE }
+  const isClosed = options.token === undefined
+  const sessionOf = ({ headers }: FastifyRequest) => (isClosed ? undefined : (sessions.find(headers.cookie) ?? null))
+  pageRoutes(app, { ...options, cache, sessionOf, orLastKnown })
+  insightsRoutes(app, options)
+  if (options.token !== undefined) tokenRoutes(app, options, options.token, sessions)
   for (const [name, { type, text }] of assets()) {
     app.get(`/assets/${name}`, CLEAN, async (_request, reply) =>
       reply.type(type).header('cache-control', 'public, max-age=3600').send(text),
@@ -166,77 +184,17 @@ export function createServer(options: ServerOptions): FastifyInstance {
   return app
 }
 
-function pageRoutes(app: FastifyInstance, options: ServerOptions): void {
-  const { view, live, monotonic } = options
-  const { config, source } = view.services
-  const { redactor } = config
-  const dayStreams = streamKinds(config).flatMap(({ by, name }) => (by === 'day' ? [name] : []))
-  const statusPages = new Cached<Body>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE })
-  const insightsPages = new Cached<Body>({
-    monotonic,
-    freshMs: INSIGHTS_FRESH_MS,
-    most: MOST_PAGES,
-    stale: STALE,
-  })
-
-  app.get('/', async (request, reply) => {
-    const query = readQuery(request.query, ['project', 'to'])
-    const project = projectOf(view.projects, query.project)
-    const today = dayOf(view.now())
-    const interest = daysOfInterest(config, today)
-    const to = dayIn('to', query.to, today) ?? (interest.to < today ? interest.to : today)
-    const range = { from: addDays(to, 1 - CALENDAR_DAYS), to }
-    const write = (state: LedgerState | undefined, days: Awaited<ReturnType<View['calendar']>> | undefined) =>
-      bodyOf(
-        redactor.text(
-          statusPage({
-            version: options.version,
-            now: view.now(),
-            ledgerNow: view.ledgerNow(),
-            database: view.database,
-            ledgerAgeMs: state === undefined ? undefined : view.ageMs(state),
-            source,
-            warehouse: options.warehouse,
-            status: state?.status,
-            live: live.runs,
-            next: options.next(),
-            failedToStart: options.failedToStart(),
-            budgets: view.budgets(state),
-            queue: state?.queue,
-            alerts: view.alerts,
-            maxStalenessMs: options.maxStalenessMs,
-            projects: state === undefined ? view.projects.map(({ id }) => ({ id, name: id })) : view.names(state),
-            project,
-            days,
-            range,
-            dayStreams,
-          }),
-        ),
-      )
-    const body = await orLastKnown(
-      view,
-      reply,
-      (state) => write(state, undefined),
-      () =>
-        statusPages.get(`${project} ${to}`, async () => {
-          const state = await view.state()
-          return write(state, state.status === undefined ? [] : await view.calendar(project, dayStreams, range))
-        }),
-    )
-    return sendBody(request, reply, HTML, body)
-  })
-  app.get('/insights', async (request, reply) => {
-    const query = readQuery(request.query, ['project', 'from', 'to'])
-    const project = projectOf(view.projects, query.project)
-    const today = dayOf(view.now())
-    const range = rangeOf(query, config.end_date ?? today, today)
-    if (!view.database.up) throw new TransientError('the database does not answer')
-    const body = await insightsPages.get(`${project} ${range.from} ${range.to}`, async () => {
-      const [insights, state] = await Promise.all([view.insights(project, range), view.state()])
-      const projects = view.names(state)
-      return bodyOf(redactor.text(insightsPage({ version: options.version, projects, project, range, insights })))
-    })
-    return sendBody(request, reply, HTML, body)
+/** Without a token these routes do not exist. */
+function tokenRoutes(app: FastifyInstance, options: ServerOptions, token: string, sessions: Sessions): void {
+  const { view, hosts, version, monotonic } = options
+  const attempts = new Attempts(monotonic)
+  backfillRoutes(app, { ...options, token, attempts })
+  const signIn = { token, sessions, attempts, hosts, version, log: view.services.log }
+  // Only these take forms.
+  void app.register(async (scope) => {
+    acceptForms(scope)
+    signInRoutes(scope, signIn)
+    actionRoutes(scope, { ...options, admit: (request, reply) => admit(request, reply, signIn) })
   })
 }
 
@@ -268,8 +226,11 @@ function answerError(
   if (status === 500) request.log.error({ path: request.url, reason: messageOf(error) }, 'a page failed')
   reply.code(status)
   if (retryAfter !== undefined) reply.header('retry-after', String(retryAfter))
-  const path = request.url.split('?')[0]
-  if (path === '/' || path === '/insights') return reply.type(HTML).send(errorPage({ version, path, text }))
+  const path = request.url.split('?')[0]!
+  const page = PAGES.find((name) =>
+    name === '/' ? path === '/' || /^\/(runs|actions|sign-)/.test(path) : path.startsWith(name),
+  )
+  if (page !== undefined) return reply.type(HTML).send(errorPage({ version, path: page, text }))
   return reply.type(JSON_TYPE).send({ error: text })
 }
 
@@ -286,12 +247,9 @@ function explain(error: Error & { statusCode?: number }): [number, string, numbe
 
 function assets(): Map<string, { type: string; text: string }> {
   const own = (name: string) => readFileSync(packageFile(`dist/web/assets/${name}`), 'utf8')
-  const uplot = (name: string) => readFileSync(dependencyFile(`uplot/dist/${name}`), 'utf8')
   return new Map([
     ['style.css', { type: 'text/css; charset=utf-8', text: own('style.css') }],
-    ['insights.js', { type: 'text/javascript; charset=utf-8', text: own('insights.js') }],
+    ['status.js', { type: 'text/javascript; charset=utf-8', text: own('status.js') }],
     ['icon.svg', { type: 'image/svg+xml', text: own('icon.svg') }],
-    ['uplot.js', { type: 'text/javascript; charset=utf-8', text: uplot('uPlot.iife.min.js') }],
-    ['uplot.css', { type: 'text/css; charset=utf-8', text: uplot('uPlot.min.css') }],
   ])
 }

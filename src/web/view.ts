@@ -1,14 +1,29 @@
 import type { Alerts } from '../alerts/alerts.ts'
 import { daysOfInterest } from '../core/config/load.ts'
-import { dayOf, type Range } from '../core/day.ts'
+import { type Day, dayOf, type Range } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import type { OpenAlert } from '../ledger/alert-policy.ts'
-import { type CalendarDay, readCalendar } from '../ledger/calendar.ts'
+import { type CalendarDay, readCalendar, readYear, type YearDay } from '../ledger/calendar.ts'
+import { type DayDetail, readDay } from '../ledger/day-detail.ts'
+import {
+  groupQuarantine,
+  listQuarantine,
+  type QuarantineEntry,
+  type QuarantineFilter,
+  type QuarantineGroup,
+} from '../ledger/quarantine.ts'
+import {
+  changesOfRun,
+  type RestatementFilter,
+  type RestatementReport,
+  type RunChange,
+  readRestatements,
+} from '../ledger/restatement-report.ts'
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
-import { findRun, type RunRow } from '../ledger/runs.ts'
-import { readLookback, readStatus, type Status } from '../ledger/status.ts'
+import { findRun, type RunDetail } from '../ledger/runs.ts'
+import { type HeldStatus, isHeld, readLookback, readStatus, type Status } from '../ledger/status.ts'
 import { queueNameOf } from '../queue/queue-name.ts'
 import { readBudgets } from '../queue/shared-budget.ts'
 import { type QueueStatus, readQueueStatus } from '../queue/status.ts'
@@ -16,10 +31,10 @@ import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { streamKinds } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 import type { SidePool } from '../warehouse/side-pool.ts'
 import { Cached } from './cached.ts'
-import { type Insights, readInsights } from './insights.ts'
 import { RunMemory } from './run-memory.ts'
 
 export interface ViewOptions {
@@ -46,6 +61,9 @@ export interface LedgerState {
 
 const FRESH_MS = 1000
 const CALENDARS = 64
+// A year of twelve streams is more than four thousand days.
+const YEAR_FRESH_MS = 5000
+const MOST_CHANGES = 60
 const LAST_RUNS = 20
 const MOST_HELD = 1000
 // Probes and metrics are answered from what was read last; what takes long to read is read less often.
@@ -66,6 +84,8 @@ export class View {
   latest: LedgerState | undefined
   private readonly states: Cached<LedgerState>
   private readonly calendars: Cached<CalendarDay[]>
+  private readonly years: Cached<YearDay[]>
+  private readonly days: Cached<DayDetail>
   private readonly runs = new RunMemory(LAST_RUNS)
   private readonly streams: { name: string; by: 'day' | 'list' }[]
   private lookback: Status['lookback']
@@ -80,6 +100,8 @@ export class View {
     this.streams = streamKinds(this.services.config)
     this.states = new Cached({ monotonic, freshMs: FRESH_MS, most: 1 })
     this.calendars = new Cached({ monotonic, freshMs: FRESH_MS, most: CALENDARS })
+    this.years = new Cached({ monotonic, freshMs: YEAR_FRESH_MS, most: CALENDARS })
+    this.days = new Cached({ monotonic, freshMs: FRESH_MS, most: CALENDARS })
     this.lookback = { configured_days: this.services.config.lookback_days, needed_days: null, too_short: false }
   }
 
@@ -120,12 +142,61 @@ export class View {
     )
   }
 
-  insights(project: string, range: Range): Promise<Insights> {
-    return this.options.pool.read((warehouse) => readInsights(warehouse, project, range))
+  /** For the insights, which have their own cache. */
+  insights<T>(read: (warehouse: Warehouse) => Promise<T>): Promise<T> {
+    return this.options.pool.read(read)
   }
 
-  run(id: number): Promise<RunRow | undefined> {
+  year(project: string, streams: readonly string[], range: Range): Promise<YearDay[]> {
+    return this.years.get(`${project} ${range.to}`, () =>
+      this.options.pool.read((warehouse) => readYear(warehouse, project, streams, range)),
+    )
+  }
+
+  day(project: string, streams: readonly string[], day: Day): Promise<DayDetail> {
+    return this.days.get(`${project} ${day}`, () =>
+      this.options.pool.read((warehouse) => readDay(warehouse, project, streams, day)),
+    )
+  }
+
+  run(id: number): Promise<RunDetail | undefined> {
     return this.options.pool.read((warehouse) => findRun(warehouse, id))
+  }
+
+  /** A run, and what it found changed. */
+  runWithChanges(id: number): Promise<{ run: RunDetail; changes: { days: RunChange[]; total: number } } | undefined> {
+    return this.options.pool.read(async (warehouse) => {
+      const run = await findRun(warehouse, id)
+      return run && { run, changes: await changesOfRun(warehouse, run, MOST_CHANGES) }
+    })
+  }
+
+  /** What waits in quarantine by reason, and one entry of each. */
+  quarantine(filter: QuarantineFilter): Promise<{ groups: QuarantineGroup[]; examples: QuarantineEntry[] }> {
+    return this.options.pool.read(async (warehouse) => {
+      const groups = await groupQuarantine(warehouse, filter)
+      const ids = groups.map(({ example_id }) => example_id)
+      const examples = ids.length === 0 ? [] : await listQuarantine(warehouse, { ids, state: 'all' })
+      return { groups, examples }
+    })
+  }
+
+  async quarantineEntry(id: number): Promise<QuarantineEntry | undefined> {
+    const [entry] = await this.options.pool.read((warehouse) => listQuarantine(warehouse, { ids: [id], state: 'all' }))
+    return entry
+  }
+
+  restatements(filter: RestatementFilter): Promise<RestatementReport> {
+    return this.options.pool.read((warehouse) => readRestatements(warehouse, filter))
+  }
+
+  isHeld(range: Pick<HeldStatus, 'project_id' | 'stream' | 'from' | 'to'>): Promise<boolean> {
+    return this.options.pool.read((warehouse) => isHeld(warehouse, range))
+  }
+
+  /** After an action, so that who did it sees it. */
+  forget(): void {
+    for (const cache of [this.states, this.calendars, this.years, this.days]) cache.forget()
   }
 
   budgets(shared: LedgerState | undefined): Map<string, BudgetView> {

@@ -22,8 +22,8 @@ import { applyLabels } from '../../warehouse/load/mentions.ts'
 import { applyOwnBrands } from '../../warehouse/load/own-brands.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { createSidePool } from '../../warehouse/side-pool.ts'
-import type { FailedStart } from '../../web/pages/status-page.ts'
 import { createServer } from '../../web/server.ts'
+import type { FailedStart } from '../../web/status-data.ts'
 import { View } from '../../web/view.ts'
 import { serveRuns } from '../serve-runs.ts'
 import { type Session, untilStopped } from '../session.ts'
@@ -190,6 +190,13 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     next: () => ({ sync: scheduler.next('sync'), audit: scheduler.next('audit') }),
     failedToStart: () => [...failedStarts.values()].at(-1),
     backfill: (request) => runs.backfill(backfills, request),
+    sync: () => {
+      if (!isReady) return { busy: 'the database does not answer, so no sync can begin' }
+      const { activity } = scheduler
+      if (activity?.name === 'sync') return { busy: 'a sync is at work already' }
+      scheduler.trigger('sync')
+      return activity === undefined ? { begun: true } : { after: activity.name }
+    },
   })
   const lookingAround = setInterval(() => void lookAround().catch(() => {}), LOOK_AROUND_MS)
   try {

@@ -100,8 +100,8 @@ function operations(): object {
     ],
     [
       stat('Database', 'Whether the warehouse answers: 1 or 0.', prom(`${P}_database_up`, 'up')),
-      stat('Days missing', 'Days of interest that were never read.', prom(`sum(${metric('missing_days')})`, 'days')),
-      stat('Days held', 'Days whose answer is held for review.', prom(`sum(${metric('held_days')})`, 'days')),
+      stat('Days missing', 'Days of interest that were never read.', prom(`sum(${metric('missing_dates')})`, 'days')),
+      stat('Days held', 'Days whose answer is held for review.', prom(`sum(${metric('held_dates')})`, 'days')),
       stat(
         'Rows in quarantine',
         'Rows that failed validation.',

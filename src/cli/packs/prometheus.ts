@@ -82,32 +82,32 @@ export const RULES: readonly Rule[] = [
   },
   {
     alert: 'VisibilitySyncMissingDays',
-    expr: `max by (project, stream) (${P}_missing_days) > 0`,
+    expr: `max by (project, stream) (${P}_missing_dates) > 0`,
     for: '6h',
     severity: 'warning',
     summary: '{{ $value }} days of {{ $labels.stream }} of {{ $labels.project }} were never read.',
     action: 'Runs fill gaps by themselves. Where one stays, "visibility-sync plan" shows the windows that are left.',
     fires: {
-      series: { [`${P}_missing_days${STREAM}`]: '2x500' },
+      series: { [`${P}_missing_dates${STREAM}`]: '2x500' },
       at: '7h',
       labels: { project: 'or_1', stream: 'chats' },
     },
-    quiet: { [`${P}_missing_days${STREAM}`]: '2x100 0x400' },
+    quiet: { [`${P}_missing_dates${STREAM}`]: '2x100 0x400' },
   },
   {
     alert: 'VisibilitySyncHeldDays',
-    expr: `max by (project, stream) (${P}_held_days) > 0`,
+    expr: `max by (project, stream) (${P}_held_dates) > 0`,
     for: '15m',
     severity: 'warning',
     summary: '{{ $value }} days of {{ $labels.stream }} of {{ $labels.project }} are held for review.',
     action:
       'More than half of their rows would vanish. If that is right: "visibility-sync backfill --accept-deletes" for the range.',
     fires: {
-      series: { [`${P}_held_days${STREAM}`]: '1x60' },
+      series: { [`${P}_held_dates${STREAM}`]: '1x60' },
       at: '30m',
       labels: { project: 'or_1', stream: 'chats' },
     },
-    quiet: { [`${P}_held_days${STREAM}`]: '0x60' },
+    quiet: { [`${P}_held_dates${STREAM}`]: '0x60' },
   },
   {
     alert: 'VisibilitySyncQuarantine',

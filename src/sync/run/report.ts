@@ -17,6 +17,8 @@ export interface StreamReport {
   unchanged: number
   quarantined: number
   requests: number
+  /** Attempts that failed in a way that is tried again. Runs of older versions have none. */
+  retries: number
   seconds: number
   held: { range: string; rows_present: number; rows_vanishing: number }[]
   failed: { range: string; error: string; verdict: Verdict }[]
@@ -63,6 +65,7 @@ export function emptyReport(projectId: string, stream: string): StreamReport {
     unchanged: 0,
     quarantined: 0,
     requests: 0,
+    retries: 0,
     seconds: 0,
   }
   return { project_id: projectId, stream, ...zero, held: [], failed: [] }
@@ -121,9 +124,10 @@ export function byStream(streams: readonly StreamReport[]): StreamReport[] {
       'unchanged',
       'quarantined',
       'requests',
+      'retries',
       'seconds',
     ] as const) {
-      total[field] += report[field]
+      total[field] += report[field] ?? 0
     }
     total.held.push(...report.held)
     total.failed.push(...report.failed)

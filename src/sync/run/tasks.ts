@@ -3,6 +3,7 @@ import { InterruptedError, KeyError, TransientError } from '../../core/errors.ts
 import { monotonic } from '../../core/monotonic.ts'
 import { streamKey } from '../../core/stream-key.ts'
 import { toVerdict } from '../../core/verdict.ts'
+import { isTriedAgain } from '../../source/retry-delay.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { SizedWindow } from '../plan/page-limit.ts'
 import type { WindowFeed } from '../plan/window-feed.ts'
@@ -103,6 +104,7 @@ export async function performHere({ task, range }: Item): Promise<{ result: Step
 
 export function countRequest({ report, observer }: Task, status: number | undefined): void {
   report.requests++
+  if (isTriedAgain(status)) report.retries++
   observer.asked?.(status)
 }
 

@@ -1,11 +1,13 @@
-import { type Day, daysIn, type Range } from '../../core/day.ts'
-import type { CalendarDay } from '../../ledger/calendar.ts'
-import { type Html, html } from '../html.ts'
-import { number } from './layout.ts'
+import { addDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
+import { count } from '../../core/text.ts'
+import type { CalendarDay, YearDay } from '../../ledger/calendar.ts'
+import { type Html, html, jsonFor } from '../html.ts'
+import type { CalendarData } from '../status-data.ts'
+import { href } from './layout.ts'
 
 export type CellState = 'read' | 'missing' | 'held' | 'quarantined' | 'stale' | 'restated'
 
-const MEANING: Record<CellState, string> = {
+export const MEANING: Record<CellState, string> = {
   read: 'read',
   restated: 'read, and changed by the service later',
   quarantined: 'some rows wait in quarantine',
@@ -22,45 +24,144 @@ const MARK: Record<CellState, string> = {
   stale: '↻',
   missing: '·',
 }
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
 
-export function stateOf(day: CalendarDay | undefined): CellState {
+export function stateOf(day: Pick<CalendarDay, 'state' | 'restated'> | undefined): CellState {
   if (day === undefined) return 'missing'
   if (day.state !== 'read') return day.state
   return day.restated > 0 ? 'restated' : 'read'
 }
 
-/** A row for each stream, a cell for each day, newest last; hover or focus tells rows and time. */
-export function calendar(streams: readonly string[], range: Range, days: readonly CalendarDay[]): Html {
+/** Of a day over all streams, the gravest of its states. */
+function stateOfYearDay(day: YearDay | undefined, streams: number): CellState {
+  if (day === undefined) return 'missing'
+  if (day.held > 0) return 'held'
+  if (day.quarantined > 0) return 'quarantined'
+  if (day.streams < streams) return 'missing'
+  if (day.stale > 0) return 'stale'
+  return day.restated > 0 ? 'restated' : 'read'
+}
+
+/** 0 is Monday. */
+export function weekdayOf(day: Day): number {
+  return (dayNumber(day) + 3) % 7
+}
+
+export const weekdayName = (day: Day) => WEEKDAYS[weekdayOf(day)]!
+
+/** The last weeks, a row for each stream and a cell for each day, newest last. */
+export function weeks({ project, streams, range, first, days, day: chosen }: CalendarData): Html {
   const all = daysIn(range)
-  const known = new Map(days.map((day) => [`${day.stream}\0${day.date}`, day]))
-  return html`<div class="scroll" role="region" aria-label="Coverage calendar" tabindex="0"><table class="calendar">
-<caption class="hidden">For each stream, whether each day from ${range.from} to ${range.to} was read</caption>
-<thead><tr><th scope="col">stream</th>${all.map((day) => html`<th scope="col"><span>${monthMark(day, range)}</span></th>`)}</tr></thead>
+  const known = new Map((days ?? []).map((day) => [`${day.stream}\0${day.date}`, day]))
+  const rows = streams.map((stream) => all.map((day) => known.get(`${stream}\0${day}`)?.rows ?? null))
+  const link = (day: Day) => href('/', { project, to: range.to, day }, '#day')
+  return html`<div class="days scroll" id="weeks"><table class="calendar" data-grid="weeks" data-from="${range.from}" aria-label="Coverage by stream, ${range.from} to ${range.to}">
+<thead><tr><td></td>${weekSpans(all).map(({ first, length }) => (length > 2 ? html`<th scope="colgroup" colspan="${length}" class="week">${shortDay(first)}</th>` : html`<td colspan="${length}"></td>`))}</tr>
+<tr><th scope="col" class="stream">stream</th>${all.map(
+    (day) =>
+      html`<th scope="col" class="${dayClass(day)}"><a href="${link(day)}" aria-label="${day}"${day === chosen ? html` aria-current="date"` : ''}>${Number(day.slice(8))}</a></th>`,
+  )}</tr></thead>
 <tbody>${streams.map(
     (stream) =>
-      html`<tr><th scope="row">${stream}</th>${all.map((day) => cell(stream, day, known.get(`${stream}\0${day}`)))}</tr>
+      html`<tr><th scope="row" class="stream">${stream}</th>${all.map((day) => {
+        const found = known.get(`${stream}\0${day}`)
+        return found === undefined && day < first
+          ? html`<td class="none"></td>`
+          : cell(stateOf(found), weekdayOf(day) === 0)
+      })}</tr>
 `,
-  )}</tbody></table></div>
-<ul class="legend">${Object.entries(MEANING).map(
+  )}</tbody></table><script type="application/json">${jsonFor({ streams, rows })}</script></div>`
+}
+
+/** A year at a glance: a column for each week, a row for each weekday, the gravest state of all streams. */
+export function year({ streams, yearRange, first, year: days }: CalendarData): Html {
+  const known = new Map((days ?? []).map((day) => [day.date, day]))
+  const monday = addDays(yearRange.from, -weekdayOf(yearRange.from))
+  const all = daysIn({ from: monday, to: yearRange.to })
+  const columns = Math.ceil(all.length / 7)
+  const months = Array.from({ length: columns }, (_, at) => monthAt(addDays(monday, at * 7), at, columns))
+  return html`<div class="days scroll" id="year"><table class="calendar year" data-grid="year" data-from="${monday}" aria-label="Coverage of all streams, ${yearRange.from} to ${yearRange.to}">
+<thead><tr><td></td>${months.map((month) => html`<td>${month === '' ? '' : html`<span>${month}</span>`}</td>`)}</tr></thead>
+<tbody>${WEEKDAYS.map(
+    (name, weekday) =>
+      html`<tr><th scope="row">${weekday % 2 === 0 ? name : html`<span class="hidden">${name}</span>`}</th>${Array.from(
+        { length: columns },
+        (_, at) => {
+          const day = addDays(monday, at * 7 + weekday)
+          if (day < yearRange.from || day > yearRange.to) return html`<td class="none"></td>`
+          const found = known.get(day)
+          if (found === undefined && day < first) return html`<td class="none"></td>`
+          return cell(stateOfYearDay(found, streams.length), false)
+        },
+      )}</tr>
+`,
+  )}</tbody></table><script type="application/json">${jsonFor({
+    streams: streams.length,
+    days: all.map((day) => {
+      const found = known.get(day)
+      return found === undefined ? 0 : [found.streams, found.rows]
+    }),
+  })}</script></div>`
+}
+
+/** How many days of the year are in each state. */
+export function yearWords({ streams, yearRange, first, year: days }: CalendarData): string {
+  const known = new Map((days ?? []).map((day) => [day.date, day]))
+  const all = daysIn(yearRange).filter((day) => day >= first || known.has(day))
+  const states = all.map((day) => stateOfYearDay(known.get(day), streams.length))
+  const of = (...wanted: CellState[]) => states.filter((state) => wanted.includes(state)).length
+  const parts = [
+    `${count(of('read', 'restated'), 'day')} of ${all.length} complete`,
+    ...(of('held') > 0 ? [`${of('held')} with something held`] : []),
+    ...(of('quarantined') > 0 ? [`${of('quarantined')} with rows in quarantine`] : []),
+    ...(of('stale') > 0 ? [`${of('stale')} to be read again`] : []),
+    ...(of('missing') > 0 ? [`${of('missing')} not read by every stream`] : []),
+  ]
+  return parts.join(', ')
+}
+
+export function legend(): Html {
+  return html`<ul class="legend">${Object.entries(MEANING).map(
     ([state, meaning]) =>
       html`<li><span class="cell ${state}" aria-hidden="true">${MARK[state as CellState]}</span> ${meaning}</li>`,
   )}</ul>`
 }
 
-function cell(stream: string, day: Day, known: CalendarDay | undefined): Html {
-  const state = stateOf(known)
-  const told = [
-    `${day} ${stream}: ${MEANING[state]}`,
-    ...(known === undefined
-      ? []
-      : [`${number(known.rows)} rows, read ${known.read_at.toISOString().slice(0, 16).replace('T', ' ')}Z`]),
-    ...((known?.restated ?? 0) > 0 ? [`${number(known!.restated)} rows changed later`] : []),
-  ].join('; ')
-  return html`<td><button type="button" class="cell ${state}" data-day="${day}" data-tip="${told}" title="${told}" aria-label="${told}">${MARK[state]}</button></td>`
+// Short, since there are a thousand: the script gives each its date and its numbers.
+function cell(state: CellState, isMonday: boolean): Html {
+  return html`<td class="cell ${state}${isMonday ? ' mon' : ''}" aria-label="${state}">${MARK[state]}</td>`
 }
 
-/** The first day shown and the first of each month have their names above. */
-function monthMark(day: Day, { from }: Range): string {
-  if (day !== from && !day.endsWith('-01')) return ''
-  return day.slice(0, 7)
+function dayClass(day: Day): string {
+  const weekday = weekdayOf(day)
+  return weekday === 0 ? 'mon' : weekday > 4 ? 'weekend' : 'day'
+}
+
+/** The weeks that a range touches, with how many of its days are in each. */
+function weekSpans(days: readonly Day[]): { first: Day; length: number }[] {
+  const spans: { first: Day; length: number }[] = []
+  for (const day of days) {
+    if (spans.length === 0 || weekdayOf(day) === 0) spans.push({ first: day, length: 0 })
+    spans.at(-1)!.length++
+  }
+  return spans
+}
+
+/** "9 Mar" */
+export function shortDay(day: Day): string {
+  return `${Number(day.slice(8))} ${MONTHS[Number(day.slice(5, 7)) - 1]}`
+}
+
+/** The month's name over its first whole week, unless the table ends before there is room for it. */
+function monthAt(monday: Day, at: number, columns: number): string {
+  const begins = Number(monday.slice(8)) <= 7
+  if (!(begins && at < columns - 1)) return ''
+  const month = MONTHS[Number(monday.slice(5, 7)) - 1]!
+  return month === 'Jan' ? `${month} ${monday.slice(0, 4)}` : month
+}
+
+/** A year that ends with a day. */
+export function yearUpTo(to: Day): Range {
+  return { from: addDays(to, -364), to }
 }

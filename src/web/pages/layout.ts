@@ -1,17 +1,22 @@
 import { type Html, html } from '../html.ts'
 
+/** Who looks: undefined where nobody can sign in. `csrf` proves that a form comes from a page of this session. */
+export type Viewer = { csrf: string | undefined } | undefined
+
 export interface PageOptions {
   title: string
-  path: '/' | '/insights'
+  /** The entry of the navigation that the page belongs to. */
+  path: '/' | '/insights' | '/quarantine' | '/restatements' | undefined
   version: string
   /** Scripts of our own, by name. */
   scripts?: string[]
   styles?: string[]
+  viewer?: Viewer
 }
 
 /** The frame of every page. Everything comes from this server: no other host is asked for anything. */
-export function layout({ title, path, version, scripts = [], styles = [] }: PageOptions, body: Html): string {
-  const link = (to: PageOptions['path'], name: string) =>
+export function layout({ title, path, version, scripts = [], styles = [], viewer }: PageOptions, body: Html): string {
+  const link = (to: NonNullable<PageOptions['path']>, name: string) =>
     html`<a href="${to}"${path === to ? html` aria-current="page"` : ''}>${name}</a>`
   return html`<!doctype html>
 <html lang="en">
@@ -26,7 +31,7 @@ ${scripts.map((name) => html`<script src="/assets/${name}" defer></script>`)}
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>
-<header><p class="name">visibility-sync</p><nav aria-label="Pages">${link('/', 'Status')}${link('/insights', 'Insights')}</nav></header>
+<header class="masthead"><div><a class="name" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20">visibility-sync</a><nav class="tabs" aria-label="Pages">${link('/', 'Status')}${link('/insights', 'Insights')}${link('/quarantine', 'Quarantine')}${link('/restatements', 'Restatements')}</nav>${account(viewer)}</div></header>
 <main id="main">
 ${body}
 </main>
@@ -34,6 +39,24 @@ ${body}
 </body>
 </html>
 `.text
+}
+
+function account(viewer: Viewer): Html | '' {
+  if (viewer === undefined) return ''
+  if (viewer.csrf === undefined) return html`<a class="account" href="/sign-in">Sign in</a>`
+  return html`<form class="account" method="post" action="/sign-out">${proof(viewer.csrf)}<button class="button plain">Sign out</button></form>`
+}
+
+/** The field by which a form shows that it comes from a page of its session. */
+export function proof(csrf: string): Html {
+  return html`<input type="hidden" name="csrf" value="${csrf}">`
+}
+
+/** An address on this server. Parameters without a value are left out. */
+export function href(path: string, parameters: Record<string, string | undefined>, hash = ''): string {
+  const query = new URLSearchParams()
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query.set(name, value)
+  return `${path}${query.size === 0 ? '' : `?${query.toString()}`}${hash}`
 }
 
 /** A date and time for people, and for machines. */

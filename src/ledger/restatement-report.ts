@@ -1,0 +1,109 @@
+import type { Day } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+
+/* What the service changed in days that were read before, for people. */
+
+export interface RestatementTotals {
+  days: number
+  rows_inserted: number
+  rows_updated: number
+  rows_deleted: number
+}
+
+/** What one run found changed in one stream of a project. */
+export interface RestatementGroup extends RestatementTotals {
+  run_id: number
+  project_id: string
+  stream: string
+  from: Day
+  to: Day
+  seen_at: Date
+}
+
+export interface RestatementReport {
+  groups: RestatementGroup[]
+  /** How many groups there are in all, and their sums. */
+  total: RestatementTotals & { groups: number }
+  /** By the day on which it was seen. */
+  by_day: (RestatementTotals & { seen_on: Day })[]
+  /** How old half of the days, and 95 of 100, were at most when they changed, in days. */
+  median_age: number | null
+  oldest_usual_age: number | null
+}
+
+export interface RestatementFilter {
+  /** When it was seen: days, both included, in UTC. */
+  from: Day
+  to: Day
+  project?: string | undefined
+  stream?: string | undefined
+  most: number
+}
+
+const SUMS = `sum(rows_inserted)::bigint as rows_inserted, sum(rows_updated)::bigint as rows_updated,
+  sum(rows_deleted)::bigint as rows_deleted`
+
+/** Found by when it was seen, so that an old ledger costs no more than a young one. */
+export async function readRestatements(warehouse: Warehouse, filter: RestatementFilter): Promise<RestatementReport> {
+  const table = quote(warehouse.opsSchema, 'restatements')
+  const where = `seen_at >= $1::date::timestamp at time zone 'UTC' and seen_at < ($2::date + 1)::timestamp at time zone 'UTC'
+    and ($3::text is null or project_id = $3) and ($4::text is null or stream = $4)`
+  const values = [filter.from, filter.to, filter.project ?? null, filter.stream ?? null]
+  const groups = await warehouse.pool.query<RestatementGroup & { total: number }>(
+    `select run_id, project_id, stream, min(date) as "from", max(date) as "to", count(distinct date)::int as days, ${SUMS},
+       max(seen_at) as seen_at, count(*) over ()::int as total
+     from ${table} where ${where} group by run_id, project_id, stream
+     order by max(seen_at) desc, project_id, stream limit $5`,
+    [...values, filter.most],
+  )
+  const byDay = await warehouse.pool.query<RestatementReport['by_day'][number]>(
+    `select (seen_at at time zone 'UTC')::date as seen_on, count(distinct (project_id, stream, date))::int as days, ${SUMS}
+     from ${table} where ${where} group by 1 order by 1`,
+    values,
+  )
+  const ages = await warehouse.pool.query<{ median: number | null; usual: number | null }>(
+    `select percentile_disc(0.5) within group (order by (seen_at at time zone 'UTC')::date - date)::int as median,
+       percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)::int as usual
+     from ${table} where ${where}`,
+    values,
+  )
+  const sum = (field: keyof RestatementTotals) => byDay.rows.reduce((total, row) => total + Number(row[field]), 0)
+  return {
+    groups: groups.rows.map(({ total: _total, ...group }) => group),
+    total: {
+      groups: groups.rows[0]?.total ?? 0,
+      days: sum('days'),
+      rows_inserted: sum('rows_inserted'),
+      rows_updated: sum('rows_updated'),
+      rows_deleted: sum('rows_deleted'),
+    },
+    by_day: byDay.rows,
+    median_age: ages.rows[0]?.median ?? null,
+    oldest_usual_age: ages.rows[0]?.usual ?? null,
+  }
+}
+
+export interface RunChange extends Omit<RestatementTotals, 'days'> {
+  date: Day
+  streams: string[]
+  projects: number
+}
+
+/** What a run found changed, by day, the newest first, and how many days there are in all. */
+export async function changesOfRun(
+  warehouse: Warehouse,
+  run: { run_id: number; started_at: Date; ended_at: Date | null },
+  most: number,
+): Promise<{ days: RunChange[]; total: number }> {
+  // By time, which has an index. A worker may commit a window a moment after the run was closed.
+  const { rows } = await warehouse.pool.query<RunChange & { total: number }>(
+    `select date, array_agg(distinct stream order by stream) as streams, count(distinct project_id)::int as projects,
+       ${SUMS}, count(*) over ()::int as total
+     from ${quote(warehouse.opsSchema, 'restatements')}
+     where seen_at >= $2 and seen_at < coalesce($3::timestamptz, now()) + interval '10 minutes' and run_id = $1
+     group by date order by date desc limit $4`,
+    [run.run_id, run.started_at, run.ended_at, most],
+  )
+  return { days: rows.map(({ total: _total, ...day }) => day), total: rows[0]?.total ?? 0 }
+}

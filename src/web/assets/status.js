@@ -1,0 +1,339 @@
+// Keeps the page current, lets the calendar be used by keyboard, and filters the list of projects. Without this script the
+// page is the same and stands still: days are links, the search is a form.
+const IDLE_MS = 5000
+const RUNNING_MS = 2000
+const LONGEST_MS = 60_000
+const DAY_MS = 86_400_000
+const MEANING = {
+  read: 'read',
+  restated: 'read, and changed by the service later',
+  quarantined: 'some rows wait in quarantine',
+  held: 'held for review',
+  stale: 'to be read again',
+  missing: 'never read',
+}
+const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday']
+const NUMBERS = new Intl.NumberFormat('en-US')
+const main = document.querySelector('main')
+const find = (id) => document.getElementById(id)
+const partsOf = (root) => new Map([...root.querySelectorAll('[data-part]')].map((part) => [part.dataset.part, part]))
+// What the server sent, to compare with: the page itself is changed by people and by this script.
+let sent = htmlOf(partsOf(document))
+
+function htmlOf(parts) {
+  return new Map([...parts].map(([name, part]) => [name, part.outerHTML]))
+}
+
+/* Refreshing */
+
+let failures = 0
+let timer
+let asking
+
+function plan(ms) {
+  clearTimeout(timer)
+  timer = setTimeout(() => void refresh(), ms)
+}
+
+async function refresh(url = find('updated').dataset.url) {
+  clearTimeout(timer)
+  asking?.abort()
+  const mine = new AbortController()
+  asking = mine
+  const patience = setTimeout(() => mine.abort(new Error('too late')), 15_000)
+  try {
+    const response = await fetch(url, {
+      signal: mine.signal,
+      headers: { accept: 'text/html' },
+      credentials: 'same-origin',
+    })
+    const page = new DOMParser().parseFromString(await response.text(), 'text/html')
+    const next = page.querySelector('#updated')
+    if (next === null) {
+      // A run that has ended is not followed any more; what it came to is on its page.
+      if (response.ok && url === find('updated').dataset.url) return location.reload()
+      throw new Error(`HTTP ${response.status}`)
+    }
+    if (mine !== asking) return
+    failures = 0
+    find('updated').replaceWith(document.importNode(next, true))
+    take(page)
+    document.title = page.title
+    tellLive()
+  } catch {
+    if (mine !== asking) return
+    failures++
+  } finally {
+    clearTimeout(patience)
+  }
+  if (mine !== asking) return
+  const usual = find('updated').dataset.running === 'true' ? RUNNING_MS : IDLE_MS
+  const wait = failures === 0 ? usual : Math.min(LONGEST_MS, 2000 * 2 ** (failures - 1))
+  if (failures > 0) tellGone()
+  plan(wait)
+}
+
+function tellLive() {
+  find('updated').className = 'small quiet live'
+  find('gone').hidden = true
+  main.classList.remove('is-gone')
+}
+
+function tellGone() {
+  const gone = find('gone')
+  // Said once, not at every attempt.
+  if (!gone.hidden) return
+  const since = find('updated').querySelector('time').textContent
+  find('updated').className = 'small bad gone'
+  main.classList.add('is-gone')
+  gone.textContent = `The server does not answer. What you see is from ${since} UTC. It is asked again until it does.`
+  gone.hidden = false
+}
+
+/** Puts in the parts that differ, unless somebody is at work in one. */
+function take(page) {
+  const next = partsOf(page)
+  const present = partsOf(document)
+  // Another kind of page, as after the first sync or when the database is back.
+  if ([...next.keys()].join() !== [...present.keys()].join()) {
+    if (isInUse(main)) return
+    sent = htmlOf(next)
+    main.replaceChildren(...[...page.querySelector('main').childNodes].map((node) => document.importNode(node, true)))
+    enhance(main)
+    return
+  }
+  for (const [name, part] of present) {
+    const fresh = next.get(name)
+    if (sent.get(name) === fresh.outerHTML || isInUse(part)) continue
+    sent.set(name, fresh.outerHTML)
+    replace(part, fresh)
+  }
+}
+
+function isInUse(part) {
+  const { activeElement } = document
+  if (part.contains(activeElement) && activeElement.matches('input, select, textarea')) return true
+  if (part.querySelector('.confirm[open]') !== null) return true
+  const selection = getSelection()
+  return selection !== null && !selection.isCollapsed && part.contains(selection.anchorNode)
+}
+
+/** What people opened stays open, what they typed stays typed, and the focus stays where it was. */
+function replace(part, fresh) {
+  const open = new Map([...part.querySelectorAll('details[id]')].map(({ id, open: isOpen }) => [id, isOpen]))
+  const typed = new Map([...part.querySelectorAll('input[type="search"]')].map(({ id, value }) => [id, value]))
+  const scrolled = [...part.querySelectorAll('.scroll')].map(({ scrollLeft }) => scrollLeft)
+  const active = part.contains(document.activeElement) ? pathTo(part, document.activeElement) : undefined
+  const element = document.importNode(fresh, true)
+  part.replaceWith(element)
+  for (const details of element.querySelectorAll('details[id]')) details.open = open.get(details.id) ?? details.open
+  for (const input of element.querySelectorAll('input[type="search"]')) input.value = typed.get(input.id) ?? input.value
+  enhance(element)
+  for (const [index, box] of element.querySelectorAll('.scroll').entries())
+    box.scrollLeft = scrolled[index] ?? box.scrollLeft
+  if (active !== undefined) follow(element, active)?.focus({ preventScroll: true })
+}
+
+/** Where an element is, by its place among its siblings: the same place in the new part is where the focus goes. */
+function pathTo(root, element) {
+  const path = []
+  for (let at = element; at !== root; at = at.parentElement) path.unshift([...at.parentElement.children].indexOf(at))
+  return path
+}
+
+function follow(root, path) {
+  let at = root
+  for (const index of path) at = at?.children[index]
+  return at
+}
+
+/* The calendar: one tab stop, arrow keys, a detail on click or Enter */
+
+function enhance(root) {
+  for (const table of root.querySelectorAll('table[data-grid]')) makeGrid(table)
+  for (const code of root.querySelectorAll('.command code')) offerCopy(code)
+  filterProjects()
+}
+
+const dayAt = (from, days) => new Date(Date.parse(`${from}T00:00:00Z`) + days * DAY_MS).toISOString().slice(0, 10)
+const weekday = (day) => WEEKDAYS[new Date(`${day}T00:00:00Z`).getUTCDay()]
+
+function makeGrid(table) {
+  const data = JSON.parse(table.nextElementSibling.textContent)
+  const { grid, from } = table.dataset
+  table.setAttribute('role', 'grid')
+  // Days are reached by the arrow keys: as links they would be a tab stop each.
+  for (const link of table.querySelectorAll('thead a')) link.tabIndex = -1
+  const rows = [...table.tBodies[0].rows]
+  let last
+  for (const [row, { cells }] of rows.entries()) {
+    for (let column = 1; column < cells.length; column++) {
+      const cell = cells[column]
+      if (!cell.classList.contains('cell')) continue
+      const day = dayAt(from, grid === 'weeks' ? column - 1 : (column - 1) * 7 + row)
+      const state = MEANING[cell.classList[1]]
+      cell.dataset.day = day
+      cell.tabIndex = -1
+      const label =
+        grid === 'weeks'
+          ? weeksLabel(data, row, column - 1, day, state)
+          : yearLabel(data, (column - 1) * 7 + row, day, state)
+      cell.setAttribute('aria-label', label)
+      cell.title = label
+      if (last === undefined || day > last.dataset.day) last = cell
+    }
+  }
+  const chosen = new URL(find('updated').dataset.url, location.href).searchParams.get('day')
+  const selected = [...table.querySelectorAll('td.cell')].filter(({ dataset }) => dataset.day === chosen)
+  for (const cell of selected) cell.setAttribute('aria-selected', 'true')
+  const start = selected[0] ?? last
+  if (start !== undefined) start.tabIndex = 0
+}
+
+function weeksLabel({ streams, rows }, row, column, day, state) {
+  const count = rows[row][column]
+  return `${streams[row]}, ${weekday(day)} ${day}: ${state}${count === null ? '' : `, ${NUMBERS.format(count)} rows`}`
+}
+
+function yearLabel({ days, streams }, index, day, state) {
+  const known = days[index]
+  const told = known ? `, ${known[0]} of ${streams} streams read, ${NUMBERS.format(known[1])} rows` : ''
+  return `${weekday(day)} ${day}: ${state}${told}`
+}
+
+const STEPS = {
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  PageUp: [0, -7],
+  PageDown: [0, 7],
+}
+
+document.addEventListener('keydown', (event) => {
+  const cell = event.target.closest?.('table[data-grid] td.cell')
+  if (cell == null) return
+  if (event.key === 'Enter' || event.key === ' ') {
+    event.preventDefault()
+    void showDay(cell.dataset.day)
+    return
+  }
+  const next = neighbour(cell, event)
+  if (next === undefined) return
+  event.preventDefault()
+  moveTo(next)
+})
+
+function neighbour(cell, { key, ctrlKey }) {
+  const table = cell.closest('table')
+  const { rows } = table.tBodies[0]
+  const row = [...rows].indexOf(cell.parentElement)
+  const inRow = (index) => [...(rows[index]?.cells ?? [])].filter((other) => other.classList.contains('cell'))
+  if (key === 'Home') return inRow(ctrlKey ? 0 : row)[0]
+  if (key === 'End') return inRow(ctrlKey ? rows.length - 1 : row).at(-1)
+  const [down, right] = STEPS[key] ?? []
+  if (down === undefined) return undefined
+  const { cells } = rows[row + down] ?? { cells: [] }
+  // A step of a week in a year is one column.
+  const wide = table.dataset.grid === 'year' && Math.abs(right) === 7 ? Math.sign(right) * 4 : right
+  const wanted = cells[cell.cellIndex + wide]
+  return wanted?.classList.contains('cell') ? wanted : undefined
+}
+
+function moveTo(cell) {
+  for (const other of cell.closest('table').querySelectorAll('td[tabindex="0"]')) other.tabIndex = -1
+  cell.tabIndex = 0
+  cell.focus()
+}
+
+document.addEventListener('click', (event) => {
+  const cell = event.target.closest?.('table[data-grid] td.cell')
+  const link = event.target.closest?.('table[data-grid] thead a, #day a[href*="#project"]')
+  if (cell != null) {
+    moveTo(cell)
+    void showDay(cell.dataset.day)
+  } else if (link != null && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault()
+    void showDay(new URL(link.href).searchParams.get('day'))
+  }
+})
+
+/** Asks for the page with that day's detail; the address keeps it, so that it can be shared and is refreshed. */
+async function showDay(day) {
+  const url = new URL(find('updated').dataset.url, location.href)
+  if (day === null) url.searchParams.delete('day')
+  else url.searchParams.set('day', day)
+  history.replaceState(null, '', url.pathname + url.search)
+  for (const cell of document.querySelectorAll('td.cell[data-day]')) {
+    if (cell.dataset.day === day) cell.setAttribute('aria-selected', 'true')
+    else cell.removeAttribute('aria-selected')
+  }
+  await refresh(url.pathname + url.search)
+  const panel = document.querySelector('#day')
+  if (day !== null) panel?.scrollIntoView({ block: 'nearest' })
+  announce(day === null ? '' : `The details of ${day} are shown below the calendar.`)
+}
+
+function announce(text) {
+  let place = document.querySelector('#announce')
+  if (place === null) {
+    place = document.createElement('p')
+    place.id = 'announce'
+    place.className = 'hidden'
+    place.setAttribute('role', 'status')
+    main.append(place)
+  }
+  place.textContent = text
+}
+
+/* Commands and projects */
+
+function offerCopy(code) {
+  if (navigator.clipboard === undefined) return
+  const button = document.createElement('button')
+  button.type = 'button'
+  button.className = 'button tiny'
+  button.textContent = 'Copy'
+  button.setAttribute('aria-label', `Copy the command ${code.textContent}`)
+  button.addEventListener('click', () => void copy(code.textContent, button))
+  code.after(button)
+}
+
+async function copy(text, button) {
+  await navigator.clipboard.writeText(text)
+  button.textContent = 'Copied'
+  setTimeout(() => {
+    button.textContent = 'Copy'
+  }, 1500)
+}
+
+function filterProjects() {
+  const input = document.querySelector('#search')
+  if (input === null) return
+  const wanted = input.value.trim().toLowerCase()
+  const section = input.closest('section')
+  let shown = 0
+  for (const item of section.querySelectorAll('.projects li')) {
+    const link = item.querySelector('a')
+    const text = `${link.textContent} ${link.getAttribute('href')}`.toLowerCase()
+    item.hidden = wanted !== '' && !text.includes(wanted)
+    if (!item.hidden) shown++
+  }
+  const fold = section.querySelector('#well')
+  if (fold !== null && wanted !== '') fold.open = true
+  section.querySelector('.none').hidden = shown > 0 || section.querySelector('.empty') !== null
+}
+document.addEventListener('input', (event) => {
+  if (event.target.id === 'search') filterProjects()
+})
+
+enhance(document)
+if (find('updated') !== null) {
+  tellLive()
+  plan(find('updated').dataset.running === 'true' ? RUNNING_MS : IDLE_MS)
+  // A page that nobody sees is not refreshed; it is at once when somebody looks again.
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) clearTimeout(timer)
+    else void refresh()
+  })
+}

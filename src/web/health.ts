@@ -1,0 +1,110 @@
+import { clip, count } from '../core/text.ts'
+import type { StreamStatus } from '../ledger/status.ts'
+import type { StatusData } from './status-data.ts'
+
+/* What is wrong, as data: for the banner, for the list below it, and for the order of projects. */
+
+/** How one stream is: its words, and how grave the gravest of them is; 0 is well. */
+export interface StreamHealth {
+  row: StreamStatus
+  words: string[]
+  rank: number
+}
+
+/** A project and its streams, the gravest first. */
+export interface ProjectHealth {
+  id: string
+  name: string
+  streams: StreamHealth[]
+  troubled: StreamHealth[]
+  rank: number
+  /** When the stream was read that was read longest ago; null where one was never read. */
+  readAt: Date | null
+}
+
+/** Days that were never read, of a stream that was. Of one that never was, all are missing, and it is stale. */
+export function hasGaps({ days_missing, last_read_at }: StreamStatus): boolean {
+  return (days_missing ?? 0) > 0 && last_read_at !== null
+}
+
+export function isStale({ last_read_at }: StreamStatus, now: Date, maxMs: number): boolean {
+  return last_read_at === null || now.getTime() - last_read_at.getTime() > maxMs
+}
+
+function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
+  const stale = isStale(row, now, maxMs)
+  const found: [number, string][] = [
+    ...(row.last_read_at === null ? [[4, 'never read'] as [number, string]] : []),
+    ...(row.last_read_at !== null && stale ? [[4, 'stale'] as [number, string]] : []),
+    ...(row.days_held > 0 ? [[3, `${count(row.days_held, 'day')} held`] as [number, string]] : []),
+    ...(row.days_quarantined > 0
+      ? [[2, `${count(row.days_quarantined, 'day')} partly quarantined`] as [number, string]]
+      : []),
+    ...(hasGaps(row) ? [[1, `${count(row.days_missing!, 'day')} missing`] as [number, string]] : []),
+  ]
+  return { row, words: found.map(([, word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
+}
+
+/** The projects, worst first, and by name where they are alike. */
+export function projectsByHealth({
+  status,
+  projects,
+  ledgerNow,
+  maxStalenessMs,
+}: Pick<StatusData, 'status' | 'projects' | 'ledgerNow' | 'maxStalenessMs'>): ProjectHealth[] {
+  const byProject = new Map<string, StreamHealth[]>()
+  for (const row of status?.streams ?? []) {
+    const list = byProject.get(row.project_id) ?? []
+    byProject.set(row.project_id, list)
+    list.push(streamHealth(row, ledgerNow, maxStalenessMs))
+  }
+  const all = projects.map(({ id, name }) => {
+    const streams = (byProject.get(id) ?? []).sort((a, b) => b.rank - a.rank)
+    const troubled = streams.filter(({ rank }) => rank > 0)
+    const times = streams.map(({ row }) => row.last_read_at?.getTime())
+    const readAt = times.length === 0 || times.includes(undefined) ? null : new Date(Math.min(...(times as number[])))
+    return { id, name, streams, troubled, rank: streams[0]?.rank ?? 0, readAt }
+  })
+  return all.sort(
+    (a, b) =>
+      b.rank - a.rank || b.troubled.length - a.troubled.length || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0),
+  )
+}
+
+export type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'quarantine' | 'dead' | 'missing'
+
+export interface Problem {
+  kind: ProblemKind
+  /** For the banner: "3 ranges held". */
+  text: string
+}
+
+/** Everything that is wrong, the gravest first. */
+export function problemsOf(page: StatusData, projects: readonly ProjectHealth[]): Problem[] {
+  const { status, queue, failedToStart } = page
+  if (status === undefined) return []
+  const streams = projects.flatMap(({ streams: list }) => list)
+  const stale = streams.filter(({ rank }) => rank === 4).length
+  const missing = streams.filter(({ row }) => hasGaps(row)).length
+  const open = status.quarantine.reduce((sum, row) => sum + row.open, 0)
+  const last = status.runs.find(({ outcome }) => outcome !== null)
+  const dead = queue?.dead.length ?? 0
+  const isFailed = last?.outcome === 'failed'
+  const told: Problem | false = last !== undefined &&
+    last.outcome !== 'complete' && { kind: 'run', text: `the last run was ${last.outcome}` }
+  const found: (Problem | false | undefined)[] = [
+    failedToStart && {
+      kind: 'start',
+      text: `a ${failedToStart.command} failed before it began (${clip(failedToStart.reason, 200)})`,
+    },
+    isFailed && told,
+    stale > 0 && { kind: 'stale', text: `${count(stale, 'stream')} not read for too long` },
+    status.totals.held > 0 && { kind: 'held', text: `${count(status.totals.held, 'range')} held` },
+    open > 0 && { kind: 'quarantine', text: `${count(open, 'row')} in quarantine` },
+    dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} set aside` },
+    // What made a run partial stands above it.
+    !isFailed && told,
+    missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },
+  ]
+  return found.filter((problem): problem is Problem => typeof problem === 'object')
+}

@@ -1,0 +1,101 @@
+import { clip, count, listSome } from '../../core/text.ts'
+import type { QuarantineEntry, QuarantineGroup } from '../../ledger/quarantine.ts'
+import { safeJson } from '../../rows/raw-text.ts'
+import { type Html, html } from '../html.ts'
+import type { Notice } from '../status-data.ts'
+import { layout, number, proof, time, type Viewer } from './layout.ts'
+import { command } from './needs.ts'
+
+export interface QuarantinePage {
+  version: string
+  viewer: Viewer
+  notice: Notice | undefined
+  ledgerNow: Date
+  groups: readonly QuarantineGroup[]
+  examples: readonly QuarantineEntry[]
+  /** True where there are more reasons than are shown. */
+  isCut: boolean
+  state: 'open' | 'dismissed'
+  project: string | undefined
+  stream: string | undefined
+  projects: { id: string; name: string }[]
+  streams: readonly string[]
+}
+
+const LONGEST_RAW = 1500
+const MOST_OPTIONS = 40
+
+/** The rows that failed validation, by reason, with one of each as it came. */
+export function quarantinePage(page: QuarantinePage): string {
+  const { groups, state } = page
+  const rows = groups.reduce((sum, group) => sum + group.rows, 0)
+  const body = html`<div class="title"><h1>Quarantine</h1></div>
+${page.notice === undefined ? '' : html`<p class="banner ${page.notice.kind}" role="status">${page.notice.text}</p>`}
+<p class="lead">Rows that failed validation. They are kept to the letter and not loaded; the other rows of their days are. A row that the service sends right, or no longer sends, leaves by itself.</p>
+${filters(page)}
+${
+  groups.length === 0
+    ? html`<div class="card empty"><p>${state === 'open' ? 'No row is in quarantine' : 'No row is dismissed'}${page.stream !== undefined || page.project !== undefined ? html` with these filters. <a href="/quarantine">Show all</a>` : '.'}</p></div>`
+    : html`<p class="small">${count(rows, `${state === 'open' ? 'open' : 'dismissed'} row`)} for ${count(groups.length, 'reason')}${page.isCut ? ' shown; there are more, narrow it down by stream or project' : ''}.</p>${groups.map((group) => groupCard(page, group))}`
+}`
+  return layout(
+    { title: 'Quarantine', path: '/quarantine', version: page.version, viewer: page.viewer, scripts: ['status.js'] },
+    body,
+  )
+}
+
+function filters({ projects, project, streams, stream, state }: QuarantinePage): Html {
+  const option = (value: string, name: string, chosen: string | undefined) =>
+    html`<option value="${value}"${value === (chosen ?? '') ? html` selected` : ''}>${name}</option>`
+  const byProject =
+    projects.length > MOST_OPTIONS
+      ? html`<label>Project <input name="project" value="${project ?? ''}" placeholder="id"></label>`
+      : html`<label>Project <select name="project">${option('', 'all', project)}${projects.map(({ id, name }) => option(id, name, project))}</select></label>`
+  return html`<form method="get" action="/quarantine" class="choose">${byProject}
+<label>Stream <select name="stream">${option('', 'all', stream)}${streams.map((name) => option(name, name, stream))}</select></label>
+<label>State <select name="state">${option('open', 'open', state)}${option('dismissed', 'dismissed', state)}</select></label>
+<button>Show</button></form>`
+}
+
+function groupCard(page: QuarantinePage, group: QuarantineGroup): Html {
+  const { ledgerNow, projects, state } = page
+  const example = page.examples.find(({ quarantine_id }) => quarantine_id === group.example_id)
+  const names = group.projects.map((id) => projects.find((project) => project.id === id)?.name ?? id)
+  const days =
+    group.from_date === null || group.to_date === null
+      ? 'the whole list'
+      : group.from_date === group.to_date
+        ? group.from_date
+        : `${group.from_date} to ${group.to_date}`
+  return html`<article class="card" id="entry-${group.example_id}"><h2 class="reason">${clip(group.reason, 300)}</h2>
+<p class="small"><span class="badge ${state === 'open' ? 'warn' : ''}">${count(group.rows, 'row')}</span> of <strong>${group.stream}</strong>, ${days}, in ${listSome(names, 4)}; last seen ${time(group.last_seen_at, ledgerNow)}${example === undefined ? '' : html` by <a href="/runs/${example.run_id}">run ${example.run_id}</a>`}</p>
+${example?.dismissed_because == null ? '' : html`<p class="small">Dismissed: ${clip(example.dismissed_because, 300)}</p>`}
+${example === undefined ? '' : exampleOf(example)}
+${page.viewer?.csrf === undefined ? commands(page, group) : forms(page.viewer.csrf, page, group)}</article>
+`
+}
+
+function exampleOf(entry: QuarantineEntry): Html {
+  const raw = JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2)
+  return html`<details id="raw-${entry.quarantine_id}"><summary class="small">An example as it came: entry ${entry.quarantine_id}, seen ${number(entry.times_seen)} ${entry.times_seen === 1 ? 'time' : 'times'}</summary><pre tabindex="0" aria-label="Entry ${entry.quarantine_id}"><code>${clip(raw, LONGEST_RAW)}</code></pre></details>`
+}
+
+function commands({ state }: QuarantinePage, { example_id }: QuarantineGroup): Html {
+  return html`<p class="help">${command(`visibility-sync quarantine show ${example_id}`)} ${
+    state === 'open'
+      ? html`${command(`visibility-sync quarantine retry ${example_id}`)} ${command(`visibility-sync quarantine dismiss ${example_id} --because "…"`)}`
+      : command(`visibility-sync quarantine retry ${example_id}`)
+  }</p>`
+}
+
+/** The server finds reason and stream by the example: what is done is done to all rows with both, of the projects shown. */
+function forms(csrf: string, page: QuarantinePage, group: QuarantineGroup): Html {
+  const about = html`${proof(csrf)}<input type="hidden" name="id" value="${group.example_id}"><input type="hidden" name="project" value="${page.project ?? ''}"><input type="hidden" name="state" value="${page.state}">`
+  const all = group.rows === 1 ? 'it' : `all ${number(group.rows)}`
+  return html`<div class="row help"><form method="post" action="/actions/retry">${about}<button class="button tiny">Try ${all} again</button></form>
+${
+  page.state === 'dismissed'
+    ? ''
+    : html`<details class="confirm" id="dismiss-${group.example_id}"><summary class="button tiny">Dismiss …</summary><form method="post" action="/actions/dismiss" class="ask">${about}<p>Dismissed rows no longer make runs partial. A row that changes comes back. Trying them again undoes it.</p><label class="field">Why, kept with the rows <input name="because" required maxlength="500"></label><button class="button danger tiny">Dismiss ${all}</button></form></details>`
+}</div>`
+}

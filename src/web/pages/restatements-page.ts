@@ -1,0 +1,97 @@
+import type { Range } from '../../core/day.ts'
+import { count } from '../../core/text.ts'
+import type { RestatementReport } from '../../ledger/restatement-report.ts'
+import type { Status } from '../../ledger/status.ts'
+import { type Html, html } from '../html.ts'
+import { changeWords } from './day-panel.ts'
+import { href, layout, number, time, type Viewer } from './layout.ts'
+
+export interface RestatementsPage {
+  version: string
+  viewer: Viewer
+  ledgerNow: Date
+  range: Range
+  project: string | undefined
+  stream: string | undefined
+  projects: { id: string; name: string }[]
+  streams: readonly string[]
+  /** Undefined where nothing was ever synced. */
+  report: RestatementReport | undefined
+  lookback: Status['lookback'] | undefined
+}
+
+const MOST_OPTIONS = 40
+
+/** What the service changed in days that were read before: when that was seen, where, and by how much. */
+export function restatementsPage(page: RestatementsPage): string {
+  const { report, lookback } = page
+  const body = html`<div class="title"><h1>Restatements</h1></div>
+<p class="lead">What the service changed in days that had been read before. The lookback reads the last ${lookback === undefined ? 'days' : count(lookback.configured_days, 'day')} again on each run; the audit finds what changed further back.</p>
+${
+  lookback?.too_short === true
+    ? html`<div class="banner warn" role="status"><p>The service still changes days after ${lookback.needed_days} days, and <code>lookback_days</code> is ${lookback.configured_days}. Until it is raised, the audit alone finds such changes.</p></div>`
+    : ''
+}
+${filters(page)}
+${
+  report === undefined || report.total.groups === 0
+    ? html`<div class="card empty"><p>Nothing changed in days that were read before, as far as runs from ${page.range.from} to ${page.range.to} saw.</p></div>`
+    : html`<dl class="tiles">${tiles(report)}</dl>
+${bars(report)}
+${list(page, report)}`
+}`
+  return layout({ title: 'Restatements', path: '/restatements', version: page.version, viewer: page.viewer }, body)
+}
+
+function filters({ projects, project, streams, stream, range }: RestatementsPage): Html {
+  const option = (value: string, name: string, chosen: string | undefined) =>
+    html`<option value="${value}"${value === (chosen ?? '') ? html` selected` : ''}>${name}</option>`
+  const byProject =
+    projects.length > MOST_OPTIONS
+      ? html`<label>Project <input name="project" value="${project ?? ''}" placeholder="id"></label>`
+      : html`<label>Project <select name="project">${option('', 'all', project)}${projects.map(({ id, name }) => option(id, name, project))}</select></label>`
+  return html`<form method="get" action="/restatements" class="choose">${byProject}
+<label>Stream <select name="stream">${option('', 'all', stream)}${streams.map((name) => option(name, name, stream))}</select></label>
+<label>Seen from <input type="date" name="from" value="${range.from}"></label>
+<label>to <input type="date" name="to" value="${range.to}"></label>
+<button>Show</button></form>`
+}
+
+function tiles({ total, median_age, oldest_usual_age }: RestatementReport): Html {
+  const tile = (label: string, value: string, note: string) =>
+    html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd><dd class="note">${note}</dd></div>`
+  const days = (age: number | null) => (age === null ? '–' : count(age, 'day'))
+  return html`${tile('New rows', number(total.rows_inserted), 'in days read before')}
+${tile('Changed rows', number(total.rows_updated), 'with other numbers')}
+${tile('Deleted rows', number(total.rows_deleted), 'that the service no longer has')}
+${tile('Days touched', number(total.days), 'of streams and projects')}
+${tile('Age when changed', days(median_age), `half of them younger; 95 of 100 at most ${days(oldest_usual_age)} old`)}`
+}
+
+/** Rows changed by the day on which it was seen. The table beside it has the numbers. */
+function bars({ by_day: days }: RestatementReport): Html {
+  const totals = days.map((day) => Number(day.rows_inserted) + Number(day.rows_updated) + Number(day.rows_deleted))
+  const most = Math.max(1, ...totals)
+  return html`<section class="card" aria-labelledby="by-day"><h2 id="by-day">By the day it was seen</h2>
+<div class="scroll" role="region" aria-label="Changes by the day they were seen" tabindex="0"><table class="table bars"><thead><tr><th scope="col">seen on</th><th scope="col">rows changed</th><th scope="col" class="n">rows</th><th scope="col" class="n">days</th><th scope="col">of which</th></tr></thead>
+<tbody>${days
+    .map((day, at) => ({ day, rows: totals[at]! }))
+    .reverse()
+    .map(
+      ({ day, rows }) =>
+        html`<tr><th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${Math.max(0.5, (rows / most) * 100).toFixed(1)}" height="8" rx="1"/></svg></td><td class="n">${number(rows)}</td><td class="n">${number(day.days)}</td><td>${changeWords(day)}</td></tr>
+`,
+    )}</tbody></table></div></section>`
+}
+
+function list({ projects, ledgerNow }: RestatementsPage, report: RestatementReport): Html {
+  const names = new Map(projects.map(({ id, name }) => [id, name]))
+  return html`<section class="card" aria-labelledby="by-run"><h2 id="by-run">By run and stream</h2>
+<div class="scroll" role="region" aria-label="Changes by run and stream" tabindex="0"><table class="table"><thead><tr><th scope="col">seen</th><th scope="col">run</th><th scope="col">project</th><th scope="col">stream</th><th scope="col">days</th><th scope="col">rows</th></tr></thead>
+<tbody>${report.groups.map(
+    (row) =>
+      html`<tr><td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${row.from === row.to ? row.from : `${row.from} to ${row.to}`}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}</td></tr>
+`,
+  )}</tbody></table></div>
+${report.total.groups > report.groups.length ? html`<p class="quiet small">The last ${number(report.groups.length)} of ${number(report.total.groups)}; choose a shorter range for the others.</p>` : ''}</section>`
+}

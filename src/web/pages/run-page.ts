@@ -1,0 +1,165 @@
+import { clip, count } from '../../core/text.ts'
+import type { RunChange } from '../../ledger/restatement-report.ts'
+import { runReason, troublesOf } from '../../ledger/run-reason.ts'
+import type { RunDetail } from '../../ledger/runs.ts'
+import type { LiveRun } from '../../schedule/live.ts'
+import { byStream, type StreamReport } from '../../sync/run/report.ts'
+import { type Html, html } from '../html.ts'
+import { isReports } from '../run-memory.ts'
+import type { Notice } from '../status-data.ts'
+import { changeWords } from './day-panel.ts'
+import { layout, number, span, time, type Viewer } from './layout.ts'
+import { running } from './running.ts'
+import { outcomeBadge, sumOf } from './runs-table.ts'
+
+export interface RunPage {
+  version: string
+  viewer: Viewer
+  notice: Notice | undefined
+  now: Date
+  ledgerNow: Date
+  run: RunDetail
+  /** Where it goes on in this process. */
+  live: LiveRun | undefined
+  changes: { days: RunChange[]; total: number }
+  names: ReadonlyMap<string, string>
+}
+
+const MOST_ENTRIES = 60
+const MOST_PLACES = 30
+
+/** One run: what it read, what it asked for, what failed, and what it found changed. */
+export function runPage(page: RunPage): string {
+  const { run, live, now, ledgerNow } = page
+  const reason = runReason(run)
+  const took = run.ended_at === null ? undefined : (run.ended_at.getTime() - run.started_at.getTime()) / 1000
+  const body = html`<nav class="crumbs" aria-label="Where this is"><a href="/#runs">Status</a> / Runs</nav>
+<div class="title"><h1>Run ${run.run_id}</h1><div class="row">${run.outcome === null ? updated(run.run_id, now) : ''}<span>${run.command} ${outcomeBadge(run.outcome)}</span></div></div>
+<p id="gone" class="banner bad" role="alert" hidden></p>
+${page.notice === undefined ? '' : html`<p class="banner ${page.notice.kind}" role="status">${page.notice.text}</p>`}
+<div data-part="run">${live === undefined ? '' : running(live, now)}
+${reason === undefined ? '' : html`<div class="banner ${run.outcome === 'failed' ? 'bad' : 'warn'}" role="status"><p class="verdict">${clip(reason, 600)}</p></div>`}
+${run.outcome === null && live === undefined ? html`<div class="banner" role="status"><p>It goes on in process ${run.pid} on ${run.host}; its numbers are written when it ends.</p></div>` : ''}
+<dl class="tiles">${tiles(page, took)}</dl>
+${troubles(page)}
+${streams(page)}
+${changes(page)}</div>
+<dl class="facts card"><div><dt>Started</dt><dd>${stamp(run.started_at)} (${time(run.started_at, ledgerNow)})</dd></div><div><dt>Ended</dt><dd>${run.ended_at === null ? 'not yet' : stamp(run.ended_at)}</dd></div><div><dt>Process</dt><dd>${run.pid} on ${run.host}, version ${run.version}</dd></div><div><dt>Source</dt><dd>${run.source}</dd></div></dl>
+<nav class="title" aria-label="Other runs">${run.run_id > 1 ? html`<a href="/runs/${run.run_id - 1}">← run ${run.run_id - 1}</a>` : html`<span></span>`}<a href="/runs/${run.run_id + 1}">run ${run.run_id + 1} →</a></nav>`
+  return layout(
+    { title: `Run ${run.run_id}`, path: '/', version: page.version, viewer: page.viewer, scripts: ['status.js'] },
+    body,
+  )
+}
+
+/** A run that goes on is asked for again and again. */
+function updated(runId: number, now: Date): Html {
+  return html`<p id="updated" class="quiet small" data-url="/runs/${runId}" data-running="true">Updated <time datetime="${now.toISOString()}">${now.toISOString().slice(11, 19)}</time> UTC</p>`
+}
+
+const stamp = (date: Date) => `${date.toISOString().slice(0, 19).replace('T', ' ')} UTC`
+
+function tiles({ run }: RunPage, took: number | undefined): Html {
+  const tile = (label: string, value: string, note = '') =>
+    html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd>${note === '' ? '' : html`<dd class="note">${note}</dd>`}</div>`
+  const { summary } = run
+  const isKnown = Array.isArray(summary) && isReports(summary)
+  const sum = (field: Parameters<typeof sumOf>[1]) => (isKnown ? number(sumOf(summary, field)) : '–')
+  const failed = troublesOf(summary).filter(({ kind }) => kind !== 'held' && kind !== 'quarantined')
+  const failures = failed.reduce((total, trouble) => total + trouble.count, 0)
+  const perSecond =
+    took === undefined || took < 1 ? '' : `${number(Math.round(sumOf(summary, 'rows_read') / took))} a second`
+  return html`${tile('Took', took === undefined ? 'not ended' : span(took))}
+${tile('Windows and lists', sum('windows'))}
+${tile('Rows read', sum('rows_read'), isKnown ? perSecond : '')}
+${tile('Requests', sum('requests'), isKnown ? retryWords(summary) : '')}
+${tile('New, changed, deleted', isKnown ? `${sum('inserted')} / ${sum('updated')} / ${sum('deleted')}` : '–')}
+${tile('Failures', isKnown ? number(failures) : '–')}`
+}
+
+/** Runs of older versions did not count how many requests were tried again. */
+function retryWords(summary: Partial<StreamReport>[]): string {
+  if (summary.some((row) => row.requests !== undefined && row.retries === undefined)) return 'retries were not counted'
+  return `${number(sumOf(summary, 'retries'))} of them tried again`
+}
+
+function troubles({ run, names }: RunPage): Html | '' {
+  const found = troublesOf(run.summary)
+  if (found.length === 0) return ''
+  return html`<section class="card" aria-labelledby="failures"><h2 id="failures">What went wrong</h2>${found.map(
+    ({ text, places }) =>
+      html`<h3>${text.charAt(0).toUpperCase()}${text.slice(1)}</h3><ul class="places">${places
+        .slice(0, MOST_PLACES)
+        .map(
+          (place) =>
+            html`<li>${place.stream}${place.range === undefined ? '' : `, ${place.range}`} <span class="quiet">of ${names.get(place.project_id) ?? place.project_id}: ${clip(place.detail, 240)}</span></li>`,
+        )}</ul>${places.length > MOST_PLACES ? html`<p class="quiet small">and ${count(places.length - MOST_PLACES, 'place')} more</p>` : ''}`,
+  )}</section>`
+}
+
+const COLUMNS = [
+  ['days', 'days'],
+  ['windows', 'windows'],
+  ['requests', 'requests'],
+  ['retries', 'retries'],
+  ['rows_read', 'rows read'],
+  ['inserted', 'new'],
+  ['updated', 'changed'],
+  ['deleted', 'deleted'],
+  ['unchanged', 'same'],
+  ['quarantined', 'quarantined'],
+] as const
+
+function streams({ run, names }: RunPage): Html | '' {
+  if (!Array.isArray(run.summary) || run.summary.length === 0) return ''
+  if (!isReports(run.summary)) return audited(run.summary as Audited[], names)
+  const projects = new Set(run.summary.map(({ project_id }) => project_id))
+  const isWhole = run.summary.length <= MOST_ENTRIES
+  const rows = isWhole ? run.summary : byStream(run.summary)
+  const withProject = isWhole && projects.size > 1
+  return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Streams</h2>
+${isWhole ? '' : html`<p class="quiet small">Summed up over ${count(projects.size, 'project')}.</p>`}
+<div class="scroll" role="region" aria-label="Streams of the run" tabindex="0"><table class="table"><thead><tr><th scope="col">stream</th>${withProject ? html`<th scope="col">project</th>` : ''}${COLUMNS.map(([, title]) => html`<th scope="col" class="n">${title}</th>`)}</tr></thead>
+<tbody>${rows.map(
+    (row) =>
+      html`<tr><th scope="row">${row.stream}</th>${withProject ? html`<td>${names.get(row.project_id) ?? row.project_id}</td>` : ''}${COLUMNS.map(([field]) => html`<td class="n">${row[field] === undefined ? '–' : number(row[field])}</td>`)}</tr>
+`,
+  )}</tbody></table></div></section>`
+}
+
+interface Audited {
+  project_id?: string
+  stream?: string
+  differing?: string[]
+}
+
+/** Of an audit: the days that differed from the service. */
+function audited(summary: readonly Audited[], names: ReadonlyMap<string, string>): Html {
+  const differing = summary.filter((entry) => (entry.differing?.length ?? 0) > 0)
+  return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Days that differed from the service</h2>
+${
+  differing.length === 0
+    ? html`<p>None, in ${count(summary.length, 'stream')}.</p>`
+    : html`<ul class="places">${differing
+        .slice(0, MOST_ENTRIES)
+        .map(
+          (entry) =>
+            html`<li>${entry.stream} <span class="quiet">of ${names.get(entry.project_id ?? '') ?? entry.project_id}: ${entry.differing!.slice(0, 12).join(', ')}${entry.differing!.length > 12 ? ` and ${entry.differing!.length - 12} more` : ''}</span></li>`,
+        )}</ul>`
+}</section>`
+}
+
+function changes({ changes: { days, total }, run }: RunPage): Html {
+  const rows = days.map(
+    (day) =>
+      html`<tr><th scope="row">${day.date}</th><td>${changeWords(day)}</td><td class="n">${number(day.projects)}</td><td>${day.streams.join(', ')}</td></tr>
+`,
+  )
+  return html`<section class="card" aria-labelledby="changes"><h2 id="changes">What the service had changed, by day</h2>
+${
+  days.length === 0
+    ? html`<p class="quiet">${run.outcome === null ? 'Nothing so far in' : 'Nothing in'} days that were read before.</p>`
+    : html`<div class="scroll" role="region" aria-label="Changes by day" tabindex="0"><table class="table"><thead><tr><th scope="col">day</th><th scope="col">rows</th><th scope="col" class="n">projects</th><th scope="col">streams</th></tr></thead>
+<tbody>${rows}</tbody></table></div>${total > days.length ? html`<p class="quiet small">and ${count(total - days.length, 'earlier day')}</p>` : ''}`
+}</section>`
+}

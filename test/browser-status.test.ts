@@ -1,0 +1,323 @@
+/// <reference lib="dom" />
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { type Browser, chromium, type Page } from 'playwright-core'
+import { type Pages, startPages } from './support/pages.ts'
+import { until } from './support/serve.ts'
+import { type Setup, setUp } from './support/setup.ts'
+
+/* The pages about the sync in a real browser: an incident among 300 projects, a run in progress, a server that goes away. */
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
+const there = existsSync(CHROMIUM)
+if (!there) {
+  const reason = `browser tests need Chromium at ${CHROMIUM} (apt-get install chromium, or set CHROMIUM)`
+  if (process.env.REQUIRE_BROWSER === '1') throw new Error(reason)
+  process.stderr.write(`skipped: ${reason}\n`)
+}
+const inBrowser = there ? describe : describe.skip
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const TOKEN = 'a-token-for-tests'
+const PHONE = { viewport: { width: 360, height: 740 }, hasTouch: true }
+
+const dayAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10)
+
+inBrowser('the status page', () => {
+  let setup: Setup
+  let pages: Pages
+  let browser: Browser
+  let worst: { id: string; name: string }
+  const problems: string[] = []
+
+  beforeAll(async () => {
+    setup = await setUp({
+      world: { projects: 300, prompts: 1, models: 1, brands: 2 },
+      config: { start_date: dayAgo(13), end_date: dayAgo(0) },
+    })
+    const { rows } = setup.database
+    const ids = setup.projects.map(({ id }) => id)
+    worst = { id: ids[217]!, name: 'Zenith running shoes' }
+    const streams = ['brand_daily', 'by_model', 'by_topic', 'by_prompt', 'chats']
+    const lists = ['project_profile', 'prompts', 'prompt_suggestions', 'domain_classifications']
+    await rows(
+      `insert into visibility_ops.coverage (project_id, stream, date, rows, read_at, run_id, state, read_order)
+       select project, stream, current_date - n, 100 + n, now() - interval '4 minutes', 1, 'read', 1
+       from unnest($1::text[]) project, unnest($2::text[]) stream, generate_series(0, 13) n
+       union all
+       select project, stream, current_date, 12, now() - interval '4 minutes', 1, 'read', 1
+       from unnest($1::text[]) project, unnest($3::text[]) stream`,
+      [ids, streams, lists],
+    )
+    await rows(
+      `insert into visibility.projects (project_id, name)
+       select id, case id when $2 then $3 else 'Brand ' || lpad(n::text, 3, '0') end from unnest($1::text[]) with ordinality p(id, n)
+       on conflict (project_id) do update set name = excluded.name`,
+      [ids, worst.id, worst.name],
+    )
+    await rows(
+      `update visibility_ops.coverage set state = 'held', held_since = now() - interval '2 hours'
+       where project_id = $1 and stream = 'chats' and date >= current_date - 1`,
+      [worst.id],
+    )
+    await rows(
+      `insert into visibility_ops.runs (command, started_at, ended_at, outcome, host, pid, version, source, summary)
+       select 'sync', now() - interval '5 minutes', now() - interval '4 minutes', 'partial', 'host', 1, 'v', 's', $1::jsonb`,
+      [
+        JSON.stringify([
+          {
+            ...{ project_id: worst.id, stream: 'chats', days: 14, windows: 1, rows_read: 20, inserted: 0, updated: 0 },
+            ...{ deleted: 0, unchanged: 20, quarantined: 2, requests: 3, retries: 1, seconds: 1, failed: [] },
+            held: [{ range: `${dayAgo(1)}..${dayAgo(0)}`, rows_present: 201, rows_vanishing: 180 }],
+          },
+        ]),
+      ],
+    )
+    await rows(
+      `insert into visibility_ops.quarantine (project_id, stream, reason, raw, fingerprint, from_date, to_date, run_id)
+       select $1, 'chats', 'model_id: expected a text, got a number', '{"id":"ch_1","model_id":7}', n::text, current_date, current_date, 1
+       from generate_series(1, 2) n`,
+      [ids[5]],
+    )
+    await rows(
+      `insert into visibility_ops.restatements (project_id, stream, date, rows_inserted, rows_updated, rows_deleted, run_id, seen_at)
+       values ($1, 'chats', current_date - 3, 1, 2, 4, 1, now() - interval '270 seconds')`,
+      [worst.id],
+    )
+    pages = await startPages(setup, TOKEN)
+    browser = await chromium.launch({
+      executablePath: CHROMIUM,
+      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+    })
+  }, 90_000)
+  afterAll(async () => {
+    await browser?.close()
+    await pages?.close()
+    await setup?.close()
+  })
+
+  async function open(path: string, options: Parameters<Browser['newPage']>[0] = {}, url = pages.url): Promise<Page> {
+    const page = await browser.newPage(options)
+    page.on('console', (message) => {
+      if (message.type() === 'error' || message.type() === 'warning') problems.push(`${path}: ${message.text()}`)
+    })
+    page.on('pageerror', (error) => problems.push(`${path}: ${error.message}`))
+    page.on('request', (request) => {
+      if (!request.url().startsWith(url)) problems.push(`asked ${request.url()}`)
+    })
+    await page.goto(url + path)
+    return page
+  }
+
+  /** As when somebody comes back to the page: it is refreshed at once. */
+  const lookAgain = (page: Page) => page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')))
+
+  /** What axe finds on a page as it is. */
+  async function findings(page: Page, rules?: string[]): Promise<string[]> {
+    await page.evaluate(AXE)
+    return page.evaluate(async (runOnly) => {
+      const { axe } = window as unknown as { axe: { run: (options: object) => Promise<{ violations: any[] }> } }
+      const { violations } = await axe.run({ resultTypes: ['violations'], ...(runOnly && { runOnly }) })
+      return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`)
+    }, rules)
+  }
+
+  test('300 projects are a small page: the worst first, those that are well folded to a line each', async () => {
+    const sizes: number[] = []
+    const page = await browser.newPage()
+    page.on('response', (response) => void response.body().then((body) => sizes.push(body.length)))
+    await page.goto(`${pages.url}/`)
+    await page.waitForLoadState('networkidle')
+    expect(sizes.length).toBeGreaterThan(3)
+    expect(sizes.reduce((a, b) => a + b)).toBeLessThan(150_000)
+    const lines = page.locator('.projects li')
+    expect(await lines.count()).toBe(300)
+    expect(await lines.first().textContent()).toContain(worst.name)
+    expect(await lines.first().textContent()).toContain('chats: 2 days held')
+    expect(await page.locator('#well summary').textContent()).toContain('299 projects fresh and complete')
+    expect(await lines.nth(100).isVisible()).toBe(false)
+    expect(await page.getByRole('heading', { name: `Coverage of ${worst.name}` }).count()).toBe(1)
+    expect(await page.locator('tbody tr').count()).toBeLessThan(60)
+    await page.close()
+  })
+
+  test('projects are found by name, as one types and without any script', async () => {
+    const page = await open('/')
+    await page.getByLabel('Search projects').fill('brand 042')
+    await page.locator('.projects li:visible').first().waitFor()
+    expect(await page.locator('.projects li:visible').allTextContents()).toEqual([expect.stringContaining('Brand 042')])
+    await page.getByLabel('Search projects').fill('nothing like it')
+    expect(await page.getByText('No project is called like that.').isVisible()).toBe(true)
+    await page.close()
+    const plain = await open('/', { javaScriptEnabled: false })
+    await plain.getByLabel('Search projects').fill('BRAND 04')
+    await plain.getByRole('button', { name: 'Search' }).click()
+    expect(await plain.locator('.projects li').count()).toBe(10)
+    await plain.locator('.projects a').first().click()
+    expect(await plain.getByRole('heading', { name: 'Coverage of Brand 040' }).count()).toBe(1)
+    await plain.close()
+  })
+
+  test('in an incident a phone shows what is wrong, why, and what helps, and the red days are in view', async () => {
+    const page = await open('/', PHONE)
+    const link = page.locator('.verdict a', { hasText: '1 range held' })
+    await link.click()
+    const card = page.locator('#needs-held')
+    expect(await card.textContent()).toContain('would have deleted more than half')
+    expect(await card.locator('code').textContent()).toContain('--accept-deletes')
+    const isInView = (selector: string) =>
+      page
+        .locator(selector)
+        .first()
+        .evaluate((element) => {
+          const { left, right } = element.getBoundingClientRect()
+          return left >= 0 && right <= window.innerWidth
+        })
+    await page.locator('#weeks').scrollIntoViewIfNeeded()
+    expect(await isInView(`#weeks td.held`)).toBe(true)
+    expect(await isInView(`#weeks td[data-day="${dayAgo(0)}"]`)).toBe(true)
+    expect(await isInView(`#year td[data-day="${dayAgo(0)}"]`)).toBe(true)
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360)
+    await page.close()
+  })
+
+  test('the calendar is one tab stop, moved in by arrow keys, and Enter tells of a day', async () => {
+    const page = await open('/')
+    const focused = () => page.evaluate(() => document.activeElement?.getAttribute('aria-label') ?? '')
+    expect(await page.locator('#weeks [tabindex="0"]').count()).toBe(1)
+    await page.locator('#weeks td[tabindex="0"]').focus()
+    expect(await focused()).toMatch(new RegExp(`^chats, \\w+day ${dayAgo(0)}: held for review, 100 rows$`))
+    await page.keyboard.press('ArrowDown')
+    expect(await focused()).toMatch(new RegExp(`^brand_daily, \\w+day ${dayAgo(0)}: read, 100 rows$`))
+    await page.keyboard.press('ArrowLeft')
+    expect(await focused()).toContain(`${dayAgo(1)}: read, 101 rows`)
+    await page.keyboard.press('ArrowUp')
+    expect(await focused()).toBe(await page.locator('#weeks td.held').first().getAttribute('aria-label'))
+    // Beyond the edge there is nothing to go to.
+    await page.keyboard.press('ArrowUp')
+    expect(await focused()).toContain('chats,')
+    await page.keyboard.press('Home')
+    expect(await focused()).toContain(dayAgo(13))
+    await page.keyboard.press('End')
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { name: dayAgo(0) }).waitFor()
+    const row = page.locator('#day tr', { hasText: 'chats' })
+    expect(await row.textContent()).toContain('180 of 201 rows of its window would have vanished')
+    expect(await page.locator('#weeks [tabindex="0"]').count()).toBe(1)
+    expect(await focused()).toContain(`chats,`)
+    expect(page.url()).toContain(`day=${dayAgo(0)}`)
+    // The address shows the same day again, and so does a page without script.
+    const plain = await open(page.url().slice(pages.url.length), { javaScriptEnabled: false })
+    expect(await plain.getByRole('heading', { name: dayAgo(0) }).count()).toBe(1)
+    await plain.locator(`#weeks thead a[aria-label="${dayAgo(3)}"]`).click()
+    expect(await plain.locator('#day').textContent()).toContain('1 new, 2 changed, 4 gone')
+    await plain.close()
+    await page.close()
+  })
+
+  test('a run in progress shows how far it is, how fast and how long it takes, without a reload', async () => {
+    const page = await open('/')
+    await page.evaluate(() => {
+      document.body.dataset.same = 'yes'
+    })
+    const { observer, end } = pages.live.follow()
+    observer.started!({ runId: 41, command: 'sync' })
+    observer.planned!({ days: 100, lists: 0 })
+    pages.live.runs[0]!.startedAt = new Date(Date.now() - 60_000)
+    const step = { projectId: worst.id, stream: 'chats', rows: 6000, quarantined: 0, seconds: 1 }
+    observer.advanced!({ ...step, days: 25, effect: { inserted: 6000, updated: 0, deleted: 0, unchanged: 0 } })
+    const card = page.locator('.running')
+    await card.waitFor()
+    expect(await card.textContent()).toMatch(/Done25 %.*Rows6,000 \d+ a second.*Time leftabout 3 min/s)
+    expect(await page.getByRole('progressbar', { name: 'Progress of run 41' }).getAttribute('value')).toBe('0.250')
+    observer.advanced!({ ...step, days: 50, effect: { inserted: 6000, updated: 0, deleted: 0, unchanged: 0 } })
+    await page.getByText('75 %').first().waitFor()
+    end()
+    await card.waitFor({ state: 'detached' })
+    expect(await page.evaluate(() => document.body.dataset.same)).toBe('yes')
+    await page.close()
+  })
+
+  test('what somebody has opened or typed stays while the page refreshes itself', async () => {
+    const page = await open('/')
+    await page.getByLabel('Search projects').fill('brand 1')
+    await page.locator('#weeks td[tabindex="0"]').focus()
+    await setup.database.rows('update visibility_ops.coverage set rows = rows + 1 where project_id = $1', [worst.id])
+    await until(async () => {
+      await lookAgain(page)
+      return (await page.locator(`#weeks td[data-day="${dayAgo(0)}"][aria-label*="101 rows"]`).count()) > 0
+    })
+    expect(await page.getByLabel('Search projects').inputValue()).toBe('brand 1')
+    expect(await page.locator('.projects li:visible').count()).toBe(100)
+    expect(await page.evaluate(() => document.activeElement?.closest('table')?.dataset.grid)).toBe('weeks')
+    await page.close()
+  })
+
+  test('one signs in on the page, lets held days through after a question, and signs out', async () => {
+    const page = await open('/')
+    await page.getByRole('link', { name: 'Sign in' }).click()
+    await page.getByLabel('Token').fill(TOKEN)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByText('Let through …').click()
+    await page.getByRole('button', { name: 'Read again and delete what is gone' }).click()
+    expect(await page.getByText('Nothing runs here').count()).toBe(1)
+    await page.getByRole('button', { name: 'Sync now' }).first().click()
+    expect(await page.getByText('A sync has begun.').count()).toBe(1)
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    expect(await page.getByRole('link', { name: 'Sign in' }).count()).toBe(1)
+    expect(await page.getByText('Let through …').count()).toBe(0)
+    await page.close()
+  })
+
+  test('axe finds nothing on any page, and no weak contrast in dark colours either', async () => {
+    const paths = [`/?day=${dayAgo(0)}`, '/runs/1', '/quarantine', '/restatements', '/sign-in', '/nowhere']
+    const found: string[] = []
+    for (const path of paths) {
+      const page = await browser.newPage()
+      await page.goto(pages.url + path)
+      found.push(...(await findings(page)).map((text) => `${path}: ${text}`))
+      await page.emulateMedia({ colorScheme: 'dark' })
+      found.push(...(await findings(page, ['color-contrast'])).map((text) => `${path}, dark: ${text}`))
+      await page.close()
+    }
+    expect(found).toEqual([])
+  })
+
+  test('where nothing was ever synced the page says so, and fills by itself', async () => {
+    const empty = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 }, emptyDatabase: true })
+    const other = await startPages(empty)
+    try {
+      const page = await open('/', {}, other.url)
+      expect(await page.locator('.verdict').textContent()).toBe('Nothing was synced yet.')
+      expect(await page.getByRole('link', { name: 'Sign in' }).count()).toBe(0)
+      for (const path of ['/quarantine', '/restatements']) expect((await fetch(other.url + path)).status).toBe(200)
+      expect(await findings(page)).toEqual([])
+      await empty.sync()
+      await until(async () => {
+        await lookAgain(page)
+        return (await page.getByRole('heading', { name: 'Last runs' }).count()) > 0
+      })
+      await page.close()
+    } finally {
+      await other.close()
+      await empty.close()
+    }
+  })
+
+  test('a server that is gone is said in red, and the page goes on when it is back', async () => {
+    const page = await browser.newPage()
+    await page.goto(`${pages.url}/`)
+    await page.route('**/*', (route) => route.abort())
+    await lookAgain(page)
+    await page.getByText('The server does not answer.').waitFor()
+    expect(await page.locator('#gone').getAttribute('role')).toBe('alert')
+    expect(await page.locator('main').getAttribute('class')).toBe('is-gone')
+    await page.unroute('**/*')
+    await until(async () => await page.locator('#gone').isHidden())
+    await page.close()
+  })
+
+  test('no page logged an error or asked another host', () => {
+    expect(problems).toEqual([])
+  })
+})

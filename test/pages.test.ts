@@ -1,0 +1,306 @@
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { Attempts } from '../src/web/attempts.ts'
+import { isOwnForm } from '../src/web/same-site.ts'
+import { Sessions } from '../src/web/sessions.ts'
+import { type RunningCli, startCli } from './support/cli.ts'
+import { NEVER, until } from './support/serve.ts'
+import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+
+/* Signing in on the pages, and what people who did can do there: the real command, asked as a browser asks. */
+
+const TOKEN = 'a-token-for-tests'
+let setup: Setup
+let running: RunningCli
+let url: string
+let project: string
+let cookie = ''
+
+beforeAll(async () => {
+  setup = await setUp({
+    world: { projects: 1, prompts: 6, models: 2, brands: 3 },
+    faults: { ...NO_LIMIT, malformed: 0.02 },
+    config: { streams: ['prompts', 'chats'], reports: [{ name: 'brand_daily', dimensions: ['date'] }] },
+  })
+  project = setup.projects[0]!.id
+  running = startCli(['serve', '--port', '0'], {
+    env: { ...setup.env, VISIBILITY_TOKEN: TOKEN },
+    config: { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER } },
+  })
+  await running.saw('run ended')
+  url = /Serving: +(\S+)/.exec(running.output())![1]!
+  await idle()
+}, 60_000)
+afterAll(async () => {
+  running.child.kill('SIGTERM')
+  await running.done
+  await setup.close()
+})
+
+/** Waits until every run that has begun is closed. */
+async function idle(): Promise<void> {
+  await until(async () => (await count('visibility_ops.runs where outcome is null')) === 0)
+}
+
+/** Begins a run by a form. A run is closed in the ledger a moment before it gives its turn away. */
+async function begin(action: string, fields: Record<string, string>): Promise<string> {
+  let to = ''
+  await until(async () => {
+    const { headers } = await post(`/actions/${action}`, { csrf: await csrf(), ...fields })
+    to = headers.get('location')!
+    return to.startsWith('/runs/')
+  })
+  return to
+}
+
+async function page(path: string, headers: Record<string, string> = { cookie }) {
+  const response = await fetch(url + path, { headers, redirect: 'manual' })
+  return { status: response.status, text: await response.text(), headers: response.headers }
+}
+
+async function post(path: string, fields: Record<string, string>, headers: Record<string, string> = {}) {
+  const response = await fetch(url + path, {
+    method: 'POST',
+    body: new URLSearchParams(fields),
+    headers: { cookie, ...headers },
+    redirect: 'manual',
+  })
+  return { status: response.status, text: await response.text(), headers: response.headers }
+}
+
+const csrfIn = (text: string) => /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? ''
+const csrf = async () => csrfIn((await page('/')).text)
+const runs = () =>
+  setup.database.rows<{ run_id: number; command: string }>('select run_id, command from visibility_ops.runs')
+const count = async (sql: string) =>
+  (await setup.database.rows<{ n: number }>(`select count(*)::int as n from ${sql}`))[0]!.n
+/** What was written to the log so far, line by line. */
+const logged = async (message: string) => {
+  await running.saw(`"${message}"`)
+  return message
+}
+
+test('who did not sign in only reads: the pages show commands, and no form that does anything', async () => {
+  for (const path of ['/', '/quarantine', '/restatements', '/runs/1']) {
+    const { status, text } = await page(path, {})
+    expect([path, status]).toEqual([path, 200])
+    expect(text).not.toContain('/actions/')
+    expect(text).toContain('href="/sign-in"')
+  }
+  expect((await page('/', {})).text).toContain('visibility-sync quarantine list')
+  const before = await runs()
+  for (const action of ['sync', 'backfill', 'accept', 'retry', 'dismiss']) {
+    const { status, headers } = await post(`/actions/${action}`, {})
+    expect([status, headers.get('location')]).toEqual([303, '/sign-in'])
+  }
+  expect(await runs()).toEqual(before)
+})
+
+test('a wrong token is refused, the right one opens a session that no script and no other site can use', async () => {
+  const wrong = await post('/sign-in', { token: `${TOKEN}x` })
+  expect([wrong.status, wrong.headers.get('set-cookie')]).toEqual([401, null])
+  const right = await post('/sign-in', { token: TOKEN })
+  expect([right.status, right.headers.get('location')]).toEqual([303, '/'])
+  const given = right.headers.get('set-cookie')!
+  expect(given).toMatch(/^visibility_session=[\w-]{43}; Path=\/; HttpOnly; SameSite=Strict; Max-Age=\d+$/)
+  expect(given).not.toContain(TOKEN)
+  cookie = given.split(';')[0]!
+  // Behind a proxy that speaks TLS, the cookie never leaves it.
+  const secure = await post('/sign-in', { token: TOKEN }, { 'x-forwarded-proto': 'https' })
+  expect(secure.headers.get('set-cookie')).toMatch(/; Secure$/)
+  const { text } = await page('/')
+  expect(text).toContain('action="/actions/sync"')
+  expect(text).not.toContain(TOKEN)
+  expect(await logged('signed in')).toBe('signed in')
+})
+
+test('a form of another site does nothing, whatever cookie it carries', async () => {
+  const before = await runs()
+  const good = await csrf()
+  const port = new URL(url).port
+  for (const [fields, headers] of [
+    [{}, {}],
+    [{ csrf: 'x'.repeat(43) }, {}],
+    [{ csrf: good }, { origin: 'https://attacker.example' }],
+    [{ csrf: good }, { origin: 'null' }],
+    [{ csrf: good }, { origin: `http://127.0.0.1:${Number(port) + 1}` }],
+    [{ csrf: good }, { 'sec-fetch-site': 'cross-site' }],
+    [{ csrf: good }, { 'sec-fetch-site': 'same-site', origin: url }],
+  ] as [Record<string, string>, Record<string, string>][]) {
+    for (const path of ['/actions/sync', '/sign-out']) {
+      const { status, text } = await post(path, fields, headers)
+      expect([path, fields, headers, status]).toEqual([path, fields, headers, 403])
+      expect(text).toContain('did not come from a page of this session')
+    }
+  }
+  expect((await post('/sign-in', { token: TOKEN }, { origin: 'https://attacker.example' })).status).toBe(403)
+  expect((await post('/actions/sync', { csrf: good, extra: '1' })).status).toBe(400)
+  expect(await runs()).toEqual(before)
+  expect((await page('/')).text).toContain('Sign out')
+})
+
+test('a sync is begun by its button, and said to be at work where it is', async () => {
+  const before = (await runs()).length
+  const began = await post('/actions/sync', { csrf: await csrf() }, { origin: url })
+  expect([began.status, began.headers.get('location')]).toEqual([303, '/'])
+  expect((await page('/')).text).toContain('A sync has begun.')
+  // It is said once.
+  expect((await page('/')).text).not.toContain('A sync has begun.')
+  await until(async () => (await runs()).length === before + 1)
+  expect(await logged('asked for on the page')).toBeTruthy()
+  await idle()
+})
+
+test('a range is backfilled, absurd ones are refused in a sentence, and the run has its page', async () => {
+  const token = await csrf()
+  for (const [fields, sentence] of [
+    [{ from: '2026-02-30', to: '2026-03-01' }, 'From: got'],
+    [{ from: '2026-03-02', to: '2026-03-01' }, 'allowed: --from'],
+    [{ from: '2026-03-01', to: '2026-03-02', project: 'or_x' }, 'project: got'],
+    [{ from: '2026-03-01', to: '2026-03-02', stream: 'nonsense' }, 'nonsense'],
+    [{ from: '', to: '2026-03-02' }, 'calendar date'],
+  ] as [Record<string, string>, string][]) {
+    await post('/actions/backfill', { csrf: token, ...fields })
+    const { text } = await page('/')
+    expect(text.toLowerCase()).toContain(sentence.toLowerCase().replaceAll('"', '&quot;'))
+  }
+  const fields = { from: '2026-03-01', to: '2026-03-05', stream: 'brand_daily', project, missing: '' }
+  const location = await begin('backfill', fields)
+  expect((await page(location)).text).toContain('The backfill has begun.')
+  await idle()
+  await until(async () => (await page(location)).text.includes('complete'))
+  const { text } = await page(location)
+  expect(text).toContain('backfill')
+  expect(text).toMatch(/<th scope="row">brand_daily<\/th><td class="n">5<\/td>/)
+  expect(text).toContain('0 of them tried again')
+})
+
+test('what is held is let through by its button, and only while it is held', async () => {
+  const day = '2026-03-10'
+  const rows = () => count(`visibility.chats where date = '${day}'`)
+  const range = { stream: 'chats', project, from: day, to: day }
+  const before = await rows()
+  expect(before).toBeGreaterThan(0)
+  const refused = await post('/actions/accept', { csrf: await csrf(), ...range })
+  expect(refused.headers.get('location')).toBe('/')
+  expect((await page('/')).text).toContain('is not held any more; nothing was done')
+  setup.service.setFaults({ ...NO_LIMIT, empty: true })
+  await begin('backfill', range)
+  await idle()
+  expect(await rows()).toBe(before)
+  const { text } = await page(`/?project=${project}&to=2026-03-31&day=${day}`)
+  expect(text).toContain('held for review')
+  expect(text).toContain(`${before} of ${before} rows of its window would have vanished`)
+  expect(text).toContain('action="/actions/accept"')
+  expect((await page('/', {})).text).toContain(
+    `--from ${day} --to ${day} --stream chats --project ${project} --accept-deletes`,
+  )
+  // A wider range than what is held is not let through.
+  await post('/actions/accept', { csrf: await csrf(), ...range, to: '2026-03-11' })
+  expect((await page('/')).text).toContain('is not held any more')
+  expect(await rows()).toBe(before)
+  await begin('accept', range)
+  await idle()
+  expect(await rows()).toBe(0)
+  expect(await count("visibility_ops.coverage where state = 'held'")).toBe(0)
+  const restated = await page('/restatements?stream=chats')
+  expect(restated.text).toContain(`${before} gone`)
+  setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
+}, 60_000)
+
+test('rows in quarantine are shown by reason with an example, tried again, and dismissed with a reason', async () => {
+  const open = () => count('visibility_ops.quarantine where resolved_at is null')
+  const before = await open()
+  expect(before).toBeGreaterThan(0)
+  const { text } = await page('/quarantine')
+  const id = /name="id" value="(\d+)"/.exec(text)![1]!
+  expect(text).toContain('An example as it came')
+  await post('/actions/retry', { csrf: csrfIn(text), id })
+  expect((await page('/quarantine')).text).toMatch(/\d+ rows? tried again, 0 loaded, \d+ still bad/)
+  expect(await open()).toBe(before)
+  await post('/actions/dismiss', { csrf: csrfIn(text), id, because: ' ' })
+  expect((await page('/quarantine')).text).toContain('Say why')
+  expect(await open()).toBe(before)
+  await post('/actions/dismiss', { csrf: csrfIn(text), id, because: 'known to the vendor' })
+  expect((await page('/quarantine')).text).toMatch(/\d+ rows? dismissed/)
+  expect(await open()).toBeLessThan(before)
+  const dismissed = await page('/quarantine?state=dismissed')
+  expect(dismissed.text).toContain('known to the vendor')
+  await post('/actions/retry', { csrf: csrfIn(text), id: '999999' })
+  expect((await page('/quarantine')).text).toContain('There is no entry 999999')
+})
+
+const BAD: [string, number, string][] = [
+  ['/runs/999999', 404, 'there is no such run'],
+  ['/runs/1e3', 404, 'there is no such run'],
+  ['/runs/1?x=1', 400, 'x: unknown'],
+  ['/quarantine?state=lost', 400, 'allowed: open, dismissed'],
+  ['/quarantine?stream=nonsense', 400, 'stream: got'],
+  ['/restatements?project=nobody', 400, 'project: got'],
+  ['/restatements?from=2026-03-02&to=2026-03-01', 400, 'which is after to'],
+  [`/?q=${'x'.repeat(200)}`, 400, 'at most 100'],
+  ['/?day=2026-02-30', 400, 'day: got'],
+]
+test.each(BAD)('%s is refused with a sentence, as a page', async (path, status, sentence) => {
+  const answer = await page(path, {})
+  expect(answer.status).toBe(status)
+  expect(answer.headers.get('content-type')).toContain('text/html')
+  expect(answer.text).toContain(sentence)
+})
+
+test('signing out ends the session, and who guesses tokens waits, by whatever way', async () => {
+  const token = await csrf()
+  const out = await post('/sign-out', { csrf: token })
+  expect(out.headers.get('set-cookie')).toContain('Max-Age=0')
+  // The cookie that somebody kept opens nothing any more.
+  expect((await page('/')).text).not.toContain('/actions/')
+  expect((await post('/actions/sync', { csrf: token })).headers.get('location')).toBe('/sign-in')
+  const answers: number[] = []
+  for (let guess = 0; guess < 6; guess++) answers.push((await post('/sign-in', { token: `guess ${guess}` })).status)
+  expect(answers.at(-1)).toBe(429)
+  const late = await post('/sign-in', { token: TOKEN })
+  expect(late.status).toBe(429)
+  expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0)
+  expect((await page('/api/runs/1', { authorization: 'Bearer guess' })).status).toBe(429)
+  expect(await logged('too many attempts to sign in')).toBeTruthy()
+})
+
+describe('on their own', () => {
+  test('attempts are counted by address and by network, and forgotten after a minute', () => {
+    let now = 0
+    const attempts = new Attempts(() => now)
+    for (let guess = 0; guess < 5; guess++) attempts.failed(`2001:db8::${guess}`)
+    expect(attempts.waitSeconds('2001:db8:0:0:ffff::1')).toBe(60)
+    expect(attempts.waitSeconds('2001:db8:0:1::1')).toBe(0)
+    expect(attempts.waitSeconds('10.0.0.1')).toBe(0)
+    now = 59_000
+    expect(attempts.waitSeconds('2001:db8::9')).toBe(1)
+    now = 60_000
+    expect(attempts.waitSeconds('2001:db8::9')).toBe(0)
+    for (let guess = 0; guess < 60; guess++) attempts.failed(`10.0.${guess}.1`)
+    expect(attempts.waitSeconds('192.0.2.1')).toBe(60)
+  })
+
+  test('a session ends after twelve hours, and the oldest of too many makes room', () => {
+    let now = 0
+    const sessions = new Sessions(() => now)
+    const first = sessions.begin(false).cookie.split(';')[0]!
+    expect(sessions.find(`other=1; ${first}`)?.number).toBe(1)
+    expect(sessions.find('visibility_session=')).toBeUndefined()
+    now = 12 * 3_600_000
+    expect(sessions.find(first)).toBeUndefined()
+    const next = sessions.begin(false).cookie.split(';')[0]!
+    for (let made = 0; made < 100; made++) sessions.begin(false)
+    expect(sessions.find(next)).toBeUndefined()
+  })
+
+  test('behind a proxy, the public name counts as our own', () => {
+    const host = '127.0.0.1:8080'
+    expect(isOwnForm({ host, origin: 'https://status.example.com' }, ['Status.Example.com'])).toBe(true)
+    expect(isOwnForm({ host, origin: 'https://status.example.com.attacker.example' }, ['status.example.com'])).toBe(
+      false,
+    )
+    expect(isOwnForm({ host, origin: 'http://6.6.6.6' }, [])).toBe(false)
+    expect(isOwnForm({ host, origin: 'rubbish' }, [])).toBe(false)
+    expect(isOwnForm({ host }, [])).toBe(true)
+  })
+})
