@@ -86,7 +86,7 @@ function prom(expr: string, legendFormat: string, instant = false): object {
 function operations(): object {
   const metric = (name: string) => `${P}_${name}{project=~"$project",stream=~"$stream"}`
   const values = (label: string) => ({
-    query: `label_values(${P}_missing_days, ${label})`,
+    query: `label_values(${P}_missing_dates, ${label})`,
     refId: 'values',
   })
   return dashboard(
