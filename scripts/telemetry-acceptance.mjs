@@ -158,7 +158,7 @@ try {
   }
 } finally {
   for (const child of running) child.kill('SIGTERM')
-  await Promise.all(running.map((child) => child.exitCode ?? new Promise((done) => child.once('close', done))))
+  for (const child of running) if (child.exitCode === null) await new Promise((done) => child.once('close', done))
   rmSync(folder, { recursive: true, force: true })
 }
 if (failed > 0) process.exit(1)
