@@ -208,6 +208,11 @@ describe('bad input is refused with the field, the value and what is allowed', (
       ['end_date', '2025-12-31', '2026-01-01 (earliest_date)'],
     ],
     ['an earliest day in the future', 'earliest_date: 2999-01-01', ['earliest_date', '2999-01-01', 'today']],
+    [
+      'an id that objects have of themselves',
+      'labels: { brands: { __proto__: { name: x } } }',
+      ['labels.brands', '__proto__'],
+    ],
     ['a run without end', 'source: { run_minutes: 0 }', ['source.run_minutes', '0', 'from 1 to 30,000']],
     ['an unknown stream', 'streams: [chat]', ['streams.0', '"chat"', 'chats']],
     [

@@ -1,4 +1,5 @@
 import { afterEach, expect, test } from '@jest/globals'
+import { runAudit } from '../src/audit/run-audit.ts'
 import { countDays } from '../src/core/day.ts'
 import { createClient } from '../src/source/client.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
@@ -163,6 +164,19 @@ test('a run that takes longer than run_minutes is stopped, and the next one cont
   setup.service.setFaults(NO_LIMIT)
   expect((await setup.sync()).outcome).toBe('complete')
   await exact()
+})
+
+test('an audit that takes longer than run_minutes is stopped, and counts as failed', async () => {
+  await start()
+  await setup.sync()
+  setup.service.setFaults({ ...NO_LIMIT, latency_ms: 2000 })
+  const { config } = setup.services
+  setup.services.config = { ...config, source: { ...config.source, run_minutes: 1 / 120 } }
+  const request = { projects: setup.projects, repair: false, signal: new AbortController().signal }
+  await expect(runAudit(setup.services, request)).rejects.toThrow('source.run_minutes passed')
+  expect(
+    await setup.database.rows("select outcome, error from visibility_ops.runs where command = 'audit'"),
+  ).toMatchObject([{ outcome: 'failed', error: expect.stringContaining('source.run_minutes passed') }])
 })
 
 test('a run that is told to stop counts no request that it broke off', async () => {

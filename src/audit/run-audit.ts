@@ -1,3 +1,4 @@
+import { messageOf, TransientError } from '../core/errors.ts'
 import { streamKey } from '../core/stream-key.ts'
 import { inSpan } from '../core/trace.ts'
 import { markStale } from '../ledger/coverage.ts'
@@ -6,7 +7,7 @@ import { closeRun } from '../ledger/runs.ts'
 import { PageLimit } from '../sync/plan/page-limit.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 import type { RunReport } from '../sync/run/report.ts'
-import { runSync } from '../sync/run/run-sync.ts'
+import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Drain, Observer } from '../sync/run/tasks.ts'
 import { type AuditedStream, auditProject } from './audit-project.ts'
 
@@ -40,10 +41,12 @@ async function performAudit(
   const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })
   observer.started?.({ runId: lock.runId, command: 'audit' })
   services.client.reconsider(projects.map(({ caller }) => caller))
+  const late = new AbortController()
+  const deadline = stopAtDeadline(services.config, ({ reason }) => late.abort(new TransientError(reason)))
   let requests = 0
   const limit = new PageLimit(services.config.source.page_limit)
   const call = {
-    signal,
+    signal: AbortSignal.any([signal, late.signal]),
     onAttempt: (status: number | undefined) => {
       requests++
       observer.asked?.(status)
@@ -79,11 +82,12 @@ async function performAudit(
           projects,
           streams: services.streams.named(names),
           only: daysOf,
-          signal,
+          signal: call.signal,
         },
         observer,
         drain,
       )
+      call.signal.throwIfAborted()
       remaining = differing(
         await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited),
       )
@@ -94,14 +98,16 @@ async function performAudit(
       error: null,
     })
     return { requests, audited, remaining, repair: repaired }
-  } catch (error) {
+  } catch (cause) {
+    const error = late.signal.aborted && !signal.aborted ? (late.signal.reason as Error) : cause
     await closeRun(services.warehouse, lock.runId, {
       outcome: signal.aborted ? 'interrupted' : 'failed',
       summary: [],
-      error: String((error as Error).message),
+      error: messageOf(error),
     }).catch(() => {})
     throw error
   } finally {
+    clearTimeout(deadline)
     await lock.release()
   }
 }
