@@ -58,7 +58,8 @@ export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unkn
 
 const TOO_DEEP = `row: nested more than ${DEPTH_MAX} levels deep`
 
-// The days of windows repeat on thousands of rows; checking each distinct one once is enough.
+// The days of windows repeat on thousands of rows; checking each distinct one once is enough. What is true of a day is true for
+// all streams.
 const realDays = new Map<string, boolean>()
 
 export function isRealDay(date: string): boolean {

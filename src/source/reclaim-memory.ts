@@ -1,6 +1,7 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
+// Node gives it once, and it is the same for everyone.
 let collect: (() => void) | undefined
 
 /**

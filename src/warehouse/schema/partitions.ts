@@ -15,6 +15,7 @@ export type Month = string
 export const monthOf = (day: Day): Month => day.slice(0, 7)
 
 const FRESH_MS = 60_000
+// What is known of a database goes with its connections, and is asked again after a minute.
 const known = new WeakMap<Warehouse, Map<string, { at: number; layout: Layout; months: Set<Month> }>>()
 
 /** Makes the parts that these days need and that are not there yet. A table in one piece needs none. */
