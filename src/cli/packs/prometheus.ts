@@ -1,6 +1,6 @@
 import { yamlFile } from './yaml.ts'
 
-/* Alert rules on the metrics of `serve`, and what promtool checks them with. */
+/* Alert rules on the metrics, scraped from `serve` or pushed by commands that end, and what promtool checks them with. */
 
 interface Rule {
   alert: string
@@ -10,7 +10,13 @@ interface Rule {
   summary: string
   action: string
   /** Series that make it fire, and where it does not. */
-  fires: { series: Record<string, string>; at: string; labels?: Record<string, string> }
+  fires: {
+    series: Record<string, string>
+    at: string
+    labels?: Record<string, string>
+    /** What the expression gives there, where that is not what the series has. */
+    value?: string
+  }
   quiet: Record<string, string>
 }
 
@@ -67,18 +73,34 @@ export const RULES: readonly Rule[] = [
     quiet: { [`${P}_runs_total{command="sync",outcome="partial"}`]: '0x10 1x400' },
   },
   {
+    alert: 'VisibilitySyncNoSuccess',
+    // The clock of promtool begins at 0, so times of the past are negative there.
+    expr: `time() - max(${P}_last_success_timestamp_seconds{command="sync"}) > 26 * 3600`,
+    for: '15m',
+    severity: 'critical',
+    summary: 'No sync was complete for {{ $value | humanizeDuration }}.',
+    action: '"visibility-sync status" says how the last runs ended.',
+    fires: {
+      series: { [`${P}_last_success_timestamp_seconds{command="sync"}`]: '-98200x60' },
+      at: '30m',
+      value: '100000',
+    },
+    quiet: { [`${P}_last_success_timestamp_seconds{command="sync"}`]: '-3600x60' },
+  },
+  {
     alert: 'VisibilitySyncStale',
-    expr: `max by (project, stream) (${P}_staleness_seconds) > 26 * 3600`,
+    expr: `time() - max by (project, stream) (${P}_last_read_timestamp_seconds) > 26 * 3600`,
     for: '15m',
     severity: 'warning',
     summary: '{{ $labels.stream }} of {{ $labels.project }} was last read {{ $value | humanizeDuration }} ago.',
     action: 'Look at the last runs: "visibility-sync status".',
     fires: {
-      series: { [`${P}_staleness_seconds${STREAM}`]: '100000x60' },
+      series: { [`${P}_last_read_timestamp_seconds${STREAM}`]: '-98200x60' },
       at: '30m',
       labels: { project: 'or_1', stream: 'chats' },
+      value: '100000',
     },
-    quiet: { [`${P}_staleness_seconds${STREAM}`]: '4000x60' },
+    quiet: { [`${P}_last_read_timestamp_seconds${STREAM}`]: '-4000x60' },
   },
   {
     alert: 'VisibilitySyncMissingDays',
@@ -183,7 +205,7 @@ function ruleOf(rule: Rule): object {
 
 /** The texts as they read when the rule fires. */
 function annotationsOf({ summary, action, fires }: Rule): object {
-  const value = Object.values(fires.series)[0]!.split('x')[0]!
+  const value = fires.value ?? Object.values(fires.series)[0]!.split('x')[0]!
   const filled = summary
     .replaceAll(/\{\{ \$labels\.(\w+) \}\}/g, (_, name: string) => fires.labels?.[name] ?? '')
     .replaceAll('{{ $value | humanizeDuration }}', duration(Number(value)))
