@@ -158,7 +158,8 @@ try {
   }
 } finally {
   for (const child of running) child.kill('SIGTERM')
-  await Promise.all(running.map((child) => child.exitCode ?? new Promise((done) => child.once('close', done))))
+  const ended = (child) => new Promise((done) => (child.exitCode === null ? child.once('close', done) : done()))
+  await Promise.all(running.map(ended))
   rmSync(folder, { recursive: true, force: true })
 }
 if (failed > 0) process.exit(1)
