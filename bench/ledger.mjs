@@ -20,6 +20,8 @@ const { values: options } = parseArgs({
   options: {
     projects: { type: 'string', default: '50' },
     days: { type: 'string', default: '1095' },
+    // Of the days before the last so many, only the coverage is written, in one piece: the rest would be gone by then.
+    lived: { type: 'string' },
     // Without it, to see what pruning is good for.
     keep: { type: 'boolean', default: false },
   },
@@ -103,9 +105,16 @@ async function liveThrough(day) {
 }
 
 const first = Date.now() - days * 86_400_000
+const begin = days - Math.min(days, Number(options.lived ?? days))
 let peak = { bytes: 0 }
 try {
-  for (let number = 0; number <= days; number++) {
+  await client.query(
+    `insert into visibility_ops.coverage
+     select p, s, $1::date + d, 4000, $1::timestamptz + d * interval '1 day' + interval '23 hours', 1, 'read', 1, null
+     from unnest($2::text[]) p cross join unnest($3::text[]) s cross join generate_series(0, $4::int - 1) d`,
+    [new Date(first).toISOString().slice(0, 10), ids, [...LISTS, ...dated], begin],
+  )
+  for (let number = begin; number <= days; number++) {
     const now = new Date(first + number * 86_400_000)
     await liveThrough(now.toISOString().slice(0, 10))
     if (!options.keep) await pruneLedger(warehouse, config.retention, { now, monotonic, limitMs: PRUNE_MS })
@@ -123,6 +132,7 @@ try {
   const result = {
     projects,
     days,
+    lived: days - begin,
     runs: days * RUNS_A_DAY,
     pruned: !options.keep,
     peak_bytes: peak.bytes,

@@ -158,7 +158,8 @@ try {
   }
 } finally {
   for (const child of running) child.kill('SIGTERM')
-  for (const child of running) if (child.exitCode === null) await new Promise((done) => child.once('close', done))
+  const ended = (child) => new Promise((done) => (child.exitCode === null ? child.once('close', done) : done()))
+  await Promise.all(running.map(ended))
   rmSync(folder, { recursive: true, force: true })
 }
 if (failed > 0) process.exit(1)
