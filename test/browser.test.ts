@@ -6,7 +6,7 @@ import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
-/* Both pages in a real browser, on synced data. */
+/* The pages in a real browser, on synced data. */
 
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
 const there = existsSync(CHROMIUM)
@@ -128,38 +128,6 @@ inBrowser('the pages', () => {
     expect(await page.locator('.calendar [data-day="2026-03-16"]').count()).toBe(0)
     expect(await page.locator('.calendar .cell.held').count()).toBe(0)
     expect(await page.locator('select[name="project"]').inputValue()).toBe(other.id)
-    await page.close()
-  })
-
-  test('the insights draw every chart, with its sample, its numbers and its SQL', async () => {
-    const page = await open('/insights')
-    await page.waitForFunction(() => document.querySelectorAll('.plot[data-drawn]').length === 6)
-    const inked = await page.locator('.plot canvas').evaluateAll((canvases) =>
-      canvases.map((element) => {
-        const canvas = element as HTMLCanvasElement
-        const { data } = canvas.getContext('2d')!.getImageData(0, 0, canvas.width, canvas.height)
-        let colours = 0
-        for (let at = 3; at < data.length; at += 4) if (data[at]! > 0) colours++
-        return colours
-      }),
-    )
-    expect(inked.length).toBe(6)
-    for (const pixels of inked) expect(pixels).toBeGreaterThan(1000)
-    expect(await page.locator('.sample').count()).toBe(6)
-    expect(await page.locator('.sample').first().textContent()).toMatch(/Sample: [\d,]+ answers/)
-    const sql = await page.locator('pre').first().textContent()
-    const rows = await setup.database.rows(sql!)
-    expect(rows.length).toBeGreaterThan(100)
-    expect(
-      await page.getByRole('region', { name: 'Prompts where the own brand is absent' }).locator('tbody tr').count(),
-    ).toBeGreaterThan(0)
-    await page.close()
-  })
-
-  test('a shorter range shows fewer days', async () => {
-    const page = await open('/insights?from=2026-03-01&to=2026-03-07')
-    expect(await page.locator('section.chart').first().locator('details tbody tr').count()).toBe(7)
-    expect(await page.getByLabel('From', { exact: true }).inputValue()).toBe('2026-03-01')
     await page.close()
   })
 

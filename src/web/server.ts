@@ -3,7 +3,7 @@ import { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type F
 import { dayOf } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
 import type { Monotonic } from '../core/monotonic.ts'
-import { dependencyFile, packageFile } from '../core/package-files.ts'
+import { packageFile } from '../core/package-files.ts'
 import { clip } from '../core/text.ts'
 import type { Live } from '../schedule/live.ts'
 import { actionRoutes } from './action-routes.ts'
@@ -13,12 +13,12 @@ import { type Body, bodyOf, sendBody } from './body.ts'
 import { Cached } from './cached.ts'
 import { acceptForms } from './form.ts'
 import { ownNames } from './hosts.ts'
+import { insightsRoutes } from './insights-routes.ts'
 import type { Metrics } from './metrics.ts'
 import { Pace } from './pace.ts'
 import { pageRoutes } from './page-routes.ts'
 import { errorPage } from './pages/error-page.ts'
-import { insightsPage } from './pages/insights-page.ts'
-import { projectOf, rangeOf, readQuery } from './query.ts'
+import { projectOf, readQuery } from './query.ts'
 import { readiness } from './readiness.ts'
 import { Sessions } from './sessions.ts'
 import { admit, signInRoutes } from './sign-in-routes.ts'
@@ -51,8 +51,6 @@ export interface ServerOptions {
 const BODY_BYTES = 16_384
 // Long enough that many who look cost no more than one, and short enough that nobody notices.
 const FRESH_MS = 1000
-// What analysts look at changes with a sync, not with the second.
-const INSIGHTS_FRESH_MS = 15_000
 const MOST_PAGES = 64
 // While a run is at work. Each takes a tenth of a millisecond of its thread.
 const MOST_REQUESTS_A_SECOND = 400
@@ -200,32 +198,6 @@ function tokenRoutes(app: FastifyInstance, options: ServerOptions, token: string
   })
 }
 
-function insightsRoutes(app: FastifyInstance, options: ServerOptions): void {
-  const { view, monotonic } = options
-  const { config } = view.services
-  const { redactor } = config
-  const insightsPages = new Cached<Body>({
-    monotonic,
-    freshMs: INSIGHTS_FRESH_MS,
-    most: MOST_PAGES,
-    stale: STALE,
-  })
-
-  app.get('/insights', async (request, reply) => {
-    const query = readQuery(request.query, ['project', 'from', 'to'])
-    const project = projectOf(view.projects, query.project)
-    const today = dayOf(view.now())
-    const range = rangeOf(query, config.end_date ?? today, today)
-    if (!view.database.up) throw new TransientError('the database does not answer')
-    const body = await insightsPages.get(`${project} ${range.from} ${range.to}`, async () => {
-      const [insights, state] = await Promise.all([view.insights(project, range), view.state()])
-      const projects = view.names(state)
-      return bodyOf(redactor.text(insightsPage({ version: options.version, projects, project, range, insights })))
-    })
-    return sendBody(request, reply, HTML, body)
-  })
-}
-
 /** What can be read now; or, while the database is away, what was read last, said to be so and as a failure. */
 async function orLastKnown(
   view: View,
@@ -275,13 +247,9 @@ function explain(error: Error & { statusCode?: number }): [number, string, numbe
 
 function assets(): Map<string, { type: string; text: string }> {
   const own = (name: string) => readFileSync(packageFile(`dist/web/assets/${name}`), 'utf8')
-  const uplot = (name: string) => readFileSync(dependencyFile(`uplot/dist/${name}`), 'utf8')
   return new Map([
     ['style.css', { type: 'text/css; charset=utf-8', text: own('style.css') }],
     ['status.js', { type: 'text/javascript; charset=utf-8', text: own('status.js') }],
-    ['insights.js', { type: 'text/javascript; charset=utf-8', text: own('insights.js') }],
     ['icon.svg', { type: 'image/svg+xml', text: own('icon.svg') }],
-    ['uplot.js', { type: 'text/javascript; charset=utf-8', text: uplot('uPlot.iife.min.js') }],
-    ['uplot.css', { type: 'text/css; charset=utf-8', text: uplot('uPlot.min.css') }],
   ])
 }

@@ -31,10 +31,10 @@ import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { streamKinds } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 import type { SidePool } from '../warehouse/side-pool.ts'
 import { Cached } from './cached.ts'
-import { type Insights, readInsights } from './insights.ts'
 import { RunMemory } from './run-memory.ts'
 
 export interface ViewOptions {
@@ -144,8 +144,9 @@ export class View {
     )
   }
 
-  insights(project: string, range: Range): Promise<Insights> {
-    return this.options.pool.read((warehouse) => readInsights(warehouse, project, range))
+  /** For the insights, which have their own cache. */
+  insights<T>(read: (warehouse: Warehouse) => Promise<T>): Promise<T> {
+    return this.options.pool.read(read)
   }
 
   year(project: string, streams: readonly string[], range: Range): Promise<YearDay[]> {

@@ -1,5 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
+import { csvText } from '../../core/csv.ts'
 import { UsageError } from '../../core/errors.ts'
 import { printable } from '../../core/printable.ts'
 import { clip, count } from '../../core/text.ts'
@@ -130,19 +131,10 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
 }
 
 function resultsText(results: CreationResult[]): string {
-  const cell = (value: string | number | null) => {
-    const text = typeof value === 'string' ? withoutFormula(value) : String(value ?? '')
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
-  }
-  const lines = results.map(({ line, status, id, message, name }) =>
-    [line, status, id, message, name].map(cell).join(','),
+  return csvText(
+    ['line', 'status', 'id', 'message', 'name'],
+    results.map(({ line, status, id, message, name }) => [line, status, id, message, name]),
   )
-  return `${['line,status,id,message,name', ...lines].join('\r\n')}\r\n`
-}
-
-/** Spreadsheets calculate a text that begins like a formula, which may come from the service or the file; not a number. */
-function withoutFormula(text: string): string {
-  return /^[=+\-@\t\r]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text
 }
 
 function render(results: CreationResult[], totals: Record<string, number>, file: string | undefined): string {

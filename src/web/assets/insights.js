@@ -1,56 +1,113 @@
-// Draws the charts of the insights page from the data that stands beside each. Without this script the tables are there.
-const COLOURS = {
-  light: ['#0a58ca', '#b35900', '#116329', '#a40e26', '#6639ba', '#0a7ea4', '#7a4b00', '#57606a'],
-  dark: ['#6cb2ff', '#ffa657', '#56d364', '#ff8b83', '#d2a8ff', '#39c5e0', '#e3b341', '#9aa4af'],
-}
-const dark = window.matchMedia('(prefers-color-scheme: dark)')
-const FORMATS = {
-  share: (value) => `${(value * 100).toFixed(1)} %`,
-  position: (value) => value.toFixed(2),
-  score: (value) => value.toFixed(1),
-}
-const HEIGHT = 260
+// The numbers under the pointer, and a button that copies SQL. Without this script, tables and SQL are there all the same.
+const SVG = 'http://www.w3.org/2000/svg'
 
-function draw(place) {
-  const { x, series } = JSON.parse(place.querySelector('script').textContent)
-  const style = getComputedStyle(document.body)
-  const [text, line] = [style.getPropertyValue('--quiet').trim(), style.getPropertyValue('--line').trim()]
-  const colours = COLOURS[dark.matches ? 'dark' : 'light']
-  const format = FORMATS[place.dataset.unit]
-  const shown = (_, value) => (value == null ? '–' : format(value))
-  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } }
-  const options = {
-    width: place.clientWidth,
-    height: HEIGHT,
-    tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
-    // A lower position is better, so the best is on top.
-    scales: { x: { time: true }, y: place.dataset.unit === 'position' ? { dir: -1 } : {} },
-    axes: [axis, { ...axis, size: 64, values: (_, values) => values.map(format) }],
-    series: [
-      { value: '{YYYY}-{MM}-{DD}' },
-      ...series.map(({ name }, index) => ({
-        label: name,
-        stroke: colours[index % colours.length],
-        width: 2,
-        dash: index >= 4 ? [6, 4] : undefined,
-        points: { show: x.length < 20 },
-        value: shown,
-        spanGaps: true,
-      })),
-    ],
+function make(name, text = '', className = '') {
+  const element = document.createElement(name)
+  element.textContent = text
+  if (className !== '') element.className = className
+  return element
+}
+
+function makeShape(name, attributes) {
+  const element = document.createElementNS(SVG, name)
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value)
+  return element
+}
+
+const percent = (share) => `${share * 100}%`
+
+function follow(box) {
+  const { x, across, notes, series } = JSON.parse(box.querySelector('script').textContent)
+  const plot = box.querySelector('.plot')
+  const area = plot.querySelector('.area')
+  const shapes = makeShape('g', {})
+  area.querySelector('svg').append(shapes)
+  const tip = make('div', '', 'tip')
+  tip.hidden = true
+  tip.setAttribute('role', 'status')
+  box.append(tip)
+  plot.tabIndex = 0
+  let shown = -1
+
+  function show(index) {
+    if (index === shown) return
+    shown = index
+    shapes.replaceChildren()
+    tip.hidden = index < 0
+    if (index < 0) return
+    const at = percent(across[index])
+    shapes.append(makeShape('line', { class: 'cursor', x1: at, x2: at, y1: '0', y2: '100%' }))
+    const list = make('dl')
+    for (const { name, own, texts, down } of [...series].sort((a, b) => (a.down[index] ?? 2) - (b.down[index] ?? 2))) {
+      if (texts[index] === '') continue
+      const className = own ? 'own' : ''
+      list.append(make('dt', name, className), make('dd', texts[index], className))
+      if (down[index] !== null)
+        shapes.append(makeShape('circle', { class: own ? 'own' : 'rival', cx: at, cy: percent(down[index]), r: '4' }))
+    }
+    const details = series.find(({ own }) => own)?.details[index] ?? ''
+    const heading = make('p', [x[index], notes[index]].filter(Boolean).join(', '))
+    tip.replaceChildren(heading, list, ...(details === '' ? [] : [make('p', details)]))
+    const left = area.offsetLeft + across[index] * area.clientWidth
+    const room = box.clientWidth - tip.offsetWidth
+    const wanted = across[index] > 0.5 ? left - tip.offsetWidth - 12 : left + 12
+    tip.style.left = `${Math.max(0, Math.min(room, wanted))}px`
   }
-  place.querySelector('.uplot')?.remove()
-  const times = x.map((day) => Date.parse(`${day}T00:00:00Z`) / 1000)
-  const plot = new window.uPlot(options, [times, ...series.map(({ values }) => values)], place)
-  place.dataset.drawn = 'true'
-  return plot
+
+  function nearest(event) {
+    const { left, width } = area.getBoundingClientRect()
+    const share = (event.clientX - left) / width
+    let best = 0
+    for (let index = 1; index < across.length; index++)
+      if (Math.abs(across[index] - share) < Math.abs(across[best] - share)) best = index
+    return best
+  }
+
+  area.addEventListener('pointermove', (event) => show(nearest(event)))
+  area.addEventListener('pointerdown', (event) => show(nearest(event)))
+  area.addEventListener('pointerleave', () => show(-1))
+  plot.addEventListener('focus', () => show(x.length - 1))
+  plot.addEventListener('blur', () => show(-1))
+  plot.addEventListener('keydown', (event) => {
+    const last = x.length - 1
+    const to = {
+      ArrowLeft: Math.max(0, shown - 1),
+      ArrowRight: Math.min(last, shown + 1),
+      Home: 0,
+      End: last,
+      Escape: -1,
+    }
+    if (!(event.key in to)) return
+    event.preventDefault()
+    show(to[event.key])
+  })
 }
 
-const places = [...document.querySelectorAll('.plot')]
-let plots = places.map(draw)
-dark.addEventListener('change', () => {
-  plots = places.map(draw)
-})
-window.addEventListener('resize', () => {
-  for (const [index, plot] of plots.entries()) plot.setSize({ width: places[index].clientWidth, height: HEIGHT })
-})
+/** The clipboard is for pages from localhost or over HTTPS only; elsewhere the text is selected, to be copied by hand. */
+async function copy(code, button) {
+  try {
+    await navigator.clipboard.writeText(code.textContent)
+    button.textContent = 'Copied'
+  } catch {
+    getSelection().selectAllChildren(code)
+    button.textContent = 'Selected: copy it'
+  }
+  setTimeout(() => {
+    button.textContent = 'Copy'
+  }, 2000)
+}
+
+for (const box of document.querySelectorAll('.chart-box')) follow(box)
+for (const details of document.querySelectorAll('.sql')) {
+  const button = make('button', 'Copy', 'button tiny copy')
+  button.type = 'button'
+  button.setAttribute('aria-label', `Copy the ${details.querySelector('pre').getAttribute('aria-label')}`)
+  button.addEventListener('click', () => copy(details.querySelector('code'), button))
+  details.append(button)
+}
+for (const place of document.querySelectorAll('.screen-only')) {
+  const button = make('button', 'Print', 'button tiny')
+  button.type = 'button'
+  button.addEventListener('click', () => print())
+  place.append(' ', button)
+}

@@ -1,59 +1,113 @@
-import type { Range } from '../../core/day.ts'
-import { type Html, html, jsonFor } from '../html.ts'
-import type { Chart, Insights } from '../insights.ts'
-import { layout, number } from './layout.ts'
+import { countDays } from '../../core/day.ts'
+import { count } from '../../core/text.ts'
+import { type Html, html } from '../html.ts'
+import { address, type Filters, PERIODS, type Period } from '../insights/filters.ts'
+import { type AbsentPrompts, CHARTS, type ChartSection, type Insights } from '../insights/read-insights.ts'
+import { type ChartData, chartData } from '../insights/series.ts'
+import { chartPanel } from './insights-charts.ts'
+import { emptyPage, noOwnBrand } from './insights-empty.ts'
+import { heatPanel } from './insights-heat.ts'
+import { leadPanel } from './insights-leads.ts'
+import { absentPanel, moverPanel } from './insights-lists.ts'
+import { sqlOf } from './insights-parts.ts'
+import { tiles } from './insights-tiles.ts'
+import { layout } from './layout.ts'
 
 export interface InsightsPage {
   version: string
+  now: Date
   projects: { id: string; name: string }[]
-  project: string
-  range: Range
+  filters: Filters
   insights: Insights
+  absent: AbsentPrompts
 }
 
-export function insightsPage({ version, projects, project, range, insights }: InsightsPage): string {
-  const body = html`<h1>Insights</h1>
-<form method="get" action="/insights" class="choose">
-<label>Project <select name="project">${projects.map(({ id, name }) => html`<option value="${id}"${id === project ? html` selected` : ''}>${name}</option>`)}</select></label>
-<label>From <input type="date" name="from" value="${range.from}"></label>
-<label>To <input type="date" name="to" value="${range.to}"></label>
-<button>Show</button></form>
-<p>Straight from the views that BI tools read. Every chart shows its sample and its SQL, to copy into Metabase.</p>
-<div class="charts">${insights.charts.map(chart)}</div>
-${absent(insights.absent)}`
-  const assets = { scripts: ['uplot.js', 'insights.js'], styles: ['uplot.css'] }
-  return layout({ title: 'Insights', path: '/insights', version, ...assets }, body)
+export function insightsPage(page: InsightsPage): string {
+  const { version, projects, filters, insights } = page
+  const project = projects.find(({ id }) => id === filters.project)?.name ?? filters.project
+  const body = html`<div class="insights${filters.print ? ' report' : ''}">
+${filters.print ? reportHead(page, project) : head(page)}
+${CHARTS.every((name) => insights.charts[name].rows.length === 0) ? emptyPage(filters, insights) : sections(page)}
+</div>`
+  const assets = { scripts: ['insights.js'], styles: ['insights.css'] }
+  return layout({ title: `Insights: ${project}`, path: '/insights', version, ...assets }, body)
 }
 
-const shown = (value: number | null, unit: Chart['unit']) =>
-  value === null ? '–' : unit === 'share' ? `${(value * 100).toFixed(1)} %` : value.toFixed(unit === 'position' ? 2 : 1)
+function sections({ filters, insights, absent }: InsightsPage): Html {
+  const { own, summary, heat, leads, leadsByModel, rival, movers } = insights
+  const charts = Object.fromEntries(CHARTS.map((name) => [name, chartOf(name, insights, filters)])) as Record<
+    ChartSection,
+    ChartData | undefined
+  >
+  const name = own?.name ?? ''
+  return html`${
+    own === undefined
+      ? noOwnBrand(insights)
+      : html`<section class="headlines" id="summary" aria-labelledby="summary-title"><div class="title"><h2 id="summary-title">${own.name}</h2>${filters.print || summary.missing !== undefined ? '' : html`<p class="actions"><a href="${address(filters, '/insights', 'summary')}" aria-label="Link to the headlines, with these filters">Link</a><a href="${address(filters, '/insights/summary.csv')}" aria-label="Headlines as CSV" download>CSV</a></p>`}</div>
+${summary.missing === undefined ? tiles(summary.rows, charts) : html`<p class="empty">${summary.missing}</p>`}
+${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', summary.sql)}</section>`
+  }
+<div class="panels">${CHARTS.map((section) => chartPanel(filters, section, insights.charts[section], charts[section]))}
+${own === undefined ? '' : heatPanel(filters, heat, name)}
+${own === undefined ? '' : leadPanel(filters, { own: name, leads, byModel: leadsByModel, rival })}
+${moverPanel(filters, movers)}
+${own === undefined ? '' : absentPanel(filters, absent, name)}</div>`
+}
 
-function chart({ title, about, sql, x, series, sample, unit, missing }: Chart, index: number): Html {
-  const id = `chart-${index}`
-  return html`<section class="chart" aria-labelledby="${id}-title"><h2 id="${id}-title">${title}</h2>
-<p>${about}</p>
-${
-  missing !== undefined
-    ? html`<p class="bad">${missing}</p>`
-    : series.length === 0
-      ? html`<p>No rows in this range.</p>`
-      : html`<div class="plot" id="${id}" data-unit="${unit}" role="img" aria-label="${title}: a line for each of ${series.length}, from ${x[0]} to ${x.at(-1)}; the numbers are in the table below"><script type="application/json">${jsonFor({ x, series: series.map(({ name, values }) => ({ name, values })) })}</script></div>
-<p class="sample">Sample: ${number(sample.total)} ${sample.name}.</p>
-<details><summary>Numbers</summary><div class="scroll" role="region" aria-label="Numbers of ${title}" tabindex="0"><table><thead><tr><th scope="col">day</th>${series.map(({ name }) => html`<th scope="col" class="n">${name}</th>`)}</tr></thead>
-<tbody>${x.map((day, at) => html`<tr><th scope="row">${day}</th>${series.map(({ values }) => html`<td class="n">${shown(values[at] ?? null, unit)}</td>`)}</tr>`)}</tbody></table></div></details>`
-}
-<details><summary>SQL</summary><pre><code>${sql}</code></pre></details></section>`
+function chartOf(section: ChartSection, { charts, own }: Insights, { grain }: Filters): ChartData | undefined {
+  const data = chartData(section, charts[section].rows, { grain, focus: own?.id })
+  const drawn = data.series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
+  return drawn ? data : undefined
 }
 
-function absent({ rows, sql, missing }: Insights['absent']): Html {
-  return html`<section><h2>Prompts where the own brand is absent</h2>
-${
-  missing !== undefined
-    ? html`<p class="bad">${missing}</p>`
-    : rows.length === 0
-      ? html`<p>None in this range, or no brand is marked as own (labels in the configuration).</p>`
-      : html`<div class="scroll" role="region" aria-label="Prompts where the own brand is absent" tabindex="0"><table><thead><tr><th scope="col">week</th><th scope="col">prompt</th><th scope="col">model</th><th scope="col">own brand</th><th scope="col">rivals</th><th scope="col" class="n">best rival</th><th scope="col" class="n">answers</th></tr></thead>
-<tbody>${rows.map((row) => html`<tr><td>${row.week}</td><th scope="row">${row.prompt}</th><td>${row.model_id}</td><td>${row.own_brand}</td><td>${row.rival_names.join(', ')}</td><td class="n">${shown(row.best_rival_visibility, 'share')}</td><td class="n">${number(row.answers)}</td></tr>`)}</tbody></table></div>`
+/** What is shown, and how to see something else. Everything is a link or a form, so that it works without a script. */
+function head({ projects, filters, insights }: InsightsPage): Html {
+  const { own, brands } = insights
+  const owns = brands.filter(({ isOwn }) => isOwn)
+  const current = (is: boolean) => (is ? html` aria-current="true"` : '')
+  const first = { ...filters, page: 1, week: undefined }
+  const period = (name: Period) => {
+    const asked = { ...first, period: name }
+    return html`<a href="${address(asked)}"${current(filters.period === name)}>${PERIODS[name].name}</a>`
+  }
+  return html`<div class="title"><h1>Insights</h1><a class="button tiny" href="${address({ ...first, print: true })}">Printable report</a></div>
+<div class="controls">
+<nav class="segments" aria-label="Period">${(Object.keys(PERIODS) as Period[]).map(period)}</nav>
+<nav class="segments" aria-label="Steps of the charts"><a href="${address({ ...filters, grain: 'week' })}"${current(filters.grain === 'week')}>Weekly</a><a href="${address({ ...filters, grain: 'day' })}"${current(filters.grain === 'day')}>Daily</a></nav>
+${owns.length < 2 ? '' : html`<nav class="segments" aria-label="Own brand">${owns.map(({ id, name }) => html`<a href="${address({ ...first, brand: id })}"${current(id === own?.id)}>${name}</a>`)}</nav>`}
+${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="choose">${kept(first, ['project', 'brand', 'rival'])}<label>Project <select name="project">${projects.map(({ id, name }) => html`<option value="${id}"${id === filters.project ? html` selected` : ''}>${name}</option>`)}</select></label><button>Go</button></form>`}
+<form method="get" action="/insights" class="choose">${kept(first, ['period', 'from', 'to'])}<label>From <input type="date" name="from" value="${filters.range.from}" required></label><label>To <input type="date" name="to" value="${filters.range.to}" required></label><button>Show</button></form></div>
+<p class="note">${rangeWords(filters, insights)}</p>`
 }
-<details><summary>SQL</summary><pre><code>${sql}</code></pre></details></section>`
+
+/** What a form sends besides its own fields, so that the other filters stay. */
+function kept(filters: Filters, without: readonly string[]): Html[] {
+  const query = [...new URL(address(filters), 'http://localhost').searchParams]
+  return query.flatMap(([name, value]) =>
+    without.includes(name) ? [] : [html`<input type="hidden" name="${name}" value="${value}">`],
+  )
+}
+
+function reportHead({ now, filters, insights }: InsightsPage, project: string): Html {
+  return html`<div class="title"><h1>${project}</h1><p class="note">Made ${now.toISOString().slice(0, 16).replace('T', ' ')} UTC</p><p class="screen-only"><a href="${address({ ...filters, print: false })}">Back to the insights</a></p></div>
+<p class="note">${rangeWords(filters, insights)}</p>`
+}
+
+/** The days that are shown, those that they are compared with, and how much of both was read. */
+function rangeWords({ range, before }: Filters, { days, extent }: Insights): string {
+  const all = countDays(range)
+  const unread = all - days.days
+  const open = days.days - days.whole_days
+  const early = extent !== undefined && extent.first > before.from
+  return [
+    `${range.from} to ${range.to}, compared with ${before.from} to ${before.to}.`,
+    ...(unread > 0 ? [`${days.days} of ${count(all, 'day')} were read.`] : [`All ${count(all, 'day')} were read.`]),
+    ...(open > 0 ? [`${count(open, 'of them is', 'of them are')} incomplete.`] : []),
+    ...(days.provisional_days > 0 ? [`${days.provisional_days} may still change.`] : []),
+    ...(days.whole_days_before < all
+      ? [
+          `Of the ${count(all, 'day')} before, ${days.whole_days_before} are complete${early ? `: the first day that was read is ${extent.first}` : ''}.`,
+        ]
+      : []),
+  ].join(' ')
 }

@@ -1,0 +1,229 @@
+import { dayNumber } from '../../core/day.ts'
+import { clip } from '../../core/text.ts'
+import { type Html, html, jsonFor } from '../html.ts'
+import { type Axis, axisOf } from './axis.ts'
+import { measured, whole } from './format.ts'
+import { adjoin, type ChartData, type Point, type Series } from './series.ts'
+
+/*
+ * Charts as SVG, drawn here, so that they are there without any script and on paper. Lines are stretched to the width of
+ * the page; texts and points stand at percentages, so that they keep their size on every screen.
+ */
+
+const SIZE = 1000
+// In percent of the height: what a label needs.
+const LABEL_ROOM = 7.5
+const LABEL_LENGTH = 14
+// Beyond this, points would touch each other.
+const MOST_POINTS = 60
+
+type Place = [x: number, y: number]
+
+export function lineChart(data: ChartData): Html {
+  const { kind, series, x } = data
+  const values = series.flatMap(({ points, isFocus }) =>
+    points.flatMap((point) => [point?.value, isFocus ? point?.low : null, isFocus ? point?.high : null]),
+  )
+  const axis = axisOf(
+    values.filter((value): value is number => typeof value === 'number'),
+    kind.unit,
+  )
+  const across = acrossOf(data)
+  const quietFirst = [...series].reverse()
+  return html`<div class="chart-box"><div class="plot" role="img" aria-label="${describe(data)}">
+<svg class="y-axis" aria-hidden="true">${axis.ticks.map((tick) => html`<text x="100%" y="${percentOf(axis.down(tick))}" dy="0.32em" text-anchor="end">${measured(tick, kind.unit)}</text>`)}</svg>
+<div class="area"><svg aria-hidden="true">
+${axis.ticks.map((tick) => html`<line class="grid" x1="0" x2="100%" y1="${percentOf(axis.down(tick))}" y2="${percentOf(axis.down(tick))}"/>`)}
+<svg class="lines" viewBox="0 0 ${SIZE} ${SIZE}" preserveAspectRatio="none" width="100%" height="100%">
+${provisional(data, across)}
+${quietFirst.map((one) => lines(data, one, axis, across))}
+</svg>
+${quietFirst.map((one) => dots(data, one, axis, across))}
+</svg></div>
+<svg class="ends" aria-hidden="true">${endLabels(data, axis)}</svg>
+<svg class="x-axis" aria-hidden="true">${dayLabels(x, across)}</svg>
+</div><script type="application/json">${jsonFor(numbersOf(data, axis, across))}</script></div>`
+}
+
+const percentOf = (share: number) => `${Number((share * 100).toFixed(1))}%`
+
+/** How far to the right each x lies, 0 to 1. */
+function acrossOf({ x }: ChartData): number[] {
+  const [first, last] = [dayNumber(x[0]!), dayNumber(x.at(-1)!)]
+  return x.map((day) => (last === first ? 0.5 : (dayNumber(day) - first) / (last - first)))
+}
+
+function placesOf({ points }: Series, axis: Axis, across: readonly number[]): (Place | undefined)[] {
+  return points.map((point, index) =>
+    point === undefined || point.value === null ? undefined : place(across[index]!, axis.down(point.value)),
+  )
+}
+
+const place = (across: number, down: number): Place => [Math.round(across * SIZE), Math.round(down * SIZE)]
+
+/** The line of a brand, dashed where an end of it is incomplete, and the band of the own brand's interval. */
+function lines(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html {
+  const places = placesOf(series, axis, across)
+  const paths = { whole: '', open: '' }
+  let last: { path: keyof typeof paths; index: number } | undefined
+  for (let index = 1; index < places.length; index++) {
+    const [a, b] = [places[index - 1], places[index]]
+    if (a === undefined || b === undefined || !adjoin(data, index)) continue
+    const path = data.isComplete[index - 1]! && data.isComplete[index]! ? 'whole' : 'open'
+    if (last?.path !== path || last.index !== index - 1) paths[path] += `M${a[0]} ${a[1]}`
+    paths[path] += `L${b[0]} ${b[1]}`
+    last = { path, index }
+  }
+  const name = series.isFocus ? 'own' : 'rival'
+  return html`${series.isFocus ? band(data, series, axis, across) : ''}${paths.whole === '' ? '' : html`<path class="${name}" d="${paths.whole}"/>`}${paths.open === '' ? '' : html`<path class="${name} open" d="${paths.open}"/>`}`
+}
+
+function band(data: ChartData, { points }: Series, axis: Axis, across: readonly number[]): Html[] {
+  const bands: Html[] = []
+  let run: number[] = []
+  const end = () => {
+    if (run.length > 1) {
+      const edge = (side: (point: Point) => number) => (index: number) =>
+        place(across[index]!, axis.down(side(points[index]!))).join(' ')
+      const upper = run.map(edge((point) => point.high!))
+      const lower = [...run].reverse().map(edge((point) => point.low!))
+      bands.push(html`<path class="band" d="M${[...upper, ...lower].join('L')}Z"/>`)
+    }
+    run = []
+  }
+  for (const [index, point] of points.entries()) {
+    const there = point !== undefined && point.low !== null && point.high !== null
+    if (!there || (run.length > 0 && !adjoin(data, index))) end()
+    if (there) run.push(index)
+  }
+  end()
+  return bands
+}
+
+/** A ground behind what may still change. */
+function provisional({ isProvisional, x }: ChartData, across: readonly number[]): Html[] {
+  if (x.length < 2) return []
+  const half = (across[1]! - across[0]!) / 2
+  return isProvisional.flatMap((is, index) => {
+    if (!is || isProvisional[index - 1] === true) return []
+    let last = index
+    while (isProvisional[last + 1] === true) last++
+    const [from, to] = [Math.max(0, across[index]! - half), Math.min(1, across[last]! + half)]
+    return [
+      html`<rect class="provisional" x="${Math.round(from * SIZE)}" y="0" width="${Math.round((to - from) * SIZE)}" height="${SIZE}"/>`,
+    ]
+  })
+}
+
+/** Points of the own brand, and those of any brand that no line reaches. Hollow where days are missing. */
+function dots(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html[] {
+  const { x, isComplete } = data
+  const places = placesOf(series, axis, across)
+  return places.flatMap((at, index) => {
+    if (at === undefined) return []
+    const reached =
+      (places[index - 1] !== undefined && adjoin(data, index)) ||
+      (places[index + 1] !== undefined && adjoin(data, index + 1))
+    const wanted = series.isFocus && (x.length <= MOST_POINTS || !isComplete[index] || index === x.length - 1)
+    if (!wanted && reached) return []
+    const name = `${series.isFocus ? 'own' : 'rival'}${isComplete[index] ? '' : ' open'}`
+    return [
+      html`<circle class="${name}" cx="${percentOf(at[0] / SIZE)}" cy="${percentOf(at[1] / SIZE)}" r="${series.isFocus ? 3.5 : 2.5}"/>`,
+    ]
+  })
+}
+
+/** The name and the last value of each brand beside the end of its line, moved apart where they would touch. */
+function endLabels({ kind, series }: ChartData, axis: Axis): Html[] {
+  const labels = series
+    .flatMap(({ name, isFocus, points }) => {
+      const value = points.findLast((point) => point !== undefined && point.value !== null)?.value
+      return typeof value === 'number' ? [{ name, isFocus, value, at: axis.down(value) * 100 }] : []
+    })
+    .sort((a, b) => a.at - b.at)
+  for (let index = 1; index < labels.length; index++)
+    labels[index]!.at = Math.max(labels[index]!.at, labels[index - 1]!.at + LABEL_ROOM)
+  let bottom = 100
+  for (const label of labels.reverse()) {
+    label.at = Math.min(label.at, bottom)
+    bottom = label.at - LABEL_ROOM
+  }
+  return labels.map(
+    ({ name, isFocus, value, at }) =>
+      html`<text class="${isFocus ? 'own' : 'rival'}" x="8" y="${percentOf(at / 100)}" dy="0.32em">${short(name)}<tspan class="value"> ${measured(value, kind.unit)}</tspan></text>`,
+  )
+}
+
+function short(name: string): string {
+  const letters = [...name]
+  return letters.length <= LABEL_LENGTH ? name : `${letters.slice(0, LABEL_LENGTH - 1).join('')}…`
+}
+
+/** The first and the last day, and what lies between where there is room. */
+function dayLabels(x: readonly string[], across: readonly number[]): Html[] {
+  const last = x.length - 1
+  const wanted = [0, Math.round(last / 3), Math.round((2 * last) / 3), last]
+  return [...new Set(wanted)].map((index) => {
+    const anchor = last === 0 ? 'middle' : index === 0 ? 'start' : index === last ? 'end' : 'middle'
+    const name = index === 0 || index === last ? 'day' : 'day between'
+    return html`<text class="${name}" x="${percentOf(across[index]!)}" y="1em" text-anchor="${anchor}">${x[index]}</text>`
+  })
+}
+
+function describe({ kind, grain, x, series }: ChartData): string {
+  const ends = series.flatMap(({ name, points }) => {
+    const last = points.findLast((point) => point !== undefined && point.value !== null)
+    return last === undefined ? [] : [`${clip(name, 60)} ${measured(last.value, kind.unit)}`]
+  })
+  return `${kind.title} by ${grain}, ${x[0]} to ${x.at(-1)}. Last: ${ends.join(', ')}. The numbers are in the table below.`
+}
+
+/** What the script shows where somebody points: texts, so that they are written in one place only. */
+function numbersOf({ kind, x, isComplete, isProvisional, series }: ChartData, axis: Axis, across: readonly number[]) {
+  return {
+    x,
+    across: across.map((share) => Number(share.toFixed(4))),
+    notes: x.map((_, index) => (!isComplete[index] ? 'incomplete' : isProvisional[index] ? 'may still change' : '')),
+    series: series.map(({ name, isFocus, points }) => ({
+      name,
+      own: isFocus,
+      down: points.map((point) =>
+        point === undefined || point.value === null ? null : Number(axis.down(point.value).toFixed(4)),
+      ),
+      texts: points.map((point) => (point === undefined ? '' : measured(point.value, kind.unit))),
+      ...(isFocus
+        ? {
+            details: points.map((point) =>
+              point === undefined
+                ? ''
+                : `${point.low === null ? '' : `${measured(point.low, kind.unit)} to ${measured(point.high, kind.unit)}, `}${whole(point.sample)} ${kind.sample.name}`,
+            ),
+          }
+        : {}),
+    })),
+  }
+}
+
+const SPARK_ROOM = 8
+
+/** The own brand's line alone, small, without an axis; the last value has a point. */
+export function sparkline(data: ChartData): Html | '' {
+  const own = data.series.find(({ isFocus }) => isFocus)
+  const values = own?.points.map((point) => point?.value ?? null) ?? []
+  const known = values.filter((value) => value !== null)
+  if (known.length < 2) return ''
+  const [lowest, highest] = [Math.min(...known), Math.max(...known)]
+  const across = acrossOf(data)
+  const down = (value: number) => {
+    const share = highest === lowest ? 0.5 : (value - lowest) / (highest - lowest)
+    return (data.kind.unit === 'position' ? share : 1 - share) * (1 - (2 * SPARK_ROOM) / 100) + SPARK_ROOM / 100
+  }
+  let path = ''
+  for (const [index, value] of values.entries()) {
+    if (value === null) continue
+    const joined = values[index - 1] != null && adjoin(data, index)
+    path += `${joined ? 'L' : 'M'}${place(across[index]!, down(value)).join(' ')}`
+  }
+  const last = values.findLastIndex((value) => value !== null)
+  return html`<svg class="spark" aria-hidden="true"><svg class="lines" viewBox="0 0 ${SIZE} ${SIZE}" preserveAspectRatio="none" width="100%" height="100%"><path class="own" d="${path}"/></svg><circle class="own" cx="${percentOf(across[last]!)}" cy="${percentOf(down(values[last]!))}" r="3"/></svg>`
+}

@@ -1,0 +1,348 @@
+import type { ReportConfig } from '../../core/config/load.ts'
+import type { Day } from '../../core/day.ts'
+import { UsageError } from '../../core/errors.ts'
+import { clip, listSome } from '../../core/text.ts'
+import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
+import { reportBy } from '../../warehouse/schema/views.ts'
+import type { Filters } from './filters.ts'
+import {
+  dailyStream,
+  daysRead,
+  moverWeeks,
+  needsOf,
+  relation,
+  type Section,
+  type StatementContext,
+  statement,
+} from './statements.ts'
+
+/* What analysts ask first, from the same views that BI tools read. The SQL that is shown is the SQL that is run. */
+
+export interface Brand {
+  id: string
+  name: string
+  isOwn: boolean
+}
+
+/** The rows of a section, its SQL, and why there are none where it cannot be read. */
+export interface Read<R> {
+  sql: string
+  rows: R[]
+  missing?: string
+}
+
+export interface SummaryRow {
+  metric: 'visibility' | 'share_of_voice' | 'position' | 'sentiment'
+  value: number | null
+  low: number | null
+  high: number | null
+  previous_value: number | null
+  change: number | null
+  change_low: number | null
+  change_high: number | null
+  verdict: string | null
+  count: number | null
+  sample: number | null
+  previous_sample: number | null
+  answers: number | null
+  previous_answers: number | null
+}
+
+/** A point of a chart; the metric's own columns stand under its names. */
+export interface ChartRow {
+  week?: Day
+  date?: Day
+  brand_id: string
+  brand: string
+  is_own: boolean
+  is_complete: boolean | null
+  is_provisional: boolean | null
+  [metric: string]: string | number | boolean | null | undefined
+}
+
+export interface HeatRow {
+  topic_id: string | null
+  topic: string
+  model_id: string | null
+  visibility: number
+  visibility_low: number
+  visibility_high: number
+  visibility_count: number
+  answers: number
+  previous_visibility: number | null
+  change: number | null
+  verdict: string
+}
+
+export interface LeadRow {
+  rival_brand_id: string
+  rival_brand: string
+  model_id?: string | null
+  own_visibility: number | null
+  own_visibility_low: number | null
+  own_visibility_high: number | null
+  rival_visibility: number | null
+  rival_visibility_low: number | null
+  rival_visibility_high: number | null
+  own_share_of_both: number | null
+  lead: number | null
+  lead_verdict: string
+  own_answers: number
+  answers: number
+}
+
+export interface MoverRow {
+  week: Day
+  rank: number
+  brand: string
+  is_own: boolean
+  topic: string
+  model_id: string | null
+  visibility: number
+  previous_visibility: number
+  change: number
+  change_low: number
+  change_high: number
+  verdict: string
+  answers: number
+  previous_answers: number
+  is_complete: boolean
+  is_provisional: boolean
+  comparison_is_complete: boolean
+  /** Of all rows, not only those that are shown. */
+  whole_count: number
+  judged_count: number
+  clear_count: number
+}
+
+export interface AbsentRow {
+  prompt: string
+  topic: string
+  model_id: string | null
+  weeks_absent: number
+  last_week: Day
+  answers: number
+  best_rival_visibility: number
+  rivals_in_their_best_week: string
+  whole_count: number
+}
+
+export interface DaysRead {
+  days: number
+  whole_days: number
+  provisional_days: number
+  whole_days_before: number
+}
+
+export type ChartSection = 'visibility' | 'share-of-voice' | 'position' | 'sentiment'
+export const CHARTS: readonly ChartSection[] = ['visibility', 'share-of-voice', 'position', 'sentiment']
+
+export interface Insights {
+  brands: Brand[]
+  /** The own brand that is looked at; undefined where no brand is own. */
+  own: Brand | undefined
+  /** The first and the last day that were ever read of the project. */
+  extent: { first: Day; last: Day } | undefined
+  days: DaysRead
+  summary: Read<SummaryRow>
+  charts: Record<ChartSection, Read<ChartRow>>
+  heat: Read<HeatRow>
+  leads: Read<LeadRow>
+  rival: Brand | undefined
+  leadsByModel: Read<LeadRow>
+  movers: Read<MoverRow> & { week: Day | undefined }
+}
+
+export interface InsightsRequest {
+  reports: readonly ReportConfig[]
+  filters: Filters
+}
+
+export const MOVERS_SHOWN = 12
+export const ABSENT_SHOWN = 25
+
+/** Everything of the page but the absent prompts, which have pages of their own. */
+export async function readInsights(warehouse: Warehouse, request: InsightsRequest): Promise<Insights> {
+  const reader = await openReader(warehouse, request)
+  const { brands, own, context } = reader
+  const { filters } = request
+  const extent = await reader.extent()
+  const [days] = await reader.all<DaysRead>(daysRead(context))
+  const summary = await reader.read<SummaryRow>('summary')
+  const charts = {} as Record<ChartSection, Read<ChartRow>>
+  for (const name of CHARTS) charts[name] = await reader.read<ChartRow>(name)
+  const heat = await reader.read<HeatRow>('topics-by-model')
+  const leads = await reader.read<LeadRow>('head-to-head')
+  const rival = chooseRival(brands, leads.rows, filters.rival)
+  context.rival = rival?.id ?? ''
+  const leadsByModel = await reader.read<LeadRow>('head-to-head-by-model')
+  const week = await reader.moverWeek()
+  context.week = week ?? filters.range.from
+  const movers = await reader.read<MoverRow>('movers', `\nlimit ${MOVERS_SHOWN}`)
+  return {
+    brands,
+    own,
+    extent,
+    days: days ?? { days: 0, whole_days: 0, provisional_days: 0, whole_days_before: 0 },
+    summary,
+    charts,
+    heat,
+    leads,
+    rival,
+    leadsByModel,
+    movers: { ...movers, week },
+  }
+}
+
+export interface AbsentPrompts extends Read<AbsentRow> {
+  /** How many there are on all pages. */
+  whole: number
+  page: number
+  pages: number
+}
+
+/** One page of the prompts on which the own brand is absent; the last one where there are fewer. */
+export async function readAbsent(warehouse: Warehouse, request: InsightsRequest): Promise<AbsentPrompts> {
+  const reader = await openReader(warehouse, request)
+  const paged = (page: number) => `\nlimit ${ABSENT_SHOWN} offset ${(page - 1) * ABSENT_SHOWN}`
+  let { page } = request.filters
+  let found = await reader.read<AbsentRow>('absent-prompts', paged(page))
+  if (found.rows.length === 0 && page > 1 && found.missing === undefined) {
+    const first = await reader.read<AbsentRow>('absent-prompts', paged(1))
+    page = Math.max(1, Math.ceil((first.rows[0]?.whole_count ?? 0) / ABSENT_SHOWN))
+    found = await reader.read<AbsentRow>('absent-prompts', paged(page))
+  }
+  const whole = found.rows[0]?.whole_count ?? 0
+  return { ...found, whole, page, pages: Math.max(1, Math.ceil(whole / ABSENT_SHOWN)) }
+}
+
+/** All rows of a section, for a file: as texts and numbers under the names of its columns. */
+export async function readAll(
+  warehouse: Warehouse,
+  request: InsightsRequest,
+  { section, most }: { section: Section; most: number },
+): Promise<{ header: string[]; rows: (string | number | boolean | null)[][] }> {
+  const reader = await openReader(warehouse, request)
+  const { brands, context } = reader
+  if (section === 'head-to-head-by-model') {
+    const leads = await reader.read<LeadRow>('head-to-head')
+    context.rival = chooseRival(brands, leads.rows, request.filters.rival)?.id ?? ''
+  }
+  if (section === 'movers') context.week = (await reader.moverWeek()) ?? context.week
+  const missing = reader.missing(section)
+  if (missing !== undefined) throw new UsageError(missing)
+  const { rows, fields } = await warehouse.pool.query<(string | number | boolean | null)[]>({
+    ...slowQuery(`${statement(section, context)}\nlimit ${most + 1}`),
+    rowMode: 'array',
+  })
+  if (rows.length > most)
+    throw new UsageError(`from, to: more than ${most.toLocaleString('en-US')} rows; choose a shorter range`)
+  return { header: fields.map(({ name }) => name), rows }
+}
+
+async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRequest) {
+  const { schema, pool } = warehouse
+  const relations = await relationsIn(warehouse)
+  const all = async <R extends object>(sql: string) => (await pool.query<R>(slowQuery(sql))).rows
+  const { rows: brands } = await pool.query<Brand>(
+    `select brand_id as id, coalesce(name, brand_id) as name, is_own as "isOwn"
+     from ${relation(schema, 'brands')} where project_id = $1 order by is_own desc, 2, 1`,
+    [filters.project],
+  )
+  const own = chooseOwn(brands, filters.brand)
+  const context: StatementContext = {
+    schema,
+    reports,
+    filters,
+    own: own?.id ?? '',
+    rival: '',
+    week: filters.week ?? filters.range.from,
+  }
+  const missing = (section: Section) => missingFor(section, { filters, reports, relations })
+  return {
+    brands,
+    own,
+    context,
+    all,
+    missing,
+    async read<R extends object>(section: Section, page = ''): Promise<Read<R>> {
+      const reason = missing(section)
+      if (reason !== undefined) return { sql: '', rows: [], missing: reason }
+      const sql = `${statement(section, context)}${page};`
+      // Without an own brand there is nothing that most sections could be about.
+      if (own === undefined && !WITHOUT_OWN.has(section)) return { sql, rows: [] }
+      return { sql, rows: await all<R>(sql) }
+    },
+    async extent(): Promise<Insights['extent']> {
+      const { rows } = await pool.query<{ first: Day | null; last: Day | null }>(
+        `select first_day as first, last_day as last from ${relation(schema, 'freshness')} where project_id = $1 and stream = $2`,
+        [filters.project, dailyStream(reports)],
+      )
+      const [found] = rows
+      return found === undefined || found.first === null ? undefined : { first: found.first, last: found.last! }
+    },
+    /** The week that was asked for, or the last one that is complete, as is the one before, or the last that there is. */
+    async moverWeek(): Promise<Day | undefined> {
+      if (filters.week !== undefined) return filters.week
+      const weeks = await all<{ week: Day; is_complete: boolean; before_is_complete: boolean | null }>(
+        moverWeeks(context),
+      )
+      const whole = weeks.find(({ is_complete, before_is_complete }) => is_complete && before_is_complete === true)
+      return (whole ?? weeks[0])?.week
+    },
+  }
+}
+
+const WITHOUT_OWN: ReadonlySet<Section> = new Set(['visibility', 'share-of-voice', 'position', 'sentiment', 'movers'])
+
+function chooseOwn(brands: readonly Brand[], asked: string | undefined): Brand | undefined {
+  const own = brands.filter(({ isOwn }) => isOwn)
+  if (asked === undefined) return own[0]
+  const found = own.find(({ id }) => id === asked)
+  if (found !== undefined) return found
+  const ids = own.map(({ id }) => id)
+  throw new UsageError(`brand: got "${clip(asked, 60)}"; own brands are: ${listSome(ids) || 'none'}`)
+}
+
+/** The rival that was asked for, or the one that is named most often. */
+function chooseRival(
+  brands: readonly Brand[],
+  leads: readonly LeadRow[],
+  asked: string | undefined,
+): Brand | undefined {
+  const rivals = brands.filter(({ isOwn }) => !isOwn)
+  if (asked === undefined) return rivals.find(({ id }) => id === leads[0]?.rival_brand_id)
+  const found = rivals.find(({ id }) => id === asked)
+  if (found !== undefined) return found
+  const ids = rivals.map(({ id }) => id)
+  throw new UsageError(`rival: got "${clip(asked, 60)}"; rivals are: ${listSome(ids) || 'none'}`)
+}
+
+async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
+  const { rows } = await pool.query<{ name: string }>(
+    'select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1',
+    [schema],
+  )
+  return new Set(rows.map(({ name }) => name))
+}
+
+/** Why a section cannot be read, and what helps; undefined where it can. */
+function missingFor(
+  section: Section,
+  {
+    filters,
+    reports,
+    relations,
+  }: { filters: Filters; reports: readonly ReportConfig[]; relations: ReadonlySet<string> },
+): string | undefined {
+  const { views, report } = needsOf(section, filters)
+  for (const view of views) {
+    if (!relations.has(view))
+      return `The view ${view} is not there: "visibility-sync migrate" tells which report it needs.`
+  }
+  if (report === undefined) return undefined
+  const name = reportBy(reports, report)?.name
+  if (name === undefined)
+    return `No report by ${report.join(', ')} is configured: add one under "reports", and run "visibility-sync sync".`
+  return relations.has(name) ? undefined : `The table ${name} is not there yet: run "visibility-sync sync".`
+}

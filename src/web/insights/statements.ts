@@ -1,0 +1,328 @@
+import { escapeLiteral } from 'pg'
+import type { ReportConfig } from '../../core/config/load.ts'
+import { addDays, type Day, type Range } from '../../core/day.ts'
+import { quote } from '../../core/identifier.ts'
+import type { BiView, Dimension } from '../../core/vocabulary.ts'
+import { reportBy } from '../../warehouse/schema/views.ts'
+import { type Filters, weeksIn } from './filters.ts'
+
+/*
+ * The SQL of each section, over the views that BI tools read. What is shown is what is run, so values are written into the
+ * text, as literals. Reports are named where no view has their breakdown over any range of days.
+ */
+
+export const SECTIONS = [
+  'summary',
+  'visibility',
+  'share-of-voice',
+  'position',
+  'sentiment',
+  'topics-by-model',
+  'head-to-head',
+  'head-to-head-by-model',
+  'movers',
+  'absent-prompts',
+] as const
+export type Section = (typeof SECTIONS)[number]
+
+export interface StatementContext {
+  schema: string
+  reports: readonly ReportConfig[]
+  filters: Filters
+  /** The own brand that is looked at, and the rival that it is compared with by model. */
+  own: string
+  rival: string
+  /** The Monday of the week whose movers are shown. */
+  week: Day
+}
+
+const BY_DAY: Dimension[] = ['date']
+const BY_TOPIC_AND_MODEL: Dimension[] = ['date', 'topic_id', 'model_id']
+
+/** Everything but the page of a list: `limit` and `offset` are added by who shows pages. */
+export function statement(section: Section, context: StatementContext): string {
+  return STATEMENTS[section](context)
+}
+
+/** The views that a section reads, and the breakdown of the report that it reads besides. */
+export function needsOf(section: Section, { grain }: Filters): { views: BiView[]; report?: Dimension[] } {
+  const weekly = grain === 'week'
+  switch (section) {
+    case 'summary':
+      return { views: ['visibility_daily', 'share_of_voice_daily'] }
+    case 'visibility':
+      return { views: [weekly ? 'visibility_weekly' : 'visibility_daily'] }
+    case 'share-of-voice':
+      return { views: [weekly ? 'share_of_voice_weekly' : 'share_of_voice_daily'] }
+    case 'position':
+    case 'sentiment':
+    case 'head-to-head':
+      return { views: ['visibility_daily'] }
+    case 'topics-by-model':
+      return { views: [], report: BY_TOPIC_AND_MODEL }
+    case 'head-to-head-by-model':
+      return { views: ['head_to_head_weekly'] }
+    case 'movers':
+      return { views: ['movers_weekly'] }
+    case 'absent-prompts':
+      return { views: ['absent_prompts'] }
+  }
+}
+
+/** The stream of the report by day, whose days tell how whole a number is. */
+export function dailyStream(reports: readonly ReportConfig[]): string {
+  return reportBy(reports, BY_DAY)?.name ?? ''
+}
+
+/** The stream of the report by topic and model, whose weeks the movers are of. */
+export function topicModelStream(reports: readonly ReportConfig[]): string {
+  return reportBy(reports, BY_TOPIC_AND_MODEL)?.name ?? ''
+}
+
+/** A relation by its name; plain where that is safe and what people type. */
+export function relation(schema: string, name: string): string {
+  return schema === 'visibility' ? `visibility.${name}` : quote(schema, name)
+}
+
+const text = escapeLiteral
+const between = (column: string, { from, to }: Range) => `${column} between ${text(from)} and ${text(to)}`
+const whole = (alias: string) =>
+  `${alias}.state in ('read', 'stale') and (${alias}.read_at at time zone 'UTC')::date > ${alias}.date`
+const weekOf = (column: string) => `date_trunc('week', ${column}::timestamp)::date`
+
+const STATEMENTS: Record<Section, (context: StatementContext) => string> = {
+  summary({ schema, filters, own }) {
+    const { project, range, before } = filters
+    const of = (name: string) => relation(schema, name)
+    const now = `filter (where date >= ${text(range.from)})`
+    const previous = `filter (where date < ${text(range.from)})`
+    const where = `where project_id = ${text(project)} and brand_id = ${text(own)}
+    and ${between('date', { from: before.from, to: range.to })}`
+    const mean = (
+      name: string,
+    ) => `select '${name}', ${name}_points / nullif(${name}_count, 0), null, null, previous_${name}_points / nullif(previous_${name}_count, 0),
+  ${name}_points / nullif(${name}_count, 0) - previous_${name}_points / nullif(previous_${name}_count, 0), null, null, null,
+  null, ${name}_count, previous_${name}_count, n, previous_n
+from v`
+    const pointsOf = (name: string) => `sum(${name}_points) ${now} as ${name}_points,
+    sum(${name}_count) filter (where date >= ${text(range.from)} and ${name}_points is not null) as ${name}_count,
+    sum(${name}_points) ${previous} as previous_${name}_points,
+    sum(${name}_count) filter (where date < ${text(range.from)} and ${name}_points is not null) as previous_${name}_count`
+    return `with v as (
+  select sum(visibility_count) ${now} as k, sum(answers) ${now} as n,
+    sum(visibility_count) ${previous} as previous_k, sum(answers) ${previous} as previous_n,
+    ${pointsOf('position')},
+    ${pointsOf('sentiment')}
+  from ${of('visibility_daily')}
+  ${where}
+), s as (
+  select sum(mention_count) ${now} as k, sum(all_mentions) ${now} as n,
+    sum(mention_count) ${previous} as previous_k, sum(all_mentions) ${previous} as previous_n
+  from ${of('share_of_voice_daily')}
+  ${where}
+)
+select 'visibility' as metric, k / nullif(n, 0) as value, ${of('wilson_low')}(k, n) as low, ${of('wilson_high')}(k, n) as high,
+  previous_k / nullif(previous_n, 0) as previous_value, k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
+  ${of('change_low')}(k, n, previous_k, previous_n) as change_low, ${of('change_high')}(k, n, previous_k, previous_n) as change_high,
+  ${of('verdict')}(k, n, previous_k, previous_n) as verdict,
+  k as count, n as sample, previous_n as previous_sample, n as answers, previous_n as previous_answers
+from v
+union all
+select 'share_of_voice', s.k / nullif(s.n, 0), null, null, s.previous_k / nullif(s.previous_n, 0),
+  s.k / nullif(s.n, 0) - s.previous_k / nullif(s.previous_n, 0), null, null, null,
+  s.k, s.n, s.previous_n, v.n, v.previous_n
+from s, v
+union all
+${mean('position')}
+union all
+${mean('sentiment')}`
+  },
+
+  visibility: (context) => {
+    const columns = 'visibility, v.visibility_low, v.visibility_high, v.visibility_count, v.answers'
+    return context.filters.grain === 'week'
+      ? weekly(context, 'visibility_weekly', columns)
+      : daily(context, 'visibility_daily', columns)
+  },
+
+  'share-of-voice': (context) => {
+    const columns = 'share_of_voice, v.mention_count, v.all_mentions, v.answers'
+    return context.filters.grain === 'week'
+      ? weekly(context, 'share_of_voice_weekly', columns)
+      : daily(context, 'share_of_voice_daily', columns)
+  },
+
+  position: (context) => means(context, 'position'),
+  sentiment: (context) => means(context, 'sentiment'),
+
+  'topics-by-model'({ schema, reports, filters, own }) {
+    const { project, range, before } = filters
+    const of = (name: string) => relation(schema, name)
+    const now = `filter (where r.date >= ${text(range.from)})`
+    const previous = `filter (where r.date < ${text(range.from)})`
+    return `select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.model_id,
+  k / nullif(n, 0) as visibility, ${of('wilson_low')}(k, n) as visibility_low, ${of('wilson_high')}(k, n) as visibility_high,
+  k as visibility_count, n as answers, previous_k / nullif(previous_n, 0) as previous_visibility, previous_n as previous_answers,
+  k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${of('verdict')}(k, n, previous_k, previous_n) as verdict
+from (
+  select r.topic_id, r.model_id,
+    sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
+    sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
+  from ${of(topicModelStream(reports))} r
+  where r.project_id = ${text(project)} and r.brand_id = ${text(own)}
+    and ${between('r.date', { from: before.from, to: range.to })}
+  group by r.topic_id, r.model_id
+) c
+left join ${of('topics')} t on t.project_id = ${text(project)} and t.topic_id = c.topic_id
+where n > 0
+order by topic, c.topic_id, c.model_id`
+  },
+
+  'head-to-head'({ schema, filters, own }) {
+    const { project, range } = filters
+    const of = (name: string) => relation(schema, name)
+    return `with b as (
+  select brand_id, brand, is_own, sum(visibility_count) as k, sum(answers) as n, sum(mention_count) as mentions
+  from ${of('visibility_daily')}
+  where project_id = ${text(project)} and ${between('date', range)}
+  group by brand_id, brand, is_own
+), compared as (
+  select o.brand as own_brand, r.brand_id as rival_brand_id, r.brand as rival_brand,
+    o.k / nullif(o.n, 0) as own_visibility, ${of('wilson_low')}(o.k, o.n) as own_visibility_low, ${of('wilson_high')}(o.k, o.n) as own_visibility_high,
+    r.k / nullif(r.n, 0) as rival_visibility, ${of('wilson_low')}(r.k, r.n) as rival_visibility_low, ${of('wilson_high')}(r.k, r.n) as rival_visibility_high,
+    o.mentions / nullif(o.mentions + r.mentions, 0) as own_share_of_both, o.n as own_answers, r.n as answers
+  from b o join b r on not r.is_own
+  where o.brand_id = ${text(own)}
+)
+select *, own_visibility - rival_visibility as lead,
+${LEAD_VERDICT} as lead_verdict
+from compared
+order by rival_visibility desc nulls last, rival_brand, rival_brand_id`
+  },
+
+  'head-to-head-by-model'({ schema, filters, own, rival }) {
+    const of = (name: string) => relation(schema, name)
+    return `with compared as (
+  select own_brand, rival_brand, model_id,
+    sum(own_visibility_count) / nullif(sum(own_answers), 0) as own_visibility,
+    ${of('wilson_low')}(sum(own_visibility_count), sum(own_answers)) as own_visibility_low,
+    ${of('wilson_high')}(sum(own_visibility_count), sum(own_answers)) as own_visibility_high,
+    sum(rival_visibility_count) / nullif(sum(answers), 0) as rival_visibility,
+    ${of('wilson_low')}(sum(rival_visibility_count), sum(answers)) as rival_visibility_low,
+    ${of('wilson_high')}(sum(rival_visibility_count), sum(answers)) as rival_visibility_high,
+    sum(own_mention_count) / nullif(sum(own_mention_count) + sum(rival_mention_count), 0) as own_share_of_both,
+    sum(own_answers) as own_answers, sum(answers) as answers
+  from ${of('head_to_head_weekly')}
+  where project_id = ${text(filters.project)} and ${between('week', weeksIn(filters.range))}
+    and own_brand_id = ${text(own)} and rival_brand_id = ${text(rival)}
+  group by own_brand, rival_brand, model_id
+)
+select *, own_visibility - rival_visibility as lead,
+${LEAD_VERDICT} as lead_verdict
+from compared
+order by lead nulls last, model_id`
+  },
+
+  movers({ schema, filters, week }) {
+    return `select week, rank, brand, is_own, topic, model_id, visibility, previous_visibility, change, change_low, change_high, verdict, clarity,
+  visibility_count, answers, previous_visibility_count, previous_answers, is_complete, is_provisional, comparison_is_complete,
+  count(*) over () as whole_count, count(*) filter (where verdict <> 'too_few') over () as judged_count,
+  count(*) filter (where verdict in ('up', 'down')) over () as clear_count
+from ${relation(schema, 'movers_weekly')}
+where project_id = ${text(filters.project)} and week = ${text(week)}
+order by rank, brand_id, topic_id, model_id`
+  },
+
+  'absent-prompts'({ schema, filters, own }) {
+    return `select prompt, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
+  max(best_rival_visibility) as best_rival_visibility,
+  (array_agg(rival_list order by best_rival_visibility desc, week desc))[1] as rivals_in_their_best_week,
+  count(*) over () as whole_count
+from ${relation(schema, 'absent_prompts')}
+where project_id = ${text(filters.project)} and own_brand_id = ${text(own)}
+  and ${between('week', weeksIn(filters.range))}
+group by prompt_id, prompt, topic_id, topic, model_id
+order by weeks_absent desc, best_rival_visibility desc, answers desc, prompt_id, model_id`
+  },
+}
+
+// Both are seen in the same answers, so their intervals must not touch: that holds however they depend on each other.
+const LEAD_VERDICT = `  case
+    when own_answers >= 30 is not true or answers >= 30 is not true then 'too_few'
+    when own_visibility_low > rival_visibility_high then 'ahead'
+    when own_visibility_high < rival_visibility_low then 'behind'
+    else 'no_clear_lead'
+  end`
+
+function weekly({ schema, filters }: StatementContext, view: BiView, columns: string): string {
+  return `select v.week, v.brand_id, v.brand, v.is_own, v.${columns}, v.is_complete, v.is_provisional
+from ${relation(schema, view)} v
+where v.project_id = ${text(filters.project)} and ${between('v.week', weeksIn(filters.range))}
+order by v.week, v.brand, v.brand_id`
+}
+
+function daily({ schema, reports, filters }: StatementContext, view: BiView, columns: string): string {
+  return `select v.date, v.brand_id, v.brand, v.is_own, v.${columns},
+  ${whole('d')} as is_complete, d.is_provisional
+from ${relation(schema, view)} v
+left join ${relation(schema, 'data_status')} d
+  on d.project_id = v.project_id and d.date = v.date and d.stream = ${text(dailyStream(reports))}
+where v.project_id = ${text(filters.project)} and ${between('v.date', filters.range)}
+order by v.date, v.brand, v.brand_id`
+}
+
+/** Means of the service, weighted by their counts. No view has them by week over all models, so days are added up. */
+function means(context: StatementContext, name: 'position' | 'sentiment'): string {
+  const { schema, reports, filters } = context
+  if (filters.grain === 'day') return daily(context, 'visibility_daily', `${name}, v.${name}_count, v.answers`)
+  const weeks = weeksIn(filters.range)
+  return `select w.week, w.brand_id, w.brand, w.is_own, w.${name}_points / nullif(w.${name}_count, 0) as ${name}, w.${name}_count, w.answers,
+  d.is_complete, d.is_provisional
+from (
+  select ${weekOf('v.date')} as week, v.brand_id, v.brand, v.is_own,
+    sum(v.${name}_points) as ${name}_points, sum(v.${name}_count) filter (where v.${name}_points is not null) as ${name}_count,
+    sum(v.answers) as answers
+  from ${relation(schema, 'visibility_daily')} v
+  where v.project_id = ${text(filters.project)} and ${between('v.date', weeks)}
+  group by 1, 2, 3, 4
+) w
+left join (${weeksRead({ schema, project: filters.project, stream: dailyStream(reports), days: weeks })}
+) d on d.week = w.week
+order by w.week, w.brand, w.brand_id`
+}
+
+/** How far the weeks of a range were read. */
+export function weeksRead(asked: { schema: string; project: string; stream: string; days: Range }): string {
+  const { schema, project, stream, days } = asked
+  return `
+  select ${weekOf('s.date')} as week, count(*) filter (where ${whole('s')}) = 7 as is_complete,
+    bool_or(s.is_provisional) as is_provisional
+  from ${relation(schema, 'data_status')} s
+  where s.project_id = ${text(project)} and s.stream = ${text(stream)} and ${between('s.date', days)}
+  group by 1`
+}
+
+/** How many days of the range and of the one before were read, and how many of them are whole or may still change. */
+export function daysRead({ schema, reports, filters }: Omit<StatementContext, 'own' | 'rival' | 'week'>): string {
+  const { project, range, before } = filters
+  const now = (condition: string) => `count(*) filter (where s.date >= ${text(range.from)}${condition})`
+  return `select ${now('')} as days, ${now(` and ${whole('s')}`)} as whole_days, ${now(' and s.is_provisional')} as provisional_days,
+  count(*) filter (where s.date < ${text(range.from)} and ${whole('s')}) as whole_days_before
+from ${relation(schema, 'data_status')} s
+where s.project_id = ${text(project)} and s.stream = ${text(dailyStream(reports))}
+  and ${between('s.date', { from: before.from, to: range.to })}`
+}
+
+/** The last weeks that the movers may be of, newest first. */
+export function moverWeeks({ schema, reports, filters }: Omit<StatementContext, 'own' | 'rival' | 'week'>): string {
+  const days = weeksIn(filters.range)
+  return `select w.week, w.is_complete, lag(w.is_complete) over (order by w.week) as before_is_complete
+from (${weeksRead({
+    schema,
+    project: filters.project,
+    stream: topicModelStream(reports),
+    days: { from: addDays(days.from, -7), to: days.to },
+  })}
+) w
+order by w.week desc`
+}

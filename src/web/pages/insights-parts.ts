@@ -1,0 +1,44 @@
+import { type Html, html } from '../html.ts'
+import { address, type Filters } from '../insights/filters.ts'
+import { percent } from '../insights/format.ts'
+import type { Read } from '../insights/read-insights.ts'
+import type { Section } from '../insights/statements.ts'
+import type { Verdict } from '../insights/verdicts.ts'
+
+export interface Panel {
+  id: Section
+  title: string
+  about: Html | string
+  read: Pick<Read<unknown>, 'sql' | 'missing'>
+  body: Html | ''
+  wide?: boolean
+}
+
+/** The frame of a section: its title, a link to it, its rows as a file, and its SQL. On paper only the numbers are left. */
+export function panel(filters: Filters, { id, title, about, read, body, wide = true }: Panel): Html {
+  return html`<section class="card${wide ? ' wide' : ''}" id="${id}" aria-labelledby="${id}-title">
+<header><h2 id="${id}-title">${title}</h2>${filters.print || read.missing !== undefined ? '' : actions(filters, id, title)}</header>
+<p class="about">${about}</p>
+${read.missing === undefined ? body : html`<p class="empty">${read.missing}</p>`}
+${filters.print || read.missing !== undefined ? '' : sqlOf(title, read.sql)}</section>`
+}
+
+function actions(filters: Filters, id: Section, title: string): Html {
+  return html`<p class="actions"><a href="${address(filters, '/insights', id)}" aria-label="Link to ${title}, with these filters">Link</a><a href="${address(filters, `/insights/${id}.csv`)}" aria-label="${title} as CSV" download>CSV</a></p>`
+}
+
+export function sqlOf(title: string, sql: string): Html {
+  return html`<details class="sql"><summary>SQL</summary><pre tabindex="0" role="region" aria-label="SQL of ${title}"><code>${sql}</code></pre></details>`
+}
+
+/** A table that scrolls by itself where it is wider than the page. */
+export function scrolling(label: string, table: Html): Html {
+  return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0">${table}</div>`
+}
+
+export function verdictOf({ mark, words, tone }: Verdict, change = ''): Html {
+  return html`<span class="judged ${tone}">${mark === '=' ? '' : html`<span aria-hidden="true">${mark}</span> `}${change === '' ? '' : html`<span class="change">${change}</span> `}<span class="words">${words}</span></span>`
+}
+
+export const interval = (low: number | null, high: number | null) =>
+  low === null || high === null ? '' : `${percent(low)} to ${percent(high)}`

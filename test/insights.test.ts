@@ -1,0 +1,463 @@
+/// <reference lib="dom" />
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { parse } from 'csv-parse/sync'
+import { type Browser, chromium, type Page } from 'playwright-core'
+import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { type RunningCli, startCli } from './support/cli.ts'
+import { get, NEVER } from './support/serve.ts'
+import { type Setup, setUp } from './support/setup.ts'
+import { clarity, newcombe, verdict, wilson } from './support/statistics.ts'
+
+/* The insights page: its numbers against SQL and formulas that do not go through its views, and how it is to use. */
+
+const RANGE = 'from=2026-03-02&to=2026-03-29'
+let setup: Setup
+let running: RunningCli
+let url: string
+let project: string
+let own: string
+let other: string
+let never: string
+
+beforeAll(async () => {
+  setup = await setUp({
+    world: { projects: 3, prompts: 12, models: 4, brands: 7 },
+    config: { start_date: '2026-01-26', end_date: '2026-03-31', reports: DEFAULT_REPORTS },
+  })
+  const { projects } = setup.service.world
+  ;[project, other, never] = projects.map(({ id }) => id) as [string, string, string]
+  own = projects[0]!.brands.at(-1)!.id
+  const labels = {
+    brands: {
+      [own]: { own: true },
+      // Named like its profile, it would be own.
+      ...Object.fromEntries(projects.slice(1).map(({ brands }) => [brands[0]!.id, { own: false }])),
+    },
+    topics: Object.fromEntries(projects.flatMap(({ topics }) => topics.map(({ id, name }) => [id, name]))),
+  }
+  running = startCli(['serve', '--port', '0'], {
+    env: setup.env,
+    config: { ...setup.fileConfig, labels, schedule: { cron: NEVER, audit_cron: NEVER } },
+  })
+  await running.saw('run ended')
+  url = /Serving: +(\S+)/.exec(running.output())![1]!
+  for (const table of ['visibility.brand_daily', 'visibility.brands', 'visibility_ops.coverage'])
+    await setup.database.rows(`delete from ${table} where project_id = $1`, [never])
+}, 90_000)
+afterAll(async () => {
+  running?.child.kill('SIGTERM')
+  await running?.done
+  await setup?.close()
+})
+
+const page = async (query = RANGE) => {
+  const { status, text } = await get(`${url}/insights?project=${project}&${query}`)
+  expect(status).toBe(200)
+  return text
+}
+
+/** The part of a page with an id, as texts of the cells of its rows. */
+function tableIn(text: string, id: string): string[][] {
+  const section = text.slice(text.indexOf(`id="${id}"`))
+  const table = /<table[\s\S]*?<\/table>/.exec(section)![0]
+  return [...table.matchAll(/<tr[^>]*>([\s\S]*?)<\/tr>/g)].map(([, row]) =>
+    [...row!.matchAll(/<t[hd][^>]*>([\s\S]*?)<\/t[hd]>/g)].map(([, cell]) => plain(cell!)),
+  )
+}
+
+function plain(text: string): string {
+  const entities: Record<string, string> = { '&lt;': '<', '&gt;': '>', '&quot;': '"', '&#39;': "'", '&amp;': '&' }
+  return text
+    .replaceAll(/<[^>]*>/g, ' ')
+    .replaceAll(/&[#\w]+;/g, (entity) => entities[entity]!)
+    .replaceAll(/\s+/g, ' ')
+    .trim()
+}
+
+async function csv(section: string, query = RANGE): Promise<Record<string, string>[]> {
+  const { status, text, headers } = await get(`${url}/insights/${section}.csv?project=${project}&${query}`)
+  expect(status).toBe(200)
+  expect(headers.get('content-type')).toContain('text/csv')
+  return parse(text, { columns: true }) as Record<string, string>[]
+}
+
+const shown = (share: number) => `${Number((share * 100).toFixed(1))} %`
+
+interface Sums {
+  k: number
+  n: number
+  mentions: number
+  all_mentions: number
+  position: number
+  position_count: number
+  sentiment: number
+}
+
+/** Straight from the report by day. */
+async function sums(brand: string, from: string, to: string): Promise<Sums> {
+  const [row] = await setup.database.rows(
+    `select sum(visibility_count) as k, sum(visibility_total) as n, sum(mention_count) as mentions,
+       (select sum(mention_count) from visibility.brand_daily where project_id = $1 and date between $3 and $4) as all_mentions,
+       sum(position * position_count) / sum(position_count) as position, sum(position_count) as position_count,
+       sum(sentiment * sentiment_count) / sum(sentiment_count) as sentiment
+     from visibility.brand_daily where project_id = $1 and brand_id = $2 and date between $3 and $4`,
+    [project, brand, from, to],
+  )
+  return row as unknown as Sums
+}
+
+test('the headlines are ratios of sums over the range and the one before, with verdict, interval and sample', async () => {
+  const now = await sums(own, '2026-03-02', '2026-03-29')
+  const before = await sums(own, '2026-02-02', '2026-03-01')
+  const rows = new Map((await csv('summary')).map((row) => [row.metric, row]))
+  const visibility = rows.get('visibility')!
+  expect(Number(visibility.value)).toBeCloseTo(now.k / now.n, 10)
+  expect(Number(visibility.change)).toBeCloseTo(now.k / now.n - before.k / before.n, 10)
+  expect([visibility.low, visibility.high].map(Number)).toEqual(
+    wilson(now.k, now.n)!.map((end) => expect.closeTo(end, 10)),
+  )
+  expect([visibility.change_low, visibility.change_high].map(Number)).toEqual(
+    newcombe(now, before)!.map((end) => expect.closeTo(end, 10)),
+  )
+  expect(visibility.verdict).toBe(verdict(now, before))
+  expect(Number(rows.get('share_of_voice')!.value)).toBeCloseTo(now.mentions / now.all_mentions, 10)
+  expect(Number(rows.get('position')!.value)).toBeCloseTo(now.position, 10)
+  expect(Number(rows.get('position')!.sample)).toBe(now.position_count)
+  expect(Number(rows.get('sentiment')!.value)).toBeCloseTo(now.sentiment, 10)
+  // Without an interval, nothing is called clear.
+  expect(['share_of_voice', 'position', 'sentiment'].map((name) => rows.get(name)!.verdict)).toEqual(['', '', ''])
+
+  const text = await page()
+  const tile = plain(/id="tile-visibility">([\s\S]*?)<\/li>/.exec(text)![1]!)
+  expect(tile).toContain(`Visibility ${shown(now.k / now.n)} `)
+  expect(tile).toContain(`${now.k} of ${now.n.toLocaleString('en-US')} answers`)
+  const words = { up: 'Clear rise', down: 'Clear fall', no_clear_change: 'No clear change' }
+  expect(tile).toContain(words[verdict(now, before) as keyof typeof words])
+  expect(plain(/id="tile-share-of-voice">([\s\S]*?)<\/li>/.exec(text)![1]!)).toContain('chance is not ruled out')
+  expect(text).toContain('2026-03-02 to 2026-03-29, compared with 2026-02-02 to 2026-03-01.')
+  expect(text).not.toMatch(/\d\.0 %/)
+})
+
+test('charts are by week unless days are asked for, and have the numbers of the report', async () => {
+  const weekly = tableIn(await page(), 'visibility')
+  expect(weekly.slice(1).map(([week]) => week)).toEqual(['2026-03-02', '2026-03-09', '2026-03-16', '2026-03-23'])
+  const week = await sums(own, '2026-03-09', '2026-03-15')
+  expect(weekly[2]!.slice(1, 4)).toEqual([
+    shown(week.k / week.n),
+    wilson(week.k, week.n)!.map(shown).join(' to '),
+    String(week.n),
+  ])
+  expect(weekly[0]![1]).toBe(setup.service.world.projects[0]!.brands.at(-1)!.name)
+  const byWeek = (await csv('position')).find((row) => row.brand_id === own && row.week === '2026-03-09')!
+  expect(Number(byWeek.position)).toBeCloseTo(week.position, 10)
+  expect(byWeek.is_complete).toBe('true')
+
+  const daily = tableIn(await page(`${RANGE}&grain=day`), 'visibility')
+  expect(daily.length).toBe(29)
+  const day = await sums(own, '2026-03-10', '2026-03-10')
+  expect(daily.find(([date]) => date === '2026-03-10')![1]).toBe(shown(day.k / day.n))
+  // A short range has hardly a week.
+  expect(tableIn(await page('from=2026-03-01&to=2026-03-07'), 'visibility').length).toBe(8)
+})
+
+test('a day that was held makes its week incomplete, and both are drawn as such', async () => {
+  await setup.database.rows(
+    "update visibility_ops.coverage set state = 'held' where project_id = $1 and stream = 'brand_daily' and date = '2026-02-11'",
+    [project],
+  )
+  const weekly = await page('from=2026-02-02&to=2026-03-01')
+  expect(tableIn(weekly, 'visibility').map((row) => [row[0], row.at(-1)])).toContainEqual(['2026-02-09', 'incomplete'])
+  expect(weekly).toContain('<path class="own open"')
+  expect(weekly).toContain('1 of them is incomplete')
+  const daily = await page('from=2026-02-02&to=2026-03-01&grain=day')
+  for (const section of ['visibility', 'position'])
+    expect(tableIn(daily, section).map((row) => [row[0], row.at(-1)])).toContainEqual(['2026-02-11', 'incomplete'])
+  await setup.database.rows("update visibility_ops.coverage set state = 'read' where state = 'held'")
+})
+
+test('the heat map and head to head count the days of the range', async () => {
+  const rows = await setup.database.rows(
+    `select coalesce(t.name, '(no topic)') as topic, r.model_id, sum(r.visibility_count) as k, sum(r.visibility_total) as n
+     from visibility.brand_daily_by_topic_model r left join visibility.topics t using (project_id, topic_id)
+     where r.project_id = $1 and r.brand_id = $2 and r.date between '2026-03-02' and '2026-03-29' group by 1, 2`,
+    [project, own],
+  )
+  const text = await page()
+  const [heads, ...map] = tableIn(text, 'topics-by-model')
+  expect(rows.length).toBe((heads!.length - 2) * (map.length - 1))
+  for (const { topic, model_id, k, n } of rows as unknown as {
+    topic: string
+    model_id: string
+    k: number
+    n: number
+  }[]) {
+    const cell = map.find(([name]) => name === topic)![heads!.indexOf(model_id)]!
+    expect(cell.replaceAll(/[▲▼] /g, '')).toBe(`${shown(k / n)} ${n}`)
+  }
+  const all = await sums(own, '2026-03-02', '2026-03-29')
+  expect(map.at(-1)![1]).toBe(`${shown(all.k / all.n)} ${all.n.toLocaleString('en-US')}`)
+
+  const leads = await csv('head-to-head')
+  expect(leads.length).toBe(6)
+  for (const lead of leads) {
+    const rival = await sums(lead.rival_brand_id!, '2026-03-02', '2026-03-29')
+    expect(Number(lead.lead)).toBeCloseTo(all.k / all.n - rival.k / rival.n, 10)
+    const [mine, theirs] = [wilson(all.k, all.n)!, wilson(rival.k, rival.n)!]
+    expect(lead.lead_verdict).toBe(mine[0] > theirs[1] ? 'ahead' : mine[1] < theirs[0] ? 'behind' : 'no_clear_lead')
+  }
+  const rival = leads.at(-1)!.rival_brand_id!
+  const byModel = await csv('head-to-head-by-model', `${RANGE}&rival=${rival}`)
+  const sumOf = (name: string) => byModel.reduce((sum, row) => sum + Number(row[name]), 0)
+  expect(byModel.length).toBe(4)
+  expect(sumOf('own_answers')).toBe(all.n)
+})
+
+test('movers are ranked by how clear they are, with the verdict of the formulas', async () => {
+  const rows = (await setup.database.rows(
+    `select b.name as brand, coalesce(t.name, '(no topic)') as topic, r.model_id,
+       sum(r.visibility_count) filter (where r.date >= '2026-03-23') as k, sum(r.visibility_total) filter (where r.date >= '2026-03-23') as n,
+       sum(r.visibility_count) filter (where r.date < '2026-03-23') as previous_k, sum(r.visibility_total) filter (where r.date < '2026-03-23') as previous_n
+     from visibility.brand_daily_by_topic_model r join visibility.brands b using (project_id, brand_id)
+     left join visibility.topics t using (project_id, topic_id)
+     where r.project_id = $1 and r.date between '2026-03-16' and '2026-03-29' group by 1, 2, 3`,
+    [project],
+  )) as unknown as {
+    brand: string
+    topic: string
+    model_id: string
+    k: number
+    n: number
+    previous_k: number
+    previous_n: number
+  }[]
+  const judged = rows.map((row) => {
+    const [now, before] = [
+      { k: row.k, n: row.n },
+      { k: row.previous_k, n: row.previous_n },
+    ]
+    return { ...row, clarity: clarity(now, before)!, verdict: verdict(now, before) }
+  })
+  const clearest = Math.max(...judged.map((row) => row.clarity))
+  const [first, ...rest] = await csv('movers')
+  expect(rest.length + 1).toBe(rows.length)
+  expect(first!.week).toBe('2026-03-23')
+  expect(Number(first!.clarity)).toBeCloseTo(clearest, 8)
+  for (const row of [first!, ...rest]) {
+    const same = judged.find(
+      (one) => one.brand === row.brand && one.topic === row.topic && one.model_id === row.model_id,
+    )!
+    expect(row.verdict).toBe(same.verdict)
+  }
+  const text = await page(`${RANGE}&week=2026-03-09`)
+  expect(text).toContain('Week of 2026-03-09 against the week before')
+  expect(plain(text)).toMatch(/\d+ of \d+ changes? with enough answers|of 0 changes with enough answers/)
+})
+
+test('absent prompts are all there, page by page, and counted whole', async () => {
+  const absent = (await setup.database.rows(
+    `with weeks as (
+       select date_trunc('week', date::timestamp)::date as week, prompt_id, model_id,
+         sum(visibility_count) filter (where brand_id = $2) as mine, sum(visibility_count) filter (where brand_id <> $2) as theirs
+       from visibility.brand_daily_by_prompt_model where project_id = $1 and date between '2026-01-26' and '2026-03-29' group by 1, 2, 3)
+     select p.text as prompt, w.model_id, count(*)::int as weeks from weeks w join visibility.prompts p using (prompt_id)
+     where p.project_id = $1 and w.mine = 0 and w.theirs > 0 group by w.prompt_id, p.text, w.model_id`,
+    [project, own],
+  )) as unknown as { prompt: string; model_id: string; weeks: number }[]
+  expect(absent.length).toBeGreaterThan(25)
+  const query = 'from=2026-01-26&to=2026-03-29'
+  const found: string[][] = []
+  for (let at = 1; at <= Math.ceil(absent.length / 25); at++) {
+    const text = await page(`${query}&page=${at}`)
+    expect(plain(text)).toContain(`${absent.length} in the weeks from 2026-01-26 to 2026-03-29`)
+    found.push(...tableIn(text, 'absent-prompts').slice(1))
+  }
+  const key = (...parts: (string | number)[]) => parts.join(' | ')
+  expect(found.map(([prompt, , model, weeks]) => key(prompt!, model!, weeks!)).sort()).toEqual(
+    absent.map(({ prompt, model_id, weeks }) => key(prompt, model_id, weeks)).sort(),
+  )
+  // Pages may vanish between two looks: the last one is shown.
+  const beyond = await page(`${query}&page=999`)
+  expect(plain(beyond)).toContain(`to ${absent.length} of ${absent.length}`)
+  expect((await csv('absent-prompts', query)).length).toBe(absent.length)
+})
+
+test('the SQL on the page gives what its file holds, and no cell of a file is taken for a formula', async () => {
+  const rival = setup.service.world.projects[0]!.brands[1]!
+  await setup.database.rows('update visibility.brands set name = $2 where brand_id = $1', [rival.id, '=1+1,"x"'])
+  const query = 'from=2026-02-16&to=2026-03-15'
+  const text = await page(query)
+  const blocks = [...text.matchAll(/aria-label="SQL of [^"]*"><code>([\s\S]*?)<\/code>/g)].map(([, sql]) =>
+    sql!
+      .replaceAll('&#39;', "'")
+      .replaceAll('&lt;', '<')
+      .replaceAll('&gt;', '>')
+      .replaceAll('&quot;', '"')
+      .replaceAll('&amp;', '&'),
+  )
+  expect(blocks.length).toBe(10)
+  for (const sql of blocks) expect((await setup.database.rows(sql)).length).toBeGreaterThan(0)
+  const leads = (await get(`${url}/insights/head-to-head.csv?project=${project}&${query}`)).text
+  expect(leads).toContain(`,"'=1+1,""x""",`)
+  const rows = await csv('visibility', query)
+  expect(rows.length).toBe((await setup.database.rows(blocks[1]!)).length)
+  await setup.database.rows('update visibility.brands set name = $2 where brand_id = $1', [rival.id, rival.name])
+})
+
+test('links of sections keep the filters, and presets move with the days', async () => {
+  const query = `period=4w&grain=day&brand=${own}&rival=${setup.service.world.projects[0]!.brands[2]!.id}`
+  const text = await page(query)
+  const links = [...text.matchAll(/href="(\/insights[^"]*)"/g)].map(
+    ([, href]) => new URL(href!.replaceAll('&amp;', '&'), url),
+  )
+  for (const section of ['visibility', 'movers', 'absent-prompts', 'head-to-head', 'topics-by-model', 'summary']) {
+    const link = links.find(({ hash, pathname }) => hash === `#${section}` && pathname === '/insights')!
+    const file = links.find(({ pathname }) => pathname === `/insights/${section}.csv`)!
+    for (const { searchParams } of [link, file])
+      expect(Object.fromEntries(searchParams)).toMatchObject(Object.fromEntries(new URLSearchParams(query)))
+  }
+  expect(text).toContain('2026-03-04 to 2026-03-31')
+  expect(text).toMatch(/period=4w[^>]*aria-current="true">4 weeks/)
+  expect(text).toContain('name="rival"')
+  expect((await page('period=1y')).includes('2025-04-01 to 2026-03-31')).toBe(true)
+})
+
+test.each([
+  ['period=2w', 'period: got "2w"; allowed: 4w, 90d, 1y'],
+  ['period=4w&from=2026-03-01', 'period: given together'],
+  ['grain=hour', 'grain: got "hour"; allowed: week, day'],
+  ['brand=kw_nobody', 'brand: got "kw_nobody"; own brands are: kw_'],
+  ["rival=' or 1=1", 'rival: got'],
+  ['week=2026-03-10', 'allowed: a Monday, such as 2026-03-09'],
+  ['page=0', 'page: got "0"'],
+  ['page=-1', 'page: got "-1"'],
+  ['print=yes', 'print: got "yes"'],
+  ['colour=blue', 'colour: unknown'],
+])('%s is refused with a sentence, on the page and for files', async (query, sentence) => {
+  const answer = await get(`${url}/insights?project=${project}&${query}`)
+  expect(answer.status).toBe(400)
+  expect(plain(answer.text)).toContain(sentence)
+  const file = await get(`${url}/insights/head-to-head-by-model.csv?project=${project}&${query}`)
+  expect(file.status).toBe(400)
+})
+
+test('where there is nothing to see, the page names the cause and the step that helps', async () => {
+  const read = async (query: string) => (await get(`${url}/insights?${query}`)).text
+  const see = async (query: string) => plain(await read(query))
+  expect(await see(`project=${never}`)).toContain(`visibility-sync sync --project ${never}`)
+  const unread = await see(`project=${project}&from=2025-01-01&to=2025-02-28`)
+  expect(unread).toContain('Days from 2026-01-26 to 2026-03-31 were read.')
+  expect(unread).toContain(`visibility-sync backfill --project ${project} --from 2025-01-01 --to 2025-02-28`)
+  const nobody = await see(`project=${other}`)
+  expect(nobody).toContain('No brand is marked as your own')
+  expect(nobody).toMatch(/labels: brands: kw_\S+ \{ own: true \}/)
+  expect(await read(`project=${other}`)).toContain('aria-label="Visibility by week')
+  const first = await see(`project=${project}&from=2026-01-26&to=2026-02-22`)
+  expect(first).toContain('Nothing before to compare with')
+  expect(first).toContain('the first day that was read is 2026-01-26')
+  await setup.database.rows('drop view visibility.movers_weekly')
+  expect(await see(`project=${project}&from=2026-03-02&to=2026-03-28`)).toContain('The view movers_weekly is not there')
+  expect((await get(`${url}/insights/movers.csv?project=${project}`)).status).toBe(400)
+  expect((await get(`${url}/insights/nothing.csv`)).status).toBe(404)
+})
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
+const there = existsSync(CHROMIUM)
+if (!there && process.env.REQUIRE_BROWSER === '1') throw new Error(`browser tests need Chromium at ${CHROMIUM}`)
+const inBrowser = there ? describe : describe.skip
+
+inBrowser('in a browser', () => {
+  let browser: Browser
+  const problems: string[] = []
+
+  beforeAll(async () => {
+    browser = await chromium.launch({
+      executablePath: CHROMIUM,
+      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+    })
+  }, 30_000)
+  afterAll(() => browser?.close())
+
+  async function open(query = '', options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {
+    const opened = await browser.newPage(options)
+    opened.on('console', (message) => {
+      if (message.type() === 'error' || message.type() === 'warning') problems.push(message.text())
+    })
+    opened.on('pageerror', (error) => problems.push(error.message))
+    await opened.goto(`${url}/insights?project=${project}${query}`)
+    return opened
+  }
+
+  test('the numbers under the pointer are shown, and by the keyboard too', async () => {
+    const opened = await open()
+    const plot = opened.locator('#visibility .plot')
+    const { x, y, width, height } = (await plot.locator('.area').boundingBox())!
+    await opened.mouse.move(x + width * 0.99, y + height / 2)
+    const tip = opened.locator('#visibility .tip')
+    expect(await tip.textContent()).toMatch(/2026-03-30.*incomplete.*%.*answers/)
+    await opened.mouse.move(0, 0)
+    expect(await tip.isHidden()).toBe(true)
+    await plot.focus()
+    await opened.keyboard.press('ArrowLeft')
+    expect(await tip.textContent()).toContain('2026-03-23')
+    await opened.keyboard.press('Home')
+    expect(await tip.textContent()).toContain('2026-01-26')
+    await opened.keyboard.press('Escape')
+    expect(await tip.isHidden()).toBe(true)
+    await opened.getByText('SQL', { exact: true }).nth(1).click()
+    await opened.getByRole('button', { name: 'Copy the SQL of Visibility' }).click()
+    expect(await opened.locator('#visibility .copy').textContent()).toMatch(/Copied|Selected/)
+    await opened.close()
+  })
+
+  test('on a phone nothing is wider than the screen, and without a script the charts and links are there', async () => {
+    const opened = await open('', { viewport: { width: 360, height: 740 }, javaScriptEnabled: false })
+    expect(await opened.locator('.plot path.own').count()).toBeGreaterThanOrEqual(4)
+    await opened.getByRole('link', { name: 'Daily' }).click()
+    await opened.getByRole('link', { name: '4 weeks' }).click()
+    expect(opened.url()).toContain('grain=day')
+    expect(opened.url()).toContain('period=4w')
+    await opened.close()
+    const narrow = await open('', { viewport: { width: 360, height: 740 } })
+    expect(await narrow.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360)
+    await narrow.close()
+  })
+
+  test('axe finds nothing, light and dark, and the page is light to load', async () => {
+    const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+    for (const colorScheme of ['light', 'dark'] as const) {
+      const opened = await open('', { colorScheme })
+      for (const details of await opened.locator('details').all())
+        await details.evaluate((element) => element.setAttribute('open', ''))
+      await opened.evaluate(source)
+      const found = await opened.evaluate(async () => {
+        const { violations } = await (window as any).axe.run()
+        return violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`)
+      })
+      expect(found).toEqual([])
+      const ground = await opened.evaluate(() => getComputedStyle(document.querySelector('.card')!).backgroundColor)
+      expect(ground === 'rgb(255, 255, 255)').toBe(colorScheme === 'light')
+      const bytes = await opened.evaluate(() =>
+        performance
+          .getEntries()
+          .reduce((sum, entry) => sum + ((entry as PerformanceResourceTiming).decodedBodySize ?? 0), 0),
+      )
+      expect(bytes).toBeGreaterThan(20_000)
+      expect(bytes).toBeLessThan(150_000)
+      await opened.close()
+    }
+  })
+
+  test('the report fits on one sheet of paper', async () => {
+    const opened = await open('&print=1', { colorScheme: 'dark' })
+    const pdf = (await opened.pdf({ preferCSSPageSize: true })).toString('latin1')
+    expect([...pdf.matchAll(/\/Type\s*\/Page\b/g)].length).toBe(1)
+    expect(await opened.locator('form, details').count()).toBe(0)
+    await opened.close()
+  })
+
+  test('no page logged an error', () => {
+    expect(problems).toEqual([])
+  })
+})
