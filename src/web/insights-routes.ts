@@ -45,11 +45,7 @@ export function insightsRoutes(app: FastifyInstance, { view, monotonic, version 
   const filtersOf = (query: unknown): Filters => {
     const today = dayOf(view.now())
     const interest = daysOfInterest(config, today)
-    const filters = readFilters(query, {
-      projects: view.projects,
-      last: interest.to < today ? interest.to : today,
-      today,
-    })
+    const filters = readFilters(query, { projects: view.projects, interest, today })
     if (!view.database.up) throw new TransientError('the database does not answer')
     return filters
   }

@@ -17,6 +17,8 @@ export interface Filters {
   project: string
   /** Undefined where days of one's own were chosen. A period moves with the days; a range does not. */
   period: Period | undefined
+  /** What is shown where none is asked for. */
+  usualPeriod: Period
   range: Range
   /** The equally long range before it, which it is compared with. */
   before: Range
@@ -25,7 +27,7 @@ export interface Filters {
   brand: string | undefined
   /** The rival whose comparison is shown by model; undefined for the strongest. */
   rival: string | undefined
-  /** The Monday of the week whose movers are shown; undefined for the last complete one. */
+  /** The Monday of the week whose movers are shown; undefined for those of the range. */
   week: Day | undefined
   /** Of the absent prompts. */
   page: number
@@ -33,21 +35,25 @@ export interface Filters {
 }
 
 const KNOWN = ['project', 'period', 'from', 'to', 'grain', 'brand', 'rival', 'week', 'page', 'print'] as const
-const DEFAULT_PERIOD: Period = '90d'
+/** The longest first: the default is one that there is a period before to compare with. */
+const DEFAULT_PERIODS: readonly Period[] = ['90d', '4w']
 // A shorter range has hardly a week to draw.
 const FEWEST_DAYS_BY_WEEK = 21
 const MOST_PAGES = 100_000
 
 export function readFilters(
   query: unknown,
-  { projects, last, today }: { projects: readonly { id: string }[]; last: Day; today: Day },
+  { projects, interest, today }: { projects: readonly { id: string }[]; interest: Range; today: Day },
 ): Filters {
   const asked = readQuery(query, KNOWN)
   const { from, to } = asked
   const period = oneOf('period', asked.period, Object.keys(PERIODS) as Period[])
   if (period !== undefined && (from ?? to) !== undefined)
     throw new UsageError('period: given together with from or to; give one or the other')
-  const chosen = from === undefined && to === undefined ? (period ?? DEFAULT_PERIOD) : undefined
+  const last = interest.to < today ? interest.to : today
+  const known = countDays({ from: interest.from, to: last })
+  const usualPeriod = DEFAULT_PERIODS.find((name) => 2 * PERIODS[name].days <= known) ?? '4w'
+  const chosen = from === undefined && to === undefined ? (period ?? usualPeriod) : undefined
   const range =
     chosen === undefined
       ? rangeOf({ ...(from && { from }), ...(to && { to }) }, last, today)
@@ -59,6 +65,7 @@ export function readFilters(
   return {
     project: projectOf(projects, asked.project),
     period: chosen,
+    usualPeriod,
     range,
     before: { from: addDays(range.from, -days), to: addDays(range.from, -1) },
     grain: oneOf('grain', asked.grain, ['week', 'day']) ?? defaultGrain(range),
@@ -100,14 +107,23 @@ export function weeksIn({ from, to }: Range): Range {
   return { from: first, to: addDays(mondayOf(to), 6) }
 }
 
+// With more points than this, the period before would crowd out the one that was asked for.
+const MOST_POINTS_WITH_BEFORE = 31
+
+/** The days that charts show: the range, and the one before where both fit. */
+export function chartRange({ range, before, grain }: Filters): Range {
+  const points = countDays(range) / (grain === 'week' ? 7 : 1)
+  return points <= MOST_POINTS_WITH_BEFORE ? { from: before.from, to: range.to } : range
+}
+
 /** The address of what these filters show. What is the default is left out. */
 export function address(filters: Filters, path = '/insights', anchor = ''): string {
-  const { project, period, range, grain, brand, rival, week, page, print } = filters
+  const { project, period, usualPeriod, range, grain, brand, rival, week, page, print } = filters
   const query = new URLSearchParams({ project })
   if (period === undefined) {
     query.set('from', range.from)
     query.set('to', range.to)
-  } else if (period !== DEFAULT_PERIOD) query.set('period', period)
+  } else if (period !== usualPeriod) query.set('period', period)
   if (grain !== defaultGrain(range)) query.set('grain', grain)
   if (brand !== undefined) query.set('brand', brand)
   if (rival !== undefined) query.set('rival', rival)

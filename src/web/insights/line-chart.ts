@@ -11,23 +11,18 @@ import { adjoin, type ChartData, type Point, type Series } from './series.ts'
  */
 
 const SIZE = 1000
-// In percent of the height: what a label needs.
+// In percent of the height: what a label needs, on the screen and in a smaller chart on paper.
 const LABEL_ROOM = 7.5
+const LABEL_ROOM_IN_PRINT = 11
 const LABEL_LENGTH = 14
 // Beyond this, points would touch each other.
-const MOST_POINTS = 60
+const MOST_POINTS = 35
 
 type Place = [x: number, y: number]
 
-export function lineChart(data: ChartData): Html {
+export function lineChart(data: ChartData, print = false): Html {
   const { kind, series, x } = data
-  const values = series.flatMap(({ points, isFocus }) =>
-    points.flatMap((point) => [point?.value, isFocus ? point?.low : null, isFocus ? point?.high : null]),
-  )
-  const axis = axisOf(
-    values.filter((value): value is number => typeof value === 'number'),
-    kind.unit,
-  )
+  const axis = axisOf(valuesOf(data), kind.unit)
   const across = acrossOf(data)
   const quietFirst = [...series].reverse()
   return html`<div class="chart-box"><div class="plot" role="img" aria-label="${describe(data)}">
@@ -39,10 +34,25 @@ ${provisional(data, across)}
 ${quietFirst.map((one) => lines(data, one, axis, across))}
 </svg>
 ${quietFirst.map((one) => dots(data, one, axis, across))}
+${beginning(data, across)}
 </svg></div>
-<svg class="ends" aria-hidden="true">${endLabels(data, axis)}</svg>
+<svg class="ends" aria-hidden="true">${endLabels(data, axis, print ? LABEL_ROOM_IN_PRINT : LABEL_ROOM)}</svg>
 <svg class="x-axis" aria-hidden="true">${dayLabels(x, across)}</svg>
 </div><script type="application/json">${jsonFor(numbersOf(data, axis, across))}</script></div>`
+}
+
+/** What the axis must hold. A day that has just begun may be anywhere, and must not squeeze all others together. */
+function valuesOf({ series, isComplete }: ChartData): number[] {
+  const within = (wanted: (index: number) => boolean) =>
+    series.flatMap(({ points, isFocus }) =>
+      points.flatMap((point, index) =>
+        point === undefined || !wanted(index)
+          ? []
+          : [point.value, ...(isFocus ? [point.low, point.high] : [])].filter((value) => value !== null),
+      ),
+    )
+  const complete = within((index) => isComplete[index]!)
+  return complete.length > 0 ? complete : within(() => true)
 }
 
 const percentOf = (share: number) => `${Number((share * 100).toFixed(1))}%`
@@ -59,7 +69,11 @@ function placesOf({ points }: Series, axis: Axis, across: readonly number[]): (P
   )
 }
 
-const place = (across: number, down: number): Place => [Math.round(across * SIZE), Math.round(down * SIZE)]
+/** What lies beyond the axis is drawn at its edge. */
+const place = (across: number, down: number): Place => [
+  Math.round(across * SIZE),
+  Math.round(Math.max(0, Math.min(1, down)) * SIZE),
+]
 
 /** The line of a brand, dashed where an end of it is incomplete, and the band of the own brand's interval. */
 function lines(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html {
@@ -115,6 +129,13 @@ function provisional({ isProvisional, x }: ChartData, across: readonly number[])
   })
 }
 
+/** A line between the period before and the range. */
+function beginning({ start, x }: ChartData, across: readonly number[]): Html | '' {
+  if (start === 0 || start >= x.length) return ''
+  const at = percentOf((across[start - 1]! + across[start]!) / 2)
+  return html`<line class="start" x1="${at}" x2="${at}" y1="0" y2="100%"/><text class="before" x="${at}" y="0" dx="-6" dy="0.9em" text-anchor="end">period before</text>`
+}
+
 /** Points of the own brand, and those of any brand that no line reaches. Hollow where days are missing. */
 function dots(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html[] {
   const { x, isComplete } = data
@@ -133,20 +154,27 @@ function dots(data: ChartData, series: Series, axis: Axis, across: readonly numb
   })
 }
 
+/** The last point that is complete, or the last that there is. */
+function lastOf({ isComplete }: ChartData, points: Series['points']): Point | undefined {
+  const known = (point: Point | undefined) => point !== undefined && point.value !== null
+  return points.findLast((point, index) => known(point) && isComplete[index] === true) ?? points.findLast(known)
+}
+
 /** The name and the last value of each brand beside the end of its line, moved apart where they would touch. */
-function endLabels({ kind, series }: ChartData, axis: Axis): Html[] {
+function endLabels(data: ChartData, axis: Axis, room: number): Html[] {
+  const { kind, series } = data
   const labels = series
     .flatMap(({ name, isFocus, points }) => {
-      const value = points.findLast((point) => point !== undefined && point.value !== null)?.value
+      const value = lastOf(data, points)?.value
       return typeof value === 'number' ? [{ name, isFocus, value, at: axis.down(value) * 100 }] : []
     })
     .sort((a, b) => a.at - b.at)
   for (let index = 1; index < labels.length; index++)
-    labels[index]!.at = Math.max(labels[index]!.at, labels[index - 1]!.at + LABEL_ROOM)
+    labels[index]!.at = Math.max(labels[index]!.at, labels[index - 1]!.at + room)
   let bottom = 100
   for (const label of labels.reverse()) {
     label.at = Math.min(label.at, bottom)
-    bottom = label.at - LABEL_ROOM
+    bottom = label.at - room
   }
   return labels.map(
     ({ name, isFocus, value, at }) =>
@@ -162,7 +190,8 @@ function short(name: string): string {
 /** The first and the last day, and what lies between where there is room. */
 function dayLabels(x: readonly string[], across: readonly number[]): Html[] {
   const last = x.length - 1
-  const wanted = [0, Math.round(last / 3), Math.round((2 * last) / 3), last]
+  const middle = across.findIndex((share) => share >= 0.5)
+  const wanted = [0, ...(across[middle]! > 0.35 && across[middle]! < 0.65 ? [middle] : []), last]
   return [...new Set(wanted)].map((index) => {
     const anchor = last === 0 ? 'middle' : index === 0 ? 'start' : index === last ? 'end' : 'middle'
     const name = index === 0 || index === last ? 'day' : 'day between'
@@ -170,12 +199,13 @@ function dayLabels(x: readonly string[], across: readonly number[]): Html[] {
   })
 }
 
-function describe({ kind, grain, x, series }: ChartData): string {
+function describe(data: ChartData): string {
+  const { kind, grain, x, series } = data
   const ends = series.flatMap(({ name, points }) => {
-    const last = points.findLast((point) => point !== undefined && point.value !== null)
+    const last = lastOf(data, points)
     return last === undefined ? [] : [`${clip(name, 60)} ${measured(last.value, kind.unit)}`]
   })
-  return `${kind.title} by ${grain}, ${x[0]} to ${x.at(-1)}. Last: ${ends.join(', ')}. The numbers are in the table below.`
+  return `${kind.title} by ${grain}, ${x[0]} to ${x.at(-1)}. Last complete ${grain}: ${ends.join(', ')}. The numbers are in the table below.`
 }
 
 /** What the script shows where somebody points: texts, so that they are written in one place only. */
@@ -206,14 +236,16 @@ function numbersOf({ kind, x, isComplete, isProvisional, series }: ChartData, ax
 
 const SPARK_ROOM = 8
 
-/** The own brand's line alone, small, without an axis; the last value has a point. */
+/** The own brand's line alone, small, without an axis, as far as it is complete; the last value has a point. */
 export function sparkline(data: ChartData): Html | '' {
   const own = data.series.find(({ isFocus }) => isFocus)
-  const values = own?.points.map((point) => point?.value ?? null) ?? []
+  const values = (own?.points ?? []).map((point, index) => (data.isComplete[index] ? (point?.value ?? null) : null))
   const known = values.filter((value) => value !== null)
   if (known.length < 2) return ''
   const [lowest, highest] = [Math.min(...known), Math.max(...known)]
-  const across = acrossOf(data)
+  const days = data.x.map((day) => dayNumber(day))
+  const [first, last] = [values.findIndex((value) => value !== null), values.findLastIndex((value) => value !== null)]
+  const across = (index: number) => (days[index]! - days[first]!) / (days[last]! - days[first]!)
   const down = (value: number) => {
     const share = highest === lowest ? 0.5 : (value - lowest) / (highest - lowest)
     return (data.kind.unit === 'position' ? share : 1 - share) * (1 - (2 * SPARK_ROOM) / 100) + SPARK_ROOM / 100
@@ -222,8 +254,7 @@ export function sparkline(data: ChartData): Html | '' {
   for (const [index, value] of values.entries()) {
     if (value === null) continue
     const joined = values[index - 1] != null && adjoin(data, index)
-    path += `${joined ? 'L' : 'M'}${place(across[index]!, down(value)).join(' ')}`
+    path += `${joined ? 'L' : 'M'}${place(across(index), down(value)).join(' ')}`
   }
-  const last = values.findLastIndex((value) => value !== null)
-  return html`<svg class="spark" aria-hidden="true"><svg class="lines" viewBox="0 0 ${SIZE} ${SIZE}" preserveAspectRatio="none" width="100%" height="100%"><path class="own" d="${path}"/></svg><circle class="own" cx="${percentOf(across[last]!)}" cy="${percentOf(down(values[last]!))}" r="3"/></svg>`
+  return html`<svg class="spark" aria-hidden="true"><svg class="lines" viewBox="0 0 ${SIZE} ${SIZE}" preserveAspectRatio="none" width="100%" height="100%"><path class="own" d="${path}"/></svg><circle class="own" cx="${percentOf(across(last))}" cy="${percentOf(down(values[last]!))}" r="3"/></svg>`
 }

@@ -8,7 +8,6 @@ import type { Filters } from './filters.ts'
 import {
   dailyStream,
   daysRead,
-  moverWeeks,
   needsOf,
   relation,
   type Section,
@@ -92,7 +91,6 @@ export interface LeadRow {
 }
 
 export interface MoverRow {
-  week: Day
   rank: number
   brand: string
   is_own: boolean
@@ -106,9 +104,8 @@ export interface MoverRow {
   verdict: string
   answers: number
   previous_answers: number
-  is_complete: boolean
-  is_provisional: boolean
-  comparison_is_complete: boolean
+  /** Of a week only. */
+  comparison_is_complete?: boolean
   /** Of all rows, not only those that are shown. */
   whole_count: number
   judged_count: number
@@ -150,7 +147,7 @@ export interface Insights {
   leads: Read<LeadRow>
   rival: Brand | undefined
   leadsByModel: Read<LeadRow>
-  movers: Read<MoverRow> & { week: Day | undefined }
+  movers: Read<MoverRow>
 }
 
 export interface InsightsRequest {
@@ -176,8 +173,6 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
   const rival = chooseRival(brands, leads.rows, filters.rival)
   context.rival = rival?.id ?? ''
   const leadsByModel = await reader.read<LeadRow>('head-to-head-by-model')
-  const week = await reader.moverWeek()
-  context.week = week ?? filters.range.from
   const movers = await reader.read<MoverRow>('movers', `\nlimit ${MOVERS_SHOWN}`)
   return {
     brands,
@@ -190,7 +185,7 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
     leads,
     rival,
     leadsByModel,
-    movers: { ...movers, week },
+    movers,
   }
 }
 
@@ -228,7 +223,6 @@ export async function readAll(
     const leads = await reader.read<LeadRow>('head-to-head')
     context.rival = chooseRival(brands, leads.rows, request.filters.rival)?.id ?? ''
   }
-  if (section === 'movers') context.week = (await reader.moverWeek()) ?? context.week
   const missing = reader.missing(section)
   if (missing !== undefined) throw new UsageError(missing)
   const { rows, fields } = await warehouse.pool.query<(string | number | boolean | null)[]>({
@@ -256,7 +250,6 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
     filters,
     own: own?.id ?? '',
     rival: '',
-    week: filters.week ?? filters.range.from,
   }
   const missing = (section: Section) => missingFor(section, { filters, reports, relations })
   return {
@@ -280,15 +273,6 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
       )
       const [found] = rows
       return found === undefined || found.first === null ? undefined : { first: found.first, last: found.last! }
-    },
-    /** The week that was asked for, or the last one that is complete, as is the one before, or the last that there is. */
-    async moverWeek(): Promise<Day | undefined> {
-      if (filters.week !== undefined) return filters.week
-      const weeks = await all<{ week: Day; is_complete: boolean; before_is_complete: boolean | null }>(
-        moverWeeks(context),
-      )
-      const whole = weeks.find(({ is_complete, before_is_complete }) => is_complete && before_is_complete === true)
-      return (whole ?? weeks[0])?.week
     },
   }
 }

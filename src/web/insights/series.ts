@@ -68,6 +68,8 @@ export interface ChartData {
   /** For each x: false where days are missing; true where it may still change. */
   isComplete: boolean[]
   isProvisional: boolean[]
+  /** Where the range begins among the x; those before it are of the period that it is compared with. */
+  start: number
   /** The own brand first, then rivals by their samples. */
   series: Series[]
   /** How many brands are not drawn. */
@@ -80,7 +82,7 @@ const MOST_RIVALS = 5
 export function chartData(
   section: ChartSection,
   rows: readonly ChartRow[],
-  { grain, focus }: { grain: Grain; focus: string | undefined },
+  { grain, focus, from }: { grain: Grain; focus: string | undefined; from: Day },
 ): ChartData {
   const kind = CHART_KINDS[section]
   const at = (row: ChartRow) => (grain === 'week' ? row.week : row.date)!
@@ -116,7 +118,8 @@ export function chartData(
   const rank = ({ brandId, isFocus }: Series) => (isFocus ? Infinity : mentions.get(brandId)!)
   const sorted = [...byBrand.values()].sort((a, b) => rank(b) - rank(a) || (a.name < b.name ? -1 : 1))
   const series = sorted.slice(0, MOST_RIVALS + (sorted[0]?.isFocus ? 1 : 0))
-  return { kind, grain, x, isComplete, isProvisional, series, left: sorted.length - series.length }
+  const start = x.filter((day) => day < from).length
+  return { kind, grain, x, isComplete, isProvisional, start, series, left: sorted.length - series.length }
 }
 
 function numberIn(row: ChartRow, column: string): number | null {

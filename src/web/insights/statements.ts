@@ -1,10 +1,10 @@
 import { escapeLiteral } from 'pg'
 import type { ReportConfig } from '../../core/config/load.ts'
-import { addDays, type Day, type Range } from '../../core/day.ts'
+import type { Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { BiView, Dimension } from '../../core/vocabulary.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
-import { type Filters, weeksIn } from './filters.ts'
+import { chartRange, type Filters, weeksIn } from './filters.ts'
 
 /*
  * The SQL of each section, over the views that BI tools read. What is shown is what is run, so values are written into the
@@ -32,8 +32,6 @@ export interface StatementContext {
   /** The own brand that is looked at, and the rival that it is compared with by model. */
   own: string
   rival: string
-  /** The Monday of the week whose movers are shown. */
-  week: Day
 }
 
 const BY_DAY: Dimension[] = ['date']
@@ -45,7 +43,7 @@ export function statement(section: Section, context: StatementContext): string {
 }
 
 /** The views that a section reads, and the breakdown of the report that it reads besides. */
-export function needsOf(section: Section, { grain }: Filters): { views: BiView[]; report?: Dimension[] } {
+export function needsOf(section: Section, { grain, week }: Filters): { views: BiView[]; report?: Dimension[] } {
   const weekly = grain === 'week'
   switch (section) {
     case 'summary':
@@ -63,7 +61,7 @@ export function needsOf(section: Section, { grain }: Filters): { views: BiView[]
     case 'head-to-head-by-model':
       return { views: ['head_to_head_weekly'] }
     case 'movers':
-      return { views: ['movers_weekly'] }
+      return week === undefined ? { views: [], report: BY_TOPIC_AND_MODEL } : { views: ['movers_weekly'] }
     case 'absent-prompts':
       return { views: ['absent_prompts'] }
   }
@@ -74,8 +72,8 @@ export function dailyStream(reports: readonly ReportConfig[]): string {
   return reportBy(reports, BY_DAY)?.name ?? ''
 }
 
-/** The stream of the report by topic and model, whose weeks the movers are of. */
-export function topicModelStream(reports: readonly ReportConfig[]): string {
+/** The stream, and table, of the report by topic and model. */
+function topicModelStream(reports: readonly ReportConfig[]): string {
   return reportBy(reports, BY_TOPIC_AND_MODEL)?.name ?? ''
 }
 
@@ -223,13 +221,16 @@ from compared
 order by lead nulls last, model_id`
   },
 
-  movers({ schema, filters, week }) {
-    return `select week, rank, brand, is_own, topic, model_id, visibility, previous_visibility, change, change_low, change_high, verdict, clarity,
-  visibility_count, answers, previous_visibility_count, previous_answers, is_complete, is_provisional, comparison_is_complete,
-  count(*) over () as whole_count, count(*) filter (where verdict <> 'too_few') over () as judged_count,
-  count(*) filter (where verdict in ('up', 'down')) over () as clear_count
+  movers(context) {
+    const { schema, filters } = context
+    const counts = `count(*) over () as whole_count, count(*) filter (where verdict <> 'too_few') over () as judged_count,
+  count(*) filter (where verdict in ('up', 'down')) over () as clear_count`
+    if (filters.week === undefined) return moversOfRange(context, counts)
+    return `select rank, brand, is_own, topic, model_id, visibility, previous_visibility, change, change_low, change_high, verdict, clarity,
+  visibility_count, answers, previous_visibility_count, previous_answers, week, is_complete, comparison_is_complete,
+  ${counts}
 from ${relation(schema, 'movers_weekly')}
-where project_id = ${text(filters.project)} and week = ${text(week)}
+where project_id = ${text(filters.project)} and week = ${text(filters.week)}
 order by rank, brand_id, topic_id, model_id`
   },
 
@@ -257,7 +258,7 @@ const LEAD_VERDICT = `  case
 function weekly({ schema, filters }: StatementContext, view: BiView, columns: string): string {
   return `select v.week, v.brand_id, v.brand, v.is_own, v.${columns}, v.is_complete, v.is_provisional
 from ${relation(schema, view)} v
-where v.project_id = ${text(filters.project)} and ${between('v.week', weeksIn(filters.range))}
+where v.project_id = ${text(filters.project)} and ${between('v.week', weeksIn(chartRange(filters)))}
 order by v.week, v.brand, v.brand_id`
 }
 
@@ -267,7 +268,7 @@ function daily({ schema, reports, filters }: StatementContext, view: BiView, col
 from ${relation(schema, view)} v
 left join ${relation(schema, 'data_status')} d
   on d.project_id = v.project_id and d.date = v.date and d.stream = ${text(dailyStream(reports))}
-where v.project_id = ${text(filters.project)} and ${between('v.date', filters.range)}
+where v.project_id = ${text(filters.project)} and ${between('v.date', chartRange(filters))}
 order by v.date, v.brand, v.brand_id`
 }
 
@@ -275,7 +276,7 @@ order by v.date, v.brand, v.brand_id`
 function means(context: StatementContext, name: 'position' | 'sentiment'): string {
   const { schema, reports, filters } = context
   if (filters.grain === 'day') return daily(context, 'visibility_daily', `${name}, v.${name}_count, v.answers`)
-  const weeks = weeksIn(filters.range)
+  const weeks = weeksIn(chartRange(filters))
   return `select w.week, w.brand_id, w.brand, w.is_own, w.${name}_points / nullif(w.${name}_count, 0) as ${name}, w.${name}_count, w.answers,
   d.is_complete, d.is_provisional
 from (
@@ -286,24 +287,47 @@ from (
   where v.project_id = ${text(filters.project)} and ${between('v.date', weeks)}
   group by 1, 2, 3, 4
 ) w
-left join (${weeksRead({ schema, project: filters.project, stream: dailyStream(reports), days: weeks })}
+left join (
+  select ${weekOf('s.date')} as week, count(*) filter (where ${whole('s')}) = 7 as is_complete,
+    bool_or(s.is_provisional) as is_provisional
+  from ${relation(schema, 'data_status')} s
+  where s.project_id = ${text(filters.project)} and s.stream = ${text(dailyStream(reports))} and ${between('s.date', weeks)}
+  group by 1
 ) d on d.week = w.week
 order by w.week, w.brand, w.brand_id`
 }
 
-/** How far the weeks of a range were read. */
-export function weeksRead(asked: { schema: string; project: string; stream: string; days: Range }): string {
-  const { schema, project, stream, days } = asked
-  return `
-  select ${weekOf('s.date')} as week, count(*) filter (where ${whole('s')}) = 7 as is_complete,
-    bool_or(s.is_provisional) as is_provisional
-  from ${relation(schema, 'data_status')} s
-  where s.project_id = ${text(project)} and s.stream = ${text(stream)} and ${between('s.date', days)}
-  group by 1`
+/** As the view of movers by week, over any range against the one before. */
+function moversOfRange({ schema, reports, filters }: StatementContext, counts: string): string {
+  const { project, range, before } = filters
+  const of = (name: string) => relation(schema, name)
+  const now = `filter (where r.date >= ${text(range.from)})`
+  const previous = `filter (where r.date < ${text(range.from)})`
+  return `select rank() over (order by round(clarity::numeric, 9) desc) as rank, brand, is_own, topic, model_id,
+  k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
+  ${of('change_low')}(k, n, previous_k, previous_n) as change_low, ${of('change_high')}(k, n, previous_k, previous_n) as change_high,
+  verdict, clarity, k as visibility_count, n as answers, previous_k as previous_visibility_count, previous_n as previous_answers,
+  ${counts}
+from (
+  select c.*, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own, coalesce(t.name, c.topic_id, '(no topic)') as topic,
+    ${of('verdict')}(k, n, previous_k, previous_n) as verdict, ${of('clarity')}(k, n, previous_k, previous_n) as clarity
+  from (
+    select r.brand_id, r.topic_id, r.model_id,
+      sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
+      sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
+    from ${of(topicModelStream(reports))} r
+    where r.project_id = ${text(project)} and ${between('r.date', { from: before.from, to: range.to })}
+    group by r.brand_id, r.topic_id, r.model_id
+  ) c
+  left join ${of('brands')} b on b.project_id = ${text(project)} and b.brand_id = c.brand_id
+  left join ${of('topics')} t on t.project_id = ${text(project)} and t.topic_id = c.topic_id
+  where n > 0 and previous_n > 0
+) m
+order by rank, brand_id, topic_id, model_id`
 }
 
 /** How many days of the range and of the one before were read, and how many of them are whole or may still change. */
-export function daysRead({ schema, reports, filters }: Omit<StatementContext, 'own' | 'rival' | 'week'>): string {
+export function daysRead({ schema, reports, filters }: Omit<StatementContext, 'own' | 'rival'>): string {
   const { project, range, before } = filters
   const now = (condition: string) => `count(*) filter (where s.date >= ${text(range.from)}${condition})`
   return `select ${now('')} as days, ${now(` and ${whole('s')}`)} as whole_days, ${now(' and s.is_provisional')} as provisional_days,
@@ -311,18 +335,4 @@ export function daysRead({ schema, reports, filters }: Omit<StatementContext, 'o
 from ${relation(schema, 'data_status')} s
 where s.project_id = ${text(project)} and s.stream = ${text(dailyStream(reports))}
   and ${between('s.date', { from: before.from, to: range.to })}`
-}
-
-/** The last weeks that the movers may be of, newest first. */
-export function moverWeeks({ schema, reports, filters }: Omit<StatementContext, 'own' | 'rival' | 'week'>): string {
-  const days = weeksIn(filters.range)
-  return `select w.week, w.is_complete, lag(w.is_complete) over (order by w.week) as before_is_complete
-from (${weeksRead({
-    schema,
-    project: filters.project,
-    stream: topicModelStream(reports),
-    days: { from: addDays(days.from, -7), to: days.to },
-  })}
-) w
-order by w.week desc`
 }

@@ -1,4 +1,3 @@
-import { changed, type Unit } from './format.ts'
 import type { SummaryRow } from './read-insights.ts'
 
 /* Changes in words. Only what is clear of chance has a colour. */
@@ -34,8 +33,9 @@ export function summaryVerdict(row: SummaryRow): Verdict {
   const samples = [row.sample, row.previous_sample, row.answers, row.previous_answers]
   if (samples.some((sample) => (sample ?? 0) < ENOUGH)) return shareVerdict('too_few')
   if (row.change === 0) return { mark: '=', words: 'As before', tone: 'plain' }
-  const higher = row.change > 0
-  const words = row.metric === 'position' ? (higher ? 'Named later' : 'Named earlier') : higher ? 'Higher' : 'Lower'
+  // The mark goes the way of the chart: a lower position is higher up.
+  const higher = row.metric === 'position' ? row.change < 0 : row.change > 0
+  const words = row.metric === 'position' ? (higher ? 'Named earlier' : 'Named later') : higher ? 'Higher' : 'Lower'
   return { mark: higher ? '▲' : '▼', words: `${words}; chance is not ruled out`, tone: 'plain' }
 }
 
@@ -50,8 +50,4 @@ export function leadVerdict(verdict: string): Verdict {
     default:
       return { mark: '=', words: 'No clear lead', tone: 'plain' }
   }
-}
-
-export function changeText(change: number | null, unit: Unit): string {
-  return change === null ? '' : changed(change, unit)
 }

@@ -25,7 +25,7 @@ export function chartPanel(
     body:
       data === undefined
         ? html`<p class="empty">No ${filters.grain} of this range has a value.</p>`
-        : html`${lineChart(data)}${key(data)}${filters.print ? '' : numbers(title, data)}`,
+        : html`${lineChart(data, filters.print)}${filters.print ? '' : html`${key(data)}${numbers(title, data)}`}`,
   })
 }
 

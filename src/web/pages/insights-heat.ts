@@ -10,6 +10,7 @@ const STEPS = [0, 0.1, 0.2, 0.3, 0.45, 0.6]
 const MOST_TOPICS = 15
 const MOST_TOPICS_IN_PRINT = 8
 const MOST_MODELS = 12
+const MOST_MODELS_IN_PRINT = 5
 const ENOUGH = 30
 
 interface Sum {
@@ -36,7 +37,7 @@ function map(rows: readonly HeatRow[], filters: Filters): Html {
   const topics = summed(rows, (row) => [row.topic_id ?? '', row.topic])
   const models = summed(rows, (row) => [row.model_id ?? '', row.model_id ?? '(no model)'])
   const shownTopics = [...topics].slice(0, filters.print ? MOST_TOPICS_IN_PRINT : MOST_TOPICS)
-  const shownModels = [...models].slice(0, MOST_MODELS)
+  const shownModels = [...models].slice(0, filters.print ? MOST_MODELS_IN_PRINT : MOST_MODELS)
   const cells = new Map(rows.map((row) => [`${row.topic_id ?? ''}\n${row.model_id ?? ''}`, row]))
   const left = [
     ...(topics.size > shownTopics.length ? [`${topics.size - shownTopics.length} more topics`] : []),
@@ -53,7 +54,7 @@ function map(rows: readonly HeatRow[], filters: Filters): Html {
 <tfoot><tr><th scope="row">all topics</th>${total(sumOf('', [...topics.values()]))}${shownModels.map(([, model]) => total(model))}</tr></tfoot></table>`
   return html`${scrolling('Visibility by topic and model', table)}
 <p class="note scale"><span>Answers stand below each share; hatched: fewer than ${ENOUGH}.</span> ${STEPS.map((step, index) => html`<span class="step heat-${index}">${index === STEPS.length - 1 ? `${percent(step)} and more` : `from ${percent(step)}`}</span>`)}</p>
-${left.length === 0 ? '' : html`<p class="note">${left.join(', ')} in the CSV.</p>`}`
+${left.length === 0 ? '' : html`<p class="note">${left.join(', ')} ${filters.print ? 'are not shown' : 'in the CSV'}.</p>`}`
 }
 
 /** Sums by a key, the highest share first. Counts and answers add up over topics and models: a prompt has one topic. */

@@ -29,7 +29,7 @@ export function leadPanel(
       shown.length === 0
         ? html`<p class="empty">No rival was tracked in this range.</p>`
         : html`${scrolling('Head to head with each rival', table(filters, shown, { own, rival }))}
-${left > 0 ? html`<p class="note">${left} more ${left === 1 ? 'rival' : 'rivals'} in the CSV.</p>` : ''}
+${left > 0 ? html`<p class="note">${left} more ${left === 1 ? 'rival' : 'rivals'}${filters.print ? '' : ' in the CSV'}.</p>` : ''}
 ${filters.print || rival === undefined ? '' : modelsOf(filters, byModel, { own, rival })}`,
   })
 }
@@ -45,7 +45,7 @@ ${
       ? html`<p class="empty">No week that begins in this range has answers of both.</p>`
       : html`<p class="about">Weeks from ${weeks.from} to ${weeks.to}, where ${own} is furthest behind first. <a href="${csv}" aria-label="${own} and ${rival.name} by model as CSV" download>CSV</a></p>
 ${scrolling(`${own} and ${rival.name} by model`, table(filters, byModel.rows, { own, rival, byModel: true }))}
-${sqlOf(`${own} and ${rival.name} by model`, byModel.sql)}`
+${sqlOf(`${own} and ${rival.name} by model`, byModel.sql, 'SQL by model')}`
 }`
 }
 

@@ -1,48 +1,52 @@
 import { addDays } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
-import { address, type Filters, weeksIn } from '../insights/filters.ts'
+import { address, type Filters, mondayOf, weeksIn } from '../insights/filters.ts'
 import { percent, points, whole } from '../insights/format.ts'
-import { ABSENT_SHOWN, type AbsentPrompts, type Insights } from '../insights/read-insights.ts'
+import { ABSENT_SHOWN, type AbsentPrompts, type Insights, type MoverRow } from '../insights/read-insights.ts'
 import { shareVerdict } from '../insights/verdicts.ts'
 import { panel, scrolling, verdictOf } from './insights-parts.ts'
 
-const SHOWN_IN_PRINT = 6
+const SHOWN_IN_PRINT = 5
 // One change in twenty lies outside its interval by chance alone.
 const BY_CHANCE = 0.05
 
-/** What changed against the week before, the clearest first. */
+/** What changed against the period or the week before, the clearest first. */
 export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
-  const { week } = movers
+  const { week, range } = filters
   const rows = filters.print ? movers.rows.slice(0, SHOWN_IN_PRINT) : movers.rows
   const [first] = rows
-  const about =
+  const compared =
     week === undefined
-      ? 'What changed against the week before, by brand, topic and model.'
-      : html`Week of ${week} against the week before, by brand, topic and model; the clearest changes first, not the largest.${
-          first === undefined
-            ? ''
-            : ` ${whole(first.clear_count)} of ${count(first.judged_count, 'change')} with enough answers ${first.clear_count === 1 ? 'is' : 'are'} clear; by chance alone it would be about ${whole(first.judged_count * BY_CHANCE)}.`
-        }${first !== undefined && !first.comparison_is_complete ? html` <strong>One of the two weeks is incomplete.</strong>` : ''}`
+      ? `${range.from} to ${range.to} against the period before`
+      : `Week of ${week} against the week before`
   return panel(filters, {
     id: 'movers',
     title: 'Movers',
-    about,
+    about: html`${compared}, by brand, topic and model; the clearest changes first, not the largest. ${first === undefined ? '' : clearWords(first)}${first?.comparison_is_complete === false ? html` <strong>One of the two weeks is incomplete.</strong>` : ''}`,
     read: movers,
-    body: html`${filters.print || week === undefined ? '' : weeks(filters, week)}${
-      rows.length === 0
-        ? html`<p class="empty">${week === undefined ? 'No week that begins in this range was read.' : `Nothing can be compared: the week of ${week} or the one before it has no answers. Choose another week.`}</p>`
-        : scrolling(
-            'Movers',
-            html`<table class="table"><thead><tr><th scope="col">brand</th><th scope="col">topic</th><th scope="col">model</th><th scope="col">change</th><th scope="col" class="n">95 % interval</th><th scope="col" class="n">before</th><th scope="col" class="n">week</th><th scope="col" class="n">answers</th></tr></thead>
-<tbody>${rows.map(
-              (row) =>
-                html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td>${verdictOf(toned(row.verdict, row.is_own), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
-`,
-            )}</tbody></table>`,
-          )
+    body: html`${filters.print ? '' : steps(filters)}${
+      first === undefined
+        ? html`<p class="empty">Nothing can be compared: ${week === undefined ? 'one of the two periods has no answers. A week may have one before.' : `the week of ${week} or the one before it has no answers.`}</p>`
+        : scrolling('Movers', moverTable(rows))
     }${first !== undefined && !filters.print && first.whole_count > rows.length ? html`<p class="note">${rows.length} of ${whole(first.whole_count)}; the CSV has all.</p>` : ''}`,
   })
+}
+
+function clearWords({ whole_count, judged_count, clear_count }: MoverRow): string {
+  if (judged_count === 0)
+    return `None of the ${count(whole_count, 'change')} has enough answers, 30 on both sides, to be judged.`
+  const chance = judged_count * BY_CHANCE
+  return `${whole(clear_count)} of ${count(judged_count, 'change')} with enough answers ${clear_count === 1 ? 'is' : 'are'} clear; by chance alone it would be ${chance < 1 ? 'fewer than one' : `about ${whole(chance)}`}.`
+}
+
+function moverTable(rows: readonly MoverRow[]): Html {
+  return html`<table class="table"><thead><tr><th scope="col">brand</th><th scope="col">topic</th><th scope="col">model</th><th scope="col">change</th><th scope="col" class="n">95 % interval</th><th scope="col" class="n">before</th><th scope="col" class="n">now</th><th scope="col" class="n">answers</th></tr></thead>
+<tbody>${rows.map(
+    (row) =>
+      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td>${verdictOf(toned(row.verdict, row.is_own), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
+`,
+  )}</tbody></table>`
 }
 
 /** A rival's rise is no good news, so only own brands have colours. */
@@ -51,10 +55,13 @@ function toned(verdict: string, isOwn: boolean) {
   return isOwn ? judged : { ...judged, tone: 'plain' as const }
 }
 
-function weeks(filters: Filters, week: string): Html {
-  const link = (days: number, name: string) =>
-    html`<a href="${address({ ...filters, week: addDays(week, days) }, '/insights', 'movers')}">${name}</a>`
-  return html`<nav class="pages" aria-label="Week of the movers">${link(-7, '← Week before')}${link(7, 'Week after →')}</nav>`
+/** From the range to its last whole week, and from week to week. */
+function steps(filters: Filters): Html {
+  const { week, range } = filters
+  const link = (to: string | undefined, name: string, isCurrent = false) =>
+    html`<a href="${address({ ...filters, week: to }, '/insights', 'movers')}"${isCurrent ? html` aria-current="true"` : ''}>${name}</a>`
+  const last = week ?? mondayOf(addDays(range.to, -6))
+  return html`<nav class="segments" aria-label="What the movers are compared over">${link(undefined, 'Whole period', week === undefined)}${link(last, `Week of ${last}`, week !== undefined)}${week === undefined ? '' : html`${link(addDays(week, -7), '← Week before')}${link(addDays(week, 7), 'Week after →')}`}</nav>`
 }
 
 /** Prompts whose answers name rivals and not the own brand, page by page. */

@@ -51,11 +51,12 @@ ${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', s
 ${own === undefined ? '' : heatPanel(filters, heat, name)}
 ${own === undefined ? '' : leadPanel(filters, { own: name, leads, byModel: leadsByModel, rival })}
 ${moverPanel(filters, movers)}
-${own === undefined ? '' : absentPanel(filters, absent, name)}</div>`
+${own === undefined ? '' : absentPanel(filters, absent, name)}</div>
+${filters.print ? html`<p class="note">In the charts the band is the 95 % interval, dashed lines and hollow points are incomplete, and what is shaded may still change. Intervals cover asking these prompts again, not the market.</p>` : ''}`
 }
 
-function chartOf(section: ChartSection, { charts, own }: Insights, { grain }: Filters): ChartData | undefined {
-  const data = chartData(section, charts[section].rows, { grain, focus: own?.id })
+function chartOf(section: ChartSection, { charts, own }: Insights, { grain, range }: Filters): ChartData | undefined {
+  const data = chartData(section, charts[section].rows, { grain, focus: own?.id, from: range.from })
   const drawn = data.series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
   return drawn ? data : undefined
 }

@@ -27,8 +27,8 @@ function actions(filters: Filters, id: Section, title: string): Html {
   return html`<p class="actions"><a href="${address(filters, '/insights', id)}" aria-label="Link to ${title}, with these filters">Link</a><a href="${address(filters, `/insights/${id}.csv`)}" aria-label="${title} as CSV" download>CSV</a></p>`
 }
 
-export function sqlOf(title: string, sql: string): Html {
-  return html`<details class="sql"><summary>SQL</summary><pre tabindex="0" role="region" aria-label="SQL of ${title}"><code>${sql}</code></pre></details>`
+export function sqlOf(title: string, sql: string, summary = 'SQL'): Html {
+  return html`<details class="sql"><summary>${summary}</summary><pre tabindex="0" role="region" aria-label="SQL of ${title}"><code>${sql}</code></pre></details>`
 }
 
 /** A table that scrolls by itself where it is wider than the page. */
