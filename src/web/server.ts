@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
-import { dayOf } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
 import type { Monotonic } from '../core/monotonic.ts'
 import { packageFile } from '../core/package-files.ts'
