@@ -28,7 +28,7 @@ export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
     body: html`${filters.print ? '' : steps(filters)}${
       first === undefined
         ? html`<p class="empty">Nothing can be compared: ${week === undefined ? 'one of the two periods has no answers. A week may have one before.' : `the week of ${week} or the one before it has no answers.`}</p>`
-        : scrolling('Movers', moverTable(rows))
+        : scrolling('Table of movers', moverTable(rows))
     }${first !== undefined && !filters.print && first.whole_count > rows.length ? html`<p class="note">${rows.length} of ${whole(first.whole_count)}; the CSV has all.</p>` : ''}`,
   })
 }
@@ -78,7 +78,7 @@ export function absentPanel(filters: Filters, absent: AbsentPrompts, own: string
       rows.length === 0
         ? html`<p class="empty">None: in every week that begins in this range, ${own} is named wherever a rival is.</p>`
         : html`${scrolling(
-            'Absent prompts',
+            'Table of absent prompts',
             html`<table class="table"><thead><tr><th scope="col">prompt</th><th scope="col">topic</th><th scope="col">model</th><th scope="col" class="n">weeks absent</th><th scope="col">last</th><th scope="col" class="n">best rival</th><th scope="col">rivals in their best week</th><th scope="col" class="n">answers</th></tr></thead>
 <tbody>${shown.map(
               (row) =>
