@@ -121,13 +121,13 @@ inBrowser('the pages', () => {
   test('the other project and another range can be chosen, without any script', async () => {
     const page = await open('/', { javaScriptEnabled: false })
     const other = setup.service.world.projects[1]!
-    await page.getByLabel('Project').selectOption(other.id)
+    await page.locator('select[name="project"]').selectOption(other.id)
     await page.getByLabel('Up to').fill('2026-03-15')
     await page.getByRole('button', { name: 'Show' }).click()
     expect(page.url()).toContain(`project=${other.id}`)
     expect(await page.locator('.calendar [data-day="2026-03-16"]').count()).toBe(0)
     expect(await page.locator('.calendar .cell.held').count()).toBe(0)
-    expect(await page.getByLabel('Project').inputValue()).toBe(other.id)
+    expect(await page.locator('select[name="project"]').inputValue()).toBe(other.id)
     await page.close()
   })
 

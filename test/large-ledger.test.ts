@@ -148,6 +148,32 @@ test('no look at a large ledger reads a table that grows from end to end', async
   ).toEqual([])
 })
 
+test('no page about days, runs, quarantine or restatements does either', async () => {
+  await watch.look()
+  const project = setup.projects[5]!.id
+  const [{ run_id: id }] = (await setup.database.rows<{ run_id: number }>(
+    'select max(run_id) as run_id from visibility_ops.runs',
+  )) as [{ run_id: number }]
+  const day = '2026-03-15'
+  const today = new Date().toISOString().slice(0, 10)
+  const looks: [string, () => Promise<unknown>][] = [
+    ['coverage', () => view.year(project, STREAMS, { from: '2025-04-01', to: '2026-03-31' })],
+    ['coverage', () => view.day(project, STREAMS, day)],
+    ['restatements', () => view.runWithChanges(id)],
+    ['quarantine', () => view.quarantine({ projects: [project], limit: 40 })],
+    ['restatements', () => view.restatements({ from: today, to: today, most: 100 })],
+    ['coverage', () => view.isHeld({ project_id: project, stream: 'chats', from: day, to: day })],
+  ]
+  for (const [table, look] of looks) {
+    let read = ''
+    const found = await wholeReads(async () => {
+      const asked = await statementsOf(look)
+      read = asked.map(({ text }) => text).join()
+    })
+    expect([table, read.includes(`"${table}"`), found]).toEqual([table, true, []])
+  }
+})
+
 test('without its indexes the same look would, so the check can fail', async () => {
   const { database } = setup
   const fresh = new View(options)

@@ -64,7 +64,10 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
   const bodyFor = async (request: FastifyRequest, key: string, write: Write): Promise<Body> => {
     const session = options.sessionOf(request)
     const body = async (viewer: Viewer, notice?: Notice) => bodyOf(config.redactor.text(await write(viewer, notice)))
-    if (session == null) return pages.get(key, () => body(session === null ? { csrf: undefined } : undefined))
+    // A run that begins or ends is seen at once, however long a page is kept.
+    const moment = `${view.generation} ${options.live.runs.map(({ runId }) => runId).join()}`
+    if (session == null)
+      return pages.get(`${moment} ${key}`, () => body(session === null ? { csrf: undefined } : undefined))
     const { notice } = session
     session.notice = undefined
     return body({ csrf: session.csrf }, notice)

@@ -82,6 +82,8 @@ export class View {
   readonly projects: SyncedProject[]
   /** As it was last read, however long ago. */
   latest: LedgerState | undefined
+  /** Higher after each time that what was read before counts no more. */
+  generation = 0
   private readonly states: Cached<LedgerState>
   private readonly calendars: Cached<CalendarDay[]>
   private readonly years: Cached<YearDay[]>
@@ -194,8 +196,9 @@ export class View {
     return this.options.pool.read((warehouse) => isHeld(warehouse, range))
   }
 
-  /** After an action, so that who did it sees it. */
+  /** After an action or a run, so that the next look sees what it came to. */
   forget(): void {
+    this.generation++
     for (const cache of [this.states, this.calendars, this.years, this.days]) cache.forget()
   }
 

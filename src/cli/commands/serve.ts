@@ -118,6 +118,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   const runs = serveRuns(session, open, live, (report: RunReport, end: RunEnd, telemetry: RunTelemetry) => {
     metrics.finished({ ...report, outcome: end }, clock())
     later(tellOutside(telemetry, report, end))
+    view.forget()
     if (report.run_id === NO_RUN && end === 'failed') {
       failedStarts.set(report.command, { command: report.command, at: clock(), reason: report.error ?? '' })
     } else if (end !== 'locked') failedStarts.delete(report.command)
