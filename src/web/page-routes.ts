@@ -31,6 +31,8 @@ export interface PageRoutesOptions {
   next: () => { sync: Date | undefined; audit: Date | undefined }
   failedToStart: () => FailedStart | undefined
   cache: Omit<CachedOptions, 'monotonic'>
+  /** What is kept under another moment counts no more. */
+  moment: () => string
   /** Undefined where nobody can sign in, null where this one did not. */
   sessionOf: (request: FastifyRequest) => Session | null | undefined
   /** What can be read now; or, while the database is away, what was read last. */
@@ -64,10 +66,8 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
   const bodyFor = async (request: FastifyRequest, key: string, write: Write): Promise<Body> => {
     const session = options.sessionOf(request)
     const body = async (viewer: Viewer, notice?: Notice) => bodyOf(config.redactor.text(await write(viewer, notice)))
-    // A run that begins or ends is seen at once, however long a page is kept.
-    const moment = `${view.generation} ${options.live.runs.map(({ runId }) => runId).join()}`
     if (session == null)
-      return pages.get(`${moment} ${key}`, () => body(session === null ? { csrf: undefined } : undefined))
+      return pages.get(`${options.moment()} ${key}`, () => body(session === null ? { csrf: undefined } : undefined))
     const { notice } = session
     session.notice = undefined
     return body({ csrf: session.csrf }, notice)

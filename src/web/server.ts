@@ -128,6 +128,12 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const told = readiness(view, options.maxStalenessMs)
     return reply.code(told.ready ? 200 : 503).send(told)
   })
+  // However long a page is kept because it is costly: a run that begins or ends is seen at once, and its progress after a
+  // second. What is costly in a page is to read the ledger, which is kept apart.
+  const moment = () => {
+    const ids = options.live.runs.map(({ runId }) => runId).join()
+    return `${view.generation} ${ids} ${ids === '' ? '' : Math.floor(monotonic() / FRESH_MS)}`
+  }
   const bodies = new Cached<Body>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE })
   app.get('/metrics', async (request, reply) => {
     const { latest, database } = view
@@ -164,7 +170,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
         ),
       )
     const body = await orLastKnown(view, reply, write, () =>
-      bodies.get(`status ${project ?? ''}`, async () => write(await view.state())),
+      bodies.get(`status ${project ?? ''} ${moment()}`, async () => write(await view.state())),
     )
     return sendBody(request, reply, JSON_TYPE, body)
   })
@@ -172,7 +178,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
   const cache = { freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE }
   const isClosed = options.token === undefined
   const sessionOf = ({ headers }: FastifyRequest) => (isClosed ? undefined : (sessions.find(headers.cookie) ?? null))
-  pageRoutes(app, { ...options, cache, sessionOf, orLastKnown })
+  pageRoutes(app, { ...options, cache, moment, sessionOf, orLastKnown })
   insightsRoutes(app, options)
   if (options.token !== undefined) tokenRoutes(app, options, options.token, sessions)
   for (const [name, { type, text }] of assets()) {
