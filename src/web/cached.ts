@@ -18,6 +18,7 @@ interface Entry<T> {
   doneAt: number | undefined
   /** How long that took. */
   tookMs: number
+  moment: string
   failed: boolean
 }
 
@@ -34,10 +35,11 @@ export class Cached<T> {
 
   constructor(private readonly options: CachedOptions) {}
 
-  get(key: string, read: () => Promise<T>): Promise<T> {
+  /** A value of another moment is made anew, but kept for when that fails. */
+  get(key: string, read: () => Promise<T>, moment = ''): Promise<T> {
     const known = this.entries.get(key)
     this.entries.delete(key)
-    const entry = known !== undefined && this.isGood(known) ? known : this.begin(read, known?.good)
+    const entry = known !== undefined && this.isGood(known, moment) ? known : this.begin(read, known?.good, moment)
     this.entries.set(key, entry)
     for (const oldest of this.entries.keys()) {
       if (this.entries.size <= this.options.most) break
@@ -55,14 +57,15 @@ export class Cached<T> {
     return this.entries.size
   }
 
-  private isGood({ doneAt, failed, tookMs }: Entry<T>): boolean {
+  private isGood({ doneAt, failed, tookMs, moment: ofMoment }: Entry<T>, moment: string): boolean {
     const { monotonic, freshMs } = this.options
     if (doneAt === undefined) return true
+    if (!failed && ofMoment !== moment) return false
     const goodMs = failed ? FAILED_MS : Math.max(freshMs, Math.min(tookMs / SHARE, LONGEST_MS))
     return monotonic() - doneAt < goodMs
   }
 
-  private begin(read: () => Promise<T>, good: Entry<T>['good']): Entry<T> {
+  private begin(read: () => Promise<T>, good: Entry<T>['good'], moment: string): Entry<T> {
     const { monotonic, stale } = this.options
     const startedAt = monotonic()
     const done = async () => {
@@ -84,6 +87,7 @@ export class Cached<T> {
       good,
       doneAt: undefined,
       tookMs: 0,
+      moment,
       failed: false,
     }
     entry.value = done()

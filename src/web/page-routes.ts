@@ -67,7 +67,7 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const session = options.sessionOf(request)
     const body = async (viewer: Viewer, notice?: Notice) => bodyOf(config.redactor.text(await write(viewer, notice)))
     if (session == null)
-      return pages.get(`${options.moment()} ${key}`, () => body(session === null ? { csrf: undefined } : undefined))
+      return pages.get(key, () => body(session === null ? { csrf: undefined } : undefined), options.moment())
     const { notice } = session
     session.notice = undefined
     return body({ csrf: session.csrf }, notice)

@@ -170,7 +170,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
         ),
       )
     const body = await orLastKnown(view, reply, write, () =>
-      bodies.get(`status ${project ?? ''} ${moment()}`, async () => write(await view.state())),
+      bodies.get(`status ${project ?? ''}`, async () => write(await view.state()), moment()),
     )
     return sendBody(request, reply, JSON_TYPE, body)
   })
