@@ -45,6 +45,8 @@ function makeAlerts(quietMs = 0): Alerts {
     nameOf: (id) => `Project ${id}`,
     log: setup.services.log,
     clock: () => now,
+    // 300 of them at once on a busy machine wait for each other.
+    ledgerMs: 60_000,
     ledger: (work) => (isAway ? Promise.reject(new Error('away')) : pool.write(work)),
   })
 }
@@ -184,6 +186,29 @@ const runOf = (over: Partial<RunReport>): RunReport => ({
   ...over,
 })
 
+test('a ledger that is slow is no reason to tell: others may be telling the same', async () => {
+  let isSlow = true
+  const alerts = new Alerts({
+    redactor: createRedactor(),
+    channels: [webhookChannel(webhook.url)],
+    quietMs: 0,
+    pageUrl: undefined,
+    nameOf: (id) => id,
+    log: setup.services.log,
+    clock: () => now,
+    ledgerMs: 1000,
+    ledger: (work) => (isSlow ? new Promise(() => {}) : pool.write(work)),
+  })
+  await alerts.tell({
+    ...trouble('a'),
+    ...findingsOfDatabase({ up: false, forMs: 90_000, reason: 'refused', mayPass: true }),
+  })
+  expect(webhook.told).toEqual([])
+  isSlow = false
+  await alerts.tell(trouble('a'))
+  expect(webhook.events()).toEqual(['raised held'])
+})
+
 test('300 projects that fail in one run are one message, which names the first ones', async () => {
   const alerts = makeAlerts(30 * MINUTE)
   const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
@@ -218,11 +243,14 @@ test('300 processes that fail for a project each are two messages: the first, an
   expect(webhook.events()).toEqual(['raised run', 'raised run'])
   expect(webhook.told[1].projects.length).toBe(300)
   // One that is well again does not end it; the last one does.
-  const well = (id: string) => runOf({ streams: [{ ...emptyReport(id, 'chats'), windows: 1 }] })
+  const well = (...ids: string[]) =>
+    findingsOfRun(runOf({ streams: ids.map((id) => ({ ...emptyReport(id, 'chats'), windows: 1 })) }), {
+      isWhole: false,
+    })
   pass(60)
-  for (const id of projects.slice(1)) await makeAlerts().tell(findingsOfRun(well(id), { isWhole: false }))
+  await makeAlerts().tell(well(...projects.slice(1)))
   expect(webhook.told.length).toBe(2)
-  await makeAlerts().tell(findingsOfRun(well('p0'), { isWhole: false }))
+  await makeAlerts().tell(well('p0'))
   expect(webhook.events().slice(2)).toEqual(['cleared run'])
 }, 60_000)
 

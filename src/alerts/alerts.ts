@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Clock } from '../core/day.ts'
-import { messageOf, OverloadedError, TimeLimitError, TransientError } from '../core/errors.ts'
+import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { outsideFailure } from '../core/outside.ts'
 import type { Redactor } from '../core/redactor.ts'
@@ -32,6 +32,8 @@ export interface AlertOptions extends Naming {
   clock: Clock
   /** Aborted when the program is to end: nobody is told any more. */
   signal?: AbortSignal
+  /** How long the ledger is waited for. */
+  ledgerMs?: number
 }
 
 type Decide = (known: AlertState | undefined) => Decision
@@ -52,7 +54,8 @@ export class Alerts {
   /** What was not taken, or waits for the end of a quiet period. */
   private readonly untold = new Map<Condition, Finding | End>()
   private last: Promise<void> = Promise.resolve()
-  private ledgerIsAway = false
+  /** Why the ledger did not answer in this turn. */
+  private ledgerFailure: unknown
 
   constructor(private readonly options: AlertOptions) {}
 
@@ -116,7 +119,7 @@ export class Alerts {
     const { signal } = this.options
     const turn = async () => {
       const limit = AbortSignal.timeout(TELL_MS)
-      this.ledgerIsAway = false
+      this.ledgerFailure = undefined
       await work(signal === undefined ? limit : AbortSignal.any([limit, signal]))
     }
     this.last = this.last.then(turn).catch(this.couldNotTell)
@@ -166,8 +169,8 @@ export class Alerts {
   }
 
   /**
-   * Decides by what the ledger knows; where it is away, by what this process knows. Where it is only busy, others tell the
-   * same just now: this process throws, and looks again later.
+   * Decides by what the ledger knows; where it is away, by what this process knows. Where it is only slow, many may be
+   * telling the same just now: this process throws, and looks again later.
    */
   private async change(condition: Condition, policy: Decide): Promise<Decision> {
     let isSaved = true
@@ -213,15 +216,15 @@ export class Alerts {
 
   /** With a limit, because a database that is lost in the network does not even say no; and once in a turn. */
   private async inLedger<T>(work: (warehouse: Warehouse) => Promise<T>): Promise<T> {
-    if (this.ledgerIsAway) throw new TransientError('the ledger does not answer')
+    if (this.ledgerFailure !== undefined) throw this.ledgerFailure
     const waiting = new AbortController()
-    const limit = delay(LEDGER_MS, undefined, waiting).then(() => {
-      throw new TransientError('the ledger does not answer')
+    const limit = delay(this.options.ledgerMs ?? LEDGER_MS, undefined, waiting).then(() => {
+      throw new TimeLimitError('the ledger takes too long')
     })
     try {
       return await Promise.race([this.options.ledger(work), limit])
     } catch (error) {
-      this.ledgerIsAway = true
+      this.ledgerFailure = error
       throw error
     } finally {
       waiting.abort()
