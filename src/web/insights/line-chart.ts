@@ -15,6 +15,8 @@ const SIZE = 1000
 const LABEL_ROOM = 7.5
 const LABEL_ROOM_IN_PRINT = 11
 const LABEL_LENGTH = 14
+// A smaller share of the width has no room for its name.
+const LEAST_LABELLED = 0.3
 // Beyond this, points would touch each other.
 const MOST_POINTS = 35
 
@@ -132,8 +134,10 @@ function provisional({ isProvisional, x }: ChartData, across: readonly number[])
 /** A line between the period before and the range. */
 function beginning({ start, x }: ChartData, across: readonly number[]): Html | '' {
   if (start === 0 || start >= x.length) return ''
-  const at = percentOf((across[start - 1]! + across[start]!) / 2)
-  return html`<line class="start" x1="${at}" x2="${at}" y1="0" y2="100%"/><text class="before" x="${at}" y="0" dx="-6" dy="0.9em" text-anchor="end">period before</text>`
+  const share = (across[start - 1]! + across[start]!) / 2
+  const at = percentOf(share)
+  const label = html`<text class="before" x="${at}" y="0" dx="-6" dy="0.9em" text-anchor="end">period before</text>`
+  return html`<line class="start" x1="${at}" x2="${at}" y1="0" y2="100%"/>${share < LEAST_LABELLED ? '' : label}`
 }
 
 /** Points of the own brand, and those of any brand that no line reaches. Hollow where days are missing. */

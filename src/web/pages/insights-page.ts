@@ -44,7 +44,7 @@ function sections({ filters, insights, absent }: InsightsPage): Html {
     own === undefined
       ? noOwnBrand(insights)
       : html`<section class="headlines" id="summary" aria-labelledby="summary-title"><div class="title"><h2 id="summary-title">${own.name}</h2>${filters.print || summary.missing !== undefined ? '' : html`<p class="actions"><a href="${address(filters, '/insights', 'summary')}" aria-label="Link to the headlines, with these filters">Link</a><a href="${address(filters, '/insights/summary.csv')}" aria-label="Headlines as CSV" download>CSV</a></p>`}</div>
-${summary.missing === undefined ? tiles(summary.rows, charts) : html`<p class="empty">${summary.missing}</p>`}
+${summary.missing === undefined ? tiles(summary.rows, charts, beforeName(filters, insights)) : html`<p class="empty">${summary.missing}</p>`}
 ${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', summary.sql)}</section>`
   }
 <div class="panels">${CHARTS.map((section) => chartPanel(filters, section, insights.charts[section], charts[section]))}
@@ -94,6 +94,11 @@ function reportHead({ now, filters, insights }: InsightsPage, project: string): 
 <p class="note">${rangeWords(filters, insights)}</p>`
 }
 
+function beforeName({ before }: Filters, { days }: Insights): string {
+  const all = countDays(before)
+  return days.whole_days_before < all ? `Before (${days.whole_days_before} of ${count(all, 'day')})` : 'Before'
+}
+
 /** The days that are shown, those that they are compared with, and how much of both was read. */
 function rangeWords({ range, before }: Filters, { days, extent }: Insights): string {
   const all = countDays(range)
@@ -107,7 +112,7 @@ function rangeWords({ range, before }: Filters, { days, extent }: Insights): str
     ...(days.provisional_days > 0 ? [`${days.provisional_days} may still change.`] : []),
     ...(days.whole_days_before < all
       ? [
-          `Of the ${count(all, 'day')} before, ${days.whole_days_before} are complete${early ? `: the first day that was read is ${extent.first}` : ''}.`,
+          `Of the ${count(all, 'day')} before, ${count(days.whole_days_before, 'is', 'are')} complete${early ? `: the first day that was read is ${extent.first}` : ''}.`,
         ]
       : []),
   ].join(' ')

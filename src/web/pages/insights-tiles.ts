@@ -14,7 +14,12 @@ const SECTION: Record<SummaryRow['metric'], ChartSection> = {
 }
 
 /** The own brand's numbers of the whole range, each with its change, what that is worth, and its sample. */
-export function tiles(rows: readonly SummaryRow[], charts: Record<ChartSection, ChartData | undefined>): Html {
+export function tiles(
+  rows: readonly SummaryRow[],
+  charts: Record<ChartSection, ChartData | undefined>,
+  /** What the period before is called: with how much of it there is, where that is not all. */
+  previous: string,
+): Html {
   return html`<ul class="tiles">${rows.map((row) => {
     const section = SECTION[row.metric]
     const { title, unit } = CHART_KINDS[section]
@@ -23,7 +28,7 @@ export function tiles(rows: readonly SummaryRow[], charts: Record<ChartSection, 
 <p class="value">${measured(row.value, unit)}</p>
 <p>${row.value === null ? 'No answer of this range has one.' : verdictOf(summaryVerdict(row), row.change === null ? '' : changed(row.change, unit))}</p>
 ${chart === undefined ? '' : sparkline(chart)}
-<p class="note">${sampleOf(row)}${before(row)}</p></li>`
+<p class="note">${sampleOf(row)}${before(row, previous)}</p></li>`
   })}</ul>`
 }
 
@@ -34,12 +39,12 @@ function sampleOf(row: SummaryRow): string {
   return range === '' ? `${sample}.` : `${sample}: ${range} with 95 % confidence.`
 }
 
-function before({ previous_value, change_low, change_high, metric }: SummaryRow): string {
+function before({ previous_value, change_low, change_high, metric }: SummaryRow, previous: string): string {
   if (previous_value === null) return ''
   const { unit } = CHART_KINDS[SECTION[metric]]
   const span =
     change_low === null || change_high === null
       ? ''
       : `, so the change is ${points(change_low).replace(' points', '')} to ${points(change_high)}`
-  return ` Before: ${measured(previous_value, unit)}${span}.`
+  return ` ${previous}: ${measured(previous_value, unit)}${span}.`
 }
