@@ -72,11 +72,15 @@ export async function auditProject(context: AuditContext, only?: ReadonlySet<Day
     return new Set(days.map(({ date }) => date))
   }
   for (const report of config.reports) {
-    const leftOut = report.dimensions.includes('tag_id')
-      ? 'rows by tag overlap: a prompt carries several tags, so their sums say nothing about the total'
-      : report.filters.length > 0
-        ? 'it has filters, so it sees only a part of the total'
-        : undefined
+    const { of = 'brands' } = report
+    const leftOut =
+      of !== 'brands'
+        ? `it is about ${of}, whose rows overlap: an answer cites several, so their sums say nothing about the total`
+        : report.dimensions.includes('tag_id')
+          ? 'rows by tag overlap: a prompt carries several tags, so their sums say nothing about the total'
+          : report.filters.length > 0
+            ? 'it has filters, so it sees only a part of the total'
+            : undefined
     const days = await coveredDays(report.name)
     if (leftOut !== undefined)
       results.push({
@@ -122,8 +126,9 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
   const today = dayOf(services.clock())
   const range = { from: days[0]!, to: days.at(-1)! }
   const reference =
-    services.config.reports.find(({ dimensions, filters }) => dimensions.length === 1 && filters.length === 0)?.name ??
-    ''
+    services.config.reports.find(
+      ({ dimensions, filters, of = 'brands' }) => of === 'brands' && dimensions.length === 1 && filters.length === 0,
+    )?.name ?? ''
   const coverage = await readCoverage(services.warehouse, { projectId: project.id, stream: reference }, range)
   const feed = new WindowFeed(days, new Density(coverage, today), () => context.limit.current)
   const sums: DaySums = new Map()

@@ -79,6 +79,14 @@ export const BASE_STREAMS = [
 ] as const
 export type BaseStream = (typeof BASE_STREAMS)[number]
 
+/** Lists that a service may offer beyond the contract, in the order in which a run reads them. */
+export const EXTRA_STREAMS = ['projects', 'brands', 'topics', 'tags', 'model_channels', 'url_classifications'] as const
+export type ExtraStream = (typeof EXTRA_STREAMS)[number]
+
+/** What reports are about; each but the first is offered beyond the contract. */
+export const REPORT_SUBJECTS = ['brands', 'domains', 'urls'] as const
+export type ReportSubject = (typeof REPORT_SUBJECTS)[number]
+
 /** The views for BI tools, each in a file of its name in sql/views. A report may not take one of these names. */
 export const BI_VIEWS = [
   'visibility_daily',

@@ -17,7 +17,7 @@ interface Totals {
 }
 
 interface Group {
-  values: Partial<Record<Dimension, string | null>>
+  values: DimensionValues
   chats: number
   mentions: number
   brands: Map<string, Totals>
@@ -45,12 +45,12 @@ export function brandReport(world: World, project: Project, query: ReportQuery):
   return rows.sort((a, b) => (b.visibility as number) - (a.visibility as number))
 }
 
-function tagsFor(dimensions: Dimension[], chat: Chat): (string | null)[] {
+export function tagsFor(dimensions: Dimension[], chat: Chat): (string | null)[] {
   if (!dimensions.includes('tag_id')) return [null]
   return chat.prompt.tagIds.length === 0 ? [null] : chat.prompt.tagIds
 }
 
-function chatPasses(chat: Chat, tagId: string | null, filter: Filter): boolean {
+export function chatPasses(chat: Chat, tagId: string | null, filter: Filter): boolean {
   if (filter.field !== 'tag_id') return passes(valueOf(chat, filter.field as Dimension, tagId), filter)
   if (tagId !== null) return passes(tagId, filter)
   const any = chat.prompt.tagIds.some((tag) => filter.values.includes(tag))
@@ -62,7 +62,7 @@ function passes(value: string | null, filter: Filter): boolean {
   return filter.operator === 'in' ? among : !among
 }
 
-function valueOf(chat: Chat, dimension: Dimension, tagId: string | null): string | null {
+export function valueOf(chat: Chat, dimension: Dimension, tagId: string | null): string | null {
   switch (dimension) {
     case 'prompt_id':
       return chat.prompt.id
@@ -143,12 +143,20 @@ function row(group: Group, totals: Totals, dimensions: Dimension[]): Record<stri
     position_sum: positionSum,
     position_count: seen,
   }
+  return { ...item, ...dimensionFields(group.values, dimensions) }
+}
+
+export type DimensionValues = Partial<Record<Dimension, string | null>>
+
+/** The dimensions of a row as the service writes them: ids as objects, days and countries plain. */
+export function dimensionFields(values: DimensionValues, dimensions: readonly Dimension[]): Record<string, unknown> {
+  const fields: Record<string, unknown> = {}
   for (const dimension of dimensions) {
-    const value = group.values[dimension] ?? null
+    const value = values[dimension] ?? null
     const plain = dimension === 'date' || dimension === 'country_code'
-    item[FIELDS[dimension]] = plain || value === null ? value : { id: value }
+    fields[FIELDS[dimension]] = plain || value === null ? value : { id: value }
   }
-  return item
+  return fields
 }
 
 /** The chats of a range as the list shows them. */

@@ -5,9 +5,11 @@ import { clip } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import * as requests from '../source/requests.ts'
 import { brandReport, chatList } from './aggregate.ts'
+import { extraItems, projectList } from './extras.ts'
 import type { Faults } from './faults.ts'
 import { mangle } from './mangle.ts'
-import type { Project, Prompt, World } from './world.ts'
+import { domainReport, urlReport } from './sources.ts'
+import { COMPANY_KEY, type Project, type Prompt, type World } from './world.ts'
 
 /* The operations of the interface over the synthetic world. */
 
@@ -39,15 +41,26 @@ export interface Routed {
 interface Mood {
   faults(): Faults
   random(): number
+  /** Whether an operation beyond the contract is offered. */
+  offers(operation: string): boolean
 }
 
 export function createRoutes(world: World, mood: Mood): (call: Call, project: Project | undefined) => Routed {
   function route(call: Call, project: Project | undefined): Routed {
-    if (project === undefined) throw new Refusal(403, 'no project')
     const name = `${call.method} ${call.path.slice('/v1'.length)}`
+    if (name === 'GET /projects' && project === undefined) {
+      if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
+      if (call.key !== COMPANY_KEY) throw new Refusal(403, 'this key covers one project')
+      return listed(paged(projectList(world), valid(requests.classificationsRequest, numbers(call.query))))
+    }
+    if (project === undefined) throw new Refusal(403, 'no project')
+    const extra = mood.offers(name) ? extraItems(name, project, world) : undefined
+    if (extra !== undefined) {
+      return listed(paged(extra, valid(requests.classificationsRequest, numbers(call.query))), extra.length)
+    }
     switch (name) {
       case 'POST /reports/brands':
-        return listed(reportItems(call, project))
+        return listed(reportItems(call, project, brandReport))
       case 'GET /project-profile':
         valid(requests.profileRequest, call.query)
         return { body: { profile: project.profile }, created: false }
@@ -98,12 +111,16 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
         list.push(made)
         return { body: made, created: true }
       }
+      case 'POST /reports/domains':
+      case 'POST /reports/urls':
+        if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
+        return listed(reportItems(call, project, name.endsWith('urls') ? urlReport : domainReport))
       default:
         throw new Refusal(404, `no such operation: ${clip(name, 80)}`)
     }
   }
 
-  function reportItems(call: Call, project: Project): unknown[] {
+  function reportItems(call: Call, project: Project, report: typeof brandReport): unknown[] {
     const query = valid(requests.reportRequest, call.body)
     const filters = query.filters ?? []
     if (mood.faults().refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
@@ -111,7 +128,7 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {
       throw new Refusal(400, `filters: the limit of ${max_values} values is exceeded`)
     }
-    const rows = brandReport(world, project, {
+    const rows = report(world, project, {
       range: rangeOf(query),
       dimensions: query.dimensions ?? [],
       filters: mood.faults().ignore_filters ? [] : filters,

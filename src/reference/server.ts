@@ -4,6 +4,7 @@ import { gzipSync } from 'node:zlib'
 import { seededRandom } from '../core/random.ts'
 import { clip } from '../core/text.ts'
 import { changeSchema, changeWorld } from './change.ts'
+import { EXTRA_OPERATIONS, type ExtraOperation } from './extras.ts'
 import { type FaultSettings, faultsSchema } from './faults.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
@@ -16,6 +17,8 @@ export interface ReferenceOptions {
   host?: string
   port?: number
   compress?: boolean
+  /** Which operations beyond the contract are offered; none unless told otherwise. */
+  extras?: 'all' | readonly ExtraOperation[]
 }
 
 export interface ReferenceRequest {
@@ -33,6 +36,8 @@ export interface ReferenceService {
   /** Every request since the start, or since it was emptied. */
   requests: ReferenceRequest[]
   setFaults(faults: FaultSettings): void
+  /** Begins or stops to offer operations beyond the contract. */
+  setExtras(extras: 'all' | readonly ExtraOperation[]): void
   close(): Promise<void>
 }
 
@@ -45,7 +50,10 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
   let faults = faultsSchema.parse(options.faults ?? {})
   let random = seededRandom(faults.seed)
   const seen: ReferenceRequest[] = []
-  const route = createRoutes(world, { faults: () => faults, random: () => random() })
+  let extras = options.extras ?? []
+  const offers = (operation: string) =>
+    (extras === 'all' ? EXTRA_OPERATIONS : extras).some((name) => name === operation)
+  const route = createRoutes(world, { faults: () => faults, random: () => random(), offers })
   const periods = new Map<string, { startedAt: number; used: number }>()
   const setFaults = (settings: FaultSettings) => {
     faults = faultsSchema.parse(settings)
@@ -123,6 +131,9 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     if (call.key === undefined) throw new Refusal(401, 'the X-API-Key header is missing')
     const wanted = (call.query.project_id ?? call.body.project_id) as string | undefined
     const own = world.projects.find(({ key }) => key === call.key)
+    // It is about the key, not about a project.
+    if (call.path === '/v1/projects' && wanted === undefined && (own !== undefined || call.key === COMPANY_KEY))
+      return undefined
     if (own !== undefined) {
       if (wanted !== undefined && wanted !== own.id) throw new Refusal(403, 'this key does not cover that project')
       return own
@@ -186,6 +197,9 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     world,
     requests: seen,
     setFaults,
+    setExtras: (offered) => {
+      extras = offered
+    },
     close: () => closeServer(server),
   }
 }

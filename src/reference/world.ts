@@ -63,6 +63,7 @@ export interface Project {
   prompts: Prompt[]
   suggestions: Prompt[]
   topics: { id: string; name: string }[]
+  tags: string[]
   classifications: { name: string; color: string }[]
   urlClassifications: { name: string; color: string }[]
   profile: Record<string, unknown> | null
@@ -224,6 +225,7 @@ function makeProject(seed: number, index: number, options: WorldOptions): Projec
     name: `${brands[0]!.name} ${index === 0 ? 'Europe' : `Market ${index + 1}`}`,
     brands,
     topics,
+    tags,
     prompts: Array.from({ length: options.prompts ?? 24 }, (_, n) => makePrompt('pr', n)),
     suggestions: Array.from({ length: 8 }, (_, n) => makePrompt('ps', n + 1000)),
     classifications: [

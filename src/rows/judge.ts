@@ -20,8 +20,8 @@ export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unkn
   const dateAt = datePosition(stream)
   const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')
   const isId = (name: string) => name.endsWith('_id') || stream.key.includes(name)
-  const texts = stream.columns.flatMap(({ name, type, longest = NAME_MAX }, index) =>
-    type === 'text' ? [{ name, index, isId: isId(name), longest: isId(name) ? ID_MAX : longest }] : [],
+  const texts = stream.columns.flatMap(({ name, type, longest }, index) =>
+    type === 'text' ? [{ name, index, isId: isId(name), longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX) }] : [],
   )
   const { from, to } = range ?? { from: '', to: '' }
   return (raw) => {

@@ -1,4 +1,4 @@
-import { dayNumber } from '../core/day.ts'
+import { addDays, dayNumber } from '../core/day.ts'
 import type { Column, ColumnType, Order, Row, Rows } from '../streams/stream.ts'
 import { growInt32s, returnInt32s, takeInt32s } from './int32-pool.ts'
 
@@ -69,6 +69,18 @@ export class PackedRows implements Rows {
     const same = this.bytesOf(place).equals(this.compared.bytesOf(0))
     this.compared.clear()
     return same
+  }
+
+  get(place: number): Row {
+    const { bytes, view } = this.segmentOf(place)
+    let at = this.places[place * 3 + 1]! + this.prefix.length
+    return this.types.map((type) => {
+      const length = view.getInt32(at)
+      at += 4
+      if (length < 0) return null
+      at += length
+      return readField(bytes, view, at - length, length, type)
+    })
   }
 
   without(places: ReadonlySet<number>): PackedRows {
@@ -236,6 +248,21 @@ function writeField({ bytes, view }: Segment, at: number, type: ColumnType, valu
       view.setUint8(at + 4, JSONB_VERSION)
       return at + 5 + length
     }
+  }
+}
+
+function readField(bytes: Buffer, view: DataView, at: number, length: number, type: ColumnType): Row[number] {
+  switch (type) {
+    case 'text':
+      return bytes.toString('utf8', at, at + length)
+    case 'double':
+      return view.getFloat64(at)
+    case 'date':
+      return addDays('2000-01-01', view.getInt32(at))
+    case 'boolean':
+      return view.getUint8(at) === 1
+    case 'jsonb':
+      return bytes.toString('utf8', at + 1, at + length)
   }
 }
 

@@ -13,6 +13,7 @@ import {
   type Stream,
   type Value,
 } from '../streams/stream.ts'
+import { addRows } from './add-rows.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
@@ -103,7 +104,7 @@ export class Sifter<R extends Rows> {
   private readonly mentions = noMentions()
   private readonly notes = new DriftNotes()
   private readonly knownFields: ReadonlySet<string>
-  private readonly validate: ReturnType<typeof judge>
+  private validate: ReturnType<typeof judge>
   private readonly keyAt: readonly number[]
   /** Finds the place of a row by its key. */
   private readonly places: KeyIndex
@@ -116,6 +117,10 @@ export class Sifter<R extends Rows> {
   /** Places of rows that a later one contradicts, and the rows, once they were taken again. */
   private readonly contradicted = new Map<number, Row | undefined>()
   private readonly templateParser: TemplateParser | undefined
+  /** Rows that were added up, by the place of the first of them. */
+  private readonly sums = new Map<number, Row>()
+  /** Where items stand that contradict another, for streams whose rows add up: there may be several of one key. */
+  private readonly contradicting = new Set<number>()
 
   constructor(
     private readonly stream: Stream,
@@ -162,9 +167,18 @@ export class Sifter<R extends Rows> {
     }
   }
 
+  /** Takes a part of an answer that has no key in common with other parts. */
+  takePart(raws: readonly unknown[], suspectText: boolean): void {
+    this.validate = judge(this.stream, { ...this.options, suspectText })
+    this.takenAgain = this.taken
+    this.take(raws)
+    if (this.wantsAgain()) this.takeAgain(raws)
+  }
+
   /** True where a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
   wantsAgain(): boolean {
-    return this.contradicted.size > 0
+    for (const row of this.contradicted.values()) if (row === undefined) return true
+    return false
   }
 
   /** Takes the same items a second time. */
@@ -174,17 +188,21 @@ export class Sifter<R extends Rows> {
       const verdict = this.validate(raw)
       if ('reason' in verdict) continue
       const place = this.places.place(verdict.row)
-      if (place === undefined || !this.contradicted.has(place) || this.contradicted.get(place) !== undefined) continue
-      this.contradicted.set(place, verdict.row)
+      if (place === undefined || !this.contradicted.has(place)) continue
+      const isFirst = this.contradicted.get(place) === undefined
+      // Rows that were added to the first one before the contradiction came are shown too.
+      if (!isFirst && (this.stream.adds === undefined || this.contradicting.has(index))) continue
       this.reject(raw, index, CONTRADICTION)
+      if (!isFirst) continue
+      this.contradicted.set(place, verdict.row)
       this.count(verdict.row, -1)
     }
   }
 
   finish(): Sifted<R> {
-    const { rejects, rowsByDay, mentions, contradicted, places, stream } = this
+    const { rejects, rowsByDay, mentions, contradicted, places, stream, sums } = this
     const drift = this.notes.list
-    if (contradicted.size === 0) {
+    if (contradicted.size === 0 && sums.size === 0) {
       this.rows.keepOrder?.({
         find: () => places.inOrder(stream.key.indexOf('date')),
         release: () => places.release(),
@@ -192,7 +210,8 @@ export class Sifter<R extends Rows> {
       return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, mentions, drift }
     }
     const parents = new Set([...contradicted.values()].map((row) => row?.[this.keyAt[0]!] ?? null))
-    const rows = this.rows.without(new Set(contradicted.keys())) as R
+    const rows = this.rows.without(new Set([...contradicted.keys(), ...sums.keys()])) as R
+    for (const [place, row] of sums) if (!contradicted.has(place)) rows.add(row)
     return { rows, rowsByDay, children: this.childRows(parents), rejects, mentions, drift }
   }
 
@@ -204,9 +223,12 @@ export class Sifter<R extends Rows> {
     }
     const place = this.places.place(row)
     if (place !== undefined) {
-      if (rows.holds(place, row)) notes.add('duplicate', 'row', raw)
+      const sum = stream.adds === undefined ? undefined : addRows(stream, this.sums.get(place) ?? rows.get(place), row)
+      if (sum !== undefined) this.sums.set(place, sum)
+      else if (stream.adds === undefined && rows.holds(place, row)) notes.add('duplicate', 'row', raw)
       else {
         this.reject(raw, index, CONTRADICTION)
+        if (stream.adds !== undefined) this.contradicting.add(index)
         if (!this.contradicted.has(place)) this.contradicted.set(place, undefined)
       }
       return false

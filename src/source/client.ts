@@ -44,6 +44,14 @@ export interface Caller {
   projectId: string | undefined
 }
 
+/** An operation by its path. Its request has the fields of a report's, as far as they make sense. */
+export interface Operation {
+  method: 'GET' | 'POST'
+  path: string
+  /** True where it is about the key, not about a project. */
+  withoutProject?: boolean
+}
+
 export type Client = ReturnType<typeof createClient>
 
 /** The ten operations of the service. Requests are checked strictly before they are sent, responses read tolerantly. */
@@ -134,6 +142,19 @@ export function createClient(options: ClientOptions) {
     brandsReport(caller: Caller, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
       const json = checked(requests.reportRequest, { ...request, project_id: caller.projectId })
       return page(caller, { method: 'POST', path: 'reports/brands', json }, request, context)
+    },
+
+    /** A list or report by its path: what a service may offer beyond the ten operations. */
+    open(caller: Caller, operation: Operation, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
+      const { method, path, withoutProject = false } = operation
+      const project = withoutProject ? {} : { project_id: caller.projectId }
+      const params = checked(requests.reportRequest, { ...request, ...project })
+      return page(
+        caller,
+        { method, path, ...(method === 'GET' ? { query: params } : { json: params }) },
+        request,
+        context,
+      )
     },
 
     /** The profile as the service gave it; null where it has none. */

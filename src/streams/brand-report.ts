@@ -22,7 +22,7 @@ const VALUE_OF: Record<Dimension, (item: ReportItem) => string | null> = {
  */
 const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
 
-const PATH_OF: Record<Dimension, string> = {
+export const PATH_OF: Record<Dimension, string> = {
   date: 'date',
   prompt_id: 'prompt.id',
   model_id: 'model.id',
@@ -31,6 +31,17 @@ const PATH_OF: Record<Dimension, string> = {
   topic_id: 'topic.id',
   country_code: 'country_code',
   chat_id: 'chat.id',
+}
+
+/** What each dimension means, for comments. */
+export const DIMENSION_NOTES: Record<Exclude<Dimension, 'date'>, string> = {
+  prompt_id: 'The prompt that was asked.',
+  model_id: 'The name of the model that answered.',
+  model_channel_id: 'The channel through which the model was asked.',
+  tag_id: 'A tag of the prompt. A prompt carries several, so rows by tag overlap: never total them.',
+  topic_id: 'The topic of the prompt; null where it has none.',
+  country_code: 'The country from which the prompt was asked, two letters.',
+  chat_id: 'The single answer.',
 }
 
 const TEXT = (name: string): Column => ({ name, type: 'text' })

@@ -1,13 +1,18 @@
 import { shownText } from '../core/config/describe-issue.ts'
-import type { Config } from '../core/config/load.ts'
+import type { Config, ReportConfig } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import { didYouMean } from '../core/similar.ts'
-import type { BaseStream } from '../core/vocabulary.ts'
+import { type BaseStream, EXTRA_STREAMS, type ExtraStream } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
 import { chats } from './chats.ts'
+import { customDefinition } from './custom-stream.ts'
+import { definedStream } from './defined-stream.ts'
 import { domainClassifications } from './domain-classifications.ts'
+import { extraList } from './extra-lists.ts'
+import { labelsOf } from './labels-of.ts'
 import { projectProfile } from './project-profile.ts'
 import { promptSuggestions, prompts } from './prompts.ts'
+import { sourceReport } from './source-report.ts'
 import type { DayStream, Stream } from './stream.ts'
 
 const BASE: Record<BaseStream, Stream> = {
@@ -21,9 +26,26 @@ const BASE: Record<BaseStream, Stream> = {
 /** The configured streams by name, without making them: their schemas take longer than reading a configuration. */
 export function streamKinds(config: Config): Pick<Stream, 'name' | 'by'>[] {
   return [
-    ...config.streams.map((name) => ({ name, by: BASE[name].by })),
+    ...baseStreams(config).map((name) => ({ name, by: BASE[name].by })),
+    ...extraStreams(config).map((name) => ({ name, by: 'list' as const })),
     ...config.reports.map(({ name }) => ({ name, by: 'day' as const })),
+    ...config.custom_streams.map(({ name, by }) => ({ name, by })),
   ]
+}
+
+function baseStreams({ streams }: Config): BaseStream[] {
+  return streams.filter((name): name is BaseStream => Object.hasOwn(BASE, name))
+}
+
+/** The lists beyond the contract that are asked for: by `extras`, or by their names in `streams`. */
+export function extraStreams({ streams, extras }: Config): ExtraStream[] {
+  return EXTRA_STREAMS.filter((name) => extras === 'auto' || extras.includes(name) || streams.includes(name))
+}
+
+/** The stream of a report, whatever it is about. */
+export function reportStream(report: ReportConfig): DayStream {
+  const { of = 'brands' } = report
+  return of === 'brands' ? brandReport(report) : (definedStream(sourceReport(report, of)) as DayStream)
 }
 
 /** The configured streams. They are made once and used as long as the process works for this configuration. */
@@ -32,10 +54,12 @@ export class StreamSet {
   readonly all: readonly Stream[]
 
   constructor(config: Config) {
-    const reports = config.reports.map(brandReport)
+    const reports = config.reports.map(reportStream)
     const streams: Stream[] = [
-      ...config.streams.map((name) => BASE[name]),
+      ...baseStreams(config).map((name) => BASE[name]),
+      ...extraStreams(config).map((name) => definedStream(extraList(name), labelsOf(config.labels, name))),
       ...(config.disabled.includes('template-parser') ? reports.map(withoutTemplates) : reports),
+      ...config.custom_streams.map((custom) => definedStream(customDefinition(custom))),
     ]
     this.all = [...streams.filter(({ by }) => by === 'list'), ...streams.filter(({ by }) => by === 'day')]
   }

@@ -24,6 +24,8 @@ export interface Rows {
   holds(place: number, row: Row): boolean
   /** The same rows but for those in these places. */
   without(places: ReadonlySet<number>): Rows
+  /** The values of the row in this place. */
+  get(place: number): Row
   /** Told the order of the table's index. */
   keepOrder?(order: Order): void
 }
@@ -49,6 +51,10 @@ export class RowList implements Rows {
 
   holds(place: number, row: Row): boolean {
     return this.values[place]!.every((value, index) => value === row[index])
+  }
+
+  get(place: number): Row {
+    return this.values[place]!
   }
 
   without(places: ReadonlySet<number>): RowList {
@@ -104,6 +110,12 @@ interface Common<Item> {
   flaw?: (item: Item) => string | undefined
   mention?: (item: Item, mentions: Mentions) => void
   vocabulary?: Vocabulary[]
+  /** Columns that are added up where keys are equal; without any, rows with equal keys contradict each other. */
+  adds?: readonly string[]
+  /** True where a service need not offer it: then it is left out, and no run fails for it. */
+  isExtra?: boolean
+  /** What the table and its columns mean, where the definition of the stream says so. */
+  notes?: { about: string; columns: Record<string, string> }
   /** Set where most rows are like others: they need not be parsed and judged each. */
   template?: TemplatePaths
 }
@@ -141,6 +153,8 @@ export interface ListStream<Item = never> extends Common<Item> {
   by: 'list'
   /** Where the whole list is one object that may be null: no paging. */
   single?: boolean
+  /** True where the table also has rows that the list does not show: what reports mention. Those do not count as removed. */
+  isShared?: boolean
   read(client: Client, caller: Caller, page: { limit: number; offset: number }, context: CallContext): Promise<Page>
   children?: Child<Item>[]
 }

@@ -6,6 +6,8 @@ export const ID_MAX = 255
 export const NAME_MAX = 1000
 /** Of prompts, of which the service creates no longer ones than 700 characters, and of descriptions. */
 export const TEXT_MAX = 10_000
+/** Of addresses of pages, which are indexed by their digest. */
+export const URL_MAX = 4000
 /** Of a prompt. */
 export const TAGS_MAX = 100
 

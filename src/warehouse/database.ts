@@ -173,7 +173,9 @@ export interface OpsTables {
   }
   metric_totals: { sample: string; value: number }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
-  reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date> }
+  reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date>; of: Generated<string> }
+  not_offered: { project_id: string; stream: string; status: number; asked_at: Generated<Date> }
+  custom_streams: { name: string; definition: unknown; created_at: Generated<Date> }
 }
 
 export type Tables = Kysely<WarehouseTables>

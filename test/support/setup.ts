@@ -43,6 +43,8 @@ export interface SetupOptions {
   faults?: FaultSettings
   config?: Record<string, unknown>
   now?: string
+  /** Operations beyond the contract that the service offers. */
+  extras?: Parameters<ReferenceService['setExtras']>[0]
   /** For tests of the very first run: nothing was migrated yet. */
   emptyDatabase?: boolean
 }
@@ -64,6 +66,7 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
   const service = await startReference({
     world: createWorld({ restating: false, clock, ...options.world }),
     faults: options.faults ?? NO_LIMIT,
+    ...(options.extras && { extras: options.extras }),
   })
   const database = await createDatabase(options.emptyDatabase ? 'empty' : 'migrated')
   const fileConfig = {

@@ -1,4 +1,5 @@
 import type { Config } from '../../core/config/load.ts'
+import { type Day, dayOf } from '../../core/day.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'
@@ -6,7 +7,11 @@ import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { queueSchema } from '../../queue/boss.ts'
 import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../../session/open-services.ts'
+import type { Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
+import type { Stream } from '../../streams/stream.ts'
+import type { SyncedProject } from '../../sync/run/context.ts'
+import { saysNotOffered } from '../../sync/run/not-offered.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
@@ -63,6 +68,13 @@ export async function check(session: Session): Promise<number> {
       return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
     }
     await judge(`project ${project.id}`, read, { project_id: project.id })
+    const extras = session.streams.all.filter(({ isExtra }) => isExtra)
+    const isReadable = verdicts.at(-1)!.ok
+    if (extras.length > 0 && isReadable) {
+      const { client } = source!
+      const ask = () => offeredExtras(client, project, extras, { day: dayOf(clock()), signal: session.signal })
+      await judge(`extras of ${project.id}`, ask, { project_id: project.id })
+    }
   }
   await source?.close()
   let database: Awaited<ReturnType<typeof openWarehouse>> | undefined
@@ -101,7 +113,7 @@ function render(
   { width, command }: Pick<Session, 'width' | 'command'>,
 ): string {
   const lines = verdicts.map(({ what, ok, detail, project_id }) => {
-    const shown = project_id === undefined ? what : `project ${names.heading(project_id)}`
+    const shown = project_id === undefined ? what : what.replace(project_id, names.heading(project_id))
     return wrap(`${ok ? good('✓') : bad('✗')} ${shown}: ${detail}`, width, '', '  ')
   })
   const end = verdicts.every(({ ok }) => ok)
@@ -109,6 +121,32 @@ function render(
     : `${bad('Not ready:')} mend what is marked ✗ and check again.`
   const said = notes.map((note) => wrap(`${warning('!')} ${names.within(note)}`, width, '', '  '))
   return [...lines, ...said, '', end].join('\n')
+}
+
+/** Which streams beyond the contract the service offers to a project. That it does not is no fault. */
+async function offeredExtras(
+  client: Client,
+  { caller }: SyncedProject,
+  extras: readonly Stream[],
+  { day, signal }: { day: Day; signal: AbortSignal },
+): Promise<string> {
+  const offered: string[] = []
+  const missing: string[] = []
+  const page = { limit: 1, offset: 0 }
+  for (const stream of extras) {
+    try {
+      if (stream.by === 'list') await stream.read(client, caller, page, { signal })
+      else await stream.read(client, caller, { range: { from: day, to: day }, page, filters: [] }, { signal })
+      offered.push(stream.name)
+    } catch (error) {
+      if (!saysNotOffered(stream, error)) throw error
+      missing.push(`${stream.name} (HTTP ${error.status})`)
+    }
+  }
+  return [
+    ...(offered.length > 0 ? [`offered: ${offered.join(', ')}`] : []),
+    ...(missing.length > 0 ? [`not offered: ${missing.join(', ')}`] : []),
+  ].join('; ')
 }
 
 async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise<string> {

@@ -14,6 +14,7 @@ export interface ReferenceOptions {
   projects: string
   prompts: string
   fault?: string[]
+  extras?: boolean
 }
 
 /** `reference`: the reference service on its own, until it is told to stop. */
@@ -34,6 +35,7 @@ export async function reference(session: Session, options: ReferenceOptions): Pr
     host: options.host,
     port: number(options.port, '--port', 0, 65_535),
     compress: true,
+    extras: options.extras ? 'all' : [],
     faults: parseFaults(options.fault ?? []),
   }).catch((error: NodeJS.ErrnoException) => {
     throw new UsageError(

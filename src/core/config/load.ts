@@ -5,7 +5,7 @@ import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { codeOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
 import { didYouMean } from '../similar.ts'
-import { BASE_STREAMS, BI_VIEWS } from '../vocabulary.ts'
+import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
 import { type Explained, explain } from './explain.ts'
@@ -63,8 +63,10 @@ const SECRET_VARIABLES = [
 /** Names that a report may not take: they belong to other tables or views of the schema. */
 const RESERVED = new Set([
   ...BASE_STREAMS,
-  ...['projects', 'project_profiles', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags'],
-  ...['url_classifications', 'calendar', 'weeks_compared', 'months_compared', 'prompt_history', 'brand_history'],
+  ...EXTRA_STREAMS,
+  ...['project_profiles', 'models', 'prompt_tags', 'prompt_suggestion_tags', 'chat_contents'],
+  ...['calendar', 'weeks_compared', 'months_compared', 'prompt_history', 'brand_history'],
+  ...['sources_weekly', 'cited_pages_weekly', 'source_gaps'],
   ...BI_VIEWS,
 ])
 
@@ -290,6 +292,12 @@ function checkSense(config: FileConfig, place: string): void {
     if (names.has(report.name))
       fail(`reports.${index}.name: got "${report.name}" a second time; allowed: each name once`)
     names.add(report.name)
+  }
+  for (const [index, { name }] of config.custom_streams.entries()) {
+    if (RESERVED.has(name))
+      fail(`custom_streams.${index}.name: got "${name}"; it is the name of another table or stream`)
+    if (names.has(name)) fail(`custom_streams.${index}.name: got "${name}" a second time; allowed: each name once`)
+    names.add(name)
   }
   for (const { path, text } of textsIn(config)) {
     if (path.at(-1)!.endsWith('url') && !carriesNoSecret(config, path.join('.'), text))

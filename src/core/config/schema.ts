@@ -2,7 +2,16 @@ import cron from 'node-cron'
 import * as z from 'zod'
 import { isDay } from '../day.ts'
 import { IDENTIFIER, IDENTIFIER_RULE } from '../identifier.ts'
-import { BASE_STREAMS, DIMENSIONS, FILTER_FIELDS, FILTER_OPERATORS, PAGE_LIMIT_MAX } from '../vocabulary.ts'
+import {
+  BASE_STREAMS,
+  DIMENSIONS,
+  EXTRA_STREAMS,
+  FILTER_FIELDS,
+  FILTER_OPERATORS,
+  PAGE_LIMIT_MAX,
+  REPORT_SUBJECTS,
+} from '../vocabulary.ts'
+import { customStream } from './custom-streams.ts'
 
 /* Each `error` says what is allowed; the loader adds the field and the value in front of it. */
 
@@ -80,6 +89,7 @@ const report = z.strictObject({
   name: z
     .string({ error: 'the name of the table to make' })
     .regex(IDENTIFIER, { error: `a safe table name: ${IDENTIFIER_RULE}` }),
+  of: oneOf(REPORT_SUBJECTS).optional(),
   dimensions: z
     .array(oneOf(DIMENSIONS), { error: `a list of dimensions: ${DIMENSIONS.join(', ')}` })
     .refine((dimensions) => dimensions.includes('date'), { error: 'a list with the dimension date in it' })
@@ -180,10 +190,16 @@ export const configSchema = z.strictObject({
     .max(1, { error: 'a share from 0 to 1' })
     .default(0.05),
   streams: z
-    .array(oneOf(BASE_STREAMS))
+    .array(oneOf([...BASE_STREAMS, ...EXTRA_STREAMS]))
     .refine((streams) => new Set(streams).size === streams.length, { error: 'each stream once' })
     .default([...BASE_STREAMS]),
+  extras: z
+    .union([z.literal(['off', 'auto']), z.array(oneOf(EXTRA_STREAMS))], {
+      error: `off, auto, or a list of ${EXTRA_STREAMS.join(', ')}`,
+    })
+    .default('off'),
   reports: z.array(report).default(DEFAULT_REPORTS),
+  custom_streams: z.array(customStream).default([]),
   schedule: z
     .strictObject({
       cron: cronText.default('15 * * * *'),

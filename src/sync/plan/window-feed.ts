@@ -66,6 +66,13 @@ export class WindowFeed {
     if (hopeless && this.cautious && countDays(range) === 1) this.maxDays = 0
   }
 
+  /** None of it can be read: nothing else is handed out. */
+  drop(): void {
+    this.inFlight--
+    this.waiting.length = 0
+    this.due = []
+  }
+
   /** A window that nobody read comes back, to be handed out once more. */
   putBack(range: Range): void {
     this.inFlight--

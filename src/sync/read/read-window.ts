@@ -3,7 +3,7 @@ import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
-import { type Sifted, sift, siftingIntake } from '../../rows/sift.ts'
+import { type Sifted, Sifter, sift, siftingIntake } from '../../rows/sift.ts'
 import type { CallContext, Caller, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
@@ -131,17 +131,14 @@ async function readLargeDay<R extends Rows>(
   const problems: string[] = []
   if (stream.splits.length > 0) {
     try {
-      const parts = await readBySplitting(
-        { stream, limit, siftDay, place, valuesOf },
+      const sifter = new Sifter(stream, { range, suspectText: true }, makeRows())
+      const accept = ({ items, suspectText }: Part) => sifter.takePart(items, suspectText)
+      const rows = await readBySplitting(
+        { stream, limit, siftDay, place, accept, valuesOf },
         (filters) => readPage(ask(filters), limit),
         [...seen].sort(),
       )
-      if (await hasNoMoreThan(ask([]), sumRows(parts)))
-        return siftInto(
-          makeRows(),
-          parts.flatMap(({ items }) => items),
-          parts.some(({ suspectText }) => suspectText),
-        )
+      if (await hasNoMoreThan(ask([]), rows)) return sifter.finish()
       problems.push(`the parts by ${stream.splits.join(', ')} do not add up to the whole`)
     } catch (error) {
       // A refused filter is a reason to try the other way; anything else is not.
@@ -165,8 +162,4 @@ async function readLargeDay<R extends Rows>(
     if (!(error instanceof IncompleteError) || problems.length === 0) throw error
     throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)
   }
-}
-
-function sumRows(parts: readonly Part[]): number {
-  return parts.reduce((sum, { items }) => sum + items.length, 0)
 }

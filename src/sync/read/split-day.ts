@@ -5,7 +5,7 @@ import type { Page } from '../../source/client.ts'
 import type { DayStream, RowList } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 
-/** The rows that one set of filters gave; parts do not overlap. */
+/** The rows that one set of filters gave; parts have no key in common. */
 export interface Part {
   items: unknown[]
   suspectText: boolean
@@ -16,6 +16,8 @@ interface Context {
   limit: PageLimit
   siftDay: (items: unknown[], suspectText: boolean) => Sifted<RowList>
   place: string
+  /** Takes a part at once: all of a large day together would fill the memory. */
+  accept: (part: Part) => void
   /** Values of a dimension that are known from elsewhere. */
   valuesOf: (dimension: Dimension) => Promise<string[]>
 }
@@ -27,9 +29,10 @@ const FILL = 0.8
 
 /**
  * Reads a day in parts that fit a page: lists of values of the first dimension, everything but those values for the
- * rest, and where a single value overflows, its parts by the next dimension. The caller proves that nothing is missing.
+ * rest, and where a single value overflows, its parts by the next dimension. Gives how many rows the parts have; the
+ * caller proves that nothing is missing.
  */
-export async function readBySplitting(context: Context, ask: Ask, first: string[]): Promise<Part[]> {
+export async function readBySplitting(context: Context, ask: Ask, first: string[]): Promise<number> {
   return split(context, ask, [], context.stream.splits, first)
 }
 
@@ -39,12 +42,16 @@ async function split(
   filters: Filter[],
   dimensions: Dimension[],
   sample: string[],
-): Promise<Part[]> {
+): Promise<number> {
   const [dimension, ...finer] = dimensions
   if (dimension === undefined)
     throw new IncompleteError(`${context.place}: more rows than a page, and no dimension left to split by`)
   const { stream, limit } = context
-  const parts: Part[] = []
+  let rows = 0
+  const accept = ({ items, suspectText }: Page) => {
+    context.accept({ items, suspectText })
+    rows += items.length
+  }
   const done = new Set<string>()
   let pending = sample
   // Without "all but these", what the sample does not show must be known from elsewhere.
@@ -75,9 +82,9 @@ async function split(
           chunk = Math.max(1, Math.floor(values.length / 2))
           continue
         }
-        parts.push(...(await split(context, ask, within('in', values), finer, valuesIn(context, page.items, finer[0]))))
+        rows += await split(context, ask, within('in', values), finer, valuesIn(context, page.items, finer[0]))
       } else {
-        parts.push({ items: page.items, suspectText: page.suspectText })
+        accept(page)
         const each = Math.max(1, page.items.length) / values.length
         if (stream.filterPower === 'lists')
           chunk = Math.min(longest, Math.max(1, Math.floor((limit.current * FILL) / each)))
@@ -88,7 +95,7 @@ async function split(
     if (stream.filterPower === 'single') {
       // There is no "all but these": models that the sample did not show are asked for by their names.
       pending = dimension === 'model_id' ? MODELS.filter((model) => !done.has(model)) : []
-      if (pending.length === 0) return parts
+      if (pending.length === 0) return rows
       continue
     }
     const rest = await ask(done.size === 0 ? filters : within('not_in', [...done])).catch((error: unknown) => {
@@ -99,18 +106,19 @@ async function split(
       // The list of what to leave out is too long for the service. What is known from elsewhere is asked for instead;
       // whether anything is left then, the caller's counting shows.
       pending = (await context.valuesOf(dimension)).filter((value) => !done.has(value))
-      if (pending.length === 0) return parts
+      if (pending.length === 0) return rows
       continue
     }
     checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
-    if (!isFull(rest)) return [...parts, { items: rest.items, suspectText: rest.suspectText }]
+    if (!isFull(rest)) {
+      accept(rest)
+      return rows
+    }
     pending = valuesIn(context, rest.items, dimension)
     // Only rows without a value are left, and still too many: the next dimension has to tell them apart.
     if (pending.length === 0) {
-      return [
-        ...parts,
-        ...(await split(context, ask, within('not_in', [...done]), finer, valuesIn(context, rest.items, finer[0]))),
-      ]
+      const values = valuesIn(context, rest.items, finer[0])
+      return rows + (await split(context, ask, within('not_in', [...done]), finer, values))
     }
   }
 }

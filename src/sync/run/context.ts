@@ -98,6 +98,8 @@ export type StepResult =
   | Loaded
   /** More rows than a page: its halves are to be read. */
   | ({ kind: 'split' } & PageFacts)
+  /** The service does not offer the stream, which is beyond the contract. */
+  | { kind: 'not-offered'; status: number }
   /** More days than the service can serve at once. */
   | { kind: 'shorten' }
   | { kind: 'failed'; reason: string; verdict: string }

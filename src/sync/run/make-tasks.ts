@@ -1,8 +1,9 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn } from '../../core/day.ts'
-import type { StreamOfProject } from '../../core/stream-key.ts'
+import { type StreamOfProject, streamKey } from '../../core/stream-key.ts'
 import { type CoverageSummary, readCoverage, readCoverageSummaries } from '../../ledger/coverage.ts'
-import type { DayStream } from '../../streams/stream.ts'
+import { readNotOffered } from '../../ledger/not-offered.ts'
+import type { DayStream, Stream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { Density } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
@@ -45,8 +46,10 @@ export async function makeTasks(
   }
   const totals = { days: 0, lists: 0 }
   const planner = await plannerOf(run, request)
+  const isOffered = await offeredStreams(run, request)
   for (const project of request.projects) {
     for (const stream of request.streams) {
+      if (!isOffered(project, stream)) continue
       const report = emptyReport(project.id, stream.name)
       reports.push(report)
       const left = stream.by === 'list' ? { list: true } : await feedOf(run, request, project, stream, planner)
@@ -59,6 +62,18 @@ export async function makeTasks(
   }
   observer.planned?.(totals)
   return { tasks, reports }
+}
+
+/** What was found not to be offered within the last days is not asked for. Without streams beyond the contract nothing is read. */
+async function offeredStreams(
+  { warehouse, signal, clock }: Run,
+  { projects, streams }: RunRequest,
+): Promise<(project: SyncedProject, stream: Stream) => boolean> {
+  if (!streams.some(({ isExtra }) => isExtra)) return () => true
+  const ids = projects.map(({ id }) => id)
+  const known = await withRetries(warehouse, signal, () => readNotOffered(warehouse, ids, clock()))
+  const names = new Set(known.map(({ project_id, stream }) => streamKey(project_id, stream)))
+  return ({ id }, { isExtra, name }) => !isExtra || !names.has(streamKey(id, name))
 }
 
 async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {

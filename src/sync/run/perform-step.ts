@@ -13,6 +13,7 @@ import { failSpan, inSpan } from '../../core/trace.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { Run, StepResult, SyncedProject } from './context.ts'
+import { noteNotOffered, saysNotOffered } from './not-offered.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
 
@@ -52,6 +53,7 @@ async function perform(
     return await syncWindow(run, project, stream, range!, context)
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
+    if (saysNotOffered(stream, error)) return noteNotOffered(run, project, stream, error, call).catch(failureOf)
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     return failureOf(error)
   }

@@ -22,6 +22,8 @@ export interface StreamReport {
   seconds: number
   held: { range: string; rows_present: number; rows_vanishing: number }[]
   failed: { range: string; error: string; verdict: Verdict }[]
+  /** The HTTP status by which the service said that it does not offer the stream. */
+  not_offered?: number
 }
 
 export interface RunReport {
@@ -106,6 +108,15 @@ export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean
   )
   if (clean) return 'complete'
   return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
+}
+
+/** What the service turned out not to offer: said by the run that asked. */
+export function notOfferedNotes(streams: readonly StreamReport[]): string[] {
+  return streams.flatMap(({ project_id, stream, not_offered }) =>
+    not_offered === undefined
+      ? []
+      : [`${stream} of ${project_id}: not offered by the service (HTTP ${not_offered}); it is asked again in a week`],
+  )
 }
 
 /** The same numbers by stream, over all projects. */

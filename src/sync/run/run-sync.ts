@@ -17,7 +17,7 @@ import { readableRange } from '../plan/due-days.ts'
 import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunRequest, Services } from './context.ts'
 import { makeTasks } from './make-tasks.ts'
-import { cleanReport, type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
 import { settleOwnBrands, sumForViews } from './settle-run.ts'
 import { type Drain, drainHere, failRemaining, findCut, type Observer } from './tasks.ts'
@@ -84,6 +84,7 @@ async function performRun(
       const ids = request.projects.map(({ id }) => id)
       notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
     }
+    notes.push(...notOfferedNotes(reports))
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)
   } catch (cause) {

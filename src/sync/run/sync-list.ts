@@ -2,6 +2,7 @@ import { type Day, dayOf } from '../../core/day.ts'
 import { inSpan } from '../../core/trace.ts'
 import { beginRead, heldSince, lockOfLoads, priorCoverage, saveCoverage, settleList } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
+import { forgetNotOffered } from '../../ledger/not-offered.ts'
 import { knownRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage } from '../../rows/sift.ts'
@@ -45,6 +46,7 @@ export async function syncList(
         if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
         await saveRejects(tx, pair, known, { runId, isHeld: effect.held !== undefined })
         await saveDrift(tx, pair, drift, runId)
+        if (stream.isExtra) await forgetNotOffered(tx, pair)
         const state = effect.held !== undefined ? 'held' : known.open > 0 ? 'quarantined' : 'read'
         const since = state === 'held' ? await heldSince(tx, pair) : undefined
         await settleList(tx, pair, today)

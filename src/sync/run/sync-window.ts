@@ -13,6 +13,7 @@ import {
   saveCoverage,
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
+import { forgetNotOffered } from '../../ledger/not-offered.ts'
 import { knownRejects, saveRejects, settleWindowRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatements.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
@@ -123,6 +124,7 @@ async function loadWindow(
         range.to >= run.recentFrom,
       )
       await saveDrift(tx, pair, drift, runId)
+      if (stream.isExtra) await forgetNotOffered(tx, pair)
       const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : known.open > 0 ? 'quarantined' : 'read')
       await saveCoverage(tx, { pair, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
       // A row whose key has no date may have moved here from another day.

@@ -115,6 +115,7 @@ export function settle({ task, range }: Item, result: StepResult, seconds: numbe
   if (range !== undefined && (result.kind === 'loaded' || result.kind === 'split')) learnPages({ task, range }, result)
   if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
   if (result.kind === 'failed') fail(task, range, result)
+  if (result.kind === 'not-offered') report.not_offered = result.status
   if ('list' in left || range === undefined) return
   switch (result.kind) {
     case 'loaded':
@@ -123,6 +124,8 @@ export function settle({ task, range }: Item, result: StepResult, seconds: numbe
     case 'split':
       left.density.learnFull(countDays(range), run.limit.current)
       return left.settle(range, 'split')
+    case 'not-offered':
+      return left.drop()
     case 'shorten':
       return left.shorten(range)
     case 'failed':

@@ -12,7 +12,7 @@ export type MentionMemory = Map<string, string | null>
  * an old name. Returns what to remember once the transaction commits.
  */
 export async function saveMentions(
-  { tables }: Transaction,
+  { tables, ops }: Transaction,
   projectId: string,
   mentions: Mentions,
   labels: Config['labels'],
@@ -38,6 +38,12 @@ export async function saveMentions(
   if (brands.length > 0) {
     const names = brands.map(brandName)
     const own = brands.map((id) => labelOf(labels.brands, id)?.own ?? false)
+    const listed = ops
+      .selectFrom('coverage')
+      .select('run_id')
+      .where('project_id', '=', projectId)
+      .where('stream', '=', 'brands')
+      .where('read_at', '>', sql<Date>`now() - interval '2 days'`)
     await tables
       .insertInto('brands')
       .columns(['project_id', 'brand_id', 'name', 'is_own'])
@@ -54,7 +60,9 @@ export async function saveMentions(
               .doUpdateSet((eb) => ({ name: eb.fn.coalesce('excluded.name', 'brands.name') }))
               .where((eb) =>
                 eb(eb.fn.coalesce('excluded.name', 'brands.name'), 'is distinct from', eb.ref('brands.name')),
-              ),
+              )
+              // While a rename is under way in the service, its list has the new name and some rows the old one.
+              .where(sql<boolean>`not exists (${listed})`),
       )
       .execute()
   }
@@ -152,11 +160,11 @@ export async function applyLabels(
   }
 }
 
-/** The name of a project is that of its profile. */
+/** The name of a project is that of its profile, unless the service lists projects. */
 export async function nameProject({ client }: Transaction, warehouse: Warehouse, projectId: string): Promise<void> {
   await client.query(
     `update ${tableName(warehouse, 'projects')} p set name = f.name from ${tableName(warehouse, 'project_profiles')} f
-     where p.project_id = $1 and f.project_id = $1 and f.name is not null and p.name is distinct from f.name`,
+     where p.project_id = $1 and p.listed_at is null and f.project_id = $1 and f.name is not null and p.name is distinct from f.name`,
     [projectId],
   )
 }

@@ -1,8 +1,8 @@
 import type { Config } from '../../core/config/load.ts'
 import { tableName, type Warehouse } from '../connect.ts'
 
-/* Which brands are the company's own. Labels decide; where they name none, the brand that is called like the project's
- * profile is its own. */
+/* Which brands are the company's own. Labels decide; where they name none, the service does, if it lists brands; else the
+ * brand that is called like the project's profile is its own. */
 
 export interface OwnBrands {
   /** Own brands that no label names: they are called like the profile of their project. */
@@ -24,6 +24,7 @@ export async function applyOwnBrands(
        select b.project_id, b.brand_id, case
          when b.brand_id = any($2) then true
          when b.brand_id = any($3) or bool_or(b.brand_id = any($2)) over (partition by b.project_id) then false
+         when bool_or(b.listed_at is not null) over (partition by b.project_id) then coalesce(b.listed_own, false)
          else coalesce(lower(btrim(b.name)) = lower(btrim(p.name)), false) end as is_own
        from ${brands} b left join ${tableName(warehouse, 'project_profiles')} p using (project_id)
        where b.project_id = any($1)
@@ -41,16 +42,23 @@ export async function readOwnBrands(
   labels: Config['labels'],
 ): Promise<OwnBrands> {
   const brands = tableName(warehouse, 'brands')
-  const { rows } = await warehouse.pool.query<{ project_id: string; brand_id: string | null; name: string | null }>(
-    `select p.project_id, b.brand_id, b.name
+  const { rows } = await warehouse.pool.query<{
+    project_id: string
+    brand_id: string | null
+    name: string | null
+    is_listed: boolean
+  }>(
+    `select p.project_id, b.brand_id, b.name, coalesce(b.listed_at is not null, false) as is_listed
      from unnest($1::text[]) p(project_id) left join ${brands} b on b.project_id = p.project_id and b.is_own
      where exists (select from ${brands} any_brand where any_brand.project_id = p.project_id)
      order by 1, 2`,
     [projectIds],
   )
   return {
-    derived: rows.flatMap(({ project_id, brand_id, name }) =>
-      brand_id === null || (Object.hasOwn(labels.brands, brand_id) && labels.brands[brand_id]?.own === true)
+    derived: rows.flatMap(({ project_id, brand_id, name, is_listed }) =>
+      brand_id === null ||
+      is_listed ||
+      (Object.hasOwn(labels.brands, brand_id) && labels.brands[brand_id]?.own === true)
         ? []
         : [{ project_id, brand_id, name: name ?? brand_id }],
     ),

@@ -26,11 +26,17 @@ export interface ListLoad {
 export async function replaceList({ client }: Transaction, warehouse: Warehouse, load: ListLoad): Promise<ListEffect> {
   const { projectId, stream } = load
   const sql = await stageRows(client, warehouse, stream, load.rows)
-  const changed = `(t.removed_at is not null or ${sql.differs})`
+  // Rows that the list never showed, of what reports mention, are not missing from it.
+  const isListed = stream.isShared ? 't.removed_at is null and t.listed_at is not null' : 't.removed_at is null'
+  const changed = `(t.removed_at is not null ${stream.isShared ? 'or t.listed_at is null' : ''} or ${sql.differs})`
+  const marks = stream.isShared
+    ? ['removed_at = null', 'listed_at = coalesce(t.listed_at, now())']
+    : ['removed_at = null']
+  const listedNames = stream.isShared ? [...sql.names, 'listed_at'] : sql.names
   const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
-    `select count(t.project_id) filter (where t.removed_at is null) as present,
+    `select count(t.project_id) filter (where ${isListed}) as present,
        count(*) filter (where t.project_id is null) as inserted,
-       count(*) filter (where s.project_id is null and t.removed_at is null) as vanishing,
+       count(*) filter (where s.project_id is null and ${isListed}) as vanishing,
        count(*) filter (where t.project_id is not null and s.project_id is not null and ${changed}) as updated
      from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.matches}`,
     [projectId],
@@ -44,20 +50,20 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   if (removes) {
     await client.query(
       `update ${sql.table} t set removed_at = now()
-       where t.project_id = $1 and t.removed_at is null and not exists (select from ${sql.stage} s where ${sql.matches})`,
+       where t.project_id = $1 and ${isListed} and not exists (select from ${sql.stage} s where ${sql.matches})`,
       [projectId],
     )
   }
   if (updated > 0) {
     await client.query(
-      `update ${sql.table} t set ${sql.assignments}${sql.assignments === '' ? '' : ', '}removed_at = null from ${sql.stage} s
+      `update ${sql.table} t set ${[...(sql.assignments === '' ? [] : [sql.assignments]), ...marks].join(', ')} from ${sql.stage} s
        where t.project_id = $1 and ${sql.matches} and ${changed}`,
       [projectId],
     )
   }
   if (inserted > 0) {
     await client.query(
-      `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
+      `insert into ${sql.table} (${listedNames.join(', ')}) select ${sql.names.join(', ')}${stream.isShared ? ', now()' : ''} from ${sql.stage} s
        where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
       [projectId],
     )

@@ -1,7 +1,11 @@
-import type { ReportConfig } from '../../core/config/load.ts'
+import type { Config, ReportConfig } from '../../core/config/load.ts'
 import type { Dimension, Metric } from '../../core/vocabulary.ts'
 import { METRICS } from '../../core/vocabulary.ts'
-import { otherDimensions } from '../../streams/brand-report.ts'
+import { DIMENSION_NOTES, otherDimensions } from '../../streams/brand-report.ts'
+import { customDefinition } from '../../streams/custom-stream.ts'
+import type { StreamDefinition } from '../../streams/defined-stream.ts'
+import { extraList } from '../../streams/extra-lists.ts'
+import { sourceReport } from '../../streams/source-report.ts'
 import { HISTORY_TABLES } from './history-notes.ts'
 import { PROJECT, type TableNote } from './table-note.ts'
 
@@ -10,18 +14,13 @@ import { PROJECT, type TableNote } from './table-note.ts'
 export type { TableNote } from './table-note.ts'
 
 const FIRST_SEEN = 'When a sync first saw it.'
+const CHANGED = 'When a sync last wrote the row.'
+const LISTED = {
+  listed_at: 'When a sync first saw it in the list of the service; null where only rows mention it.',
+  removed_at: 'When a sync first missed it in that list; null while it is listed, or never was.',
+}
 const REMOVED = 'When a sync first missed it in the list; null while it is listed.'
 export const RUN = 'The run that wrote this, see runs.'
-
-const DIMENSION_NOTES: Record<Exclude<Dimension, 'date'>, string> = {
-  prompt_id: 'The prompt that was asked.',
-  model_id: 'The name of the model that answered.',
-  model_channel_id: 'The channel through which the model was asked.',
-  tag_id: 'A tag of the prompt. A prompt carries several, so rows by tag overlap: never total them.',
-  topic_id: 'The topic of the prompt; null where it has none.',
-  country_code: 'The country from which the prompt was asked, two letters.',
-  chat_id: 'The single answer.',
-}
 
 const METRIC_NOTES: Record<Metric, string> = {
   mention_count: 'How often the answers name the brand.',
@@ -55,25 +54,13 @@ const promptColumns = (id: string, kind: string) => ({
   removed_at: REMOVED,
 })
 
-const named = (id: string, kind: string): TableNote => ({
-  about: `The ${kind}s that rows mention. Names come from labels in the configuration, or from creating them.`,
-  columns: {
-    project_id: PROJECT,
-    [id]: `The service's id of the ${kind}.`,
-    name: `The name of the ${kind}, where it is known.`,
-  },
-})
-
 export const SCHEMA_NOTES = {
   schema: 'AI answer visibility, kept in step with the service by visibility-sync. For people and BI tools.',
   ops: 'What visibility-sync remembers of its work: runs, coverage, quarantine. Not for BI.',
 }
 
 export const TABLES: Record<string, TableNote> = {
-  projects: {
-    about: 'The projects that are synced.',
-    columns: { project_id: PROJECT, name: 'The name in its profile.' },
-  },
+  projects: definedNote(extraList('projects'), LISTED),
   project_profiles: {
     about: 'The profile of each project, one current row each.',
     columns: {
@@ -90,17 +77,13 @@ export const TABLES: Record<string, TableNote> = {
       removed_at: 'When a sync first got no profile; null while there is one.',
     },
   },
-  brands: {
-    about: 'The brands that reports mention, own and competing.',
-    columns: {
-      project_id: PROJECT,
-      brand_id: "The service's id of the brand.",
-      name: 'The name as it was last read.',
-      is_own: 'True for own brands, as labels in the configuration say.',
-    },
-  },
-  topics: named('topic_id', 'topic'),
-  tags: named('tag_id', 'tag'),
+  brands: definedNote(extraList('brands'), {
+    is_own: 'True for own brands: as labels in the configuration say, or else as the service lists them.',
+    ...LISTED,
+  }),
+  topics: definedNote(extraList('topics'), LISTED),
+  tags: definedNote(extraList('tags'), LISTED),
+  model_channels: definedNote(extraList('model_channels'), { first_seen_at: FIRST_SEEN, removed_at: REMOVED }),
   models: {
     about: 'The models that rows mention.',
     columns: { project_id: PROJECT, model_id: 'The name of the model, which is its id.' },
@@ -131,15 +114,10 @@ export const TABLES: Record<string, TableNote> = {
       removed_at: REMOVED,
     },
   },
-  url_classifications: {
-    about: 'The custom classifications of URLs that were created from here; the interface cannot list them.',
-    columns: {
-      project_id: PROJECT,
-      name: 'Its name, which is its key.',
-      color: 'Its colour.',
-      first_seen_at: 'When it was created.',
-    },
-  },
+  url_classifications: definedNote(extraList('url_classifications'), {
+    first_seen_at: FIRST_SEEN,
+    removed_at: REMOVED,
+  }),
   ...HISTORY_TABLES,
   calendar: {
     about: 'The days from 2015 to next week with their weeks and months.',
@@ -186,7 +164,26 @@ export const HELPER_VIEWS: Record<string, TableNote> = {
   },
 }
 
-export function reportNote(report: Pick<ReportConfig, 'dimensions' | 'filters' | 'name'>): TableNote {
+/** What the definition of a stream says of its table. */
+function definedNote({ about, columns }: StreamDefinition, more: Record<string, string>): TableNote {
+  return {
+    about,
+    columns: {
+      project_id: PROJECT,
+      ...Object.fromEntries(columns.map((column) => [column.name, column.about])),
+      ...more,
+    },
+  }
+}
+
+export function customNote(custom: Config['custom_streams'][number]): TableNote {
+  const own = custom.by === 'day' ? { changed_at: CHANGED } : { first_seen_at: FIRST_SEEN, removed_at: REMOVED }
+  return definedNote(customDefinition(custom), own)
+}
+
+export function reportNote(report: Pick<ReportConfig, 'dimensions' | 'filters' | 'name' | 'of'>): TableNote {
+  const { of = 'brands' } = report
+  if (of !== 'brands') return definedNote(sourceReport(report as ReportConfig, of), { changed_at: CHANGED })
   const others = otherDimensions(report as ReportConfig)
   return {
     about: `How each brand appears in answers, by ${['date', ...others].join(', ')}. Ratios: divide sums, never average them.`,
@@ -196,7 +193,7 @@ export function reportNote(report: Pick<ReportConfig, 'dimensions' | 'filters' |
       brand_id: 'The brand, see brands.',
       ...Object.fromEntries(others.map((name) => [name, DIMENSION_NOTES[name as Exclude<Dimension, 'date'>]])),
       ...Object.fromEntries(METRICS.map((metric) => [metric, METRIC_NOTES[metric]])),
-      changed_at: 'When a sync last wrote the row.',
+      changed_at: CHANGED,
     },
   }
 }

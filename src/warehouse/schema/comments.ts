@@ -1,8 +1,8 @@
 import type { PoolClient } from 'pg'
-import type { ReportConfig } from '../../core/config/load.ts'
+import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import { HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
+import { customNote, HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
 import { OPS_TABLES } from './ops-catalogue.ts'
 import { SUM_VIEWS } from './sum-notes.ts'
 import { VIEWS } from './view-notes.ts'
@@ -18,15 +18,12 @@ interface Wanted {
 }
 
 /** Brings the comments in the database in line with the catalogue, writing only those that differ. */
-export async function applyComments(
-  client: PoolClient,
-  warehouse: Warehouse,
-  reports: readonly ReportConfig[],
-): Promise<void> {
+export async function applyComments(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
   const wanted = [
     ...inSchema(warehouse.schema, SCHEMA_NOTES.schema, {
       ...TABLES,
-      ...Object.fromEntries(reports.map((report) => [report.name, reportNote(report)])),
+      ...Object.fromEntries(config.reports.map((report) => [report.name, reportNote(report)])),
+      ...Object.fromEntries(config.custom_streams.map((custom) => [custom.name, customNote(custom)])),
     }),
     ...inSchema(warehouse.opsSchema, SCHEMA_NOTES.ops, OPS_TABLES),
     ...Object.entries(SUM_VIEWS).flatMap(([name, note]) => relation(warehouse.opsSchema, 'view', name, note)),

@@ -8,6 +8,7 @@ import { quote } from '../../core/identifier.ts'
 import { packageFile } from '../../core/package-files.ts'
 import { inTransaction, LONG_WORK, type Transaction, type Warehouse } from '../connect.ts'
 import { applyComments } from './comments.ts'
+import { ensureCustomTable } from './custom-table.ts'
 import { applyPromptSums } from './prompt-sums.ts'
 import { applyRelations } from './relations.ts'
 import { ensureReportTable } from './report-table.ts'
@@ -56,12 +57,15 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
         if (await ensureReportTable({ client, ops }, warehouse, report, config.warehouse.partition))
           reportsMade.push(report.name)
       }
+      for (const custom of config.custom_streams) {
+        if (await ensureCustomTable({ client, ops }, warehouse, custom)) reportsMade.push(custom.name)
+      }
       await extendCalendar(client, warehouse, config)
       await applyRelations(client, warehouse, config.reports)
       await applyPromptSums({ client, ops }, warehouse, config)
       await addStreamSettings(client, warehouse, config)
       const views = await applyViews({ client, ops }, warehouse, config)
-      await applyComments(client, warehouse, config.reports)
+      await applyComments(client, warehouse, config)
       return { applied, reportsMade, views }
     }
     return await inTransaction(warehouse, work, undefined, LONG_WORK)

@@ -49,6 +49,23 @@ export const OPS_TABLES: Record<string, TableNote> = {
       moved_from: 'The address before it was moved on purpose.',
     },
   },
+  not_offered: {
+    about: 'Streams that the service was found not to offer. They are asked for again after a week.',
+    columns: {
+      project_id: PROJECT,
+      stream: 'The stream.',
+      status: 'The HTTP status by which the service refused it.',
+      asked_at: 'When it was asked for.',
+    },
+  },
+  custom_streams: {
+    about: 'The definitions by which the tables of custom streams were made.',
+    columns: {
+      name: 'The stream and its table.',
+      definition: 'What decides which rows it has.',
+      created_at: 'When its table was made.',
+    },
+  },
   coverage: {
     about: 'What was read: one row for each project, stream and day. For a list, the day on which it was read.',
     columns: {
@@ -236,6 +253,7 @@ export const OPS_TABLES: Record<string, TableNote> = {
       dimensions: 'Its dimensions.',
       filters: 'Its filters.',
       created_at: 'When the table was made.',
+      of: 'What its rows are about: brands, domains or urls.',
     },
   },
 }

@@ -1,7 +1,7 @@
 import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
-import { otherDimensions } from '../../streams/brand-report.ts'
+import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 
 /** Column of a table → the table that it points to. Both sides also have the project. */
@@ -26,6 +26,7 @@ const TABLES: Record<string, string[]> = {
   prompt_suggestions: ['topic_id'],
   prompt_suggestion_tags: ['suggestion_id', 'tag_id'],
   domain_classifications: [],
+  model_channels: [],
   chats: ['prompt_id', 'model_id', 'date'],
   prompt_history: ['prompt_id', 'topic_id'],
   brand_history: ['brand_id'],
@@ -54,7 +55,7 @@ export async function applyRelations(
   const known = new Set(names ?? [])
   const tables = {
     ...TABLES,
-    ...Object.fromEntries(reports.map((report) => [report.name, ['date', 'brand_id', ...otherDimensions(report)]])),
+    ...Object.fromEntries(reports.map((report) => [report.name, reportStream(report).key])),
   }
   const statements: string[] = []
   for (const [table, columns] of Object.entries(tables)) {

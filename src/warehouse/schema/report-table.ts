@@ -2,8 +2,9 @@ import type { PoolClient } from 'pg'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
-import { METRICS } from '../../core/vocabulary.ts'
-import { otherDimensions } from '../../streams/brand-report.ts'
+import { reportStream } from '../../streams/registry.ts'
+import type { Column, ColumnType } from '../../streams/stream.ts'
+import { ID_MAX } from '../../streams/text-limits.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
 
@@ -27,6 +28,8 @@ export async function ensureReportTable(
     if (!same(sortedFilters(known.filters as ReportConfig['filters']), sortedFilters(report.filters))) {
       throw changed(report.name, 'filters', JSON.stringify(known.filters), JSON.stringify(report.filters))
     }
+    const { of = 'brands' } = report
+    if (known.of !== of) throw changed(report.name, 'rows', known.of, of)
     return false
   }
   const table = quote(warehouse.schema, report.name)
@@ -40,7 +43,12 @@ export async function ensureReportTable(
   await createReportTable(client, warehouse, report, partition)
   await ops
     .insertInto('reports')
-    .values({ name: report.name, dimensions: report.dimensions, filters: JSON.stringify(report.filters) })
+    .values({
+      name: report.name,
+      dimensions: report.dimensions,
+      filters: JSON.stringify(report.filters),
+      of: report.of ?? 'brands',
+    })
     .execute()
   return true
 }
@@ -57,29 +65,57 @@ export async function createReportTable(
   partition: Config['warehouse']['partition'],
   newestFirst = true,
 ): Promise<void> {
-  const others = otherDimensions(report).map((name) => quote(name))
+  await createDayTable(client, warehouse, reportStream(report), partition, newestFirst)
+}
+
+/** The same for any stream that is read by days and has the date in its key. */
+export async function createDayTable(
+  client: PoolClient,
+  warehouse: Warehouse,
+  stream: { table: string; columns: readonly Column[]; key: readonly string[] },
+  partition: Config['warehouse']['partition'],
+  newestFirst = true,
+): Promise<void> {
+  const keys = stream.key.filter((name) => name !== 'date')
+  const [own] = keys
   const columns = [
     'project_id text collate "C" not null',
-    'date date not null',
-    'brand_id text collate "C" not null',
-    ...others.map((name) => `${name} text collate "C"`),
-    // Double precision holds every JSON number exactly as it was read; numeric was measured five times slower to compare.
-    ...METRICS.map((metric) => `${metric} double precision`),
+    ...columnsSql(stream.columns, (name) => name === 'date' || name === own),
     'changed_at timestamptz not null default now()',
   ]
   // Room on each page lets most restated rows be updated in place, without touching the index.
   const layout = partition === 'month' ? 'partition by range (date)' : 'with (fillfactor = 90)'
-  const table = quote(warehouse.schema, report.name)
-  const rest = ['brand_id', ...others].join(', ')
-  // A primary key allows no nulls, and a dimension may be null.
-  const primary = others.length === 0 ? [`primary key (project_id, date, ${rest})`] : []
+  const table = quote(warehouse.schema, stream.table)
+  // An index entry has a size limit, which addresses of pages may exceed.
+  const isLong = (name: string) => (stream.columns.find((column) => column.name === name)?.longest ?? 0) > ID_MAX
+  const rest = keys.map((name) => (isLong(name) ? `md5(${quote(name)})` : quote(name))).join(', ')
+  // A primary key allows no nulls, and a dimension may be null; nor expressions.
+  const isPlain = keys.length === 1 && !isLong(own!)
+  const primary = isPlain ? [`primary key (project_id, date, ${rest})`] : []
   await client.query(`create table ${table} (${[...columns, ...primary].join(', ')}) ${layout}`)
-  if (others.length === 0) return
+  if (isPlain) return
   await client.query(
     newestFirst
       ? `create unique index on ${table} (project_id, date desc, ${rest}) nulls not distinct`
       : `alter table ${table} add unique nulls not distinct (project_id, date, ${rest})`,
   )
+}
+
+const SQL_TYPES: Record<ColumnType, string> = {
+  text: 'text',
+  // It holds every JSON number exactly as it was read; numeric was measured five times slower to compare.
+  double: 'double precision',
+  date: 'date',
+  jsonb: 'jsonb',
+  boolean: 'boolean',
+}
+
+/** The columns of a table. Texts that are ids are compared byte by byte. */
+export function columnsSql(columns: readonly Column[], isRequired: (name: string) => boolean): string[] {
+  return columns.map(({ name, type }) => {
+    const collation = type === 'text' ? ' collate "C"' : ''
+    return `${quote(name)} ${SQL_TYPES[type]}${collation}${isRequired(name) ? ' not null' : ''}`
+  })
 }
 
 /** In which direction a table has its days. */

@@ -22,12 +22,20 @@ export async function saveStreamSettings(
   const streams = streamKinds(config)
   const settings = quote(warehouse.opsSchema, 'stream_settings')
   const names = streams.map(({ name }) => name)
-  await client.query(`delete from ${settings} where project_id = any($1) and stream <> all($2)`, [projectIds, names])
+  // What the service does not offer is not missing.
+  const notOffered = (alias: string) =>
+    `exists (select from ${quote(warehouse.opsSchema, 'not_offered')} n where n.project_id = ${alias}.project_id and n.stream = ${alias}.stream)`
+  await client.query(
+    `delete from ${settings} t where t.project_id = any($1) and (t.stream <> all($2) or ${notOffered('t')})`,
+    [projectIds, names],
+  )
   await client.query(
     `insert into ${settings} as t
        (project_id, stream, by_day, lookback_days, first_day, last_day, max_staleness, restated_days)
      select p.project_id, s.stream, s.by_day, $4::int, $5::date, $6::date, $7::interval, r.days
-     from unnest($1::text[]) p(project_id) cross join unnest($2::text[], $3::boolean[]) s(stream, by_day)
+     from unnest($1::text[]) p(project_id) cross join lateral (
+       select p.project_id, s.* from unnest($2::text[], $3::boolean[]) s(stream, by_day)
+     ) s
      left join (
        select project_id, stream,
          percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date) + 1 as days
@@ -35,6 +43,7 @@ export async function saveStreamSettings(
        where seen_at > now() - interval '60 days' and (seen_at at time zone 'UTC')::date - date <= ${LATE_DAYS}
        group by 1, 2
      ) r on r.project_id = p.project_id and r.stream = s.stream
+     where not ${notOffered('s')}
      on conflict (project_id, stream) do update set by_day = excluded.by_day, lookback_days = excluded.lookback_days,
        first_day = excluded.first_day, last_day = excluded.last_day, max_staleness = excluded.max_staleness,
        restated_days = excluded.restated_days

@@ -1,4 +1,4 @@
-import { BI_VIEWS, type BiView, type Dimension } from '../../core/vocabulary.ts'
+import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
 
 /* What each view is for: the one source of its comment, of its columns' comments and of its place in the docs. */
 
@@ -8,6 +8,8 @@ export interface ViewNote {
   about: string
   /** The dimensions of the report that it needs; empty where it needs none. */
   needs: Dimension[]
+  /** What the report is about; brands, unless told otherwise. */
+  of?: ReportSubject
   columns: Record<string, string>
 }
 

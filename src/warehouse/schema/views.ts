@@ -5,7 +5,7 @@ import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { packageFile } from '../../core/package-files.ts'
-import { BI_VIEWS, type BiView, type Dimension } from '../../core/vocabulary.ts'
+import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
 import { VIEWS } from './view-notes.ts'
@@ -30,10 +30,11 @@ export async function applyViews(database: Database, warehouse: Warehouse, confi
   const fingerprints = await readFingerprints(database.ops)
   const result: ViewResult = { made: [], left: [] }
   for (const name of BI_VIEWS) {
-    const { needs } = VIEWS[name]
-    const report = reportBy(config.reports, needs)
+    const { needs, of = 'brands' } = VIEWS[name]
+    const report = reportBy(config.reports, needs, of)
     if (report === undefined && needs.length > 0) {
-      const reason = `needs an unfiltered report by ${needs.join(', ')}, and none is configured`
+      const subject = of === 'brands' ? '' : ` of ${of}`
+      const reason = `needs an unfiltered report${subject} by ${needs.join(', ')}, and none is configured`
       result.left.push({ name, reason })
       continue
     }
@@ -71,9 +72,16 @@ async function relationsIn(client: PoolClient, schema: string): Promise<Set<stri
 }
 
 /** The report that has these dimensions and no filter. */
-export function reportBy(reports: readonly ReportConfig[], needs: readonly Dimension[]): ReportConfig | undefined {
+export function reportBy(
+  reports: readonly ReportConfig[],
+  needs: readonly Dimension[],
+  subject: ReportSubject = 'brands',
+): ReportConfig | undefined {
   const wanted = [...needs].sort().join()
-  return reports.find(({ dimensions, filters }) => filters.length === 0 && [...dimensions].sort().join() === wanted)
+  return reports.find(
+    ({ dimensions, filters, of = 'brands' }) =>
+      of === subject && filters.length === 0 && [...dimensions].sort().join() === wanted,
+  )
 }
 
 export function readSql(path: string): string {

@@ -1,0 +1,49 @@
+import type { StreamOfProject } from '../core/stream-key.ts'
+import type { Transaction, Warehouse } from '../warehouse/connect.ts'
+
+/* What the service was found not to offer. It is not asked for again for a week: it may begin to offer it. */
+
+export const ASK_AGAIN_DAYS = 7
+
+export interface NotOffered {
+  project_id: string
+  stream: string
+  /** With which HTTP status it was refused. */
+  status: number
+  asked_at: Date
+}
+
+/** What is known not to be offered, and need not be asked for now. */
+export async function readNotOffered(
+  { ops }: Warehouse,
+  projectIds: readonly string[],
+  now: Date,
+): Promise<NotOffered[]> {
+  const since = new Date(now.getTime() - ASK_AGAIN_DAYS * 86_400_000)
+  return ops
+    .selectFrom('not_offered')
+    .selectAll()
+    .where('project_id', 'in', [...projectIds, ''])
+    .where('asked_at', '>', since)
+    .orderBy('project_id')
+    .orderBy('stream')
+    .execute()
+}
+
+export async function saveNotOffered(
+  { ops }: Warehouse,
+  { projectId, stream }: StreamOfProject,
+  status: number,
+  now: Date,
+): Promise<void> {
+  await ops
+    .insertInto('not_offered')
+    .values({ project_id: projectId, stream, status, asked_at: now })
+    .onConflict((conflict) => conflict.columns(['project_id', 'stream']).doUpdateSet({ status, asked_at: now }))
+    .execute()
+}
+
+/** The service offers it: rows were read. */
+export async function forgetNotOffered({ ops }: Transaction, { projectId, stream }: StreamOfProject): Promise<void> {
+  await ops.deleteFrom('not_offered').where('project_id', '=', projectId).where('stream', '=', stream).execute()
+}

@@ -1,0 +1,58 @@
+import { TAGS } from './names.ts'
+import type { Brand, Project, World } from './world.ts'
+
+/* The lists that the service offers beyond the contract, where it does. */
+
+/** The operations beyond the contract, by method and path. */
+export const EXTRA_OPERATIONS = [
+  'GET /projects',
+  'GET /brands',
+  'GET /topics',
+  'GET /tags',
+  'GET /model-channels',
+  'GET /classifications/urls',
+  'POST /reports/domains',
+  'POST /reports/urls',
+] as const
+export type ExtraOperation = (typeof EXTRA_OPERATIONS)[number]
+
+export function brandDomain({ name }: Brand): string {
+  const word = name
+    .normalize('NFD')
+    .replaceAll(/[^A-Za-z0-9]+/g, '-')
+    .toLowerCase()
+  return `${word.replaceAll(/^-+|-+$/g, '') || 'brand'}.example`
+}
+
+export function projectList(world: World): unknown[] {
+  return world.projects.map(({ id, name }) => ({ id, name, status: 'ACTIVE', created_at: '2025-11-03T09:00:00Z' }))
+}
+
+/** A list of a project; undefined where the operation is none. */
+export function extraItems(operation: string, project: Project, world: World): unknown[] | undefined {
+  switch (operation as ExtraOperation) {
+    case 'GET /brands':
+      return project.brands.map((brand, index) => ({
+        id: brand.id,
+        name: brand.name,
+        domains: [brandDomain(brand)],
+        is_own: index === 0,
+      }))
+    case 'GET /topics':
+      return project.topics
+    case 'GET /tags':
+      return project.tags.map((id, index) => ({ id, name: TAGS[index] }))
+    case 'GET /model-channels': {
+      const channels = new Map(world.models.map((model) => [`channel-${model.split('-')[0]}`, model]))
+      return [...channels].map(([id, model]) => ({
+        id,
+        name: id.replace('channel-', 'Channel '),
+        model: { id: model },
+      }))
+    }
+    case 'GET /classifications/urls':
+      return project.urlClassifications
+    default:
+      return undefined
+  }
+}

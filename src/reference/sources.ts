@@ -1,0 +1,122 @@
+import { daysIn } from '../core/day.ts'
+import { hashText, seededRandom } from '../core/random.ts'
+import { chatPasses, type DimensionValues, dimensionFields, type ReportQuery, tagsFor, valueOf } from './aggregate.ts'
+import { brandDomain } from './extras.ts'
+import type { Chat, Project, World } from './world.ts'
+
+/* What answers retrieve and cite: the reports of domains and URLs, aggregated from the chats as the brand report is. */
+
+const OTHERS = [
+  ['runnersdigest.example', 'EDITORIAL'],
+  ['trailpost.example', 'EDITORIAL'],
+  ['encyclopedia.example', 'REFERENCE'],
+  ['sportsboard.example', 'UGC'],
+  ['athletics-federation.example', 'INSTITUTIONAL'],
+  ['shoe-market.example', 'CORPORATE'],
+  ['odds-and-ends.example', 'OTHER'],
+] as const
+const PAGES = [
+  ['', 'HOMEPAGE'],
+  ['shoes', 'CATEGORY_PAGE'],
+  ['shoes/long-run', 'PRODUCT_PAGE'],
+  ['best-running-shoes', 'LISTICLE'],
+  ['compared', 'COMPARISON'],
+  ['talk/which-shoe', 'DISCUSSION'],
+  ['how-to-choose', 'HOW_TO_GUIDE'],
+  ['stories/winter', 'ARTICLE'],
+] as const
+
+interface Source {
+  domain: string
+  domainKind: string
+  url: string
+  pageKind: string
+  cited: number
+}
+
+/** The sources of an answer. Those of brands are likelier where the answer names the brand. */
+function sourcesOf(project: Project, chat: Chat): Source[] {
+  const random = seededRandom(hashText(`sources ${chat.id} ${chat.mentions.length}`))
+  const named = project.brands.filter((brand) => chat.mentions.some((mention) => mention.brand.id === brand.id))
+  const domains = [
+    ...named.map((brand) => [brandDomain(brand), brand.id === project.brands[0]!.id ? 'OWN' : 'COMPETITOR'] as const),
+    ...OTHERS,
+  ]
+  return Array.from({ length: 2 + Math.floor(random() * 4) }, () => {
+    const [domain, domainKind] = domains[Math.floor(random() * domains.length)]!
+    const [path, pageKind] = PAGES[Math.floor(random() * PAGES.length)]!
+    return { domain, domainKind, url: `https://${domain}/${path}`, pageKind, cited: Math.floor(random() * 3) }
+  })
+}
+
+interface Group {
+  values: DimensionValues
+  chats: number
+  sources: Map<string, { source: Source; chats: Set<string>; retrievals: number; cited: number }>
+}
+
+function grouped(world: World, project: Project, query: ReportQuery, nameOf: (source: Source) => string): Group[] {
+  const groups = new Map<string, Group>()
+  for (const date of daysIn(query.range)) {
+    for (const chat of world.chatsOf(project, date)) {
+      for (const tagId of tagsFor(query.dimensions, chat)) {
+        if (!query.filters.every((filter) => chatPasses(chat, tagId, filter))) continue
+        const values = Object.fromEntries(query.dimensions.map((name) => [name, valueOf(chat, name, tagId)]))
+        const name = JSON.stringify(values)
+        const group = groups.get(name) ?? { values, chats: 0, sources: new Map() }
+        groups.set(name, group)
+        group.chats++
+        for (const source of sourcesOf(project, chat)) {
+          const key = nameOf(source)
+          const known = group.sources.get(key) ?? { source, chats: new Set(), retrievals: 0, cited: 0 }
+          group.sources.set(key, known)
+          known.chats.add(chat.id)
+          known.retrievals++
+          known.cited += source.cited
+        }
+      }
+    }
+  }
+  return [...groups.values()]
+}
+
+export function domainReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
+  return grouped(world, project, query, ({ domain }) => domain).flatMap(({ values, chats: all, sources }) =>
+    [...sources.values()].map(({ source, chats, retrievals, cited }) => ({
+      domain: source.domain,
+      classification: source.domainKind,
+      usage_rate: chats.size / all,
+      citation_avg: cited / chats.size,
+      citation_count: cited,
+      retrieved_percentage: chats.size / all,
+      retrieval_rate: retrievals / all,
+      citation_rate: cited / retrievals,
+      retrieved_chat_count: chats.size,
+      total_chat_count: all,
+      ...dimensionFields(values, query.dimensions),
+    })),
+  )
+}
+
+/** A few pages stand there twice, each row with a part of the counts: the report has no unique key. */
+export function urlReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
+  return grouped(world, project, query, ({ url }) => url).flatMap(({ values, sources }) =>
+    [...sources.values()].flatMap(({ source, chats, retrievals, cited }) => {
+      const row = (usage: number, retrieved: number, citations: number) => ({
+        url: source.url,
+        classification: source.pageKind,
+        title: `${source.pageKind.toLowerCase().replaceAll('_', ' ')} of ${source.domain}`,
+        usage_count: usage,
+        citation_count: citations,
+        citation_avg: citations / usage,
+        retrievals: retrieved,
+        citation_rate: citations / retrieved,
+        ...dimensionFields(values, query.dimensions),
+      })
+      const isTwice = chats.size > 1 && retrievals > 1 && hashText(JSON.stringify([source.url, values])) % 5 === 0
+      return isTwice
+        ? [row(1, 1, Math.min(1, cited)), row(chats.size - 1, retrievals - 1, cited - Math.min(1, cited))]
+        : [row(chats.size, retrievals, cited)]
+    }),
+  )
+}

@@ -1,0 +1,205 @@
+import * as z from 'zod'
+import { isDay } from '../core/day.ts'
+import type { Dimension } from '../core/vocabulary.ts'
+import type { Caller, Client, Page } from '../source/client.ts'
+import {
+  type Column,
+  type ColumnType,
+  defineDayStream,
+  defineListStream,
+  type Row,
+  type Stream,
+  type Value,
+} from './stream.ts'
+import { ID_MAX } from './text-limits.ts'
+
+/*
+ * Streams that are nothing but data: where to ask, which fields to keep under which names, and what tells rows apart. One
+ * function turns each into a stream; no definition has code of its own.
+ */
+
+export interface DefinedColumn {
+  name: string
+  /** Where an item has it, as in `brand.id`. */
+  path: string
+  type: 'text' | 'number' | 'boolean' | 'json' | 'date'
+  /** What it means: the comment of the column. */
+  about: string
+  /** How many characters a text may have, where that differs from ids and names. */
+  longest?: number
+}
+
+export interface StreamDefinition {
+  name: string
+  table: string
+  /** What it holds: the comment of the table. */
+  about: string
+  path: string
+  method: 'GET' | 'POST'
+  by: 'list' | 'day'
+  /** The columns that tell rows apart within a project. None for what has one row for each project. */
+  key: readonly string[]
+  columns: readonly DefinedColumn[]
+  /** Columns that are added up where keys are equal. Without any, rows with equal keys contradict each other. */
+  adds?: readonly string[]
+  /** What a report is asked to be broken down by; a day too large for a page is split by them. */
+  dimensions?: readonly Dimension[]
+  filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
+  /** True where the table also has rows that the list does not show: what reports mention. */
+  isShared?: boolean
+  /** The field in which an item names its project, where the list is one of all projects and is asked for without an id. */
+  projectField?: string
+}
+
+const TYPES: Record<DefinedColumn['type'], ColumnType> = {
+  text: 'text',
+  number: 'double',
+  boolean: 'boolean',
+  json: 'jsonb',
+  date: 'date',
+}
+
+/** Finest first, so that an overflowing day splits once. Never by tag, whose rows overlap. */
+const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
+
+/** The stream of a definition. `override` replaces a value by what the configuration says. */
+export function definedStream(
+  definition: StreamDefinition,
+  override?: (column: string, id: string) => Value | undefined,
+): Stream {
+  const { columns, key, method, path, dimensions = [], projectField } = definition
+  const readers = columns.map((column) => readerOf(column))
+  const keyAt = columns.findIndex(({ name }) => name === key[0])
+  const overridable =
+    override === undefined ? [] : columns.flatMap(({ name }, at) => (key.includes(name) ? [] : [{ name, at }]))
+  const common = {
+    name: definition.name,
+    table: definition.table,
+    columns: columns.map(
+      ({ name, type, longest }): Column => ({ name, type: TYPES[type], ...(longest && { longest }) }),
+    ),
+    key: [...key],
+    item: itemSchema(definition),
+    isExtra: true,
+    notes: { about: definition.about, columns: Object.fromEntries(columns.map(({ name, about }) => [name, about])) },
+    ...(definition.adds && { adds: definition.adds }),
+    flatten(item: unknown): Row {
+      const row = readers.map((read) => read(item))
+      const id = row[keyAt]
+      for (const { name, at } of overridable) {
+        const value = typeof id === 'string' ? override!(name, id) : undefined
+        if (value !== undefined) row[at] = value
+      }
+      return row
+    },
+  }
+  if (definition.by === 'list') {
+    return defineListStream<unknown>({
+      ...common,
+      ...(definition.isShared && { isShared: true }),
+      ...(projectField && { single: true }),
+      read: (client, caller, page, context) =>
+        projectField === undefined
+          ? client.open(caller, { method, path }, page, context)
+          : ownItem(client, caller, { method, path, projectField }, page, context),
+    })
+  }
+  const positions = new Map(columns.map(({ name }, at) => [name, at]))
+  return defineDayStream<unknown>({
+    ...common,
+    splits: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
+    filterPower: 'lists',
+    stamped: true,
+    read: (client, caller, { range, page, filters }, context) => {
+      const all = [...(definition.filters ?? []), ...filters]
+      const request = {
+        ...page,
+        start_date: range.from,
+        end_date: range.to,
+        ...(dimensions.length > 0 && { dimensions: [...dimensions] }),
+        ...(all.length > 0 && { filters: all as never }),
+      }
+      return client.open(caller, { method, path }, request, context)
+    },
+    dimensionOf: (row, dimension) => (row[positions.get(dimension)!] ?? null) as string | null,
+  })
+}
+
+/** Of a list of all projects, the item of the one that asks: each project keeps its own row. */
+async function ownItem(
+  client: Client,
+  caller: Caller,
+  { projectField, ...operation }: { method: 'GET' | 'POST'; path: string; projectField: string },
+  page: { limit: number; offset: number },
+  context: Parameters<Client['open']>[3],
+): Promise<Page> {
+  // Items that an intake takes cannot be chosen from.
+  const all = await client.open(caller, { ...operation, withoutProject: true }, page, { ...context, intake: undefined })
+  const items = all.items.filter(
+    (item) => (item as Record<string, unknown> | null)?.[projectField] === caller.projectId,
+  )
+  return { ...all, items, count: items.length, total: undefined }
+}
+
+function readerOf({ path, type }: DefinedColumn): (item: unknown) => Value {
+  const steps = path.split('.')
+  const find = (item: unknown) => {
+    let value = item
+    for (const step of steps) value = (value as Record<string, unknown> | null | undefined)?.[step]
+    return value ?? null
+  }
+  if (type === 'json') {
+    return (item) => {
+      const value = find(item)
+      return value === null ? null : JSON.stringify(value)
+    }
+  }
+  return (item) => find(item) as Value
+}
+
+interface Tree {
+  [name: string]: Tree | z.ZodType
+}
+
+/** What an item must look like: every field may be absent or null, but for those that tell rows apart. */
+function itemSchema({ columns, key, by, dimensions = [] }: StreamDefinition): z.ZodObject {
+  const tree: Tree = {}
+  // Deepest first: a field that is kept whole may also have parts that are kept.
+  const deepestFirst = columns.toSorted((a, b) => b.path.split('.').length - a.path.split('.').length)
+  for (const { name, path, type, longest = ID_MAX } of deepestFirst) {
+    // A prompt without a topic has a null topic; a row without its own key is none.
+    const isNeeded =
+      key.includes(name) && (name === 'date' || !(by === 'day' && dimensions.includes(name as Dimension)))
+    const value = VALUES[type]
+    const needed = isNeeded && type === 'text' ? z.string().min(1).max(longest) : value
+    const steps = path.split('.')
+    let at = tree
+    for (const step of steps.slice(0, -1)) {
+      const inner = (at[step] ?? {}) as Tree
+      at[step] = inner
+      at = inner
+    }
+    const last = steps.at(-1)!
+    if (at[last] === undefined || isNeeded) at[last] = isNeeded ? needed : value.nullish()
+  }
+  return z.object(shapeOf(tree))
+}
+
+const VALUES = {
+  text: z.string(),
+  number: z.number(),
+  boolean: z.boolean(),
+  json: z.unknown(),
+  date: z.string().refine(isDay, { error: 'not a calendar date YYYY-MM-DD' }),
+}
+
+function shapeOf(tree: Tree): Record<string, z.ZodType> {
+  return Object.fromEntries(
+    Object.entries(tree).map(([name, inner]) => {
+      if (inner instanceof z.ZodType) return [name, inner]
+      const shape = shapeOf(inner)
+      const isNeeded = Object.values(shape).some((field) => !field.safeParse(undefined).success)
+      return [name, isNeeded ? z.object(shape) : z.object(shape).nullish()]
+    }),
+  )
+}

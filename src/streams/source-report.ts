@@ -1,0 +1,82 @@
+import type { ReportConfig } from '../core/config/load.ts'
+import type { Dimension, ReportSubject } from '../core/vocabulary.ts'
+import { DIMENSION_NOTES, PATH_OF } from './brand-report.ts'
+import type { DefinedColumn, StreamDefinition } from './defined-stream.ts'
+import { TEXT_MAX, URL_MAX } from './text-limits.ts'
+
+/* Reports of what models retrieve and cite, which a service may offer beyond the contract. */
+
+type Subject = Pick<StreamDefinition, 'path' | 'about' | 'columns' | 'adds'>
+
+const number = (name: string, about: string): DefinedColumn => ({ name, path: name, type: 'number', about })
+const text = (name: string, about: string, longest?: number): DefinedColumn => ({
+  ...{ name, path: name, type: 'text', about },
+  ...(longest !== undefined && { longest }),
+})
+
+const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
+  domains: {
+    path: 'reports/domains',
+    about: 'Which domains models retrieve and cite',
+    columns: [
+      text('domain', 'The domain.'),
+      text('classification', 'Its kind, as OWN, COMPETITOR, EDITORIAL, REFERENCE or UGC.'),
+      number('usage_rate', "The service's own rate of use. Never average it."),
+      number('citation_avg', "The service's own mean number of citations. Never average it."),
+      number('citation_count', 'How often answers cite it.'),
+      number('retrieved_percentage', "The service's own share of answers that retrieve it. Never average it."),
+      number('retrieval_rate', "The service's own mean number of retrievals. Never average it."),
+      number('citation_rate', "The service's own rate of citations. Never average it."),
+      number('retrieved_chat_count', 'Number of answers that retrieve it.'),
+      number(
+        'total_chat_count',
+        'Number of answers in the group. It stands on every row of the group: never sum it over domains.',
+      ),
+    ],
+  },
+  urls: {
+    path: 'reports/urls',
+    about: 'Which pages models retrieve and cite',
+    columns: [
+      text('url', 'The address of the page.', URL_MAX),
+      text('classification', 'Its kind, as HOMEPAGE, PRODUCT_PAGE, LISTICLE, COMPARISON or ARTICLE.'),
+      text('title', 'Its title.', TEXT_MAX),
+      number('usage_count', 'How often answers use it.'),
+      number('citation_count', 'How often answers cite it.'),
+      number(
+        'citation_avg',
+        "The service's own mean number of citations; null where rows were added up. Never average it.",
+      ),
+      number('retrievals', 'How often it is retrieved.'),
+      number('citation_rate', "The service's own rate of citations; null where rows were added up. Never average it."),
+    ],
+    // The service gives a few pages twice on a day: their counts belong together.
+    adds: ['usage_count', 'citation_count', 'retrievals'],
+  },
+}
+
+/** The definition of a report of domains or URLs. */
+export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'brands'>): StreamDefinition {
+  const { columns, about, ...subject } = SUBJECTS[of]
+  const others = report.dimensions.filter((dimension): dimension is Exclude<Dimension, 'date'> => dimension !== 'date')
+  const [own, ...rest] = columns
+  return {
+    ...subject,
+    name: report.name,
+    table: report.name,
+    about: `${about}, by ${['date', ...others].join(', ')}. Ratios: divide sums, never average them.`,
+    method: 'POST',
+    by: 'day',
+    key: ['date', own!.name, ...others],
+    dimensions: report.dimensions,
+    filters: report.filters,
+    columns: [
+      { name: 'date', path: 'date', type: 'date', about: 'The day, UTC.' },
+      own!,
+      ...others.map(
+        (name): DefinedColumn => ({ name, path: PATH_OF[name], type: 'text', about: DIMENSION_NOTES[name] }),
+      ),
+      ...rest,
+    ],
+  }
+}

@@ -1,0 +1,308 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { domainReport, urlReport } from '../src/reference/sources.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
+import { CONTRADICTION, sift } from '../src/rows/sift.ts'
+import { reportStream, StreamSet } from '../src/streams/registry.ts'
+import { runSync } from '../src/sync/run/run-sync.ts'
+import { runCli } from './support/cli.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
+
+/* Lists and reports beyond the contract. */
+
+const SOURCES = [
+  { name: 'domains_daily', of: 'domains', dimensions: ['date'] },
+  { name: 'urls_daily', of: 'urls', dimensions: ['date', 'model_id'] },
+]
+const DAYS = { start_date: '2026-03-25', end_date: '2026-03-31' }
+const range = { from: DAYS.start_date, to: DAYS.end_date }
+const small = { projects: 1, prompts: 7, models: 2, brands: 3 }
+
+const outcomes = ({ outcome, streams }: Awaited<ReturnType<Setup['sync']>>) => ({
+  outcome,
+  failed: streams.flatMap(({ failed }) => failed),
+})
+const paths = ({ service }: Setup) => service.requests.map(({ method, path }) => `${method} ${path.slice(3)}`)
+const EXTRA = /projects|brands$|topics|tags|model-channels|classifications\/urls|reports\/(domains|urls)/
+
+test('without extras not one request more is sent, and with them against a service that has none, each is asked once', async () => {
+  const setup = await setUp({
+    world: small,
+    config: { ...DAYS, reports: [{ name: 'brand_daily', dimensions: ['date'] }] },
+  })
+  try {
+    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+    // The five streams of the contract and the report, one page each; the profile is one request, too.
+    expect(paths(setup).filter((path) => !path.startsWith('POST /reports/brands') && EXTRA.test(path))).toEqual([])
+    const plain = paths(setup).length
+    setup.service.requests.length = 0
+    const more = withConfig(setup, { extras: 'auto', reports: [...(setup.fileConfig.reports as []), ...SOURCES] })
+    const report = await more.sync()
+    expect(outcomes(report)).toEqual({ outcome: 'complete', failed: [] })
+    const asked = paths(setup).filter((path) => EXTRA.test(path) && path !== 'POST /reports/brands')
+    expect(asked.sort()).toEqual([
+      'GET /brands',
+      'GET /classifications/urls',
+      'GET /model-channels',
+      'GET /projects',
+      'GET /tags',
+      'GET /topics',
+      'POST /reports/domains',
+      'POST /reports/urls',
+    ])
+    expect(report.notes.filter((note) => note.includes('not offered'))).toHaveLength(8)
+    // What is known not to be offered is not asked for by the next run.
+    setup.service.requests.length = 0
+    expect(outcomes(await more.sync())).toEqual({ outcome: 'complete', failed: [] })
+    expect(paths(setup)).toHaveLength(plain)
+    const fresh = await setup.database.warehouse.pool.query(
+      "select stream, is_stale, missing_days from visibility.freshness where stream = 'urls_daily'",
+    )
+    expect(fresh.rows).toEqual([])
+    // After a week it is.
+    await setup.database.warehouse.pool.query(
+      "update visibility_ops.not_offered set asked_at = asked_at - interval '8 days'",
+    )
+    setup.service.setExtras('all')
+    expect(outcomes(await more.sync())).toEqual({ outcome: 'complete', failed: [] })
+    const { rows } = await setup.database.warehouse.pool.query('select count(*) as n from visibility_ops.not_offered')
+    expect(rows).toEqual([{ n: 0 }])
+  } finally {
+    await setup.close()
+  }
+})
+
+/** The same service and database under another configuration. */
+function withConfig(setup: Setup, config: Record<string, unknown>): Pick<Setup, 'sync' | 'services'> {
+  const changed = configOf({ ...setup.fileConfig, ...config }, setup.env)
+  const services = { ...setup.services, config: changed, streams: new StreamSet(changed) }
+  return {
+    services,
+    sync: (request = {}) =>
+      runSync(services, { command: 'sync', projects: setup.projects, streams: services.streams.named(), ...request }),
+  }
+}
+
+describe('against a service that offers all of it', () => {
+  let setup: Setup
+  const rows = async (sql: string) => (await setup.database.warehouse.pool.query(sql)).rows
+  beforeAll(async () => {
+    const reports = [{ name: 'brand_daily', dimensions: ['date'] }, ...SOURCES]
+    const custom_streams = [
+      {
+        name: 'channel_models',
+        path: 'model-channels',
+        by: 'list',
+        key: ['id'],
+        columns: [
+          { name: 'id', path: 'id', type: 'text' },
+          { name: 'model', path: 'model.id', type: 'text', about: 'The model behind it.' },
+        ],
+      },
+      {
+        name: 'domains_of_mine',
+        path: 'reports/domains',
+        method: 'POST',
+        by: 'day',
+        dimensions: ['date'],
+        key: ['date', 'domain'],
+        columns: [
+          { name: 'date', path: 'date', type: 'date' },
+          { name: 'domain', path: 'domain', type: 'text' },
+          { name: 'cited', path: 'citation_count', type: 'number' },
+        ],
+      },
+    ]
+    setup = await setUp({ world: small, extras: 'all', config: { ...DAYS, extras: 'auto', reports, custom_streams } })
+    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+  })
+  afterAll(() => setup.close())
+
+  test('names, own brands and domains come from the service', async () => {
+    const [project] = setup.service.world.projects
+    expect(await rows('select name, status from visibility.projects')).toEqual([
+      { name: project!.name, status: 'ACTIVE' },
+    ])
+    const brands = await rows('select name, is_own, domains from visibility.brands order by is_own desc, name')
+    expect(brands).toHaveLength(3)
+    expect(brands[0]).toEqual({ name: 'Fernweh', is_own: true, domains: ['fernweh.example'] })
+    expect(brands.filter(({ is_own }) => is_own)).toHaveLength(1)
+    expect(await rows('select count(*) as n from visibility.topics where name is null')).toEqual([{ n: 0 }])
+    expect((await rows('select name from visibility.tags order by 1')).map(({ name }) => name)).toContain('Branded')
+    expect(await rows('select name, model_id from visibility.model_channels order by 1')).toEqual([
+      { name: 'Channel famA', model_id: 'famA-scraper' },
+      { name: 'Channel famD', model_id: 'famD-4o-search' },
+    ])
+  })
+
+  test('reports of domains and URLs are what the service says; equal keys are added up', async () => {
+    const { world } = setup.service
+    const query = (dimensions: string[]) => ({ range, dimensions: dimensions as never, filters: [] })
+    const domains = domainReport(world, world.projects[0]!, query(['date']))
+    const sum = (items: Record<string, unknown>[], field: string) =>
+      items.reduce((n, item) => n + (item[field] as number), 0)
+    expect(
+      await rows(
+        'select count(*) as n, sum(citation_count) as cited, sum(retrieved_chat_count) as seen from visibility.domains_daily',
+      ),
+    ).toEqual([
+      { n: domains.length, cited: sum(domains, 'citation_count'), seen: sum(domains, 'retrieved_chat_count') },
+    ])
+    const urls = urlReport(world, world.projects[0]!, query(['date', 'model_id']))
+    const keys = new Set(urls.map(({ date, url, model }) => JSON.stringify([date, url, model])))
+    expect(keys.size).toBeLessThan(urls.length)
+    expect(
+      await rows(
+        'select count(*) as n, sum(usage_count) as used, sum(citation_count) as cited, sum(retrievals) as seen from visibility.urls_daily',
+      ),
+    ).toEqual([
+      {
+        n: keys.size,
+        used: sum(urls, 'usage_count'),
+        cited: sum(urls, 'citation_count'),
+        seen: sum(urls, 'retrievals'),
+      },
+    ])
+    expect(await rows('select count(*) as n from visibility_ops.quarantine')).toEqual([{ n: 0 }])
+  })
+
+  test('a custom stream has a table with comments, coverage and rows', async () => {
+    expect(await rows('select id, model, removed_at from visibility.channel_models order by 1')).toEqual([
+      { id: 'channel-famA', model: 'famA-scraper', removed_at: null },
+      { id: 'channel-famD', model: 'famD-4o-search', removed_at: null },
+    ])
+    expect(await rows("select col_description('visibility.channel_models'::regclass, 3) as about")).toEqual([
+      { about: 'The model behind it.' },
+    ])
+    expect(
+      await rows(
+        `select (select sum(cited) from visibility.domains_of_mine) = (select sum(citation_count) from visibility.domains_daily) as same,
+           (select count(*) from visibility_ops.coverage where stream = 'domains_of_mine') as days`,
+      ),
+    ).toEqual([{ same: true, days: 7 }])
+  })
+
+  test('a second run changes nothing', async () => {
+    const again = await setup.sync()
+    expect(again.outcome).toBe('complete')
+    for (const { stream, inserted, updated, deleted } of again.streams)
+      expect({ stream, inserted, updated, deleted }).toEqual({ stream, inserted: 0, updated: 0, deleted: 0 })
+  })
+
+  test('labels override names and own brands', async () => {
+    const { brands, topics } = setup.service.world.projects[0]!
+    const labels = {
+      brands: { [brands[1]!.id]: { own: true, name: 'Ours' } },
+      topics: { [topics[0]!.id]: 'Paths' },
+    }
+    const labelled = withConfig(setup, { labels })
+    await labelled.sync()
+    const again = await labelled.sync()
+    expect(again.streams.reduce((n, { updated }) => n + updated, 0)).toBe(0)
+    expect(await rows('select name from visibility.brands where is_own')).toEqual([{ name: 'Ours' }])
+    expect(await rows("select name from visibility.topics where name = 'Paths'")).toHaveLength(1)
+    expect(await rows("select count(*) as n from visibility.brand_history where name in ('Ours')")).toEqual([{ n: 1 }])
+  })
+
+  test('a service that stops to offer some of it is synced without a failed run, and no row is lost', async () => {
+    const counts = () =>
+      rows(`select (select count(*) from visibility.brands where is_own) as own, (select count(*) from visibility.urls_daily) as urls,
+        (select count(*) from visibility.topics where name is not null) as topics`)
+    const before = await counts()
+    setup.service.setExtras(['GET /projects', 'GET /tags', 'GET /model-channels', 'POST /reports/domains'])
+    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+    expect(await counts()).toEqual(before)
+    expect(
+      (await rows('select stream from visibility_ops.not_offered order by 1')).map(({ stream }) => stream),
+    ).toEqual(['brands', 'topics', 'url_classifications', 'urls_daily'])
+    setup.service.setExtras('all')
+  })
+
+  test('a project that may not be read at all is a failure, not a stream that is not offered', async () => {
+    const stranger = { id: 'or_other', caller: { key: 'reference-project-key-1', projectId: 'or_other' }, ownKey: true }
+    const tags = setup.services.streams.named(['tags'])
+    const report = await setup.sync({ projects: [stranger], streams: tags })
+    expect(report.outcome).toBe('failed')
+    expect(await rows("select stream from visibility_ops.not_offered where project_id = 'or_other'")).toEqual([])
+  })
+})
+
+test('a day of URLs that overflows a page is split by a dimension of its own, and equal keys still add up', async () => {
+  const reports = [{ name: 'urls_daily', of: 'urls', dimensions: ['date', 'prompt_id', 'model_id'] }]
+  const setup = await setUp({
+    world: { ...small, prompts: 20 },
+    extras: 'all',
+    config: { start_date: '2026-03-31', end_date: '2026-03-31', streams: [], reports, source: { page_limit: 40 } },
+  })
+  try {
+    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+    const { world } = setup.service
+    const day = { from: '2026-03-31', to: '2026-03-31' }
+    const items = urlReport(world, world.projects[0]!, {
+      range: day,
+      dimensions: reports[0]!.dimensions as never,
+      filters: [],
+    })
+    const { rows } = await setup.database.warehouse.pool.query(
+      'select sum(retrievals) as seen from visibility.urls_daily',
+    )
+    expect(rows).toEqual([{ seen: items.reduce((n, item) => n + (item.retrievals as number), 0) }])
+    expect(setup.service.requests.some(({ body }) => Array.isArray(body.filters))).toBe(true)
+  } finally {
+    await setup.close()
+  }
+})
+
+test('rows with equal keys add up counts, keep a ratio that is the same, and contradict each other in anything else', () => {
+  const stream = reportStream({ name: 'r', of: 'urls', dimensions: ['date'], filters: [] })
+  const item = (more: object) => ({
+    date: '2026-03-01',
+    url: 'https://a.example/',
+    title: 'A',
+    usage_count: 2,
+    ...more,
+  })
+  const taken = (items: unknown[]) => {
+    const rows = new PackedRows(stream.columns, 'p')
+    const sifted = sift(stream, items, { range: { from: '2026-03-01', to: '2026-03-02' }, suspectText: false }, rows)
+    const list = Array.from({ length: sifted.rows.length }, (_, place) => sifted.rows.get(place))
+    return { rows: list, reasons: sifted.rejects.map(({ reason, index }) => [index, reason]), days: sifted.rowsByDay }
+  }
+  const row = (usage: number, rate: number | null, avg: number | null) => [
+    ...['2026-03-01', 'https://a.example/', null, 'A', usage, null, avg, null, rate],
+  ]
+  const two = taken([item({ citation_rate: 0.5, citation_avg: 1 }), item({ citation_rate: 0.5, citation_avg: 3 })])
+  expect(two).toEqual({ rows: [row(4, 0.5, null)], reasons: [], days: new Map([['2026-03-01', 1]]) })
+  expect(taken([item({}), item({}), item({})]).rows).toEqual([row(6, null, null)])
+  const against = taken([item({}), item({}), item({ title: 'B' }), item({ url: 'https://b.example/' })])
+  expect(against.rows).toHaveLength(1)
+  expect(against.reasons.sort()).toEqual([
+    [0, CONTRADICTION],
+    [1, CONTRADICTION],
+    [2, CONTRADICTION],
+  ])
+  expect(against.days).toEqual(new Map([['2026-03-01', 1]]))
+})
+
+test('check shows what is offered', async () => {
+  const setup = await setUp({
+    world: small,
+    extras: ['GET /tags'],
+    config: { ...DAYS, extras: ['tags', 'topics'], reports: [] },
+  })
+  try {
+    const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-extras-'))
+    writeFileSync(`${folder}/sync.yaml`, JSON.stringify(setup.fileConfig))
+    const { stdout, code } = await runCli(['check', '--json', '--config', `${folder}/sync.yaml`], { env: setup.env })
+    rmSync(folder, { recursive: true })
+    expect(code).toBe(0)
+    const { verdicts } = JSON.parse(stdout) as { verdicts: { what: string; detail: string }[] }
+    expect(verdicts.find(({ what }) => what.startsWith('extras'))?.detail).toBe(
+      'offered: tags; not offered: topics (HTTP 404)',
+    )
+  } finally {
+    await setup.close()
+  }
+})
