@@ -34,6 +34,7 @@ const KEYS: Record<string, string[]> = {
   topics: ['project_id', 'topic_id'],
   tags: ['project_id', 'tag_id'],
   models: ['project_id', 'model_id'],
+  model_channels: ['project_id', 'model_channel_id'],
   prompts: ['project_id', 'prompt_id'],
   prompt_tags: ['project_id', 'prompt_id', 'tag_id'],
   prompt_suggestions: ['project_id', 'suggestion_id'],
