@@ -29,6 +29,7 @@ beforeAll(async () => {
   await running.saw('run ended')
   url = /Serving: +(\S+)/.exec(running.output())![1]!
   await idle()
+  cookie = cookieIn(await post('/sign-in', { token: TOKEN }))
 }, 60_000)
 afterAll(async () => {
   running.child.kill('SIGTERM')
@@ -67,6 +68,7 @@ async function post(path: string, fields: Record<string, string>, headers: Recor
   return { status: response.status, text: await response.text(), headers: response.headers }
 }
 
+const cookieIn = ({ headers }: { headers: Headers }) => headers.get('set-cookie')!.split(';')[0]!
 const csrfIn = (text: string) => /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? ''
 const csrf = async () => csrfIn((await page('/')).text)
 const runs = () =>
@@ -89,7 +91,7 @@ test('who did not sign in only reads: the pages show commands, and no form that 
   expect((await page('/', {})).text).toContain('visibility-sync quarantine list')
   const before = await runs()
   for (const action of ['sync', 'backfill', 'accept', 'retry', 'dismiss']) {
-    const { status, headers } = await post(`/actions/${action}`, {})
+    const { status, headers } = await post(`/actions/${action}`, {}, { cookie: '' })
     expect([status, headers.get('location')]).toEqual([303, '/sign-in'])
   }
   expect(await runs()).toEqual(before)
@@ -103,7 +105,6 @@ test('a wrong token is refused, the right one opens a session that no script and
   const given = right.headers.get('set-cookie')!
   expect(given).toMatch(/^visibility_session=[\w-]{43}; Path=\/; HttpOnly; SameSite=Strict; Max-Age=\d+$/)
   expect(given).not.toContain(TOKEN)
-  cookie = given.split(';')[0]!
   // Behind a proxy that speaks TLS, the cookie never leaves it.
   const secure = await post('/sign-in', { token: TOKEN }, { 'x-forwarded-proto': 'https' })
   expect(secure.headers.get('set-cookie')).toMatch(/; Secure$/)
@@ -247,12 +248,13 @@ test.each(BAD)('%s is refused with a sentence, as a page', async (path, status, 
 })
 
 test('signing out ends the session, and who guesses tokens waits, by whatever way', async () => {
-  const token = await csrf()
-  const out = await post('/sign-out', { csrf: token })
+  const own = { cookie: cookieIn(await post('/sign-in', { token: TOKEN })) }
+  const token = csrfIn((await page('/', own)).text)
+  const out = await post('/sign-out', { csrf: token }, own)
   expect(out.headers.get('set-cookie')).toContain('Max-Age=0')
   // The cookie that somebody kept opens nothing any more.
-  expect((await page('/')).text).not.toContain('/actions/')
-  expect((await post('/actions/sync', { csrf: token })).headers.get('location')).toBe('/sign-in')
+  expect((await page('/', own)).text).not.toContain('/actions/')
+  expect((await post('/actions/sync', { csrf: token }, own)).headers.get('location')).toBe('/sign-in')
   const answers: number[] = []
   for (let guess = 0; guess < 6; guess++) answers.push((await post('/sign-in', { token: `guess ${guess}` })).status)
   expect(answers.at(-1)).toBe(429)
