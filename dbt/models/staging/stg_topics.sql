@@ -1,6 +1,8 @@
--- The topics that rows mention. Names come from labels in the configuration, or from creating them.
+-- The topics: those that rows mention and, where the service lists them, all of them with their names. Labels in the configuration override a name.
 select
   project_id,
   topic_id,
-  name
+  name,
+  listed_at,
+  removed_at
 from {{ source('visibility', 'topics') }}
