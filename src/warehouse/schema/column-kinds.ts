@@ -15,11 +15,11 @@ export function isShare(relation: string, column: string): boolean {
 }
 
 const DATES = 'date week month quarter first_day last_day'
-const TIMES = 'listed_at first_seen_at removed_at valid_from valid_to changed_at read_at restated_at last_read_at'
+const TIMES = 'first_seen_at removed_at valid_from valid_to changed_at read_at restated_at last_read_at listed_at'
 const LISTS = 'rival_names tags'
 const DOCUMENTS =
   'domains messages user_location brand_presentation products_and_services target_markets audience_distribution'
-const FLAGS = 'listed_own agrees leads enough_answers comparison_is_complete used_prepared_profile'
+const FLAGS = 'agrees leads enough_answers comparison_is_complete used_prepared_profile listed_own'
 const INTEGERS =
   'year weekday ago missing_days held_days quarantined_rows prompts_asked prompts_of_the_day prompts_missing days rows restatements chats'
 const BIG_INTEGERS = 'rank rank_by_size rivals'
