@@ -40,7 +40,6 @@ const KEYS: Record<string, string[]> = {
   prompt_suggestions: ['project_id', 'suggestion_id'],
   prompt_suggestion_tags: ['project_id', 'suggestion_id', 'tag_id'],
   domain_classifications: ['project_id', 'name'],
-  model_channels: ['project_id', 'model_channel_id'],
   url_classifications: ['project_id', 'name'],
   prompt_history: ['project_id', 'prompt_id', 'valid_from'],
   brand_history: ['project_id', 'brand_id', 'valid_from'],
