@@ -228,7 +228,7 @@ export class CreationJournal {
     }
     if (kind === 'topic') {
       const rows = await read<{ topic_id: string; name: string }>(
-        `select topic_id, name from ${tableName(warehouse, 'topics')} where project_id = $1 and name is not null`,
+        `select topic_id, name from ${tableName(warehouse, 'topics')} where project_id = $1 and name is not null and removed_at is null`,
       )
       for (const { topic_id, name } of rows) {
         known.set(name, topic_id)
@@ -239,9 +239,8 @@ export class CreationJournal {
       return
     }
     const table = kind === 'domain-classification' ? 'domain_classifications' : 'url_classifications'
-    const alive = kind === 'domain-classification' ? ' and removed_at is null' : ''
     const rows = await read<{ name: string }>(
-      `select name from ${tableName(warehouse, table)} where project_id = $1${alive}`,
+      `select name from ${tableName(warehouse, table)} where project_id = $1 and removed_at is null`,
     )
     for (const { name } of rows) known.set(name, name)
   }

@@ -27,6 +27,7 @@ export function queueNameOf({ config, streams: streamSet, sourceAddress, project
     projects: [...projects].sort(),
     streams: streams.sort((a, b) => (a.name < b.name ? -1 : 1)),
     reports: [...config.reports].sort((a, b) => (a.name < b.name ? -1 : 1)),
+    ...(config.custom_streams.length > 0 && { custom_streams: config.custom_streams }),
     labels: config.labels,
     max_bad_share: config.max_bad_share,
   }

@@ -1,9 +1,10 @@
 import { existsSync } from 'node:fs'
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, daysIn, showRange } from '../../core/day.ts'
-import { UsageError } from '../../core/errors.ts'
+import { codeOf, UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { hasLedger, NO_COVERAGE, readCoverage, readCoverageSummaries } from '../../ledger/coverage.ts'
+import { type NotOffered, readNotOffered } from '../../ledger/not-offered.ts'
 import { parseRange } from '../../session/backfill-request.ts'
 import {
   chooseProjects,
@@ -38,6 +39,7 @@ interface PlanRow {
   windows: string[]
 }
 
+const NO_TABLE = '42P01'
 const WHOLE_LIST = 'the whole list'
 
 type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
@@ -99,9 +101,15 @@ export async function makePlan(
       if (nothing) unknown = plan
       return plan
     }
+    // What the service is known not to offer is not asked for.
+    const ids = projects.map(({ id }) => id)
+    const left = warehouse === undefined ? [] : await knownNotOffered(warehouse, ids, clock())
+    const isLeft = (id: string, name: string) =>
+      left.some(({ project_id, stream }) => project_id === id && stream === name)
     const rows: PlanRow[] = []
     for (const { id } of projects) {
       for (const stream of streams) {
+        if (stream.isExtra && isLeft(id, stream.name)) continue
         const base = { project_id: id, stream: stream.name }
         if (stream.by === 'day') {
           const { due_days, guessed, windows } = await planned({ projectId: id, stream: stream.name })
@@ -121,6 +129,14 @@ export async function makePlan(
   } finally {
     await database?.close()
   }
+}
+
+/** A plan changes nothing, so the tables may be those of an older version, which knew no such streams. */
+function knownNotOffered(...args: Parameters<typeof readNotOffered>): Promise<NotOffered[]> {
+  return readNotOffered(...args).catch((error: unknown) => {
+    if (codeOf(error) === NO_TABLE) return []
+    throw error
+  })
 }
 
 function render(rows: PlanRow[], source: string, names: ProjectNames, width: number): string {
