@@ -69,7 +69,9 @@ async function offeredStreams(
   { warehouse, signal, clock }: Run,
   { projects, streams }: RunRequest,
 ): Promise<(project: SyncedProject, stream: Stream) => boolean> {
-  if (!streams.some(({ isExtra }) => isExtra)) return () => true
+  // Whoever asks for nothing else asks by name, and is to learn what the service says now.
+  const extras = streams.filter(({ isExtra }) => isExtra).length
+  if (extras === 0 || extras === streams.length) return () => true
   const ids = projects.map(({ id }) => id)
   const known = await withRetries(warehouse, signal, () => readNotOffered(warehouse, ids, clock()))
   const names = new Set(known.map(({ project_id, stream }) => streamKey(project_id, stream)))
