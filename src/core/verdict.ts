@@ -1,8 +1,8 @@
 import { codeOf } from './errors.ts'
 
 /**
- * Why something was not loaded, for programs and for the step that helps: the codes of errors, `dead` for what the queue set
- * aside, `lost` for what vanished from it, and `error` for everything that nobody foresaw.
+ * Why something was not loaded, for programs and for the step that helps: the codes of errors, `lost` for windows whose
+ * workers died again and again, `dead` for what an older version gave up in the queue, and `error` for everything that nobody foresaw.
  */
 export const VERDICTS = [
   'key',

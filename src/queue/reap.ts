@@ -6,6 +6,7 @@ import { inTransaction } from '../warehouse/connect.ts'
 import type { Queue } from './boss.ts'
 import { publishResult, releaseWindow } from './run-windows.ts'
 import { voidRequestsOf } from './shared-budget.ts'
+import { SILENT_SECONDS } from './workers.ts'
 
 export const REAP_MS = 2000
 // A window that takes down whoever reads it must not go round for ever.
@@ -54,8 +55,8 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
 async function lostWindows({ name, warehouse: { pool, opsSchema } }: Queue): Promise<LostWindow[]> {
   const { rows } = await pool.query<LostWindow & { is_lost: boolean }>(
     `select w.window_id, w.worker_id, w.losses, (w.request->>'accept_deletes')::boolean as accept_deletes, k.process,
-       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - interval '9 seconds' as is_silent,
-       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - interval '9 seconds'
+       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as is_silent,
+       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})
          or w.stalls_at < clock_timestamp() as is_lost
      from ${quote(opsSchema, 'run_windows')} w left join ${quote(opsSchema, 'workers')} k using (worker_id)
      where w.state = 'taken' and w.queue = $1`,

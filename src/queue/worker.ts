@@ -11,7 +11,7 @@ import { BackOff } from './back-off.ts'
 import type { Queue } from './boss.ts'
 import { BudgetWatch } from './budget-watch.ts'
 import { addCosts, type JobResult } from './job-result.ts'
-import { REAP_MS, reapWindows } from './reap.ts'
+import { reapWindows } from './reap.ts'
 import {
   extendLeases,
   publishResult,
@@ -139,7 +139,7 @@ export class QueueWorker {
       try {
         await this.heartbeat()
         await this.extendLeases()
-        if (Math.random() < HEARTBEAT_MS / REAP_MS) await reapWindows(this.queue, this.services.log)
+        await reapWindows(this.queue, this.services.log)
       } catch (error) {
         this.services.log.debug({ reason: messageOf(error) }, 'no heartbeat could be given')
       }

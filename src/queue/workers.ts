@@ -22,7 +22,7 @@ export interface WorkerState {
 
 export const HEARTBEAT_MS = 2000
 // Several heartbeats may be missed.
-const SILENT_SECONDS = 9
+export const SILENT_SECONDS = 9
 const FORGOTTEN = sql<Date>`now() - interval '1 day'`
 
 /** Who a worker is. */
@@ -73,12 +73,4 @@ export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
     .orderBy('started_at')
     .execute()
   return rows.flatMap(({ process, ...worker }) => (isProcessAlive(process) === false ? [] : [worker]))
-}
-
-/** How many windows healthy workers of a queue do at once, all together. */
-export async function healthySlots(warehouse: Warehouse, queue: string): Promise<number> {
-  const workers = await liveWorkers(warehouse)
-  return workers
-    .filter((worker) => worker.queue === queue && worker.state === 'working')
-    .reduce((sum, { concurrency }) => sum + concurrency, 0)
 }

@@ -69,5 +69,5 @@ export function failureOf(error: unknown): Extract<StepResult, { kind: 'failed' 
 function isTooMuch(error: unknown): boolean {
   if (error instanceof KeyError || error instanceof ProjectError || error instanceof DownError) return false
   if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
-  return error instanceof TransientError && /HTTP (?:408|504)|ETIMEDOUT/.test(error.message)
+  return error instanceof TransientError && (error.timedOut || [408, 504].includes(error.status ?? 0))
 }

@@ -93,13 +93,13 @@ export const OPS_TABLES: Record<string, TableNote> = {
       rows: 'Their rows.',
       last_read_at: 'When one of them was last read.',
       days_held: 'How many are held.',
-      days_quarantined: 'How many have rows in quarantine.',
+      days_quarantined: 'How many are in windows with rows in quarantine.',
       days_stale: 'How many are to be read again.',
       youngest: 'The lowest age, in days, that one of them had when it was last read.',
     },
   },
   quarantine: {
-    about: 'Rows that failed validation, with their raw JSON. Resolved ones stay.',
+    about: 'Rows that failed validation, with their raw JSON. Resolved ones stay for as long as retention says.',
     columns: {
       quarantine_id: 'The number of the entry.',
       project_id: PROJECT,

@@ -37,7 +37,8 @@ const COLUMNS = {
   month: 'The first day of the month.',
   brand_id: "The service's id of the brand.",
   brand: 'The name of the brand, or its id.',
-  is_own: 'True for own brands, as labels in the configuration say.',
+  is_own:
+    'True for own brands: by labels in the configuration, else by the list of the service, else by the name of the profile.',
   model_id: 'The name of the model.',
   model_channel_id:
     'The channel through which the model was asked. It stays the same when the model behind it changes.',
