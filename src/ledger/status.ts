@@ -93,10 +93,13 @@ async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promi
   const lastRows = await lastListRows(warehouse, options)
   const partly = await daysAcross(warehouse, { from, to })
   const wanted = countDays({ from, to })
+  const notOffered = await streamsNotOffered(warehouse)
   return options.projects.flatMap((projectId) =>
-    options.streams.map(({ name, by }) => {
+    options.streams.flatMap(({ name, by }) => {
       const key = streamKey(projectId, name)
       const row = byName.get(key)
+      // Nobody waits for what the service does not have.
+      if (row === undefined && notOffered.has(key)) return []
       const dated = by === 'day'
       const inside = (row?.days_inside ?? 0) + (partly.get(key) ?? 0)
       return {
@@ -114,6 +117,15 @@ async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promi
       }
     }),
   )
+}
+
+async function streamsNotOffered({ pool, opsSchema }: Warehouse): Promise<Set<string>> {
+  const table = quote(opsSchema, 'not_offered')
+  // A ledger that was not migrated since an upgrade has no such table.
+  const { rows } = await pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [table])
+  if (!rows[0]!.there) return new Set()
+  const found = await pool.query<{ project_id: string; stream: string }>(`select project_id, stream from ${table}`)
+  return new Set(found.rows.map(({ project_id, stream }) => streamKey(project_id, stream)))
 }
 
 interface SummedStream {

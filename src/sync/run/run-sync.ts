@@ -5,6 +5,7 @@ import { KeyError, messageOf, TransientError } from '../../core/errors.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
 import { verdictOf } from '../../core/verdict.ts'
+import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
@@ -84,7 +85,12 @@ async function performRun(
       const ids = request.projects.map(({ id }) => id)
       notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
     }
-    notes.push(...notOfferedNotes(reports))
+    // With `extras: auto` whatever is not offered is simply not there; `check` tells.
+    const isNamed = (stream: string) =>
+      config.extras !== 'auto' ||
+      !EXTRA_STREAMS.some((name) => name === stream) ||
+      config.streams.some((name) => name === stream)
+    notes.push(...notOfferedNotes(reports, isNamed))
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)
   } catch (cause) {
