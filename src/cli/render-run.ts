@@ -48,7 +48,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
   return [
     wrap(report.source, width, 'Source:    '),
     '',
-    renderTable(COLUMNS, byStream(report.streams), { width, footer: total }),
+    renderTable(COLUMNS, byStream(report.streams.filter(isOffered)), { width, footer: total }),
     '',
     wrap(verdictLine(report, total), width),
     ...problems(report, context),
@@ -111,4 +111,9 @@ function placesOf(places: Trouble['places'], { names, width }: RunContext): stri
   })
   const more = places.length - PLACES
   return more > 0 ? [...shown, `    … and ${more.toLocaleString('en-US')} more; --json shows all`] : shown
+}
+
+/** What the service does not have is no row of the result; its requests are part of the total. */
+function isOffered({ not_offered }: StreamReport): boolean {
+  return not_offered === undefined
 }
