@@ -1,22 +1,15 @@
 /// <reference lib="dom" />
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { type Browser, chromium, type Page } from 'playwright-core'
+import { CHROMIUM, inBrowser } from './support/chromium.ts'
 import { type Pages, startPages } from './support/pages.ts'
 import { until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* The pages about the sync in a real browser: an incident among 300 projects, a run in progress, a server that goes away. */
 
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
-const there = existsSync(CHROMIUM)
-if (!there) {
-  const reason = `browser tests need Chromium at ${CHROMIUM} (apt-get install chromium, or set CHROMIUM)`
-  if (process.env.REQUIRE_BROWSER === '1') throw new Error(reason)
-  process.stderr.write(`skipped: ${reason}\n`)
-}
-const inBrowser = there ? describe : describe.skip
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const TOKEN = 'a-token-for-tests'
 const PHONE = { viewport: { width: 360, height: 740 }, hasTouch: true }

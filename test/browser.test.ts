@@ -1,21 +1,11 @@
-/// <reference lib="dom" />
-import { existsSync } from 'node:fs'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { type Browser, chromium, type Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { CHROMIUM, inBrowser } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* The pages in a real browser, on synced data. */
-
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
-const there = existsSync(CHROMIUM)
-if (!there) {
-  const reason = `browser tests need Chromium at ${CHROMIUM} (apt-get install chromium, or set CHROMIUM)`
-  if (process.env.REQUIRE_BROWSER === '1') throw new Error(reason)
-  process.stderr.write(`skipped: ${reason}\n`)
-}
-const inBrowser = there ? describe : describe.skip
 
 inBrowser('the pages', () => {
   let setup: Setup

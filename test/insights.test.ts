@@ -1,10 +1,11 @@
 /// <reference lib="dom" />
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { parse } from 'csv-parse/sync'
 import { type Browser, chromium, type Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { CHROMIUM, inBrowser } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { get, NEVER } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -396,11 +397,6 @@ test('where there is nothing to see, the page names the cause and the step that 
   expect((await get(`${url}/insights/movers.csv?${week}`)).status).toBe(400)
   expect((await get(`${url}/insights/nothing.csv`)).status).toBe(404)
 })
-
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
-const there = existsSync(CHROMIUM)
-if (!there && process.env.REQUIRE_BROWSER === '1') throw new Error(`browser tests need Chromium at ${CHROMIUM}`)
-const inBrowser = there ? describe : describe.skip
 
 inBrowser('in a browser', () => {
   let browser: Browser

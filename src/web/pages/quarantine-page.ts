@@ -3,6 +3,7 @@ import type { QuarantineEntry, QuarantineGroup } from '../../ledger/quarantine.t
 import { safeJson } from '../../rows/raw-text.ts'
 import { type Html, html } from '../html.ts'
 import type { Notice } from '../status-data.ts'
+import { option, projectAndStream } from './filter-fields.ts'
 import { layout, number, proof, time, type Viewer } from './layout.ts'
 import { command } from './needs.ts'
 
@@ -23,7 +24,6 @@ export interface QuarantinePage {
 }
 
 const LONGEST_RAW = 1500
-const MOST_OPTIONS = 40
 
 /** The rows that failed validation, by reason, with one of each as it came. */
 export function quarantinePage(page: QuarantinePage): string {
@@ -44,16 +44,9 @@ ${
   )
 }
 
-function filters({ projects, project, streams, stream, state }: QuarantinePage): Html {
-  const option = (value: string, name: string, chosen: string | undefined) =>
-    html`<option value="${value}"${value === (chosen ?? '') ? html` selected` : ''}>${name}</option>`
-  const byProject =
-    projects.length > MOST_OPTIONS
-      ? html`<label>Project <input name="project" value="${project ?? ''}" placeholder="id"></label>`
-      : html`<label>Project <select name="project">${option('', 'all', project)}${projects.map(({ id, name }) => option(id, name, project))}</select></label>`
-  return html`<form method="get" action="/quarantine" class="choose">${byProject}
-<label>Stream <select name="stream">${option('', 'all', stream)}${streams.map((name) => option(name, name, stream))}</select></label>
-<label>State <select name="state">${option('open', 'open', state)}${option('dismissed', 'dismissed', state)}</select></label>
+function filters(page: QuarantinePage): Html {
+  return html`<form method="get" action="/quarantine" class="choose">${projectAndStream(page)}
+<label>State <select name="state">${option('open', 'open', page.state)}${option('dismissed', 'dismissed', page.state)}</select></label>
 <button>Show</button></form>`
 }
 

@@ -4,6 +4,7 @@ import type { RestatementReport } from '../../ledger/restatement-report.ts'
 import type { Status } from '../../ledger/status.ts'
 import { type Html, html } from '../html.ts'
 import { changeWords } from './day-panel.ts'
+import { projectAndStream } from './filter-fields.ts'
 import { href, layout, number, time, type Viewer } from './layout.ts'
 
 export interface RestatementsPage {
@@ -19,8 +20,6 @@ export interface RestatementsPage {
   report: RestatementReport | undefined
   lookback: Status['lookback'] | undefined
 }
-
-const MOST_OPTIONS = 40
 
 /** What the service changed in days that were read before: when that was seen, where, and by how much. */
 export function restatementsPage(page: RestatementsPage): string {
@@ -43,17 +42,10 @@ ${list(page, report)}`
   return layout({ title: 'Restatements', path: '/restatements', version: page.version, viewer: page.viewer }, body)
 }
 
-function filters({ projects, project, streams, stream, range }: RestatementsPage): Html {
-  const option = (value: string, name: string, chosen: string | undefined) =>
-    html`<option value="${value}"${value === (chosen ?? '') ? html` selected` : ''}>${name}</option>`
-  const byProject =
-    projects.length > MOST_OPTIONS
-      ? html`<label>Project <input name="project" value="${project ?? ''}" placeholder="id"></label>`
-      : html`<label>Project <select name="project">${option('', 'all', project)}${projects.map(({ id, name }) => option(id, name, project))}</select></label>`
-  return html`<form method="get" action="/restatements" class="choose">${byProject}
-<label>Stream <select name="stream">${option('', 'all', stream)}${streams.map((name) => option(name, name, stream))}</select></label>
-<label>Seen from <input type="date" name="from" value="${range.from}"></label>
-<label>to <input type="date" name="to" value="${range.to}"></label>
+function filters(page: RestatementsPage): Html {
+  return html`<form method="get" action="/restatements" class="choose">${projectAndStream(page)}
+<label>Seen from <input type="date" name="from" value="${page.range.from}"></label>
+<label>to <input type="date" name="to" value="${page.range.to}"></label>
 <button>Show</button></form>`
 }
 
