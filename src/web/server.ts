@@ -128,16 +128,18 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const told = readiness(view, options.maxStalenessMs)
     return reply.code(told.ready ? 200 : 503).send(told)
   })
-  // However long a page is kept because it is costly: a run that begins or ends is seen at once, and its progress after a
-  // second. What is costly in a page is to read the ledger, which is kept apart.
+  // However long a page is kept because it is costly: a run that begins or ends, and a database that goes away or comes
+  // back, is seen at once, and the progress of a run after a second. What is costly in a page is to read the ledger,
+  // which is kept apart.
   const moment = () => {
     const ids = options.live.runs.map(({ runId }) => runId).join()
-    return `${view.generation} ${ids} ${ids === '' ? '' : Math.floor(monotonic() / FRESH_MS)}`
+    const progress = ids === '' ? '' : Math.floor(monotonic() / FRESH_MS)
+    return `${view.generation} ${view.database.up} ${ids} ${progress}`
   }
   const bodies = new Cached<Body>({ monotonic, freshMs: FRESH_MS, most: MOST_PAGES, stale: STALE })
   app.get('/metrics', async (request, reply) => {
     const { latest, database } = view
-    const body = await bodies.get('metrics', async () =>
+    const write = async () =>
       bodyOf(
         redactor.text(
           await metrics.text({
@@ -148,8 +150,8 @@ export function createServer(options: ServerOptions): FastifyInstance {
             now: view.ledgerNow(),
           }),
         ),
-      ),
-    )
+      )
+    const body = await bodies.get('metrics', write, moment())
     return sendBody(request, reply, metrics.contentType, body)
   })
   app.get('/api/status', async (request, reply) => {
