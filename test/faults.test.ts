@@ -129,7 +129,7 @@ async function schedule(
       ['quarantine', 'retry'],
     ])
     const running = startCli([...args, '--json'], options)
-    const end = dice.pick(['run', 'run', 'SIGKILL', 'SIGTERM', 'drop', 'cut', 'stall', 'freeze'] as const)
+    const end = dice.pick(['run', 'run', 'SIGKILL', 'SIGTERM', 'drop', 'cut', 'stall', 'freeze', 'restart'] as const)
     story.push(`${args.join(' ')} (${end})`)
     if (end === 'SIGKILL' || end === 'SIGTERM') {
       void delay(dice.whole(150, 1200)).then(() => running.child.kill(end))
@@ -143,11 +143,12 @@ async function schedule(
       )
     } else if (end === 'cut' || end === 'stall') {
       void delay(dice.whole(200, 1500)).then(() => proxy[end]())
-    } else if (end === 'freeze') {
-      const frozenMs = dice.whole(500, 4000)
+    } else if (end === 'freeze' || end === 'restart') {
+      const awayMs = dice.whole(500, 4000)
       void delay(dice.whole(200, 1500)).then(async () => {
-        proxy.freeze()
-        await delay(frozenMs)
+        // A server that restarts ends its connections and refuses new ones until it is there again.
+        proxy[end === 'freeze' ? 'freeze' : 'refuse']()
+        await delay(awayMs)
         proxy.resume()
       })
     }
@@ -156,7 +157,7 @@ async function schedule(
     const result = await running.done
     clearTimeout(limit)
     story.push(`  → ${result.code}`)
-    expect(['drop', 'cut', 'stall', 'freeze'].includes(end) ? [0, 1] : [0, 1, null]).toContain(result.code)
+    expect(end.startsWith('SIG') ? [0, 1, null] : [0, 1]).toContain(result.code)
     if (result.code === 0 && args[0] === 'sync') expect(result.json().outcome).toBe('complete')
   }
 }
