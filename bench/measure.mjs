@@ -29,7 +29,7 @@ export function postgresCpuSeconds(postmaster) {
   return sum
 }
 
-/** Follows the peak memory of a process until it is told to stop. Gives megabytes. */
+/** Follows the peak memory of a process until it is asked to stop. Gives megabytes. */
 export function watchMemory(pid) {
   let peak = 0
   const look = () => {

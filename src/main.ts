@@ -19,13 +19,13 @@ for (const name of ['uncaughtException', 'unhandledRejection'] as const) {
 
 // One Ctrl-C arrives more than once: from the terminal, and again from npm, which passes it on.
 const ECHO_MS = 1000
-let toldAt = Number.POSITIVE_INFINITY
+let stoppedAt = Number.POSITIVE_INFINITY
 for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(name, () => {
     // The first asks for an orderly end; whoever repeats it does not want to wait. An embedded Postgres is stopped by its
     // keeper, however this process ends.
-    if (performance.now() - toldAt > ECHO_MS) process.exit(1)
-    toldAt = Math.min(toldAt, performance.now())
+    if (performance.now() - stoppedAt > ECHO_MS) process.exit(1)
+    stoppedAt = Math.min(stoppedAt, performance.now())
     stop.abort()
   })
 }

@@ -66,64 +66,64 @@ const pass = (minutes: number) => {
 test('without the ledger each condition is told once, and once when it is over', async () => {
   const alerts = makeAlerts()
   isAway = true
-  await alerts.tell(trouble('a'))
-  await alerts.tell(trouble('a'))
-  await alerts.tell(trouble('a', 'b'))
+  await alerts.update(trouble('a'))
+  await alerts.update(trouble('a'))
+  await alerts.update(trouble('a', 'b'))
   expect(webhook.events()).toEqual(['raised held', 'raised held'])
   expect(alerts.open.map(({ condition, members }) => [condition, members])).toEqual([['held', ['a of p', 'b of p']]])
-  await alerts.tell(over)
-  await alerts.tell(over)
+  await alerts.update(over)
+  await alerts.update(over)
   expect(webhook.events()).toEqual(['raised held', 'raised held', 'cleared held'])
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   expect(webhook.events().at(-1)).toBe('raised held')
 })
 
 test('what was told while the ledger was away is not told again when it is back, by this process or another', async () => {
   const alerts = makeAlerts()
   isAway = true
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   isAway = false
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   await alerts.reconcile()
   expect(await rows()).toEqual([{ condition: 'held', members: ['a of p'] }])
   const other = makeAlerts()
-  await other.tell(trouble('a'))
+  await other.update(trouble('a'))
   expect(webhook.events()).toEqual(['raised held'])
-  await other.tell(over)
-  await alerts.tell(over)
+  await other.update(over)
+  await alerts.update(over)
   expect(webhook.events()).toEqual(['raised held', 'cleared held'])
   expect(await rows()).toEqual([])
 })
 
 test('what is over while the ledger is away is over there once it is back, and can come again', async () => {
   const alerts = makeAlerts()
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   isAway = true
-  await alerts.tell(over)
+  await alerts.update(over)
   isAway = false
   expect(await rows()).toEqual([{ condition: 'held', members: ['a of p'] }])
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   expect(webhook.events()).toEqual(['raised held', 'cleared held', 'raised held'])
   isAway = true
-  await alerts.tell(over)
+  await alerts.update(over)
   isAway = false
   await alerts.reconcile()
   expect(await rows()).toEqual([])
-  await alerts.tell(over)
+  await alerts.update(over)
   expect(webhook.events()).toEqual(['raised held', 'cleared held', 'raised held', 'cleared held'])
 })
 
 test('a message that the webhook does not take is told at the next look', async () => {
   const alerts = makeAlerts()
   answer = 404
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   expect(await rows()).toEqual([])
   answer = 200
   await alerts.tellUntold()
   await alerts.tellUntold()
   expect(webhook.events()).toEqual(['raised held'])
   answer = 404
-  await alerts.tell(over)
+  await alerts.update(over)
   answer = 200
   await alerts.tellUntold()
   expect(webhook.events()).toEqual(['raised held', 'cleared held'])
@@ -132,10 +132,10 @@ test('a message that the webhook does not take is told at the next look', async 
 
 test('after a message, more of the same is gathered and told as one when the quiet period is over', async () => {
   const alerts = makeAlerts(30 * MINUTE)
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   for (const streams of [['a', 'b'], ['b', 'c'], ['a']]) {
     pass(5)
-    await alerts.tell(trouble(...streams))
+    await alerts.update(trouble(...streams))
     await alerts.tellUntold()
   }
   expect(webhook.events()).toEqual(['raised held'])
@@ -146,13 +146,13 @@ test('after a message, more of the same is gathered and told as one when the qui
   expect(webhook.told[1]).toMatchObject({ projects: ['Project p'], since: '2026-04-01T00:00:00.000Z' })
   // What comes and goes within it is not told: neither that it came nor that it went.
   pass(60)
-  await alerts.tell(over)
+  await alerts.update(over)
   expect(webhook.events().slice(2)).toEqual(['cleared held'])
   pass(1)
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   expect(alerts.open).toEqual([])
   pass(1)
-  await alerts.tell(over)
+  await alerts.update(over)
   pass(60)
   await alerts.tellUntold()
   expect(webhook.events().length).toBe(3)
@@ -160,10 +160,10 @@ test('after a message, more of the same is gathered and told as one when the qui
 
 test('what was gathered is not told by a process that does not know that another saw the end of it', async () => {
   const alerts = makeAlerts(30 * MINUTE)
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   pass(1)
-  await alerts.tell(trouble('a', 'b'))
-  await makeAlerts(30 * MINUTE).tell(over)
+  await alerts.update(trouble('a', 'b'))
+  await makeAlerts(30 * MINUTE).update(over)
   pass(60)
   await alerts.tellUntold()
   expect(await rows()).toEqual([])
@@ -199,13 +199,13 @@ test('a ledger that is slow is no reason to tell: others may be telling the same
     ledgerMs: 1000,
     ledger: (work) => (isSlow ? new Promise(() => {}) : pool.write(work)),
   })
-  await alerts.tell({
+  await alerts.update({
     ...trouble('a'),
     ...findingsOfDatabase({ up: false, forMs: 90_000, reason: 'refused', mayPass: true }),
   })
   expect(webhook.told).toEqual([])
   isSlow = false
-  await alerts.tell(trouble('a'))
+  await alerts.update(trouble('a'))
   expect(webhook.events()).toEqual(['raised held'])
 })
 
@@ -213,7 +213,7 @@ test('300 projects that fail in one run are one message, which names the first o
   const alerts = makeAlerts(30 * MINUTE)
   const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
   const report = runOf({ outcome: 'failed', streams: projects.map((id) => failed(id)) })
-  await alerts.tell(findingsOfRun(report, { isWhole: true }))
+  await alerts.update(findingsOfRun(report, { isWhole: true }))
   expect(webhook.events()).toEqual(['raised run'])
   const [told] = webhook.told
   expect(told.projects.length).toBe(300)
@@ -234,7 +234,9 @@ test('300 projects that fail in one run are one message, which names the first o
 test('300 processes that fail for a project each are two messages: the first, and the others together', async () => {
   const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
   const fail = (id: string) =>
-    makeAlerts(30 * MINUTE).tell(findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { isWhole: false }))
+    makeAlerts(30 * MINUTE).update(
+      findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { isWhole: false }),
+    )
   for (const batch of [projects.slice(0, 100), projects.slice(100, 200), projects.slice(200)])
     await Promise.all(batch.map(fail))
   expect(webhook.events()).toEqual(['raised run'])
@@ -248,9 +250,9 @@ test('300 processes that fail for a project each are two messages: the first, an
       isWhole: false,
     })
   pass(60)
-  await makeAlerts().tell(well(...projects.slice(1)))
+  await makeAlerts().update(well(...projects.slice(1)))
   expect(webhook.told.length).toBe(2)
-  await makeAlerts().tell(well('p0'))
+  await makeAlerts().update(well('p0'))
   expect(webhook.events().slice(2)).toEqual(['cleared run'])
 }, 60_000)
 

@@ -13,9 +13,9 @@ test('large answers are read one after the other, and one that is given up does 
   await givenUp
   second.release()
   await setImmediate()
-  expect(order).toEqual(['told to stop while waiting'])
+  expect(order).toEqual(['asked to stop while waiting'])
   first.release()
   await waiting
   third.release()
-  expect(order).toEqual(['told to stop while waiting', 'third'])
+  expect(order).toEqual(['asked to stop while waiting', 'third'])
 })

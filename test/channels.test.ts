@@ -70,8 +70,8 @@ const heardAt = (path: string) =>
 
 test('Slack gets blocks, PagerDuty an event that is resolved later, and e-mail a message, each with all that helps', async () => {
   const alerts = makeAlerts()
-  await alerts.tell(bad)
-  await alerts.tell(well)
+  await alerts.update(bad)
+  await alerts.update(well)
 
   const [raised, cleared] = heardAt('/slack')
   expect(raised.text).toContain('Acme &lt;Shoes&gt; &amp; Co')
@@ -127,7 +127,7 @@ test('a channel that fails or hangs keeps no other from being told, and shows no
   const alerts = makeAlerts()
   answer = 500
   isSilent = true
-  await alerts.tell(bad)
+  await alerts.update(bad)
   expect(alerts.open).toEqual([])
   // One that takes it is enough.
   answer = 200

@@ -245,7 +245,7 @@ describe('faults', () => {
   })
 
   // An error that nobody hears fails a test by itself.
-  test('being told to stop after an answer harms nothing, and the connection serves on', async () => {
+  test('being asked to stop after an answer harms nothing, and the connection serves on', async () => {
     const ports = new Set<number | undefined>()
     const { url } = await serve((request, response, count) => {
       ports.add(request.socket.remotePort)
@@ -263,7 +263,7 @@ describe('faults', () => {
     const stop = new AbortController()
     const pending = client.prompts(caller, {}, { signal: stop.signal })
     setTimeout(() => stop.abort(), 50)
-    await expect(pending).rejects.toThrow('told to stop')
+    await expect(pending).rejects.toThrow('asked to stop')
     await new Promise((done) => setTimeout(done, 20))
   })
 

@@ -255,7 +255,7 @@ test('what the service says exists counts as existing, and used-up credits stop 
   expect([known.code, known.stdout]).toEqual([0, expect.stringContaining('Exists already')])
 }, 90_000)
 
-test('told to stop in the middle, it says what was done, and a rerun goes on', async () => {
+test('asked to stop in the middle, it says what was done, and a rerun goes on', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 60 } })
   const file = fifty()
   const running = startCli(['create', 'prompt', '--from', file, '--yes'], {

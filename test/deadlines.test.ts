@@ -59,7 +59,7 @@ describe('a frozen connection', () => {
     await warehouse.close()
   })
 
-  test('in the middle of a COPY is given up once the command is told to stop', async () => {
+  test('in the middle of a COPY is given up once the command is asked to stop', async () => {
     const warehouse = await begin()
     await setup.database.rows('create table target (project_id text, words text)')
     const rows = Array.from({ length: 200_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
@@ -73,7 +73,7 @@ describe('a frozen connection', () => {
     await warehouse.close()
   })
 
-  test('in work that may take as long as it takes is given up once the command is told to stop', async () => {
+  test('in work that may take as long as it takes is given up once the command is asked to stop', async () => {
     const warehouse = await begin()
     const work = async ({ client }: Transaction) => {
       proxy.stall()

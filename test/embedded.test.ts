@@ -83,7 +83,7 @@ test('commands that start and end at the same moments all work, and leave nothin
   expect(processesOf(data())).toEqual([])
 })
 
-test('a command that only holds the server goes on until it is told to stop', async () => {
+test('a command that only holds the server goes on until it is asked to stop', async () => {
   template.copyTo(data())
   const server = new URL('../dist/warehouse/embedded/server.js', import.meta.url).href
   const script = `import { startEmbedded } from '${server}'

@@ -179,7 +179,7 @@ test('an audit that takes longer than run_minutes is stopped, and counts as fail
   ).toMatchObject([{ outcome: 'failed', error: expect.stringContaining('source.run_minutes passed') }])
 })
 
-test('a run that is told to stop counts no request that it broke off', async () => {
+test('a run that is asked to stop counts no request that it broke off', async () => {
   await start({ faults: { ...NO_LIMIT, hang: 1 }, config: { source: { timeout_seconds: 60 } } })
   const stop = new AbortController()
   const asked: unknown[] = []

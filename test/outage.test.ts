@@ -194,7 +194,7 @@ describe('a service without answers', () => {
     expect(service.seen.filter((line) => line.includes('chats')).length).toBe(24)
   })
 
-  test('is left at once by whoever is told to stop, and that is neither an error nor an attempt', async () => {
+  test('is left at once by whoever is asked to stop, and that is neither an error nor an attempt', async () => {
     const service = await serve(hang)
     const { client } = clientOf(service.url, { timeoutMs: 60_000 })
     const stop = new AbortController()

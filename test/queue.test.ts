@@ -120,7 +120,7 @@ describe('many workers', () => {
     expect(streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)
   })
 
-  test('one that is told to stop gives its windows back at once, and ends with 0', async () => {
+  test('one that is asked to stop gives its windows back at once, and ends with 0', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: 3000 } })
     const worker = await startWorker()
     const sync = start(['sync'])
@@ -235,7 +235,7 @@ describe('a run with a queue', () => {
     expect((await serve.done).code).toBe(0)
   })
 
-  test('that is told to stop takes its windows out of the queue and says what was not read', async () => {
+  test('that is asked to stop takes its windows out of the queue and says what was not read', async () => {
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 300 } })
     await startWorker()
     const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to])

@@ -204,7 +204,7 @@ describe('the reason in one sentence', () => {
     expect(reason('failed', [chats({ failed: [failed('key', 'HTTP 401')] })], 'GET prompts: HTTP 401')).toBe(
       'GET prompts: HTTP 401.',
     )
-    expect(reason('interrupted', [])).toBe('It was told to stop.')
+    expect(reason('interrupted', [])).toBe('It was asked to stop.')
     expect(reason('partial', [{ project_id: 'p', stream: 'chats', differing: ['2026-03-01'] }])).toBe(
       'The audit found 1 day that differs from the service.',
     )

@@ -138,7 +138,7 @@ test('behind a network that lost its way, pages and probes still answer, and SIG
   running!.child.kill('SIGTERM')
   const { code, stderr } = await running!.done
   expect(code).toBe(0)
-  expect(stderr).toContain('told to stop')
+  expect(stderr).toContain('asked to stop')
 }, 60_000)
 
 test('a frozen database that thaws is noticed, and nothing has to be restarted', async () => {

@@ -146,7 +146,7 @@ test('without a token nothing can be started, and with one only by who has it', 
   expect((await get(`${opened}/api/runs/999999`, { headers: bearer })).status).toBe(404)
 }, 60_000)
 
-test('told to stop during a run it exits 0, and the next start completes it', async () => {
+test('asked to stop during a run it exits 0, and the next start completes it', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 300 } })
   const url = await serve()
   await until(async () => ((await get(`${url}/api/status`)).json().running?.done ?? 0) > 0)
@@ -261,7 +261,7 @@ test('people are told once of trouble and once when it is over, by any process',
     clock: () => new Date(),
     ledger: (work) => pool.write(work),
   })
-  const tell = (findings: Findings) => alerts.tell(findings)
+  const tell = (findings: Findings) => alerts.update(findings)
   const report = (over: Partial<RunReport>): RunReport => ({
     run_id: 7,
     command: 'sync',
@@ -349,7 +349,7 @@ test('a webhook that fails harms no run, is not shown in the log, and is tried a
     clock: () => new Date(),
     ledger: (work) => pool.write(work),
   })
-  await alerts.tell({ held: findingOfHeld([{ project_id: 'p', stream: 'a' }]) })
+  await alerts.update({ held: findingOfHeld([{ project_id: 'p', stream: 'a' }]) })
   expect(told).toEqual([])
   status = 200
   await alerts.tellUntold()

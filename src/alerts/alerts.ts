@@ -12,7 +12,7 @@ import {
   type Decision,
   merged,
   type OpenAlert,
-  wasTold,
+  wasSent,
 } from '../ledger/alert-policy.ts'
 import { changeAlert, readAlerts } from '../ledger/alerts.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -21,16 +21,16 @@ import { type Condition, type End, type Finding, type Findings, isEnd } from './
 import { clearedNotice, type Naming, type Notice, raisedNotice, textOf } from './notice.ts'
 
 export interface AlertOptions extends Naming {
-  /** Without one nobody is told, and nothing is remembered. */
+  /** Without one nothing is sent or remembered. */
   channels: readonly Channel[]
   /** For so long after a message, more of the same is gathered. */
   quietMs: number
-  /** Runs work with the ledger, in one transaction. It may fail or hang: people are told all the same. */
+  /** Runs work with the ledger, in one transaction. It may fail or hang: alerts are sent all the same. */
   ledger: <T>(work: (warehouse: Warehouse) => Promise<T>) => Promise<T>
   log: Log
   redactor: Redactor
   clock: Clock
-  /** Aborted when the program is to end: nobody is told any more. */
+  /** Aborted when the program is to end: nothing is sent any more. */
   signal?: AbortSignal
   /** How long the ledger is waited for. */
   ledgerMs?: number
@@ -38,13 +38,13 @@ export interface AlertOptions extends Naming {
 
 type Decide = (known: AlertState | undefined) => Decision
 
-// The most that telling takes, whatever the channels and the database do.
-const TELL_MS = 10_000
+// The most that sending takes, whatever the channels and the database do.
+const SEND_MS = 10_000
 const LEDGER_MS = 3000
 
 /**
- * Tells people, once when something goes wrong and once when it is over. The ledger remembers what they were told, so
- * that of several processes one tells; while the database is away, this process remembers alone and makes the ledger
+ * Sends an alert once when something goes wrong and once when it is over. The ledger remembers what was sent, so
+ * that of several processes only one sends it; while the database is away, this process remembers alone and makes the ledger
  * agree later. It never throws, and who does not wait for it is not held up.
  */
 export class Alerts {
@@ -59,16 +59,16 @@ export class Alerts {
 
   constructor(private readonly options: AlertOptions) {}
 
-  /** What people were told and is not over yet, oldest first. */
+  /** Alerts that were sent and have not cleared, oldest first. */
   get open(): OpenAlert[] {
     return [...this.known.values()]
-      .filter((alert) => alert.cleared_at === null && wasTold(alert))
+      .filter((alert) => alert.cleared_at === null && wasSent(alert))
       .map(({ condition, text, members, raised_at }) => ({ condition, text, members, raised_at }))
       .sort((a, b) => a.raised_at.getTime() - b.raised_at.getTime())
   }
 
-  /** Compares with what people were told, and tells them what is new and what is over. */
-  tell(findings: Findings): Promise<void> {
+  /** Compares findings with the open alerts, and sends what is new and what cleared. */
+  update(findings: Findings): Promise<void> {
     return this.inTurn(async (signal) => {
       for (const [condition, found] of Object.entries(findings) as [Condition, Finding | End][]) {
         await this.tellOne(condition, found, this.policyOf(condition, found), signal).catch(this.couldNotTell)
@@ -76,7 +76,7 @@ export class Alerts {
     })
   }
 
-  /** Tries again what was not taken, and tells what was gathered once the quiet period is over. */
+  /** Tries again what was not taken, and sends what was gathered once the quiet period is over. */
   tellUntold(): Promise<void> {
     if (this.untold.size === 0) return Promise.resolve()
     return this.inTurn(async (signal) => {
@@ -90,14 +90,14 @@ export class Alerts {
     })
   }
 
-  /** Makes the ledger agree with what people were told while it was away, and learns what others told them. */
+  /** Writes down what was sent while the ledger was away, and reads what other processes sent. */
   reconcile(): Promise<void> {
     return this.inTurn(async () => {
       const rows = await this.inLedger(async (warehouse) => {
         for (const condition of this.unsaved) {
           await changeAlert(warehouse, condition, (known) => ({
             state: this.withUnsaved(condition, known),
-            tell: false,
+            send: false,
           }))
         }
         return readAlerts(warehouse)
@@ -109,16 +109,16 @@ export class Alerts {
     })
   }
 
-  /** Once everything that was begun is told. */
+  /** Resolves once everything that was begun is sent. */
   settled(): Promise<void> {
     return this.last
   }
 
-  /** One after the other: two that notice the same at once would both tell. */
+  /** One after the other: two that notice the same at once would both send it. */
   private inTurn(work: (signal: AbortSignal) => Promise<void>): Promise<void> {
     const { signal } = this.options
     const turn = async () => {
-      const limit = AbortSignal.timeout(TELL_MS)
+      const limit = AbortSignal.timeout(SEND_MS)
       this.ledgerFailure = undefined
       await work(signal === undefined ? limit : AbortSignal.any([limit, signal]))
     }
@@ -127,7 +127,7 @@ export class Alerts {
   }
 
   private readonly couldNotTell = (error: unknown): void => {
-    this.options.log.warn({ reason: messageOf(error) }, 'people could not be told')
+    this.options.log.warn({ reason: messageOf(error) }, 'an alert could not be sent')
   }
 
   private policyOf(condition: Condition, found: Finding | End): Decide {
@@ -147,13 +147,13 @@ export class Alerts {
     if (this.options.channels.length === 0) return
     let before: AlertState | undefined
     this.untold.set(condition, found)
-    const { state, tell } = await this.change(condition, (known) => {
+    const { state, send } = await this.change(condition, (known) => {
       before = known
       return policy(known)
     })
     this.untold.delete(condition)
     if (state !== undefined && state.cleared_at === null && !state.is_told) this.untold.set(condition, found)
-    if (state === undefined || !tell) return
+    if (state === undefined || !send) return
     const notice = isEnd(found)
       ? clearedNotice(condition, { ...state, members: before?.members ?? [] }, this.options)
       : raisedNotice(condition, found, state, this.options)
@@ -161,16 +161,16 @@ export class Alerts {
       this.options.log.info({ condition }, isEnd(found) ? 'alert cleared' : 'alert sent')
       return
     }
-    // Nobody heard of it: told at the next look, where it is still so.
+    // Not sent: sent at the next look, if it is still so.
     this.untold.set(condition, found)
     const told_at = before?.told_at ?? null
     const undone = isEnd(found) ? before : { ...state, is_told: false, told_at }
-    await this.change(condition, () => ({ state: undone, tell: false }))
+    await this.change(condition, () => ({ state: undone, send: false }))
   }
 
   /**
    * Decides by what the ledger knows; where it is away, by what this process knows. Where it is only slow, many may be
-   * telling the same just now: this process throws, and looks again later.
+   * sending the same just now: this process throws, and looks again later.
    */
   private async change(condition: Condition, policy: Decide): Promise<Decision> {
     let isSaved = true

@@ -1,6 +1,6 @@
 import type { Notice } from './notice.ts'
 
-/** A way to tell people. */
+/** A way to send alerts to people. */
 export interface Channel {
   name: 'webhook' | 'slack' | 'pagerduty' | 'e-mail'
   /** Throws where it was not taken. */

@@ -5,7 +5,7 @@ import { pagerDutyChannel } from './pagerduty-channel.ts'
 import { slackChannel } from './slack-channel.ts'
 import { webhookChannel } from './webhook-channel.ts'
 
-/** Every way to tell people that is configured. `installation` tells this warehouse from others. */
+/** The configured channels. `installation` names this warehouse among others. */
 export function channelsOf({ alerts, allow_http }: Config, installation: string): Channel[] {
   const { webhook_url, slack_url, pagerduty_key, pagerduty_url, smtp_url, smtp_password, email_from, email_to } = alerts
   const mail = { password: smtp_password, from: email_from, to: email_to, allowPlain: allow_http }

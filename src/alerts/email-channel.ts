@@ -55,12 +55,12 @@ export function emailChannel({ server, password, from, to, allowPlain }: EmailOp
       const stop = () => transport.close()
       signal.addEventListener('abort', stop)
       try {
-        const told = new Promise<never>((_, fail) => {
+        const tooLate = new Promise<never>((_, fail) => {
           signal.addEventListener('abort', () => fail(new InterruptedError('too late')))
         })
-        told.catch(() => {})
+        tooLate.catch(() => {})
         const mail = { from: from ?? `visibility-sync <${bareAddress(to[0]!)}>`, to: [...to], ...emailOf(notice) }
-        await Promise.race([transport.sendMail(mail), told])
+        await Promise.race([transport.sendMail(mail), tooLate])
       } finally {
         signal.removeEventListener('abort', stop)
         transport.close()

@@ -3,7 +3,7 @@ import type { HeldStatus, StreamStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 
-/* What is worth telling people, as data. */
+/* What is worth an alert, as data. */
 
 export type Condition = 'run' | 'key' | 'held' | 'stale' | 'database'
 export type Severity = 'critical' | 'error' | 'warning'

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { tellOutside } from '../core/outside.ts'
+import { notifyOutside } from '../core/outside.ts'
 import { clip } from '../core/text.ts'
 import type { Channel } from './channel.ts'
 import type { Notice } from './notice.ts'
@@ -38,6 +38,6 @@ export function pagerDutyEvent(notice: Notice, { key, installation }: PagerDutyO
 export function pagerDutyChannel(options: PagerDutyOptions): Channel {
   return {
     name: 'pagerduty',
-    send: (notice, signal) => tellOutside(options.url, { json: pagerDutyEvent(notice, options), signal }),
+    send: (notice, signal) => notifyOutside(options.url, { json: pagerDutyEvent(notice, options), signal }),
   }
 }

@@ -1,4 +1,4 @@
-import { tellOutside } from '../core/outside.ts'
+import { notifyOutside } from '../core/outside.ts'
 import { clip } from '../core/text.ts'
 import type { Channel } from './channel.ts'
 import { type Notice, namedProjects } from './notice.ts'
@@ -37,7 +37,7 @@ export function slackMessage(notice: Notice): Record<string, unknown> {
 }
 
 export function slackChannel(url: string): Channel {
-  return { name: 'slack', send: (notice, signal) => tellOutside(url, { json: slackMessage(notice), signal }) }
+  return { name: 'slack', send: (notice, signal) => notifyOutside(url, { json: slackMessage(notice), signal }) }
 }
 
 function section(text: string): Record<string, unknown> {

@@ -1,4 +1,4 @@
-import { tellOutside } from '../core/outside.ts'
+import { notifyOutside } from '../core/outside.ts'
 import type { Channel } from './channel.ts'
 import type { Notice } from './notice.ts'
 
@@ -21,5 +21,5 @@ export function webhookBody(notice: Notice): Record<string, unknown> {
 }
 
 export function webhookChannel(url: string): Channel {
-  return { name: 'webhook', send: (notice, signal) => tellOutside(url, { json: webhookBody(notice), signal }) }
+  return { name: 'webhook', send: (notice, signal) => notifyOutside(url, { json: webhookBody(notice), signal }) }
 }

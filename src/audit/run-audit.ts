@@ -23,7 +23,7 @@ export interface AuditRequest {
   projects: SyncedProject[]
   repair: boolean
   signal: AbortSignal
-  /** How the windows of the repair are done; in this process unless told otherwise. */
+  /** How the windows of the repair are done; in this process by default. */
   drain?: Drain | undefined
 }
 

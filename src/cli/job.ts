@@ -11,8 +11,8 @@ import { openJobMetrics } from '../telemetry/job-metrics.ts'
 import type { RunEnd } from '../telemetry/metrics.ts'
 import { observers } from '../telemetry/observers.ts'
 import { RunTelemetry } from '../telemetry/run-telemetry.ts'
+import { alertAfterRun } from './alert-after-run.ts'
 import type { Session } from './session.ts'
-import { tellOfRun } from './tell-of-run.ts'
 
 export interface JobRequest {
   command: string
@@ -25,17 +25,17 @@ export interface JobRequest {
 
 export interface Job {
   observer: Observer
-  /** Does what needs the service and the database, and tells of what goes wrong there while they are open. */
+  /** Does what needs the service and the database, and reports what goes wrong there while they are open. */
   inside<T>(open: Open, work: () => Promise<T>): Promise<T>
   /** After the result was printed, with the database still open. */
   ended(report: RunReport): Promise<void>
 }
 
-// All that is told outside after a run, together.
-const TELL_MS = 4000
+// For all that is sent after a run, together.
+const SEND_MS = 4000
 
 /**
- * Runs a command that ends, and tells those outside of it: people, a dead man's switch, Prometheus, a catalogue of lineage.
+ * Runs a command that ends, and reports its end: to people, a dead man's switch, Prometheus, a catalogue of lineage.
  * They hear of it whatever became of it, and whoever of them hangs holds up nothing but the last seconds of the process.
  */
 export async function asJob(
@@ -56,7 +56,7 @@ export async function asJob(
   })
   let open: Open | undefined
   let runId: number | undefined
-  let isTold = false
+  let isReported = false
   const started: Observer = {
     started(run) {
       // The first is the run itself: an audit that repairs begins another one.
@@ -64,31 +64,31 @@ export async function asJob(
       if (open !== undefined) telemetry.started({ sourceAddress: open.sourceAddress, warehouse: open.database.shown })
     },
   }
-  const tell = async (report: RunReport, end: RunEnd) => {
-    if (isTold) return
-    isTold = true
+  const send = async (report: RunReport, end: RunEnd) => {
+    if (isReported) return
+    isReported = true
     const seconds = (monotonic() - begun) / 1000
     const reason = runReason({ outcome: report.outcome, error: report.error ?? null, summary: report.streams })
     const late = new AbortController()
-    const told: Promise<void>[] = [
+    const sent: Promise<void>[] = [
       telemetry.ended({ end, runId, streams: report.streams, seconds, reason }, late.signal),
     ]
-    if (metrics !== undefined) told.push(metrics.leave({ command, end, seconds }, open?.warehouse, late.signal))
+    if (metrics !== undefined) sent.push(metrics.leave({ command, end, seconds }, open?.warehouse, late.signal))
     if (end !== 'locked') {
       if (request.alerts !== false)
-        told.push(tellOfRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))
-      if (open !== undefined) told.push(pruneAfterRun(session, open.warehouse, session.signal))
+        sent.push(alertAfterRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))
+      if (open !== undefined) sent.push(pruneAfterRun(session, open.warehouse, session.signal))
     }
-    const tooLate = delay(TELL_MS, undefined, { signal: late.signal }).catch(() => {})
-    await Promise.race([Promise.allSettled(told), tooLate])
+    const tooLate = delay(SEND_MS, undefined, { signal: late.signal }).catch(() => {})
+    await Promise.race([Promise.allSettled(sent), tooLate])
     late.abort()
   }
-  const tellFailure = async (error: unknown) => {
+  const reportFailure = async (error: unknown) => {
     const end = session.signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
     const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
     const seconds = (monotonic() - begun) / 1000
     const about = { run_id: runId ?? NO_RUN, command, source: open?.source ?? '', seconds, streams: [], notes: [] }
-    await tell({ ...about, outcome, error: config.redactor.text(messageOf(error)) }, end)
+    await send({ ...about, outcome, error: config.redactor.text(messageOf(error)) }, end)
   }
   telemetry.begin()
   try {
@@ -99,16 +99,16 @@ export async function asJob(
         try {
           return await inner()
         } catch (error) {
-          await tellFailure(error)
+          await reportFailure(error)
           throw error
         } finally {
           open = undefined
         }
       },
-      ended: (report) => tell(report, report.outcome),
+      ended: (report) => send(report, report.outcome),
     })
   } catch (error) {
-    await tellFailure(error)
+    await reportFailure(error)
     throw error
   }
 }

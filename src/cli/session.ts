@@ -82,7 +82,7 @@ export function openSession(
   const write =
     progress === undefined ? (line: string) => void stderr.write(line) : (line: string) => progress.above(line)
   const colour = wantsColour(terminal)
-  // The progress tells people how it goes; lines are for what needs attention, unless more was asked for.
+  // The progress line shows people how it goes; lines are for what needs attention, unless more was asked for.
   const level = config.log_level ?? (forPeople && (terminal || kind.service !== true) ? 'warn' : 'info')
   const log = createLog({
     level,
@@ -123,7 +123,7 @@ export function openSession(
   }
 }
 
-/** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result tells of all. */
+/** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result names all. */
 function linesForPeople(config: Config, kind: SessionKind, write: (line: string) => void): (line: string) => void {
   const short = shortIds(config.projects.flatMap(({ id }) => id ?? []))
   const shortOf = (id: string) => short.get(id) ?? shortIds([id]).get(id)!
@@ -155,7 +155,7 @@ function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }
 
-/** Waits until the command is told to stop. */
+/** Waits until the command is asked to stop. */
 export function untilStopped({ signal }: Session): Promise<void> {
   return new Promise((done) => {
     if (signal.aborted) done()

@@ -96,7 +96,7 @@ export class BadPageError extends VisibilityError {
   readonly code = 'bad-page'
 }
 
-/** The run was told to stop. What was in progress is rolled back. */
+/** The run was asked to stop. What was in progress is rolled back. */
 export class InterruptedError extends VisibilityError {
   readonly code = 'interrupted'
 }

@@ -1,7 +1,7 @@
 import { got } from 'got'
 import { codeOf } from './errors.ts'
 
-/* Requests to what is told of runs. Whoever is told must not hold up those who tell. */
+/* Requests to services that are notified of runs. A slow one must not hold up the command. */
 
 export interface OutsideRequest {
   method?: 'GET' | 'POST' | 'PUT'
@@ -14,7 +14,7 @@ export interface OutsideRequest {
 const REQUEST_MS = 3000
 
 /** Sends one request; a failure that may pass is tried once more. Redirects are not followed: the address is a secret. */
-export async function tellOutside(url: string, request: OutsideRequest): Promise<void> {
+export async function notifyOutside(url: string, request: OutsideRequest): Promise<void> {
   const { method = 'POST', json, text, headers = {}, signal } = request
   await got(url, {
     method,

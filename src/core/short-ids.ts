@@ -2,7 +2,7 @@
 const SHORT = 16
 const FEWEST = 4
 
-/** "or_1f0c…9ab2" for each id, with as many letters as it takes to tell them apart. */
+/** "or_1f0c…9ab2" for each id, with as many letters as make each unique. */
 export function shortIds(ids: readonly string[]): Map<string, string> {
   const all = [...new Set(ids)]
   for (let letters = FEWEST; ; letters += 2) {

@@ -6,6 +6,6 @@ export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   try {
     await delay(ms, undefined, { signal: signal ?? undefined } as { signal?: AbortSignal })
   } catch {
-    throw new InterruptedError('told to stop while waiting')
+    throw new InterruptedError('asked to stop while waiting')
   }
 }

@@ -99,7 +99,7 @@ export class CreationJournal {
     }
     const topicId = wish.topic === undefined ? undefined : isId(wish.topic) ? wish.topic : this.topicIds.get(wish.topic)
     if (wish.topic !== undefined && topicId === undefined) {
-      const message = `the topic "${wish.topic}" exists, but the service tells no ids of topics: give its id (to_…) instead`
+      const message = `the topic "${wish.topic}" exists, but the service lists no ids of topics: give its id (to_…) instead`
       return { status: 'failed', id: null, message }
     }
     if (this.inDoubt.has(`${wish.kind} ${place.identity}`)) {
@@ -124,7 +124,7 @@ export class CreationJournal {
     return made
   }
 
-  /** Sends once. Where the answer was lost, the service's own list tells what became of it. */
+  /** Sends once. Where the answer was lost, the service's own list shows what became of it. */
   private async send(wish: CreationRequest, request: Record<string, unknown>): Promise<Made & { open?: boolean }> {
     for (let refusals = 0; ; refusals++) {
       try {
@@ -162,7 +162,7 @@ export class CreationJournal {
     return { status: 'existing', id: this.known.get(wish.kind)!.get(idempotencyKey(wish)) ?? null, message: null }
   }
 
-  /** Looks whether it was created though no answer came. Where that cannot be told, it is left open for the next time. */
+  /** Looks whether it was created though no answer came. If that cannot be known, it is left open for the next time. */
   private async resolve(wish: CreationRequest, reason: string): Promise<Made & { open?: boolean }> {
     if (LISTED[wish.kind] === undefined) {
       // It cannot be listed, but asking once more is safe: what exists is refused as existing.
@@ -293,7 +293,7 @@ interface ListedPrompt {
 }
 
 /**
- * The prompts that exist, by text and country. Some services do not tell the country: then a creation is known by the id
+ * The prompts that exist, by text and country. Some services do not send the country: then a creation is known by the id
  * that it got, and one whose answer was lost by its text, if the prompt appeared after it was sent and is no other's.
  */
 function promptsKnown(rows: readonly ListedPrompt[], tried: ReadonlyMap<string, Creation>): Map<string, string> {

@@ -74,11 +74,11 @@ export function problemsOf(wish: CreationRequest): string[] {
         ? []
         : [`topic: got ${clip(JSON.stringify(wish.topic), 60)}; allowed: an id (to_…), or a name of 1 to 64 characters`]
   if (result.success) return topic
-  const told = result.error.issues.map(
+  const problems = result.error.issues.map(
     ({ path, message, input }) =>
       `${path.join('.')}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}`,
   )
-  return [...told, ...topic]
+  return [...problems, ...topic]
 }
 
 interface Line {

@@ -1,4 +1,4 @@
-/* Whether people are told now. Pure, since it is asked for the ledger and, while that is away, for memory. */
+/* Whether an alert is sent now. Pure, since it is asked for the ledger and, while that is away, for memory. */
 
 export interface OpenAlert {
   condition: string
@@ -19,7 +19,7 @@ export interface AlertState extends OpenAlert {
 export interface Decision {
   /** Undefined where nothing is known and nothing came. */
   state: AlertState | undefined
-  tell: boolean
+  send: boolean
 }
 
 export interface Trouble {
@@ -30,43 +30,43 @@ export interface Trouble {
   over: readonly string[]
 }
 
-/** Told are the first of it and what it spread to; but for a while after a message, more of the same is gathered. */
+/** Sent for its first finding and for each new one; but for a while after a message, more of the same is gathered. */
 export function afterTrouble(known: AlertState | undefined, found: Trouble, now: Date, quietMs: number): Decision {
   const open = known?.cleared_at === null ? known : undefined
   const before = open?.members ?? []
   const isNews = open === undefined || !open.is_told || found.members.some((member) => !before.includes(member))
-  const tell = isNews && !isQuiet(known, now, quietMs)
+  const send = isNews && !isQuiet(known, now, quietMs)
   const kept = before.filter((member) => !found.over.includes(member))
   const state = {
     condition: found.condition,
     text: isNews ? found.text : open.text,
     members: [...new Set([...kept, ...found.members])],
     raised_at: open?.raised_at ?? now,
-    told_at: tell ? now : (known?.told_at ?? null),
-    is_told: tell || !isNews,
+    told_at: send ? now : (known?.told_at ?? null),
+    is_told: send || !isNews,
     cleared_at: null,
   }
-  return { state, tell }
+  return { state, send }
 }
 
-/** What was gathered is told when the quiet period is over, if it is still so. */
+/** What was gathered is sent when the quiet period is over, if it is still so. */
 export function afterQuiet(known: AlertState | undefined, now: Date, quietMs: number): Decision {
   if (known === undefined || known.cleared_at !== null || known.is_told || isQuiet(known, now, quietMs))
-    return { state: known, tell: false }
-  return { state: { ...known, told_at: now, is_told: true }, tell: true }
+    return { state: known, send: false }
+  return { state: { ...known, told_at: now, is_told: true }, send: true }
 }
 
-/** Over where nothing of it is left. People hear of the end of what they were told of, and of nothing else. */
+/** Over where nothing of it is left. The end is sent only if the beginning was. */
 export function afterEnd(known: AlertState | undefined, over: readonly string[] | 'all', now: Date): Decision {
-  if (known === undefined || known.cleared_at !== null) return { state: known, tell: false }
+  if (known === undefined || known.cleared_at !== null) return { state: known, send: false }
   const members = over === 'all' ? [] : known.members.filter((member) => !over.includes(member))
-  if (members.length > 0) return { state: { ...known, members }, tell: false }
-  const tell = wasTold(known)
-  return { state: { ...known, cleared_at: now, told_at: tell ? now : known.told_at }, tell }
+  if (members.length > 0) return { state: { ...known, members }, send: false }
+  const send = wasSent(known)
+  return { state: { ...known, cleared_at: now, told_at: send ? now : known.told_at }, send }
 }
 
 /** True where people heard of it at all, if not of all of it. */
-export function wasTold({ told_at, raised_at }: AlertState): boolean {
+export function wasSent({ told_at, raised_at }: AlertState): boolean {
   return told_at !== null && told_at >= raised_at
 }
 

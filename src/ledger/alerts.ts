@@ -11,7 +11,7 @@ export function readAlerts({ ops }: Warehouse): Promise<AlertState[]> {
 
 /**
  * Changes what is known of a condition, by a decision on its present state. Needs a transaction: of many processes that
- * notice the same at once, each decides on the state that the one before it has left, so one of them tells.
+ * notice the same at once, each decides on the state that the one before it has left, so only one of them sends it.
  */
 export async function changeAlert(
   { ops, opsSchema, redactor, pool }: Warehouse,

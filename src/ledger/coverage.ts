@@ -168,7 +168,7 @@ export async function lockLoads({ client }: Transaction, warehouse: Warehouse, p
   await client.query(lockOfLoads(warehouse, pair).sql)
 }
 
-/** Nothing to be told: the answer comes once the lock is ours. */
+/** It has no result: the answer comes once the lock is ours. */
 export function lockOfLoads(warehouse: Warehouse, pair: StreamOfProject): Statement<void> {
   const name = JSON.stringify([warehouse.schema, pair.projectId, pair.stream])
   return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => {} }

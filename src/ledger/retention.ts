@@ -21,7 +21,7 @@ export interface PruneOptions {
 export type Pruned = Record<string, number>
 
 const BATCH = 2000
-// What is over and told is remembered for as long as the longest quiet period.
+// Alerts that cleared and were sent are remembered for as long as the longest quiet period.
 const ALERT_DAYS = 7
 
 interface Rule {
@@ -58,7 +58,7 @@ const RULES: Rule[] = [
   {
     table: 'creations',
     days: ({ creations_days }) => creations_days,
-    // A prompt whose country the service does not tell is known by its creation alone: without it, it would be made twice.
+    // A prompt whose country the service does not send is known by its creation alone: without it, it would be made twice.
     remove: (ops, table) => `delete from ${ops('creations')} where creation_id = any(array(
       select c.creation_id from ${ops('creations')} c where c.settled_at < $1 and c.state <> 'sent'
         and not (c.kind = 'prompt' and c.state <> 'failed' and exists (

@@ -54,14 +54,14 @@ export async function lockRun(
   { log, signal, shared = false, activity = SYNCING }: LockOptions,
 ): Promise<RunLock> {
   const token = randomUUID()
-  let told = false
+  let isLogged = false
   for (;;) {
     const attempt = await withRetries(warehouse, signal, () => tryLock(warehouse, pairs, { ...start, token, shared }))
     if ('runId' in attempt) return keepLock(warehouse, attempt.runId)
     if (attempt.silentSeconds < SILENT_SECONDS)
       throw new LockedError(`${activity(attempt.pair)} by ${attempt.holder}; nothing was read or written`)
-    if (!told) log.warn({ holder: attempt.holder }, 'waiting for the lease of a run that is silent')
-    told = true
+    if (!isLogged) log.warn({ holder: attempt.holder }, 'waiting for the lease of a run that is silent')
+    isLogged = true
     await sleep(1000, signal)
   }
 }

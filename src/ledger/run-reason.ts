@@ -46,21 +46,21 @@ const LONGEST = 240
 export function runReason({ outcome, error, summary }: EndedRun): string | undefined {
   if (outcome === null || outcome === 'complete') return undefined
   const troubles = troublesOf(summary)
-  const told = troubles.map(({ kind, text, places }) => {
+  const texts = troubles.map(({ kind, text, places }) => {
     if (kind === 'quarantined') return text
     // Windows that were left because of a failure repeat its reason with words before it.
     const [example] = places.map(({ detail }) => detail).sort((a, b) => a.length - b.length)
     return `${text}: ${example}`
   })
   if (error !== null) {
-    const own = troubles.flatMap(({ kind }, index) => (AFTERMATH.has(kind) ? [] : [told[index]!]))
+    const own = troubles.flatMap(({ kind }, index) => (AFTERMATH.has(kind) ? [] : [texts[index]!]))
     return sentence([clip(error, LONGEST), ...own])
   }
   const days = differingDays(summary)
   if (days > 0)
-    told.push(`the audit found ${count(days, 'day')} that ${days === 1 ? 'differs' : 'differ'} from the service`)
-  if (told.length === 0) told.push(outcome === 'interrupted' ? 'it was told to stop' : 'nothing more is known')
-  return sentence(told)
+    texts.push(`the audit found ${count(days, 'day')} that ${days === 1 ? 'differs' : 'differ'} from the service`)
+  if (texts.length === 0) texts.push(outcome === 'interrupted' ? 'it was asked to stop' : 'nothing more is known')
+  return sentence(texts)
 }
 
 /** What ended the run as a whole also left its windows unread: their reasons say nothing new. */

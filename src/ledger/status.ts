@@ -73,9 +73,9 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
     kept?.lookback() ?? readLookback(warehouse, options.lookbackDays),
     kept?.runs(warehouse) ?? lastRuns(warehouse, options.runs),
   ])
-  const told = runs.map((run) => ({ ...run, reason: runReason(run) ?? null }))
+  const withReasons = runs.map((run) => ({ ...run, reason: runReason(run) ?? null }))
   const totals = { streams: streams.length, held: held.total, quarantine: quarantine.length, drift: drift.total }
-  return { streams, held: held.ranges, quarantine, drift: drift.notes, lookback, runs: told, totals }
+  return { streams, held: held.ranges, quarantine, drift: drift.notes, lookback, runs: withReasons, totals }
 }
 
 async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {

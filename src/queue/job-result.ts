@@ -1,7 +1,7 @@
 import type { Day } from '../core/day.ts'
 import type { Loaded, StepResult } from '../sync/run/context.ts'
 
-/* What a worker tells the run: a result as JSON, with what it cost. */
+/* What a worker reports to the run: a result as JSON, with what it cost. */
 
 export interface JobResult {
   result: StepResult | Deferred | Returned

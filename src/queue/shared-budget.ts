@@ -53,7 +53,8 @@ export class WarehouseBudgetStore implements BudgetStore {
       [this.projectId],
     )
     const { state, version, now } = rows[0]!
-    return { state: state ?? newBudgetState(), version, now }
+    // An older version wrote fewer fields.
+    return { state: { ...newBudgetState(), ...state }, version, now }
   }
 
   private async applyAll(): Promise<void> {
@@ -163,7 +164,7 @@ export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promi
   }
 }
 
-/** What is left for each project, as the service last told any of the processes. */
+/** What is left for each project, as the service last reported to any of the processes. */
 export async function readBudgets({ pool, opsSchema }: Warehouse): Promise<Map<string, BudgetView>> {
   const { rows } = await pool.query<{ project_id: string; state: BudgetState; per_minute: number; now: number }>(
     `select project_id, state, per_minute, (extract(epoch from clock_timestamp()) * 1000)::float8 as now

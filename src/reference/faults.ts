@@ -1,7 +1,7 @@
 import * as z from 'zod'
 
 /*
- * How the reference service can be told to misbehave. Probabilities run from 0 to 1 and are drawn from the seed, so a
+ * How the reference service can be made to misbehave. Probabilities run from 0 to 1 and are drawn from the seed, so a
  * schedule of faults can be replayed.
  */
 

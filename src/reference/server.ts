@@ -17,7 +17,7 @@ export interface ReferenceOptions {
   host?: string
   port?: number
   compress?: boolean
-  /** Which operations beyond the contract are offered; none unless told otherwise. */
+  /** Which operations beyond the contract are offered; none by default. */
   extras?: 'all' | readonly ExtraOperation[]
 }
 

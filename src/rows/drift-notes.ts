@@ -8,7 +8,7 @@ export interface DriftNote {
   example: string
 }
 
-// So many tell that the service changed; more of them tell nothing new.
+// So many show that the service changed; more of them add nothing.
 const MOST_NOTES = 200
 const LONGEST_NAME = 100
 

@@ -49,7 +49,7 @@ export interface Sifted<R extends Rows = Rows> {
 export interface SiftOptions extends Asked {
   /** Set where items come as bytes too: those that are like earlier ones need not be parsed. */
   templates?: TemplateCaches
-  /** Told of each sound row. */
+  /** Called for each valid row. */
   each?: ((row: Row) => void) | undefined
 }
 
@@ -95,7 +95,7 @@ const MOST_TAGS = 50_000
 
 /**
  * Validates the items of an answer, batch by batch, and flattens them into rows. A bad item becomes a reject; an item that
- * stands twice counts once; two items with one key and different values are both rejected, since nothing tells which is
+ * stands twice counts once; two items with one key and different values are both rejected, since nothing says which is
  * true. A validated item is used up at once: keeping ten thousand of them alive doubles the cost of a page.
  */
 export class Sifter<R extends Rows> {

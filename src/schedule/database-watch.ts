@@ -28,7 +28,7 @@ export class DatabaseWatch {
   private since: number
   private reason: string | undefined = 'the database was not asked yet'
   private mayPass = true
-  private told: { time: number; at: number } | undefined
+  private serverTime: { time: number; at: number } | undefined
   private looking: Promise<DatabaseState> | undefined
   private readonly stopped = new AbortController()
 
@@ -43,8 +43,8 @@ export class DatabaseWatch {
 
   /** The database's time, as far as it is known: what the ledger wrote down is compared with the clock that wrote it. */
   now(): Date {
-    if (this.told === undefined) return this.options.clock()
-    return new Date(this.told.time + this.options.monotonic() - this.told.at)
+    if (this.serverTime === undefined) return this.options.clock()
+    return new Date(this.serverTime.time + this.options.monotonic() - this.serverTime.at)
   }
 
   /** Asks the database; those who ask meanwhile get the same answer. */
@@ -78,7 +78,7 @@ export class DatabaseWatch {
         if (error instanceof TimeLimitError && !this.stopped.signal.aborted) return this.readTime()
         throw error
       })
-      this.told = { time: time.getTime(), at: monotonic() }
+      this.serverTime = { time: time.getTime(), at: monotonic() }
       this.become(true, undefined)
     } catch (error) {
       this.mayPass = isAway(error) || error instanceof TimeLimitError || error instanceof OverloadedError

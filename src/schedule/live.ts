@@ -31,7 +31,7 @@ export class Live {
 
   /** `started` is called once it is known which run it is. */
   follow(started?: (runId: number) => void): Follow {
-    const tell = (call: (observer: Observer) => void) => {
+    const notify = (call: (observer: Observer) => void) => {
       for (const observer of this.others) call(observer)
     }
     let run: LiveRun | undefined
@@ -49,14 +49,14 @@ export class Live {
         if (run !== undefined) run.total = days + lists
       },
       advanced: (step: Step) => {
-        tell((other) => other.advanced?.(step))
+        notify((other) => other.advanced?.(step))
         if (run === undefined) return
         run.done += Math.max(1, step.days)
         run.rows += step.rows
         run.stream = step.stream
       },
       asked: (status) => {
-        tell((other) => other.asked?.(status))
+        notify((other) => other.asked?.(status))
         if (run !== undefined) run.requests++
       },
     }

@@ -57,7 +57,7 @@ export class Body {
     })
     let stop = () => {}
     const stopped = new Promise<never>((_, reject) => {
-      stop = () => reject(new InterruptedError('told to stop while waiting'))
+      stop = () => reject(new InterruptedError('asked to stop while waiting'))
     })
     signal?.addEventListener('abort', stop)
     try {

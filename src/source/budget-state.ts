@@ -8,20 +8,20 @@ import { LONGEST_WAIT_MS } from './retry-delay.ts'
  */
 
 export interface BudgetState {
-  /** The limit that the service told last, and when. */
+  /** The limit that the service sent last, and when. */
   limit: number | null
   limitAt: number
   /** What the service said is left of the period, less what was sent since; null where it is not known. */
   remaining: number | null
-  /** What the last answer of the period told, and when it came. */
-  told: number
-  toldAt: number
-  /** The period ends after the first and not after the second: services tell it in whole seconds, rounded up. */
+  /** `remaining` as the last answer of the period said it, and when it came. */
+  reported: number
+  reportedAt: number
+  /** The period ends after the first and not after the second: services send it in whole seconds, rounded up. */
   resetFrom: number
   resetBy: number
   /** Nobody sends before this time. */
   pausedUntil: number
-  /** Refusals that told no time to wait: each adds one, the first answer after a pause takes one away. */
+  /** Refusals that named no time to wait: each adds one, the first answer after a pause takes one away. */
   refusals: number
   refusedAt: number
   /** True until a request was answered that was sent after the last of these refusals. */
@@ -36,7 +36,7 @@ export interface BudgetState {
 
 const MINUTE_MS = 60_000
 const SILENT_MS = 10_000
-// A service that sends headers tells with its next answer how much is left.
+// The next answer of a service that sends headers says how much is left.
 const NEXT_ANSWER_MS = 25
 const FIRST_PAUSE_MS = 400
 const LONGEST_PAUSE_MS = 20_000
@@ -47,8 +47,8 @@ export function newBudgetState(): BudgetState {
     limit: null,
     limitAt: 0,
     remaining: null,
-    told: 0,
-    toldAt: 0,
+    reported: 0,
+    reportedAt: 0,
     resetFrom: 0,
     resetBy: 0,
     pausedUntil: 0,
@@ -102,7 +102,7 @@ export function learnAnswer(state: BudgetState, answer: Answer, perMinute: numbe
       state.pausedUntil = Math.max(state.pausedUntil, receivedAt + pauseMs)
     }
   }
-  // Refused, though by all that was told the next request might go at once: only waiting is left.
+  // Refused, though by all the headers the next request might go at once: only waiting is left.
   if (waitOf(state, receivedAt, perMinute) === 0) backOff(state, sentAt, receivedAt)
 }
 
@@ -138,7 +138,7 @@ export function waitOf(state: BudgetState, now: number, perMinute: number): numb
   return isTaught && flying > 0 ? NEXT_ANSWER_MS : untilOf(state.sent[0]![0]) - now
 }
 
-/** The limit in force: what the service told counts while it is fresh, then the configured number. */
+/** The limit in force: what the service sent counts while it is fresh, then the configured number. */
 export function limitOf(state: BudgetState, now: number, perMinute: number): number {
   return state.limit !== null && now - state.limitAt < MINUTE_MS ? state.limit : perMinute
 }
@@ -154,17 +154,17 @@ function beginPeriod(state: BudgetState, now: number): void {
 function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: Answer): void {
   const { remaining, resetMs } = headers
   if (remaining === undefined || resetMs === undefined) return
-  const told = Math.floor(remaining)
+  const left = Math.floor(remaining)
   const by = receivedAt + Math.min(resetMs, LONGEST_WAIT_MS)
   const from = Math.min(by, sentAt + Math.min(resetMs, LONGEST_WAIT_MS) - 1000)
-  // Asked after the last answer came, and yet there is more left: a period ended sooner than was told.
-  const isRefilled = sentAt >= state.toldAt && told > state.told
+  // Asked after the last answer came, and yet there is more left: a period ended sooner than announced.
+  const isRefilled = sentAt >= state.reportedAt && left > state.reported
   const isSame = state.remaining !== null && !isRefilled && from < state.resetBy && by > state.resetFrom
   if (isSame) {
     state.resetFrom = Math.max(state.resetFrom, from)
     state.resetBy = Math.max(state.resetFrom, Math.min(state.resetBy, by))
-    if (told > state.told) {
-      // Counted before what was told last, but under way when that was learned: it was subtracted once too often.
+    if (left > state.reported) {
+      // Counted before the last answer, but under way when that came: it was subtracted once too often.
       state.remaining!++
       return
     }
@@ -175,12 +175,12 @@ function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: Answer
     state.resetBy = by
   }
   // Requests under way may not have been counted yet when the service wrote this.
-  state.remaining = told - countUnderWay(state)
-  state.told = told
-  state.toldAt = receivedAt
+  state.remaining = left - countUnderWay(state)
+  state.reported = left
+  state.reportedAt = receivedAt
 }
 
-/** A refusal that told nothing pauses everyone, twice as long each time, and lets fewer go at once. */
+/** A refusal without headers pauses everyone, twice as long each time, and lets fewer go at once. */
 function backOff(state: BudgetState, sentAt: number, now: number): void {
   // Requests that were under way together are refused together: that is one refusal.
   if (sentAt < state.refusedAt) return

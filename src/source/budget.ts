@@ -10,12 +10,12 @@ export interface BudgetView {
 
 /** Where requests for one project and key are paced. */
 export interface RequestBudget {
-  /** Waits until a request may be sent; `onWait` is told of each wait. */
+  /** Waits until a request may be sent; `onWait` is called for each wait. */
   take(signal?: AbortSignal, onWait?: (ms: number) => void): Promise<Permit>
   view(): BudgetView
 }
 
-/** Leave to send one request, which tells what came of it. */
+/** Leave to send one request, which reports what came of it. */
 export interface Permit {
   /** Learns from the response. `refused` is true where it asks everyone to wait: a 429, or a 503 that says for how long. */
   learn(headers: RateHeaders, refused: boolean): void

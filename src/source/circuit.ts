@@ -157,7 +157,7 @@ export class Circuit {
   }
 }
 
-/** Waits for the end of something that others wait for too, unless told to stop. */
+/** Waits for the end of something that others wait for too, unless asked to stop. */
 async function settled(work: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
   let onAbort = () => {}
   const stopped = new Promise<void>((done) => {
@@ -169,5 +169,5 @@ async function settled(work: Promise<void>, signal: AbortSignal | undefined): Pr
   } finally {
     signal?.removeEventListener('abort', onAbort)
   }
-  if (signal?.aborted) throw new InterruptedError('told to stop while waiting for the service')
+  if (signal?.aborted) throw new InterruptedError('asked to stop while waiting for the service')
 }

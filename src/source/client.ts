@@ -32,9 +32,9 @@ export interface ClientOptions {
   requestsPerMinute?: number
   /** How long a service that gives no usable answer is waited for before its requests fail at once; 60 s by default. */
   patienceMs?: number
-  /** Told when the service, or a project of it, stops answering, and when it answers again. */
+  /** Called when the service, or a project of it, stops answering, and when it answers again. */
   onOutage?: (outage: Outage) => void
-  /** Where the budget of a project and key is kept; one in this process unless told otherwise. */
+  /** Where the budget of a project and key is kept; by default one in this process. */
   budgetFor?: (project: string, key: string) => RequestBudget
 }
 
@@ -84,7 +84,7 @@ export function createClient(options: ClientOptions) {
     }
   }
 
-  /** The projects of a company key, as `id (name)`; none where the service does not tell them. */
+  /** The projects of a company key, as `id (name)`; none if the service does not list them. */
   async function projectsOf(caller: Caller, { signal }: CallContext = {}): Promise<string[]> {
     const request: HttpRequest = { method: 'GET', path: 'projects', repeatable: false, timeoutMs: 15_000 }
     try {
@@ -231,7 +231,7 @@ export function createClient(options: ClientOptions) {
   }
 }
 
-/** A total that is not a number tells nothing, and is no reason to refuse the rows. */
+/** A total that is not a number says nothing, and is no reason to refuse the rows. */
 function wholeNumber(value: unknown): number | undefined {
   const number = typeof value === 'string' && value !== '' ? Number(value) : value
   return typeof number === 'number' && Number.isInteger(number) && number >= 0 ? number : undefined
@@ -245,7 +245,7 @@ const NAMES_PROJECT =
   /project[ _-]?id|\bprojects?\b.*\b(?:required|missing|needed|must)|(?:missing|no|which) project\b/i
 
 /**
- * A company key without a project is told in the words of the setting. A 403 may mean anything; if the key can list
+ * A company key without a project gets an error in the words of the setting. A 403 may mean anything; if the key can list
  * projects, it means this.
  */
 async function refuseMissingProject(error: unknown, list: () => Promise<string[]>): Promise<void> {
@@ -279,9 +279,9 @@ async function repeatShape<T>(read: () => Promise<T>): Promise<T> {
 function checked<S extends z.ZodType>(schema: S, request: unknown): z.infer<S> & Record<string, never> {
   const result = schema.safeParse(request, { reportInput: true })
   if (result.success) return result.data as z.infer<S> & Record<string, never>
-  const told = result.error.issues.map(
+  const problems = result.error.issues.map(
     (issue) =>
       `${issue.path.join('.') || 'request'}: got ${clip(JSON.stringify(issue.input) ?? 'nothing', 80)}; allowed: ${issue.message}`,
   )
-  throw new UsageError(told.join('\n'))
+  throw new UsageError(problems.join('\n'))
 }

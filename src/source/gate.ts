@@ -30,7 +30,7 @@ export interface GateOptions {
   now?: () => number
 }
 
-/** Who waits: may be told to stop, and tells others for how long at most it waits. */
+/** Who waits: may be asked to stop, and says how long it waits at most. */
 export interface Waiter {
   signal?: AbortSignal | undefined
   onWait?: ((ms: number) => void) | undefined
@@ -226,7 +226,7 @@ export class Gate {
     return kind === 'certificate' || (kind === 'handshake' && !this.isReached)
   }
 
-  /** Those that did not fail come first: an answer to one of them tells most. */
+  /** Those that did not fail come first: an answer to one of them says most. */
   private nextToProbe(): Lane | undefined {
     const free = [...this.lanes.values()].filter(({ heldUntil }) => heldUntil <= this.now())
     const isFailing = ({ lane }: LaneState) => this.failing.has(lane.name)

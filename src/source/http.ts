@@ -53,9 +53,9 @@ export interface HttpRequest {
 /** What goes with a call besides its contents. */
 export interface CallContext {
   signal?: AbortSignal | undefined
-  /** Told of each attempt: the HTTP status, or undefined where there was no response. */
+  /** Called for each attempt: the HTTP status, or undefined where there was no response. */
   onAttempt?: ((status: number | undefined) => void) | undefined
-  /** Told before each wait: for the request budget, or before a request is tried again. */
+  /** Called before each wait: for the request budget, or before a request is tried again. */
   onWait?: ((ms: number) => void) | undefined
   /** Takes the items of a page; the page then comes without them. */
   intake?: Intake | undefined
@@ -129,8 +129,8 @@ export function createHttp(options: HttpOptions): HttpClient {
         head = await fetchInto(body, request, key, context.signal)
       } catch (error) {
         permit.drop()
-        // Told to stop: that is neither an error nor an attempt that failed.
-        if (context.signal?.aborted) throw new InterruptedError(`${place}: told to stop`)
+        // Asked to stop: that is neither an error nor an attempt that failed.
+        if (context.signal?.aborted) throw new InterruptedError(`${place}: asked to stop`)
         context.onAttempt?.(undefined)
         if (error instanceof RefusedError) throw error
         const connection = connectionFailure(error)
@@ -150,8 +150,8 @@ export function createHttp(options: HttpOptions): HttpClient {
         refuseOtherType(head, place)
         return { status, ...(await parseAnswer(bytes, place, request.limit, context.intake)) }
       }
-      const told = clip(errorMessage(await errorText(head, body.bytes)))
-      throw failureOf(status, told, place, rate)
+      const message = clip(errorMessage(await errorText(head, body.bytes)))
+      throw failureOf(status, message, place, rate)
     } catch (error) {
       // A service may repeat the key anywhere: in a header, in its words, in an address.
       throw cleanError(error, createRedactor([key]))
@@ -189,7 +189,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     if (request.json !== undefined) init.json = request.json
     if (signal !== undefined) init.signal = signal
     const answer = client.stream(`${options.baseUrl}/${request.path}`, { ...init, isStream: true })
-    // One that came after the end would find nobody to tell, and be printed with the request's headers.
+    // One that came after the end would find no listener, and be printed with the request's headers.
     answer.on('error', () => {})
     try {
       for await (const piece of answer as AsyncIterable<Buffer>) {
@@ -346,27 +346,27 @@ function refuseOtherType({ headers }: PlainResponse, place: string): void {
 function errorMessage(text: string): string {
   try {
     const body = JSON.parse(text) as { message?: unknown; error?: unknown }
-    const told = body.message ?? body.error
-    return typeof told === 'string' ? told : JSON.stringify(told ?? body)
+    const message = body.message ?? body.error
+    return typeof message === 'string' ? message : JSON.stringify(message ?? body)
   } catch {
     return text.trim() === '' ? 'no explanation' : text.replaceAll(/\s+/g, ' ')
   }
 }
 
 function failureOf(status: number, message: string, place: string, { retryAfterMs, resetMs = 0 }: RateHeaders): Error {
-  const told = `${place}: HTTP ${status}: ${message}`
+  const text = `${place}: HTTP ${status}: ${message}`
   if (status === 429) {
     // The budget waits for the reset, but not for one that is too far away.
-    return new BusyError(told, {
+    return new BusyError(text, {
       retryAfterMs: retryAfterMs ?? (resetMs > LONGEST_WAIT_MS ? resetMs : undefined),
       status,
     })
   }
-  if (isRetried(status)) return new TransientError(told, { retryAfterMs, status })
+  if (isRetried(status)) return new TransientError(text, { retryAfterMs, status })
   if (status === 401 || (status === 400 && WRONG_KEY.test(message))) {
-    return new KeyError(`${told} (check VISIBILITY_API_KEY)`, { status })
+    return new KeyError(`${text} (check VISIBILITY_API_KEY)`, { status })
   }
-  if (status === 403) return new ProjectError(told, { status })
-  if (status >= 300 && status < 400) return new RefusedError(`${told} (redirects are not followed)`, { status })
-  return new RefusedError(told, { status })
+  if (status === 403) return new ProjectError(text, { status })
+  if (status >= 300 && status < 400) return new RefusedError(`${text} (redirects are not followed)`, { status })
+  return new RefusedError(text, { status })
 }

@@ -86,7 +86,7 @@ const ESCAPE = Buffer.from('\\u')
 const ESCAPE_LENGTH = 6
 const CHUNK_BYTES = 1_048_576
 
-/** Most answers hold no escaped character at all, which bytes tell faster than a pattern. */
+/** Most answers hold no escaped character at all, which bytes show faster than a pattern. */
 function holdsSuspectText(bytes: Buffer): boolean {
   let at = bytes.indexOf(ESCAPE)
   while (at >= 0) {

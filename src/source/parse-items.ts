@@ -31,7 +31,7 @@ export interface Bounds {
   limit: number
   /** Set where all items are kept: how many values they may have in all, since each takes memory however short it is. */
   values?: number
-  /** How many bytes make a batch; unless told otherwise, as many as measurements showed to be best. */
+  /** How many bytes make a batch; by default as many as measured best. */
   batchBytes?: number
 }
 
@@ -71,7 +71,7 @@ const OBJECT_END = 0x7d
 
 /**
  * Parses `{"data": […], …}` in batches of whole items. It accepts what JSON.parse accepts, whichever way the items are
- * read, except for an answer with two members of the name `data`: nothing tells which is meant. Throws a SyntaxError for
+ * read, except for an answer with two members of the name `data`: nothing says which is meant. Throws a SyntaxError for
  * anything else, and a RefusedError for an answer out of bounds.
  */
 export async function parseItems(
@@ -220,7 +220,7 @@ class PageParser {
 
   /**
    * Where `},{` stands, an item most likely ends, and the last bracket most likely ends the list. If items up to there
-   * make a valid list, they are the items: what stands before a place tells what may follow.
+   * make a valid list, they are the items: what comes before a position decides what may follow.
    */
   private guessEnd(start: number): number {
     const { bytes } = this

@@ -10,7 +10,7 @@ type Headers = Record<string, string | string[] | undefined>
 
 /**
  * Reads `X-RateLimit-*`, `RateLimit-*`, the one-line `RateLimit: …;r=…;t=…` and `Retry-After`, whichever are there.
- * Moments are told by the service's clock, so they are compared with its `Date` rather than with our own.
+ * Moments are times of the service's clock, so they are compared with its `Date` rather than with our own.
  */
 export function readRateHeaders(headers: Headers, ourNowMs: number): RateHeaders {
   const result: RateHeaders = {}

@@ -14,7 +14,7 @@ import {
 import { ID_MAX } from './text-limits.ts'
 
 /*
- * Streams that are nothing but data: where to ask, which fields to keep under which names, and what tells rows apart. One
+ * Streams that are nothing but data: where to ask, which fields to keep under which names, and which columns are the key. One
  * function turns each into a stream; no definition has code of its own.
  */
 
@@ -37,7 +37,7 @@ export interface StreamDefinition {
   path: string
   method: 'GET' | 'POST'
   by: 'list' | 'day'
-  /** The columns that tell rows apart within a project. None for what has one row for each project. */
+  /** The key within a project. None for what has one row for each project. */
   key: readonly string[]
   columns: readonly DefinedColumn[]
   /** Columns that are added up where keys are equal. Without any, rows with equal keys contradict each other. */
@@ -161,7 +161,7 @@ interface Tree {
   [name: string]: Tree | z.ZodType
 }
 
-/** What an item must look like: every field may be absent or null, but for those that tell rows apart. */
+/** What an item must look like: every field may be absent or null, except those of the key. */
 function itemSchema({ columns, key, by, dimensions = [] }: StreamDefinition): z.ZodObject {
   const tree: Tree = {}
   // Deepest first: a field that is kept whole may also have parts that are kept.

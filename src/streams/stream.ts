@@ -26,14 +26,14 @@ export interface Rows {
   without(places: ReadonlySet<number>): Rows
   /** The values of the row in this place. */
   get(place: number): Row
-  /** Told the order of the table's index. */
+  /** Called with the order of the table's index. */
   keepOrder?(order: Order): void
 }
 
 export interface Order {
   /** The places of rows, one after the other; undefined where their order cannot be found. */
   find(): readonly number[] | undefined
-  /** Told when it is not needed any more. */
+  /** Called when it is not needed any more. */
   release(): void
 }
 
@@ -65,7 +65,7 @@ export class RowList implements Rows {
 export interface Column {
   name: string
   type: ColumnType
-  /** How many characters a text may have; a name's worth, unless told otherwise. */
+  /** How many characters a text may have; by default as long as a name. */
   longest?: number
 }
 

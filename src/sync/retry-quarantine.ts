@@ -95,7 +95,7 @@ async function retryGroup(
     const still = await listQuarantine(tx, { ids })
     const bad = new Map<number, string>()
     for (const entry of still) {
-      // Which of two contradicting rows is true only a new answer can tell.
+      // Which of two contradicting rows is true only a new answer can show.
       if (entry.reason === CONTRADICTION) bad.set(entry.quarantine_id, entry.reason)
       // What is left of such a row is not what the service sent.
       else if (safeJson(entry.raw).includes(REDACTED)) bad.set(entry.quarantine_id, REDACTED_ROW)
@@ -156,7 +156,7 @@ async function load(
   const range = { from: days[0]!, to: days.at(-1)! }
   const { warehouse } = services
   const window = { projectId, stream, range }
-  // These are some of the rows of their days, so a digest of all would tell nothing.
+  // These are some of the rows of their days, so a digest of all would prove nothing.
   const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window, false))
   const { byDay } = await replaceWindow(tx, warehouse, there, {
     ...window,

@@ -43,7 +43,7 @@ export function withTotals(families: readonly Family[], totals: ReadonlyMap<stri
   })
 }
 
-/** Families without a sample are left out: their type alone tells nothing. */
+/** Families without a sample are left out: their type alone says nothing. */
 export function renderFamilies(families: readonly Family[]): string {
   return families
     .filter(({ samples }) => samples.length > 0)

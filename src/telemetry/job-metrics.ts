@@ -53,11 +53,11 @@ export async function openJobMetrics(options: JobMetricsOptions): Promise<JobMet
       })
       const text = await metrics.lastText({ ...left, own: end === 'locked' ? undefined : command })
       const isWhole = left.totals !== undefined && left.status !== undefined
-      const told = [
+      const sent = [
         ...(push_url === undefined ? [] : [pushMetrics(push_url, text, { isWhole, signal })]),
         ...(textfile === undefined ? [] : [writeTextfile(textfile, text)]),
       ]
-      for (const result of await Promise.allSettled(told)) {
+      for (const result of await Promise.allSettled(sent)) {
         if (result.status === 'rejected')
           log.warn({ reason: outsideFailure(result.reason) }, 'the metrics could not be left')
       }

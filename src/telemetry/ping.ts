@@ -1,4 +1,4 @@
-import { tellOutside } from '../core/outside.ts'
+import { notifyOutside } from '../core/outside.ts'
 import { clip } from '../core/text.ts'
 
 export type Signal = 'start' | 'success' | 'fail'
@@ -15,6 +15,6 @@ export function pingAddress(url: string, what: Signal): string {
 /** Tells a dead man's switch. A run that never says how it ended is noticed there. */
 export async function ping(url: string, what: Signal, signal: AbortSignal, reason?: string): Promise<void> {
   const address = pingAddress(url, what)
-  if (what === 'fail') await tellOutside(address, { text: clip(reason ?? '', LONGEST_REASON), signal })
-  else await tellOutside(address, { method: 'GET', signal })
+  if (what === 'fail') await notifyOutside(address, { text: clip(reason ?? '', LONGEST_REASON), signal })
+  else await notifyOutside(address, { method: 'GET', signal })
 }

@@ -1,5 +1,5 @@
 import { rename, writeFile } from 'node:fs/promises'
-import { tellOutside } from '../core/outside.ts'
+import { notifyOutside } from '../core/outside.ts'
 
 const TEXT = 'text/plain; version=0.0.4; charset=utf-8'
 const GROUP = '/metrics/job/visibility_sync'
@@ -25,7 +25,7 @@ export async function pushMetrics(
   address.username = ''
   address.password = ''
   const login = Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`).toString('base64')
-  await tellOutside(address.href, {
+  await notifyOutside(address.href, {
     method: isWhole ? 'PUT' : 'POST',
     text,
     headers: { 'content-type': TEXT, ...(username === '' ? {} : { authorization: `Basic ${login}` }) },

@@ -75,12 +75,12 @@ export class RunTelemetry {
     // Another run is at it, and says how it ended.
     if (end === 'locked') return
     const why = reason === undefined ? undefined : config.redactor.text(reason)
-    const told: Promise<void>[] = [this.ping(end === 'complete' ? 'success' : 'fail', signal, why)]
+    const sent: Promise<void>[] = [this.ping(end === 'complete' ? 'success' : 'fail', signal, why)]
     if (this.lineage !== undefined) {
       const event = endEvent(this.lineage, clock(), { outcome: end, runId, streams, seconds, reason: why })
-      told.push(this.event(event, signal))
+      sent.push(this.event(event, signal))
     }
-    await Promise.all(told)
+    await Promise.all(sent)
   }
 
   private get hasLineage(): boolean {

@@ -37,7 +37,7 @@ export interface Warehouse {
   redactor: Redactor
   /** Asks the server for its version: an unreachable or too old one is said in one sentence. */
   check(): Promise<void>
-  /** The command was told to stop: from now on nothing is waited for longer than a few seconds. */
+  /** The command was asked to stop: from now on nothing is waited for longer than a few seconds. */
   hurry(): void
   /** Waits a moment for what is in use; then, as behind a network that lost its way, every connection is cut. */
   close(): Promise<void>
@@ -125,7 +125,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
       clients.add(this)
       this.on('end', () => clients.delete(this))
       if (isHurried) this.hurry(HURRY_MS)
-      // Told to stop, and the database does not answer: nothing more is expected of it.
+      // Asked to stop, and the database does not answer: nothing more is expected of it.
       this.onLate = () => {
         if (isHurried) cut()
       }
@@ -269,7 +269,7 @@ const PROTOCOL_VIOLATION = '08P01'
 export function isLostConnection(error: unknown): boolean {
   const code = codeOf(error) ?? ''
   // A message that Postgres does not understand, such as one with too many values, is our fault and will not pass. A
-  // pooler that loses its server tells it under the same code, but ends the connection with it.
+  // pooler that loses its server reports it under the same code, but ends the connection with it.
   if (code === PROTOCOL_VIOLATION) return (error as { severity?: unknown }).severity === 'FATAL'
   return (
     LOST.has(code) ||
@@ -304,7 +304,7 @@ export async function inTransaction<T>(
     broken = error
   }
   client.on('error', onError)
-  // Whoever is told to stop must not wait for a lock of someone else: without its connection the transaction is undone.
+  // Whoever is asked to stop must not wait for a lock of someone else: without its connection the transaction is undone.
   const connection = deadlineClient(client)
   const onAbort = () => connection.destroySocket()
   signal?.addEventListener('abort', onAbort)

@@ -2,7 +2,7 @@ import { connectionFailure } from '../core/connection-failure.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { clip, redact } from '../core/text.ts'
 
-/** What a server's refusal means, and what to do about it. Settings that are wrong are told from a server that is away. */
+/** What a server's refusal means, and what to do about it. Wrong settings are another failure than a server that is away. */
 interface Hint {
   away: boolean
   text: string
@@ -50,9 +50,9 @@ const BY_MESSAGE: [RegExp, Hint][] = [
 export function databaseFailure(url: string, error: unknown): UsageError | TransientError {
   const { hostname, port, pathname, password } = new URL(url)
   const place = `${hostname || 'localhost'}:${port || 5432}${pathname}`
-  const told = clip(redact(messageOf(error) || (codeOf(error) ?? 'no answer'), [password, decoded(password)]), 200)
+  const detail = clip(redact(messageOf(error) || (codeOf(error) ?? 'no answer'), [password, decoded(password)]), 200)
   const hint = hintOf(error)
-  const message = `the database at ${place} cannot be used (${told}). ${hint.text}.`
+  const message = `the database at ${place} cannot be used (${detail}). ${hint.text}.`
   return hint.away ? new TransientError(message, { cause: error }) : new UsageError(message)
 }
 

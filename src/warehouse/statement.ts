@@ -1,23 +1,23 @@
 import { escapeLiteral, type PoolClient, type QueryResult } from 'pg'
 
-/** A statement with its values written into it, and what its rows tell. */
+/** A statement with its values written into it, and how its rows are read. */
 export interface Statement<Answer> {
   sql: string
   read(rows: Record<string, unknown>[]): Answer
 }
 
 /**
- * Asks several questions in one message. Each is still a statement of its own, which sees what was committed before it
+ * Runs several statements in one message. Each is still a statement of its own, which sees what was committed before it
  * began: what follows a lock sees what its last holder wrote.
  */
 export async function runBatch<Answers extends unknown[]>(
   client: PoolClient,
-  ...questions: { [Index in keyof Answers]: Statement<Answers[Index]> }
+  ...statements: { [Index in keyof Answers]: Statement<Answers[Index]> }
 ): Promise<Answers> {
-  const told = (await client.query(questions.map(({ sql }) => sql).join(';\n'))) as QueryResult | QueryResult[]
+  const answer = (await client.query(statements.map(({ sql }) => sql).join(';\n'))) as QueryResult | QueryResult[]
   // A single statement has a single result.
-  const results = [told].flat()
-  return questions.map(({ read }, index) => read(results[index]!.rows as Record<string, unknown>[])) as Answers
+  const results = [answer].flat()
+  return statements.map(({ read }, index) => read(results[index]!.rows as Record<string, unknown>[])) as Answers
 }
 
 /** A text or number as it is written in a statement. */

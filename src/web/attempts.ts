@@ -7,7 +7,7 @@ const MOST_OF_ALL = 60
 const MOST_ADDRESSES = 1000
 
 /**
- * Failed attempts to show the token, of the last minute. Who failed too often waits, and is not told whether the next
+ * Failed attempts to show the token, of the last minute. Who failed too often waits, and does not learn whether the next
  * guess is right. All addresses together have a limit, too, since one guesser may have many.
  */
 export class Attempts {

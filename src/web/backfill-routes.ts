@@ -31,7 +31,7 @@ const backfillBody = z.strictObject({
   missing: z.boolean().default(false),
 })
 
-/** The routes that start work or tell of it, for who has the token. */
+/** The routes that start work or report on it, for who has the token. */
 export function backfillRoutes(
   app: FastifyInstance,
   options: {
@@ -57,8 +57,8 @@ export function backfillRoutes(
   app.post('/api/backfills', { onRequest }, async (request, reply) => {
     const parsed = backfillBody.safeParse(request.body)
     if (!parsed.success) {
-      const told = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'body'}: ${message}`)
-      return reply.code(400).send({ error: clip(told.join('; ')) })
+      const problems = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'body'}: ${message}`)
+      return reply.code(400).send({ error: clip(problems.join('; ')) })
     }
     if (parsed.data.to < parsed.data.from) return reply.code(400).send({ error: 'to: must be from or later' })
     try {

@@ -90,20 +90,20 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
   const last = status.runs.find(({ outcome }) => outcome !== null)
   const dead = queue?.dead.length ?? 0
   const isFailed = last?.outcome === 'failed'
-  const told: Problem | false = last !== undefined &&
+  const lastRun: Problem | false = last !== undefined &&
     last.outcome !== 'complete' && { kind: 'run', text: `the last run was ${last.outcome}` }
   const found: (Problem | false | undefined)[] = [
     failedToStart && {
       kind: 'start',
       text: `a ${failedToStart.command} failed before it began (${clip(failedToStart.reason, 200)})`,
     },
-    isFailed && told,
+    isFailed && lastRun,
     stale > 0 && { kind: 'stale', text: `${count(stale, 'stream')} not read for too long` },
     status.totals.held > 0 && { kind: 'held', text: `${count(status.totals.held, 'range')} held` },
     open > 0 && { kind: 'quarantine', text: `${count(open, 'row')} in quarantine` },
     dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} set aside` },
     // What made a run partial stands above it.
-    !isFailed && told,
+    !isFailed && lastRun,
     missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },
   ]
   return found.filter((problem): problem is Problem => typeof problem === 'object')

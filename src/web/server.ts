@@ -125,8 +125,8 @@ export function createServer(options: ServerOptions): FastifyInstance {
 
   app.get('/healthz', PROBE, async () => ({ alive: true }))
   app.get('/readyz', PROBE, async (_request, reply) => {
-    const told = readiness(view, options.maxStalenessMs)
-    return reply.code(told.ready ? 200 : 503).send(told)
+    const state = readiness(view, options.maxStalenessMs)
+    return reply.code(state.ready ? 200 : 503).send(state)
   })
   // However long a page is kept because it is costly: a run that begins or ends, and a database that goes away or comes
   // back, is seen at once, and the progress of a run after a second. What is costly in a page is to read the ledger,

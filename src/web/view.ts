@@ -52,7 +52,7 @@ export interface LedgerState {
   status: Status | undefined
   /** Undefined where there never was a queue. */
   queue: QueueStatus | undefined
-  /** What the service told the processes that share a queue. */
+  /** What the service reported to the processes that share a queue. */
   budgets: Map<string, BudgetView>
   names: Map<string, string>
   /** By the monotonic clock. */
@@ -205,7 +205,7 @@ export class View {
   budgets(shared: LedgerState | undefined): Map<string, BudgetView> {
     const { client } = this.services
     const own = this.projects.map(({ id, caller }) => [id, client.budgetView(caller)] as const)
-    // Where others read the same projects, what they were told last counts.
+    // Where others read the same projects, the latest report counts.
     return new Map([...own, ...(shared?.budgets ?? [])])
   }
 
@@ -228,7 +228,7 @@ export class View {
       const begun = monotonic()
       if (this.database.up) {
         await this.refresh().catch((error: unknown) => {
-          // A database that is away is told by who watches it.
+          // The watch reports a database that is away.
           if (!signal.aborted && this.database.up)
             services.log.warn({ reason: messageOf(error) }, 'the ledger could not be read')
         })

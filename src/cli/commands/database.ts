@@ -4,7 +4,7 @@ import { dataFolder, openWarehouse } from '../../session/open-services.ts'
 import { passwordFile } from '../../warehouse/embedded/password.ts'
 import { type Session, untilStopped } from '../session.ts'
 
-/** `database`: keeps the embedded Postgres running until it is told to stop, for psql or a BI tool. */
+/** `database`: keeps the embedded Postgres running until it is asked to stop, for psql or a BI tool. */
 export async function database(session: Session): Promise<number> {
   if (session.config.warehouse.url !== undefined) {
     throw new UsageError(

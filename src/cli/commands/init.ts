@@ -7,7 +7,7 @@ import type { Session } from '../session.ts'
 const TEMPLATE = packageFile('config/sync.yaml')
 const SCHEMA = packageFile('config/sync.schema.json')
 
-/** `init`: writes a configuration in which every setting is explained, and tells what to set. */
+/** `init`: writes a configuration in which every setting is explained, and says what to set. */
 export async function init(session: Session, options: { force?: boolean }): Promise<number> {
   const file = session.configFile
   const schema = join(dirname(file), 'sync.schema.json')

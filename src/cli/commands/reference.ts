@@ -17,7 +17,7 @@ export interface ReferenceOptions {
   extras?: boolean
 }
 
-/** `reference`: the reference service on its own, until it is told to stop. */
+/** `reference`: the reference service on its own, until it is asked to stop. */
 export async function reference(session: Session, options: ReferenceOptions): Promise<number> {
   const number = (text: string, option: string, from: number, to: number) => {
     const value = Number(text)

@@ -37,7 +37,7 @@ const OUTSIDE_MS = 10_000
 const TRY_AGAIN_MS = 30_000
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 
-/** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is told to stop. */
+/** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is asked to stop. */
 export async function serve(session: Session, options: { host?: string; port?: number }): Promise<number> {
   const { config, log, clock, version } = session
   // A database that is away is waited for: the pages say so meanwhile.
@@ -96,33 +96,33 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   /** True where a sync failed because the database was away: it is made good once it is back. */
   let owesSync = false
 
-  const tellOfRun = async (report: RunReport) => {
+  const alertAfterRun = async (report: RunReport) => {
     const state = await watch.look()
     if (!state.up && report.outcome !== 'complete') {
       if (report.command === 'sync' && report.outcome !== 'interrupted') owesSync = true
-      await alerts.tell(findingsOfDatabase(state, report))
+      await alerts.update(findingsOfDatabase(state, report))
       return
     }
     await view.refresh().catch(() => {})
-    await alerts.tell(findingsOfRun(report, { isWhole: report.command === 'sync' }))
+    await alerts.update(findingsOfRun(report, { isWhole: report.command === 'sync' }))
     await lookAround()
     await pruneAfterRun(session, open.warehouse, ended.signal)
   }
   const lookAround = async () => {
     if (watch.state.up) await alerts.reconcile()
-    else await alerts.tell(findingsOfDatabase(watch.state))
+    else await alerts.update(findingsOfDatabase(watch.state))
     const status = view.latest?.status
-    if (status !== undefined) await alerts.tell(findingsOfStatus(status, view.ledgerNow(), maxStalenessMs))
+    if (status !== undefined) await alerts.update(findingsOfStatus(status, view.ledgerNow(), maxStalenessMs))
     await alerts.tellUntold()
   }
   const runs = serveRuns(session, open, live, (report: RunReport, end: RunEnd, telemetry: RunTelemetry) => {
     metrics.finished({ ...report, outcome: end }, clock())
-    later(tellOutside(telemetry, report, end))
+    later(reportEnd(telemetry, report, end))
     view.forget()
     if (report.run_id === NO_RUN && end === 'failed') {
       failedStarts.set(report.command, { command: report.command, at: clock(), reason: report.error ?? '' })
     } else if (end !== 'locked') failedStarts.delete(report.command)
-    if (end !== 'locked') later(tellOfRun(report))
+    if (end !== 'locked') later(alertAfterRun(report))
   })
   const scheduler = new Scheduler(
     [
@@ -147,7 +147,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     await applyOwnBrands(open.warehouse, ids, config.labels)
     isReady = true
     await view.refresh().catch(() => {})
-    await alerts.tell({ database: ENDED })
+    await alerts.update({ database: ENDED })
     await alerts.reconcile()
   }
   /** Due is a sync whose last time passed without a run. */
@@ -221,7 +221,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     scheduler.start()
     await catchUp().catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'not known whether a sync is due'))
     await untilStopped(session)
-    log.info({ grace_seconds: config.serve.grace_seconds }, 'told to stop')
+    log.info({ grace_seconds: config.serve.grace_seconds }, 'asked to stop')
     const stopping = Promise.all([scheduler.stop(), backfills.stop()]).then(() =>
       Promise.race([Promise.all(afterwards), delay(LAST_WORDS_MS, undefined, { ref: false })]),
     )
@@ -242,7 +242,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
 }
 
 /** What those outside hear of the end of a run. It comes after the run and holds up nothing. */
-function tellOutside(telemetry: RunTelemetry, report: RunReport, end: RunEnd): Promise<void> {
+function reportEnd(telemetry: RunTelemetry, report: RunReport, end: RunEnd): Promise<void> {
   const { run_id, streams, seconds, outcome, error = null } = report
   const reason = runReason({ outcome, error, summary: streams })
   const runId = run_id === NO_RUN ? undefined : run_id

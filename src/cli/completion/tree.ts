@@ -46,7 +46,7 @@ function completableOption(
   return { long, short: option.short, about, takes }
 }
 
-/** "sync/--stream": an option of a command, as the scripts tell them apart. */
+/** "sync/--stream": an option of a command, as the scripts name it. */
 export function valuePlaces(all: readonly Completable[]): { places: string[]; takes: CompletableOption['takes'] }[] {
   const groups = new Map<string, { places: string[]; takes: CompletableOption['takes'] }>()
   for (const { path, options } of all) {

@@ -106,8 +106,8 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
       .text()
       .catch((error: unknown) => {
         if (error instanceof HTTPError) {
-          const { statusCode, body: told } = error.response
-          throw new RefusedError(`${place}: HTTP ${statusCode}: ${clip(String(told), 200)}${hintFor(statusCode)}`, {
+          const { statusCode, body: answer } = error.response
+          throw new RefusedError(`${place}: HTTP ${statusCode}: ${clip(String(answer), 200)}${hintFor(statusCode)}`, {
             status: statusCode,
           })
         }

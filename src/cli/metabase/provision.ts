@@ -19,7 +19,7 @@ export interface Provisioned {
   questions: Made[]
   models: Made[]
   metrics: Made[]
-  /** How many fields were told what they mean. */
+  /** How many fields got their meaning. */
   fields: number
   /** Cards that were not made, because Metabase does not know the view that they need. */
   left: { name: string; view: string }[]
@@ -33,7 +33,7 @@ const SLOWEST_LOOK_MS = 5000
 const SYNC_PATIENCE_MS = 600_000
 
 /**
- * Makes the connection, tells Metabase what its fields mean, and makes questions, models, metrics and the dashboard, or
+ * Makes the connection, sets what its fields mean, and makes questions, models, metrics and the dashboard, or
  * brings those that exist up to date. Others are left alone.
  */
 export async function provision(
@@ -102,7 +102,7 @@ async function ensureDatabase(
   return { id: known.id, made: false }
 }
 
-/** Fields are known, and keep what they are told, once Metabase has looked at the whole database for the first time. */
+/** Fields are known, and keep what is set, once Metabase has looked at the whole database for the first time. */
 async function waitForSync(metabase: Metabase, database: number): Promise<void> {
   let pause = FIRST_LOOK_MS
   for (let waited = 0; waited < SYNC_PATIENCE_MS; waited += pause, pause = Math.min(pause * 2, SLOWEST_LOOK_MS)) {

@@ -47,7 +47,7 @@ const KEYS: Record<string, string[]> = {
   chats: ['project_id', 'chat_id'],
 }
 
-/** In views these tell rows apart, in this order. */
+/** In views these identify a row, in this order. */
 const GRAIN = [
   ...['project_id', 'stream', 'date', 'week', 'month', 'brand_id', 'own_brand_id', 'rival_brand_id', 'prompt_id'],
   ...['topic_id', 'tag_id', 'country_code', 'model_id', 'model_channel_id'],
@@ -97,6 +97,6 @@ function keyOf(table: string): string[] {
 
 function grainOf({ columns }: TableNote): string[] {
   const there = GRAIN.filter((name) => name in columns)
-  // The topic of a prompt is told by the prompt; a freshness row has two days that tell nothing apart.
+  // The prompt decides its topic; the two days of a freshness row are no key.
   return there.includes('prompt_id') ? there.filter((name) => name !== 'topic_id') : there
 }

@@ -43,7 +43,7 @@ export const customStream = z
       .array(column)
       .min(1, { error: 'at least one column' })
       .max(MOST_COLUMNS, { error: `up to ${MOST_COLUMNS} columns` }),
-    key: z.array(z.string()).min(1, { error: 'the columns that tell rows apart, at least one' }),
+    key: z.array(z.string()).min(1, { error: 'the columns that identify a row, at least one' }),
     adds: z.array(z.string()).default([]),
   })
   .superRefine((stream, context) => {

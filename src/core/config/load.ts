@@ -43,7 +43,7 @@ export interface Config extends FileConfig {
 export interface LoadOptions {
   file?: string | undefined
   env?: NodeJS.ProcessEnv
-  /** Told of every secret as soon as it is read, so that it can clean the errors of a configuration that is not valid. */
+  /** Gets every secret as soon as it is read, so that it can clean the errors of a configuration that is not valid. */
   redactor?: Redactor
 }
 
@@ -268,7 +268,7 @@ function refuseStraySecrets(config: FileConfig, secrets: readonly string[], plac
   }
 }
 
-/** What no single field can tell. */
+/** Checks that concern more than one field. */
 function checkSense(config: FileConfig, place: string): void {
   const fail = (message: string): never => {
     throw new UsageError(`${place}: ${message}`)

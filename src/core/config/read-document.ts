@@ -13,7 +13,7 @@ export interface ReadDocument {
   warnings: string[]
 }
 
-/** The configuration file. Its secrets are told to the redactor before anything can go wrong. */
+/** The configuration file. Its secrets are given to the redactor before anything can go wrong. */
 export function readDocument(file: string, env: NodeJS.ProcessEnv, redactor: Redactor): ReadDocument {
   let text: string
   try {

@@ -127,7 +127,7 @@ const mailServer = z
   })
 const TEXTFILE = 'the path of a file that ends in .prom'
 
-/** `status` tells from the restatements of so many days how long the lookback must be. */
+/** `status` derives the lookback that is needed from the restatements of so many days. */
 const LOOKBACK_EVIDENCE_DAYS = 60
 
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })

@@ -29,10 +29,10 @@ export class PageLimit {
   /** Lower limits that are worth trying after a refusal; none where it was not about the limit. */
   lowerThan(asked: number, error: unknown): number[] {
     if (!(error instanceof RefusedError) || ![400, 413, 422].includes(error.status ?? 0)) return []
-    const told = messageOf(error)
+    const message = messageOf(error)
     // Not every service names the field that it refuses.
-    if (!/limit/i.test(told)) return asked > FALLBACKS[0]! ? [FALLBACKS[0]!] : []
-    const named = (told.match(/\d+/g) ?? []).map(Number).filter((number) => number !== error.status)
+    if (!/limit/i.test(message)) return asked > FALLBACKS[0]! ? [FALLBACKS[0]!] : []
+    const named = (message.match(/\d+/g) ?? []).map(Number).filter((number) => number !== error.status)
     const candidates = [this.current, ...named.sort((a, b) => b - a), ...FALLBACKS]
     return [...new Set(candidates)].filter((limit) => limit >= SMALLEST && limit < asked)
   }

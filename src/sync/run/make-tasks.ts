@@ -12,7 +12,7 @@ import type { Run, RunRequest, SyncedProject } from './context.ts'
 import { emptyReport, type Failure, type StreamReport } from './report.ts'
 import { type Observer, type Task, taskName } from './tasks.ts'
 
-/** How the tasks of a run tell it what happened. */
+/** What the tasks of a run call when something happens. */
 export interface TaskHooks {
   observer: Observer
   stopRun: Task['stopRun']

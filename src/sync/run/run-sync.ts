@@ -85,7 +85,7 @@ async function performRun(
       const ids = request.projects.map(({ id }) => id)
       notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
     }
-    // With `extras: auto` whatever is not offered is simply not there; `check` tells.
+    // With `extras: auto` whatever is not offered is simply not there; `check` lists it.
     const isNamed = (stream: string) =>
       config.extras !== 'auto' ||
       !EXTRA_STREAMS.some((name) => name === stream) ||
@@ -210,7 +210,7 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
     })
     await lock.release()
   }
-  // Whoever told it to stop does not wait for a database that is away: the lease expires by itself.
+  // Whoever stopped it does not wait for a database that is away: the lease expires by itself.
   await (signal?.aborted ? Promise.race([close(), delay(CLOSING_MS, undefined, { ref: false })]) : close())
   const totals = { rows: sum(streams, 'rows_read'), requests: sum(streams, 'requests'), seconds }
   log[outcome === 'complete' ? 'info' : 'warn'](

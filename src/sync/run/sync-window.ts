@@ -148,7 +148,7 @@ async function loadWindow(
       )
       const loaded = loadedBy(effect, known.open)
       await run.beforeCommit?.(tx, loaded)
-      // Told to stop while loading: roll back rather than commit after the run is closed.
+      // Asked to stop while loading: roll back rather than commit after the run is closed.
       run.signal.throwIfAborted()
       return { loaded, fresh }
     },

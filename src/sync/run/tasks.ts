@@ -15,7 +15,7 @@ import { addFailure, addOutcome, type Failure, type StreamReport } from './repor
 
 /* One project and stream of a run: what is left to do, and what becomes of each result. */
 
-/** Told of a run's progress, in days of streams. */
+/** Called with a run's progress, in days of streams. */
 export interface Observer {
   started?(run: { runId: number; command: string }): void
   planned?(totals: { days: number; lists: number }): void
@@ -148,8 +148,8 @@ function learnPages({ task, range }: { task: Task; range: Range }, result: Extra
 export function failRemaining(task: Task, inFlight: readonly (Range | undefined)[] = [], failure?: Failure): void {
   const { left, report } = task
   const ranges = 'list' in left ? (left.list ? [undefined] : []) : left.failRemaining()
-  const told = failure === undefined ? notRead(task) : { ...failure, reason: `not read: ${failure.reason}` }
-  for (const range of [...inFlight, ...ranges]) addFailure(report, range, told)
+  const reasoned = failure === undefined ? notRead(task) : { ...failure, reason: `not read: ${failure.reason}` }
+  for (const range of [...inFlight, ...ranges]) addFailure(report, range, reasoned)
 }
 
 /**

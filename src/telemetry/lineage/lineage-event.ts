@@ -35,7 +35,7 @@ export function startEvent(run: LineageRun): LineageEvent {
   return eventOf(run, 'START', run.startedAt, {}, () => undefined)
 }
 
-/** Partial is not success: it is told as a failure, with what was written all the same. */
+/** Partial is not success: it is sent as a failure, with what was written all the same. */
 export function endEvent(run: LineageRun, at: Date, end: LineageEnd): LineageEvent {
   const facet = facetsOf(run)
   const sum = (

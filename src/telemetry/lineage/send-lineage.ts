@@ -1,6 +1,6 @@
 import { appendFile, rename, stat } from 'node:fs/promises'
 import type { Config } from '../../core/config/load.ts'
-import { tellOutside } from '../../core/outside.ts'
+import { notifyOutside } from '../../core/outside.ts'
 import type { LineageEvent } from './lineage-event.ts'
 
 const ENDPOINT = '/api/v1/lineage'
@@ -20,11 +20,11 @@ export async function sendLineage(
   signal: AbortSignal,
 ): Promise<void> {
   const headers = api_key === undefined ? {} : { authorization: `Bearer ${api_key}` }
-  const told = [
-    ...(url === undefined ? [] : [tellOutside(lineageAddress(url), { json: event, headers, signal })]),
+  const sent = [
+    ...(url === undefined ? [] : [notifyOutside(lineageAddress(url), { json: event, headers, signal })]),
     ...(file === undefined ? [] : [appendEvent(file, event)]),
   ]
-  await Promise.all(told)
+  await Promise.all(sent)
 }
 
 /** One event a line. */

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { statSync } from 'node:fs'
 
-/* A folder is told by device and inode. Its path may name another folder by now: folders are moved, deleted and copied
+/* A folder is identified by device and inode. Its path may name another folder by now: folders are moved, deleted and copied
  * under a running server, which goes on in the one that it was started in. */
 
 /** The folder that a path names now, or undefined where there is none. */
@@ -14,7 +14,7 @@ export function folderIdentity(path: string): string | undefined {
   }
 }
 
-/** The folder that a process works in; undefined where the system does not tell. */
+/** The folder that a process works in; undefined if the system does not say. */
 export function workingFolder(pid: number): string | undefined {
   return process.platform === 'linux' ? folderIdentity(`/proc/${pid}/cwd`) : workingFolderByLsof(pid)
 }

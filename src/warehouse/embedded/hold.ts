@@ -39,7 +39,7 @@ const RELEASE_MS = 100_000
 const HELLO_MS = 60_000
 const PAUSE_MS = 50
 
-/** Holds the server of a folder: that of a running keeper, or of a new one. `onFull` is told when its disk is full. */
+/** Holds the server of a folder: that of a running keeper, or of a new one. `onFull` is called when its disk is full. */
 export async function holdServer(options: KeeperOptions, onFull: (message: string) => void): Promise<Hold> {
   const deadline = performance.now() + PATIENCE_MS
   for (;;) {
@@ -72,9 +72,9 @@ async function startKeeper(options: KeeperOptions, onFull: (message: string) => 
     detached: true,
     stdio: ['pipe', 'pipe', 'pipe'],
   })
-  let told = ''
+  let output = ''
   child.stderr.on('data', (chunk: Buffer) => {
-    told += chunk.toString()
+    output += chunk.toString()
   })
   child.stdin.on('error', () => {})
   try {
@@ -82,7 +82,7 @@ async function startKeeper(options: KeeperOptions, onFull: (message: string) => 
       onMessages<KeeperGreeting>(child.stdout, done)
       child.on('error', fail)
       child.on('close', () =>
-        fail(new UsageError(`the embedded Postgres cannot be started: ${clip(told.trim(), 800)}`)),
+        fail(new UsageError(`the embedded Postgres cannot be started: ${clip(output.trim(), 800)}`)),
       )
     })
     if (greeting.is === 'busy') return undefined

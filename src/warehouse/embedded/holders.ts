@@ -44,10 +44,10 @@ export class Holders {
   /** Tells all who hold the server, and all who come, how it is. */
   announce(state: Ready | Failed): void {
     this.#state = state
-    this.tell(state)
+    this.notify(state)
   }
 
-  tell(message: KeeperMessage): void {
+  notify(message: KeeperMessage): void {
     for (const socket of this.#held) socket.write(lineOf(message))
   }
 

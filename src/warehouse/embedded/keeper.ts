@@ -24,7 +24,7 @@ import { ServerLog } from './server-log.ts'
 
 const WATCH_MS = 250
 const REFRESH_MS = 3000
-const TELL_FULL_MS = 60_000
+const REPORT_FULL_MS = 60_000
 const HEAR_MS = 10_000
 
 /** Runs until nobody holds the server. What it has to say goes to those who do. */
@@ -124,17 +124,17 @@ async function watch(server: Postmaster, isMoved: () => boolean, signal?: AbortS
 
 /** Tells those who hold the server that its disk is full, as soon as the server says so. */
 function fullDiskNotice(folder: string, holders: Holders): (text: string) => void {
-  let toldAt = Number.NEGATIVE_INFINITY
+  let reportedAt = Number.NEGATIVE_INFINITY
   return (text) => {
-    if (!isDiskFull(text) || performance.now() - toldAt < TELL_FULL_MS) return
-    toldAt = performance.now()
-    holders.tell({ is: 'full', message: messageOf(diskFullError(folder, RUNNING_MB)) })
+    if (!isDiskFull(text) || performance.now() - reportedAt < REPORT_FULL_MS) return
+    reportedAt = performance.now()
+    holders.notify({ is: 'full', message: messageOf(diskFullError(folder, RUNNING_MB)) })
   }
 }
 
 function failureOf(error: unknown, folder: string): Failed {
-  const told = isDiskFull(error) ? diskFullError(folder, RUNNING_MB) : error
-  return { is: 'failed', message: messageOf(told), usage: told instanceof UsageError }
+  const cause = isDiskFull(error) ? diskFullError(folder, RUNNING_MB) : error
+  return { is: 'failed', message: messageOf(cause), usage: cause instanceof UsageError }
 }
 
 /** Waits for a signal, but not longer than so many milliseconds. */

@@ -46,18 +46,18 @@ export async function startPostmaster(
     if (await isReady(server, place.data, signal)) return server
     await server.stop()
     await Promise.race([server.drained, delay(DRAIN_MS, undefined, { ref: false })])
-    const told = log.tail()
-    if (signal.aborted) throw new InterruptedError('told to stop while the embedded Postgres was starting')
-    if (isDiskFull(told)) throw diskFullError(place.folder, RUNNING_MB)
-    if (/could not bind|could not create any TCP/.test(told) && avoid === undefined) {
+    const lastLines = log.tail()
+    if (signal.aborted) throw new InterruptedError('asked to stop while the embedded Postgres was starting')
+    if (isDiskFull(lastLines)) throw diskFullError(place.folder, RUNNING_MB)
+    if (/could not bind|could not create any TCP/.test(lastLines) && avoid === undefined) {
       // Someone took the port between our look and the start.
       avoid = port
-    } else if (/shared memory block .* still in use/.test(told) && performance.now() < deadline) {
+    } else if (/shared memory block .* still in use/.test(lastLines) && performance.now() < deadline) {
       // Sessions of a server that was killed take a moment to notice it.
       await delay(250)
     } else {
       throw new TransientError(
-        `the embedded Postgres does not start in ${place.data} (see ${log.path}):\n${clip(told, 1200)}`,
+        `the embedded Postgres does not start in ${place.data} (see ${log.path}):\n${clip(lastLines, 1200)}`,
       )
     }
   }

@@ -24,7 +24,7 @@ export function prefixOf({ binaries, runAs }: Place): string[] {
 const WORKING_FOLDER = '/proc/self/cwd'
 
 /**
- * How a server is told its data folder: by its working folder where the system allows it. Postgres writes pg_control under
+ * How a server gets its data folder: by its working folder where the system allows it. Postgres writes pg_control under
  * the absolute path that it was given; under a path, a server whose folder was moved aside would write into a new cluster
  * that took its place.
  */
@@ -50,9 +50,9 @@ export function runServerCommand(place: Place, command: ServerCommand, signal: A
       signal,
       ...(place.runAs.user ?? {}),
     })
-    let told = ''
+    let output = ''
     const collect = (chunk: Buffer) => {
-      told += chunk.toString()
+      output += chunk.toString()
     }
     child.stdout.on('data', collect)
     child.stderr.on('data', collect)
@@ -63,16 +63,16 @@ export function runServerCommand(place: Place, command: ServerCommand, signal: A
       reason = error.message
     })
     child.on('close', (code) => {
-      if (signal.aborted) fail(new InterruptedError('told to stop while the embedded Postgres was being set up'))
+      if (signal.aborted) fail(new InterruptedError('asked to stop while the embedded Postgres was being set up'))
       else if (code === 0) done()
-      else if (isDiskFull(told)) fail(diskFullError(place.folder, command.neededMb))
-      else fail(setupError(place, `${told} ${reason}`))
+      else if (isDiskFull(output)) fail(diskFullError(place.folder, command.neededMb))
+      else fail(setupError(place, `${output} ${reason}`))
     })
   })
 }
 
-function setupError({ folder }: Place, told: string): UsageError {
+function setupError({ folder }: Place, output: string): UsageError {
   return new UsageError(
-    `the embedded Postgres cannot be set up in ${folder}: ${clip(told.trim(), 800)}\nSet DATABASE_URL to use another Postgres.`,
+    `the embedded Postgres cannot be set up in ${folder}: ${clip(output.trim(), 800)}\nSet DATABASE_URL to use another Postgres.`,
   )
 }

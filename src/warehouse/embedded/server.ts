@@ -28,7 +28,7 @@ export interface EmbeddedOptions {
   folder: string
   /** Extra server settings. */
   settings?: Record<string, string>
-  /** Is told of a full disk, and of a server that ended and was started again. */
+  /** Called for a full disk, and of a server that ended and was started again. */
   log?: Log
 }
 
@@ -69,9 +69,9 @@ async function checkedUrl(folder: string, port: number): Promise<string> {
   try {
     await client.connect()
   } catch (cause) {
-    const told = `the embedded Postgres in ${folder} refuses a connection: ${messageOf(cause)}`
-    if (!codeOf(cause)?.startsWith('28')) throw new TransientError(told)
-    throw new UsageError(`${told}. Delete ${passwordFile(folder)} and the next command sets a new password`)
+    const problem = `the embedded Postgres in ${folder} refuses a connection: ${messageOf(cause)}`
+    if (!codeOf(cause)?.startsWith('28')) throw new TransientError(problem)
+    throw new UsageError(`${problem}. Delete ${passwordFile(folder)} and the next command sets a new password`)
   } finally {
     await client.end().catch(() => {})
   }

@@ -66,7 +66,7 @@ export function digestOf(rows: PackedRows): bigint | undefined {
   return (BigInt(high) << 32n) | BigInt(low >>> 0)
 }
 
-/** Zeroes leave the hash as it was; this tells in which column they stand. */
+/** Zeroes leave the hash as it was; this says in which column they are. */
 function placeOf(index: number): number {
   return 1 << (index % 30)
 }

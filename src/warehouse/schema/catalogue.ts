@@ -32,7 +32,7 @@ const METRIC_NOTES: Record<Metric, string> = {
   share_of_voice: "The brand's mentions divided by those of all tracked brands in the group, 0 to 1. Never average it.",
   sentiment:
     "Mean sentiment, on the service's own scale; null without mentions. Never average it: weigh it by sentiment_count.",
-  sentiment_sum: 'Sum of the sentiments of the mentions, on a scale that the service does not tell.',
+  sentiment_sum: 'Sum of the sentiments of the mentions, on a scale that the service does not document.',
   sentiment_count: 'Number of mentions with a sentiment.',
   position:
     'Mean position in the answers, lower is better; null without mentions. Never average it: weigh it by position_count.',

@@ -59,7 +59,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
   forgetLayouts(warehouse)
 }
 
-/** Moves month after month, oldest first, until none is left or it is told to stop. True where all of them moved. */
+/** Moves month after month, oldest first, until none is left or it is asked to stop. True where all of them moved. */
 export async function moveMonths(
   warehouse: Warehouse,
   report: ReportConfig,

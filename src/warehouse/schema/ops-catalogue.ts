@@ -220,17 +220,17 @@ export const OPS_TABLES: Record<string, TableNote> = {
     about: 'The request budget of each project, shared by all processes that read it through the queue.',
     columns: {
       project_id: PROJECT,
-      state: 'What the service told of its limit, what was sent, and what is under way.',
+      state: 'What the service said of its limit, what was sent, and what is under way.',
       version: 'Counts the changes: a change is written only over the version that it was made from.',
       per_minute: 'The configured number of requests a minute.',
     },
   },
   ...SUM_TABLES,
   alerts: {
-    about: 'What people are told of, and when they were; what is over stays for a while.',
+    about: 'Alerts: what was raised, when it was sent, and when it cleared. Cleared alerts stay for a while.',
     columns: {
       condition: 'What kind of trouble.',
-      text: 'What they were told.',
+      text: 'The text of the message.',
       members: 'The streams that it is about.',
       raised_at: 'Since when.',
       told_at: 'When the last message was sent; more of the same is gathered for alerts.quiet_minutes after it.',

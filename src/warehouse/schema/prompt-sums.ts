@@ -122,7 +122,7 @@ interface OpenPeriods {
 const PERIODS_AT_ONCE = 13
 const ROWS_WORTH_ANALYZING = 10_000
 
-/** Sums open periods for good. Returns how many; fewer than there are where it was told to stop. */
+/** Sums open periods for good. Returns how many; fewer than there are where it was asked to stop. */
 export async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
   await openDropped(warehouse, config)

@@ -10,7 +10,7 @@ import type { Ops } from '../database.ts'
 
 /**
  * Makes the table of a report; true where it was made now. A changed breakdown or filter under a name that exists is
- * refused: old and new rows would be mixed, and no column would tell them apart.
+ * refused: old and new rows would be mixed, and no column would distinguish them.
  */
 export async function ensureReportTable(
   { client, ops }: { client: PoolClient; ops: Ops },

@@ -22,7 +22,7 @@ const SET_OPTION = 160_000
 
 /**
  * Asks the database what a reader's role may do, by its own grants, by those of PUBLIC and by those of every role that it
- * is a member of. Grants tell only what was added; this tells what holds.
+ * is a member of. Grants show only what was added; this shows what holds.
  */
 export async function verifyReader(
   warehouse: Warehouse,

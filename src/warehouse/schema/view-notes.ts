@@ -8,7 +8,7 @@ export interface ViewNote {
   about: string
   /** The dimensions of the report that it needs; empty where it needs none. */
   needs: Dimension[]
-  /** What the report is about; brands, unless told otherwise. */
+  /** What the report is about; brands by default. */
   of?: ReportSubject
   columns: Record<string, string>
 }
@@ -89,7 +89,7 @@ const COLUMNS = {
   best_rival_visibility: 'The highest visibility of a rival.',
   rival_names: 'The rivals that appear.',
   chats: 'Number of single answers in the table of chats.',
-  agrees: 'True where chats and report tell the same number.',
+  agrees: 'True if chats and report have the same number.',
   prompts_asked: 'How many prompts this model answered that day.',
   prompts_of_the_day: 'How many prompts any model answered that day.',
   prompts_missing: 'How many of those this model did not answer.',

@@ -322,7 +322,7 @@ function missingFor(
   const { views, report } = needsOf(section, filters)
   for (const view of views) {
     if (!relations.has(view))
-      return `The view ${view} is not there: "visibility-sync migrate" tells which report it needs.`
+      return `The view ${view} is not there: "visibility-sync migrate" says which report it needs.`
   }
   if (report === undefined) return undefined
   const name = reportBy(reports, report)?.name

@@ -67,7 +67,7 @@ export function needsOf(section: Section, { grain, week }: Filters): { views: Bi
   }
 }
 
-/** The stream of the report by day, whose days tell how whole a number is. */
+/** The stream of the report by day, whose days show how complete a number is. */
 export function dailyStream(reports: readonly ReportConfig[]): string {
   return reportBy(reports, BY_DAY)?.name ?? ''
 }

@@ -55,7 +55,7 @@ function startCard(page: StatusData): Html {
     'bad',
     'Failed',
     html`A ${name} failed before it began, ${time(at, page.now)}`,
-    html`<p>${clip(reason, 400)}</p><p class="help">What is wrong, this tells: ${command('visibility-sync check')}</p>`,
+    html`<p>${clip(reason, 400)}</p><p class="help">To see what is wrong: ${command('visibility-sync check')}</p>`,
   )
 }
 

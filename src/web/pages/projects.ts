@@ -73,8 +73,8 @@ function table({ ledgerNow }: StatusData, streams: ProjectHealth['streams'], lab
   return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0"><table class="table">
 <thead><tr><th scope="col">stream</th><th scope="col">state</th><th scope="col">last read</th><th scope="col">days</th><th scope="col" class="n">missing</th><th scope="col" class="n">rows</th></tr></thead>
 <tbody>${streams.map(
-    ({ row, words: told, rank }) =>
-      html`<tr><th scope="row">${row.stream}</th><td><span class="badge ${rank >= 3 ? 'bad' : rank > 0 ? 'warn' : 'good'}">${rank === 0 ? 'fresh' : told.join(', ')}</span></td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td></tr>
+    ({ row, words: texts, rank }) =>
+      html`<tr><th scope="row">${row.stream}</th><td><span class="badge ${rank >= 3 ? 'bad' : rank > 0 ? 'warn' : 'good'}">${rank === 0 ? 'fresh' : texts.join(', ')}</span></td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td></tr>
 `,
   )}</tbody></table></div>`
 }

@@ -139,7 +139,7 @@ const MOST_NOTICES = 20
 /** What is no fault, but worth knowing. */
 function notices({ status, alerts, ledgerNow }: StatusData): Html | '' {
   const items = [
-    ...alerts.map((alert) => html`<li>People were told ${time(alert.raised_at, ledgerNow)}: ${alert.text}</li>`),
+    ...alerts.map((alert) => html`<li>Alert sent ${time(alert.raised_at, ledgerNow)}: ${alert.text}</li>`),
     ...(status?.lookback.too_short === true
       ? [
           html`<li>The service still changes days after ${status.lookback.needed_days} days, and lookback_days is ${status.lookback.configured_days}. <a href="/restatements">What it changed</a></li>`,

@@ -14,9 +14,9 @@ const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, pat
 
 /**
  * Tells people how a run of a command that ends went, and what is held now. It comes after the result and cannot change it.
- * Without a database, each command that fails tells anew: nobody remembers what was told before.
+ * Without a database, each command that fails sends its alerts anew: nothing remembers what was sent before.
  */
-export async function tellOfRun(
+export async function alertAfterRun(
   session: Session,
   open: Open | undefined,
   report: RunReport,
@@ -39,8 +39,8 @@ export async function tellOfRun(
     ledger: (work) => pool?.write(work) ?? Promise.reject(new TransientError('there is no database')),
   })
   try {
-    await alerts.tell(findingsOfRun(report, { isWhole }))
-    if (open !== undefined) await alerts.tell(await heldNow(open, report))
+    await alerts.update(findingsOfRun(report, { isWhole }))
+    if (open !== undefined) await alerts.update(await heldNow(open, report))
   } finally {
     pool?.close()
   }
