@@ -81,7 +81,7 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
           ...(options.signal === undefined ? {} : { signal: options.signal }),
         },
         options.observer,
-        open.drain,
+        open.execute,
       )
       await pruneAfterRun(open, open.warehouse, options.signal)
       return report

@@ -173,7 +173,7 @@ test('what was gathered is not told by a process that does not know that another
 
 const failed = (project: string, error = 'GET /chats: HTTP 503: no') => ({
   ...emptyReport(project, 'chats'),
-  failed: [{ range: '2026-03-01', error, verdict: 'transient' as const }],
+  failed: [{ range: '2026-03-01', error, code: 'transient' as const }],
 })
 const runOf = (over: Partial<RunReport>): RunReport => ({
   run_id: 9,

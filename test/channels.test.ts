@@ -60,7 +60,7 @@ const bad = findingsOfRun(
   {
     ...run,
     outcome: 'partial',
-    streams: [{ ...stream, failed: [{ range: '2026-03-01', error, verdict: 'transient' }] }],
+    streams: [{ ...stream, failed: [{ range: '2026-03-01', error, code: 'transient' }] }],
   },
   { isWhole: true },
 )

@@ -236,7 +236,7 @@ test('a long summary is shortened without changing a sum, and what failed keeps 
     ...emptyReport(`p${at % 100}`, `s${at % 5}`),
     rows_read: at,
     inserted: 2 * at,
-    failed: at % 6 === 0 ? [{ range: '2026-03-01', error: `e${at}`, verdict: 'error' as const }] : [],
+    failed: at % 6 === 0 ? [{ range: '2026-03-01', error: `e${at}`, code: 'error' as const }] : [],
   }))
   const short = condense(summary) as StreamReport[]
   expect(short.length).toBeLessThan(60)

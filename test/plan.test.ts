@@ -70,7 +70,8 @@ test('a feed hands out every due day once, whatever comes back full, and ends', 
             read.push(...daysIn(window!))
             feed.density.learn(window!, new Map(daysIn(window!).map((date) => [date, 50])))
           }
-          feed.settle(window!, full ? 'split' : 'done')
+          if (full) feed.split(window!)
+          else feed.complete()
         }
         expect(read.sort()).toEqual([...due].sort())
       },
@@ -176,6 +177,6 @@ test('a stretch without rows does not make the next window endless', () => {
   )
   const first = feed.next()!
   feed.density.learn(first, new Map())
-  feed.settle(first, 'done')
+  feed.complete()
   expect(countDays(feed.next()!)).toBe(28)
 })

@@ -13,10 +13,10 @@ import {
   extendLeases,
   type NewWindow,
   publishResult,
+  type RunSettings,
   readResults,
   releaseWindow,
   takeWindows,
-  type WindowRequest,
   withdrawWindows,
 } from '../src/queue/run-windows.ts'
 import { createSharedBudget } from '../src/queue/shared-budget.ts'
@@ -561,7 +561,7 @@ describe('what goes wrong elsewhere', () => {
 })
 
 describe('windows in the queue', () => {
-  const request: WindowRequest = {
+  const settings: RunSettings = {
     command: 'sync',
     accept_deletes: false,
     lookback_from: '2026-03-25',
@@ -590,10 +590,10 @@ describe('windows in the queue', () => {
        select 'sync', '', 1, '', '', now() + interval '1 hour' from generate_series(1, 2) returning run_id`,
     )
     const [run, other] = runs.map(({ run_id }) => run_id) as [number, number]
-    const put = (...all: NewWindow[]) => enqueueWindows(queue, run, request, all)
+    const put = (...all: NewWindow[]) => enqueueWindows(queue, run, settings, all)
     const take = (worker = one, most = 10) => takeWindows(queue, worker, most, 60_000)
-    const publish = (taken: { id: string; request: WindowRequest }) =>
-      inTransaction(warehouse, (tx) => publishResult(tx, queue, taken, result))
+    const publish = ({ id }: { id: string }, acceptDeletes = false) =>
+      inTransaction(warehouse, (tx) => publishResult(tx, queue, { id, acceptDeletes }, result))
     return { queue, warehouse, run, other, put, take, publish }
   }
 
@@ -627,7 +627,7 @@ describe('windows in the queue', () => {
     const [begun] = await take(one, 1)
     await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
     expect(await take()).toEqual([])
-    await expect(publish({ ...begun!, request: { ...request, accept_deletes: true } })).rejects.toThrow('is over')
+    await expect(publish(begun!, true)).rejects.toThrow('is over')
     await publish(begun!)
     expect(await jobs()).toEqual([])
   })
@@ -678,7 +678,7 @@ describe('windows in the queue', () => {
     await put(window(), window())
     await take(one, 1)
     const own = window()
-    await enqueueWindows(queue, other, request, [own])
+    await enqueueWindows(queue, other, settings, [own])
     await dropWindows(queue, run)
     expect((await take()).map(({ id }) => id)).toEqual([own.id])
     await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")

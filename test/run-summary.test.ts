@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { projectNames } from '../src/cli/project-names.ts'
 import { type RunContext, renderRun } from '../src/cli/render-run.ts'
 import { widthOf } from '../src/cli/wrap.ts'
+import { REPORTED_CODES, type ReportedCode } from '../src/core/failure-code.ts'
 import { withoutStyles } from '../src/core/paint.ts'
-import { VERDICTS, type Verdict } from '../src/core/verdict.ts'
 import { runReason } from '../src/ledger/run-reason.ts'
 import { emptyReport, outcomeOf, type RunReport, type StreamReport } from '../src/sync/run/report.ts'
 import type { RunOutcome } from '../src/warehouse/database.ts'
@@ -33,10 +33,10 @@ const HELD = {
 }
 
 const chats = (some: Partial<StreamReport> = {}): StreamReport => ({ ...emptyReport(PROJECT, 'chats'), ...some })
-const failed = (verdict: Verdict, error = `some ${verdict} error`) => ({
+const failed = (code: ReportedCode, error = `some ${code} error`) => ({
   range: '2026-03-01..2026-03-07',
   error,
-  verdict,
+  code,
 })
 const loaded = { windows: 1, days: 7, rows_read: 100, unchanged: 100, requests: 1 }
 const held = [{ range: '2026-03-01..2026-03-02', rows_present: 10, rows_vanishing: 9 }]
@@ -104,11 +104,7 @@ describe('the sentence on what a run did', () => {
       reportOf([chats({ ...loaded, inserted: 10, unchanged: 90 })], { outcome: 'interrupted' }),
       'interrupted, 10 rows changed, 90 untouched; what was loaded is kept (',
     ],
-    [
-      'no stream at all',
-      reportOf([], { outcome: 'failed', error: 'no', verdict: 'error' }),
-      'failed, nothing was loaded',
-    ],
+    ['no stream at all', reportOf([], { outcome: 'failed', error: 'no', code: 'error' }), 'failed, nothing was loaded'],
   ]
   test.each(cases)('%s', (_, report, expected) => {
     expect(one(shown(report))).toContain(expected)
@@ -124,25 +120,25 @@ describe('the sentence on what a run did', () => {
 })
 
 describe('the next step is one that helps', () => {
-  const cases: [Verdict, string, RegExp][] = [
+  const cases: [ReportedCode, string, RegExp][] = [
     ['key', 'npx visibility-sync check', /VISIBILITY_API_KEY/],
     ['project', 'npx visibility-sync check', /leave Northwind out of the projects/],
     ['refused', 'npx visibility-sync AGAIN', /correct chats in the configuration or leave it out/],
     ['incomplete', 'npx visibility-sync AGAIN', /source\.page_limit/],
     ['bad-page', 'npx visibility-sync AGAIN', /max_bad_share/],
-    ['transient', 'npx visibility-sync AGAIN', /read again what failed in passing/],
+    ['transient', 'npx visibility-sync AGAIN', /read again what failed temporarily/],
     ['dead', 'npx visibility-sync AGAIN', /set aside/],
     ['lost', 'npx visibility-sync AGAIN', /queue lost/],
     ['error', 'npx visibility-sync check', /privileges/],
     ['stale', 'npx visibility-sync status', /missing/],
     ['interrupted', 'npx visibility-sync AGAIN', /where this run stopped/],
   ]
-  test('for every verdict there is one', () => {
-    expect(cases.map(([verdict]) => verdict).sort()).toEqual([...VERDICTS].sort())
+  test('for every code there is one', () => {
+    expect(cases.map(([code]) => code).sort()).toEqual([...REPORTED_CODES].sort())
   })
-  test.each(cases)('after %s', (verdict, command, words) => {
+  test.each(cases)('after %s', (code, command, words) => {
     for (const some of [{}, loaded]) {
-      const text = shown(reportOf([chats({ ...some, failed: [failed(verdict)] })]))
+      const text = shown(reportOf([chats({ ...some, failed: [failed(code)] })]))
       expect(next(text)).toMatch(words)
       expect(text.trimEnd().split('\n').at(-1)!.trim()).toBe(command)
       expect(one(text)).toContain('chats of Northwind, 2026-03-01..2026-03-07: some')
@@ -167,14 +163,14 @@ describe('the next step is one that helps', () => {
   test('after a complete run, and after a wrong key that stopped everything', () => {
     expect(next(shown(reportOf([chats(loaded)])))).toBe('Next: see freshness and coverage: npx visibility-sync status')
     expect(next(shown(reportOf([chats(loaded)]), { warehouse: { url: 'x', embedded: true } }))).toContain('database')
-    const wrong = reportOf([chats({ failed: [failed('key'), failed('key')] })], { error: 'HTTP 401', verdict: 'key' })
+    const wrong = reportOf([chats({ failed: [failed('key'), failed('key')] })], { error: 'HTTP 401', code: 'key' })
     expect(one(shown(wrong))).toContain('✗ HTTP 401 2 windows not read')
     expect(next(shown(wrong))).not.toContain('AGAIN')
   })
 
   test('no line is wider than the terminal but commands to copy', () => {
-    const streams = VERDICTS.map((verdict) =>
-      chats({ ...loaded, failed: Array(9).fill(failed(verdict, 'word '.repeat(40))), held, quarantined: 3 }),
+    const streams = REPORTED_CODES.map((code) =>
+      chats({ ...loaded, failed: Array(9).fill(failed(code, 'word '.repeat(40))), held, quarantined: 3 }),
     )
     for (const width of [60, 80, 120]) {
       for (const line of shown(reportOf(streams), { width, held: [HELD] }).split('\n'))
@@ -227,14 +223,14 @@ describe('real runs', () => {
       env: { ...setup.env, ...env },
       config: { ...setup.fileConfig, source: { max_attempts: 1, requests_per_minute: 100_000, patience_seconds: 1 } },
     })
-  const verdicts = (report: RunReport) => [
-    ...new Set(report.streams.flatMap(({ failed: entries }) => entries.map(({ verdict }) => verdict))),
+  const codes = (report: RunReport) => [
+    ...new Set(report.streams.flatMap(({ failed: entries }) => entries.map(({ code }) => code))),
   ]
 
-  test('a wrong key: the verdict is typed, the cure is the key, and status and the log say why', async () => {
+  test('a wrong key: the code is typed, the cure is the key, and status and the log say why', async () => {
     const wrong = { VISIBILITY_API_KEY: 'wrong' }
     const asJson = (await cli(['sync', '--json'], wrong)).json() as RunReport
-    expect([asJson.outcome, asJson.verdict, verdicts(asJson)]).toEqual(['failed', 'key', ['key']])
+    expect([asJson.outcome, asJson.code, codes(asJson)]).toEqual(['failed', 'key', ['key']])
     const result = await cli(['sync'], { ...wrong, LOG_FORMAT: 'json' })
     expect(result.code).toBe(1)
     expect(one(result.stdout)).toContain('failed, nothing was loaded')
@@ -261,22 +257,22 @@ describe('real runs', () => {
   test('a project that is refused fails alone, and is to be left out', async () => {
     const [first] = setup.service.world.projects
     const { asJson, stdout } = await behind((message, body) => `${message.url}${body}`.includes(first!.id), 403)
-    expect([asJson.outcome, verdicts(asJson)]).toEqual(['partial', ['project']])
+    expect([asJson.outcome, codes(asJson)]).toEqual(['partial', ['project']])
     expect(one(stdout)).toContain('the key may not read 1 project')
     expect(next(stdout)).toMatch(/leave \S+ out of the projects/)
   })
 
   test('a collection that is unwell is to be read again', async () => {
     const { asJson, stdout } = await behind((message) => message.url!.includes('chats'), 503)
-    expect([asJson.outcome, verdicts(asJson)]).toEqual(['partial', ['transient']])
-    expect(next(stdout)).toBe('Next: read again what failed in passing: npx visibility-sync sync')
+    expect([asJson.outcome, codes(asJson)]).toEqual(['partial', ['transient']])
+    expect(next(stdout)).toBe('Next: read again what failed temporarily: npx visibility-sync sync')
   })
 
   test('a page of bad rows is no quarantine', async () => {
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.6 })
     const bad = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt', '--json'])
     setup.service.setFaults(NO_LIMIT)
-    expect(verdicts(bad.json() as RunReport)).toContain('bad-page')
+    expect(codes(bad.json() as RunReport)).toContain('bad-page')
   })
 
   test('quarantined rows and nothing new: partial, and not "as they were"', async () => {

@@ -46,10 +46,10 @@ test('every due day ends up read or failed exactly once, however windows split, 
             end(range)
           } else if (count >= pageLimit && days.length > 1) {
             feed.density.learnFull(days.length, pageLimit)
-            feed.settle(range, 'split')
+            feed.split(range)
           } else {
             feed.density.learn(range, new Map(days.map((day) => [day, rowsOf(day)])))
-            feed.settle(range, 'done')
+            feed.complete()
             end(range)
           }
         }

@@ -57,7 +57,7 @@ export function findingsOfRun(report: RunReport, { isWhole }: RunScope): Finding
   )
   const answered = report.streams.some(({ windows }) => windows > 0)
   // One message for one cause.
-  const isKeyAlone = wrongKey !== undefined && failures.every(({ verdict }) => verdict === 'key')
+  const isKeyAlone = wrongKey !== undefined && failures.every(({ code }) => code === 'key')
   return {
     ...(isKeyAlone && !answered ? {} : { run: runFinding(report, isWhole) }),
     ...(wrongKey !== undefined ? { key: keyFinding(report, wrongKey) } : answered ? { key: ENDED } : {}),
@@ -93,7 +93,7 @@ function runFinding(report: RunReport, isWhole: boolean): Finding | End {
 }
 
 function keyFinding(report: RunReport, wrongKey: string): Finding {
-  const refused = report.streams.filter(({ failed }) => failed.some(({ verdict }) => verdict === 'key'))
+  const refused = report.streams.filter(({ failed }) => failed.some(({ code }) => code === 'key'))
   return {
     what: 'the service refuses the key',
     severity: 'critical',

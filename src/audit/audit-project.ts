@@ -144,7 +144,8 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
       addUp(sums, fromRows(COARSE, answer.sifted.rows.values), METRICS)
       feed.density.learn(window, new Map(daysIn(window).map((day) => [day, sums.get(day)?.size ?? 0])))
     }
-    feed.settle(window, answer.kind === 'rows' ? 'done' : 'split')
+    if (answer.kind === 'rows') feed.complete()
+    else feed.split(window)
   }
   return sums
 }

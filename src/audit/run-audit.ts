@@ -6,9 +6,10 @@ import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'
 import { PageLimit } from '../sync/plan/page-limit.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
+import type { Executor } from '../sync/run/execute-here.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
-import type { Drain, Observer } from '../sync/run/tasks.ts'
+import type { Observer } from '../sync/run/task.ts'
 import { type AuditedStream, auditProject } from './audit-project.ts'
 
 export interface AuditResult {
@@ -24,7 +25,7 @@ export interface AuditRequest {
   repair: boolean
   signal: AbortSignal
   /** How the windows of the repair are done; in this process by default. */
-  drain?: Drain | undefined
+  execute?: Executor | undefined
 }
 
 /** Compares, marks what differs as stale, and with `repair` reads it again. A run of its own in the ledger. */
@@ -34,7 +35,7 @@ export function runAudit(services: Services, request: AuditRequest, observer: Ob
 
 async function performAudit(
   services: Services,
-  { projects, repair, signal, drain }: AuditRequest,
+  { projects, repair, signal, execute }: AuditRequest,
   observer: Observer,
 ): Promise<AuditResult> {
   const start = { command: 'audit', version: services.version, source: services.source }
@@ -85,7 +86,7 @@ async function performAudit(
           signal: call.signal,
         },
         observer,
-        drain,
+        execute,
       )
       call.signal.throwIfAborted()
       remaining = differing(

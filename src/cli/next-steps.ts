@@ -1,5 +1,5 @@
+import type { ReportedCode } from '../core/failure-code.ts'
 import { listSome } from '../core/text.ts'
-import type { Verdict } from '../core/verdict.ts'
 import { type Trouble, type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
 import type { HeldStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
@@ -29,12 +29,12 @@ export function nextSteps(report: RunReport, context: NextStepContext): NextStep
   }
   const troubles = troublesOf(report.streams)
   const kinds = new Map<TroubleKind, Trouble | undefined>(troubles.map((trouble) => [trouble.kind, trouble]))
-  if (report.verdict !== undefined && !kinds.has(report.verdict)) kinds.set(report.verdict, undefined)
+  if (report.code !== undefined && !kinds.has(report.code)) kinds.set(report.code, undefined)
   if (report.outcome === 'interrupted') kinds.set('interrupted', undefined)
   const steps = [...kinds].flatMap(([kind, trouble]) => stepFor(kind, trouble, report, context) ?? [])
   // Without a cure of its own, as where a newer run was faster, the state is what there is to see.
   if (steps.length === 0) steps.push({ say: 'see whether anything is missing', run: command('status') })
-  // A command that stands for several cures is given once, for the gravest.
+  // A command that stands for several cures is given once, for the worst.
   return steps.filter(({ run }, index) => steps.findIndex((other) => other.run === run) === index)
 }
 
@@ -46,7 +46,7 @@ function stepFor(
 ): NextStep | undefined {
   const streams = listSome(trouble?.streams ?? [], 3) || 'what was refused'
   const again = command()
-  const cures: Record<Verdict, NextStep | undefined> = {
+  const cures: Record<ReportedCode, NextStep | undefined> = {
     key: {
       say: "set VISIBILITY_API_KEY (or the project's api_key) to a key that the service accepts, then check it",
       run: command('check'),
@@ -67,7 +67,7 @@ function stepFor(
       say: 'look at the reason: a newer version may read these rows, or max_bad_share may be raised; then',
       run: again,
     },
-    transient: { say: 'read again what failed in passing', run: again },
+    transient: { say: 'read again what failed temporarily', run: again },
     dead: { say: 'read again what the queue set aside', run: again },
     lost: { say: 'read again what the queue lost', run: again },
     error: { say: 'see whether the database and its privileges are sound', run: command('check') },

@@ -73,7 +73,7 @@ export function serveRuns(
     perform(
       request.command,
       request.streams,
-      (observer) => runSync(open, { ...request, projects, signal }, observer, open.drain),
+      (observer) => runSync(open, { ...request, projects, signal }, observer, open.execute),
       started,
     )
 
@@ -83,7 +83,7 @@ export function serveRuns(
       perform('audit', session.streams.all, async (observer) => {
         const result = await runAudit(
           open,
-          { projects: open.projects, repair: true, signal, drain: open.drain },
+          { projects: open.projects, repair: true, signal, execute: open.execute },
           observer,
         )
         log.info({ days: result.remaining, requests: result.requests }, 'audit ended')

@@ -1,9 +1,9 @@
+import { REPORTED_CODES, type ReportedCode, reportedCode, toFailureCode } from '../core/failure-code.ts'
 import { clip, count, listSome } from '../core/text.ts'
-import { toVerdict, VERDICTS, type Verdict } from '../core/verdict.ts'
 
 /* Why a run was not complete, from what the ledger keeps of it: for the log, `status`, the page and the summary of a run. */
 
-export type TroubleKind = Verdict | 'held' | 'quarantined'
+export type TroubleKind = ReportedCode | 'held' | 'quarantined'
 
 /** What went wrong in one way, over all projects and streams. */
 export interface Trouble {
@@ -30,7 +30,7 @@ interface StoredStream {
   stream: string
   quarantined?: number
   held?: { range: string; rows_present: number; rows_vanishing: number }[]
-  failed?: { range: string; error: string; verdict?: string }[]
+  failed?: { range: string; error: string; code?: string }[]
   differing?: string[]
 }
 
@@ -71,16 +71,16 @@ function sentence(parts: readonly string[]): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`
 }
 
-/** Everything that kept a run from being complete, the gravest first. */
+/** Everything that kept a run from being complete, the worst first. */
 export function troublesOf(summary: unknown): Trouble[] {
   const rows = storedStreams(summary)
-  const failed = VERDICTS.flatMap((verdict) => {
+  const failed = REPORTED_CODES.flatMap((code) => {
     const places = rows.flatMap((row) =>
       (row.failed ?? [])
-        .filter((entry) => toVerdict(entry.verdict) === verdict)
+        .filter((entry) => reportedCode(toFailureCode(entry.code)) === code)
         .map((entry) => placeOf(row, entry.range, clip(entry.error, LONGEST))),
     )
-    return places.length === 0 ? [] : [troubleOf(verdict, places, places.length)]
+    return places.length === 0 ? [] : [troubleOf(code, places, places.length)]
   })
   const held = rows.flatMap((row) =>
     (row.held ?? []).map(({ range, rows_present, rows_vanishing }) =>

@@ -1,10 +1,10 @@
 import type { Day } from '../core/day.ts'
-import type { Loaded, StepResult } from '../sync/run/context.ts'
+import type { ItemResult, Loaded } from '../sync/run/context.ts'
 
 /* What a worker reports to the run: a result as JSON, with what it cost. */
 
 export interface JobResult {
-  result: StepResult | Deferred | Returned
+  result: ItemResult | Deferred | Returned
   cost: JobCost
 }
 

@@ -34,14 +34,11 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
     if (isDead) dead.add(workerId)
     const reason = isDead ? 'its worker is gone' : 'its worker got nowhere with it'
     if (window.losses + 1 >= MOST_LOSSES) {
-      const result = {
-        kind: 'failed' as const,
-        verdict: 'lost',
-        reason: `the processes that worked at it vanished ${MOST_LOSSES} times`,
-      }
-      const request = { accept_deletes: window.accept_deletes } as never
+      const reason = `the processes that worked at it vanished ${MOST_LOSSES} times`
+      const result = { kind: 'failed' as const, code: 'lost' as const, reason }
+      const acceptDeletes = window.accept_deletes
       await inTransaction(warehouse, (tx) =>
-        publishResult(tx, queue, { id, request }, { result, cost: { seconds: 0, statuses: {} } }),
+        publishResult(tx, queue, { id, acceptDeletes }, { result, cost: { seconds: 0, statuses: {} } }),
       ).catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'a window could not be given up'))
       continue
     }

@@ -15,8 +15,8 @@ import { type JobCost, type JobResult, toWire, type WireJobResult } from './job-
  * Whoever changes both locks the job before the row, so that nobody waits in a circle.
  */
 
-/** What a worker needs to know besides the window itself. */
-export interface WindowRequest {
+/** What a worker needs to know of the run that a window belongs to. */
+export interface RunSettings {
   command: string
   accept_deletes: boolean
   lookback_from: Day
@@ -38,7 +38,7 @@ export interface TakenWindow {
   project: string
   stream: string
   range: Range | undefined
-  request: WindowRequest
+  settings: RunSettings
   failures: number
   /** What earlier attempts cost. */
   spent: JobCost | undefined
@@ -51,7 +51,7 @@ const runsOf = ({ opsSchema }: Warehouse) => quote(opsSchema, 'runs')
 export async function enqueueWindows(
   { api, name, warehouse }: Queue,
   runId: number,
-  request: WindowRequest,
+  settings: RunSettings,
   windows: readonly NewWindow[],
 ): Promise<void> {
   await inTransaction(warehouse, async (tx) => {
@@ -68,7 +68,7 @@ export async function enqueueWindows(
       [
         runId,
         name,
-        JSON.stringify(request),
+        JSON.stringify(settings),
         windows.map(({ id }) => id),
         windows.map(({ project }) => project),
         windows.map(({ stream }) => stream),
@@ -116,15 +116,15 @@ interface TakenRow {
   stream: string
   from_date: Day | null
   to_date: Day | null
-  request: WindowRequest
+  request: RunSettings
   failures: number
   result: { cost: JobCost } | null
 }
 
 function takenOf(row: TakenRow): TakenWindow {
   const range = row.from_date === null ? undefined : { from: row.from_date, to: row.to_date! }
-  const { window_id: id, run_id: runId, project_id: project, stream, request, failures } = row
-  return { id, runId, project, stream, range, request, failures, spent: row.result?.cost }
+  const { window_id: id, run_id: runId, project_id: project, stream, request: settings, failures } = row
+  return { id, runId, project, stream, range, settings, failures, spent: row.result?.cost }
 }
 
 /** SQL that is true for a run that goes on. A lease is allowed to lapse while the database was away. */
@@ -133,18 +133,18 @@ function isAlive(alias: string): string {
 }
 
 /** The run that a window belongs to is over. */
-class NobodyWaitsError extends Error {
-  readonly code = 'nobody-waits'
+class RunOverError extends Error {
+  readonly code = 'run-over'
 }
 
 /**
  * Writes the result of a window, in the transaction that loads its rows. The first result counts. Throws, so that nothing
- * is loaded, where deletions were to be let through for a run that is over.
+ * is loaded, if deletions were accepted for a run that is over.
  */
 export async function publishResult(
   tx: Transaction,
   { api, name, warehouse }: Queue,
-  { id, request }: Pick<TakenWindow, 'id' | 'request'>,
+  { id, acceptDeletes }: { id: string; acceptDeletes: boolean },
   result: JobResult,
 ): Promise<void> {
   await api.deleteJob(name, id, within(tx))
@@ -152,9 +152,9 @@ export async function publishResult(
     `update ${table(warehouse)} w set state = 'done', result = $2, worker_id = null
      from ${runsOf(warehouse)} r where w.window_id = $1 and r.run_id = w.run_id and (w.state <> 'done' or $3)
        and (not $3 or r.outcome is null and r.lease_expires_at > clock_timestamp())`,
-    [id, tx.redactor.json(JSON.stringify(toWire(result))), request.accept_deletes],
+    [id, tx.redactor.json(JSON.stringify(toWire(result))), acceptDeletes],
   )
-  if (rowCount === 0 && request.accept_deletes) throw new NobodyWaitsError('the run that asked for this window is over')
+  if (rowCount === 0 && acceptDeletes) throw new RunOverError('the run that asked for this window is over')
 }
 
 /** What releasing a window counts as. */

@@ -1,9 +1,10 @@
 import { messageOf } from '../core/errors.ts'
+import { failureRule } from '../core/failure-code.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { PageLimit } from '../sync/plan/page-limit.ts'
-import type { Loaded, Run, Services, StepResult, SyncedProject } from '../sync/run/context.ts'
-import { performStep } from '../sync/run/perform-step.ts'
+import type { FailedItem, ItemResult, Loaded, Run, Services, SyncedProject } from '../sync/run/context.ts'
+import { performItem } from '../sync/run/perform-item.ts'
 import { makeRun } from '../sync/run/run-sync.ts'
 import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
@@ -31,7 +32,6 @@ const MOST_FAILURES = 3
 // What a step may take besides the time limit of a request.
 const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
-const RETURNED = new Set(['key', 'project', 'project-down', 'operation-down'])
 
 /** A window that is being worked on. */
 interface Job {
@@ -161,9 +161,9 @@ export class QueueWorker {
   }
 
   private async perform(job: Job): Promise<void> {
-    const { services, queue } = this
+    const { services } = this
     const { window, statuses } = job
-    const { request } = window
+    const { settings } = window
     const project = this.projects.get(window.project)!
     const stream = services.streams.get(window.stream)!
     const waitMs = await this.budgets.spentForMs(project)
@@ -175,21 +175,21 @@ export class QueueWorker {
         services,
         {
           runId: window.runId,
-          command: request.command,
+          command: settings.command,
           limit,
           mentions,
-          acceptDeletes: request.accept_deletes,
-          lookbackFrom: request.lookback_from,
-          recentFrom: request.recent_from,
+          acceptDeletes: settings.accept_deletes,
+          lookbackFrom: settings.lookback_from,
+          recentFrom: settings.recent_from,
         },
         signal,
       ),
       beforeCommit: (tx: Transaction, loaded: Loaded) => {
         this.progress(job, this.stepMs)
-        return publishResult(tx, queue, window, this.resultOf(job, loaded))
+        return this.publishIn(tx, job, loaded)
       },
     }
-    const result = await performStep(run, project, stream, window.range, {
+    const result = await performItem(run, project, stream, window.range, {
       signal,
       onAttempt: (status) => {
         statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
@@ -210,28 +210,34 @@ export class QueueWorker {
     return { result, cost: addCosts(job.window.spent, cost) }
   }
 
-  private async end(job: Job, result: StepResult): Promise<void> {
+  private async end(job: Job, result: ItemResult): Promise<void> {
     const { log } = this.services
-    const { window, statuses } = job
-    const place = { run: window.runId, project: window.project, stream: window.stream, ...window.range }
     if (result.kind === 'loaded') {
       this.done++
       this.backOff.recover()
       const { rowsRead, effect } = result.outcome
       const { inserted, updated, deleted } = effect
-      log.info({ ...place, rows: rowsRead, inserted, updated, deleted }, 'window loaded by this worker')
+      log.info({ ...aboutOf(job.window), rows: rowsRead, inserted, updated, deleted }, 'window loaded by this worker')
       return
     }
     if (result.kind !== 'failed') return this.publish(job, result)
-    const { reason, verdict } = result
-    if (verdict === 'nobody-waits') return log.debug(place, 'the run that asked for a window is over')
-    if (verdict === 'interrupted') return this.release(job, { isLoss: job.lost.signal.aborted })
-    log.warn({ ...place, reason }, 'window failed')
-    // It may be so only from here: the run tries itself, and what it finds is final.
-    const isReturned = RETURNED.has(verdict)
+    return this.endFailed(job, result)
+  }
+
+  private async endFailed(job: Job, result: FailedItem): Promise<void> {
+    const { log } = this.services
+    const { window, statuses } = job
+    const { reason, code } = result
+    const about = aboutOf(window)
+    if (code === 'run-over') return log.debug(about, 'the run that asked for a window is over')
+    if (code === 'interrupted') return this.release(job, { isLoss: job.lost.signal.aborted })
+    log.warn({ ...about, reason }, 'window failed')
+    const { fault, isRefusal } = failureRule(code)
+    // It may be so only from here: the process of the run tries, and what it finds is final.
+    const isReturned = fault === 'access' || fault === 'route'
     if (isReturned) await this.publish(job, { kind: 'returned', reason })
     // Other projects and operations may still be read from here.
-    if (verdict === 'project-down' || verdict === 'operation-down') return
+    if (fault === 'route') return
     if (isReturned || isOwnFault(result, statuses)) {
       const pauseMs = this.backOff.fail(reason, job.startedAt, monotonic())
       if (pauseMs > 0) log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
@@ -239,15 +245,19 @@ export class QueueWorker {
       return this.heartbeat().catch(() => {})
     }
     this.backOff.recover()
-    // What the service refuses once it refuses again, and of a newer read the run decides.
-    const isFinal = ['refused', 'stale', 'usage'].includes(verdict) || window.failures + 1 >= MOST_FAILURES
+    // What the service refuses it refuses again; what to do about a newer read, the run decides.
+    const isFinal = isRefusal || code === 'stale' || window.failures + 1 >= MOST_FAILURES
     if (isFinal) return this.publish(job, result)
     await this.release(job, { failure: { spent: this.resultOf(job, result).cost } })
   }
 
   private async publish(job: Job, result: JobResult['result']): Promise<void> {
-    const work = (tx: Transaction) => publishResult(tx, this.queue, job.window, this.resultOf(job, result))
-    await this.persist(job, () => inTransaction(this.services.warehouse, work))
+    await this.persist(job, () => inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, job, result)))
+  }
+
+  private publishIn(tx: Transaction, job: Job, result: JobResult['result']): Promise<void> {
+    const { id, settings } = job.window
+    return publishResult(tx, this.queue, { id, acceptDeletes: settings.accept_deletes }, this.resultOf(job, result))
   }
 
   private async release(job: Job, release: Omit<Release, 'workerId'> = {}): Promise<void> {
@@ -263,10 +273,10 @@ export class QueueWorker {
   }
 
   /** What windows of one run teach each other; at most a few runs are remembered. */
-  private memoryOf({ runId, request }: TakenWindow): Pick<Run, 'limit' | 'mentions'> {
-    const known = this.memory.get(runId) ?? { limit: new PageLimit(request.page_limit), mentions: new Map() }
+  private memoryOf({ runId, settings }: TakenWindow): Pick<Run, 'limit' | 'mentions'> {
+    const known = this.memory.get(runId) ?? { limit: new PageLimit(settings.page_limit), mentions: new Map() }
     this.memory.set(runId, known)
-    known.limit.learnAccepted(request.page_limit)
+    known.limit.learnAccepted(settings.page_limit)
     for (const old of this.memory.keys()) {
       if (this.memory.size <= REMEMBERED_RUNS) break
       this.memory.delete(old)
@@ -275,16 +285,20 @@ export class QueueWorker {
   }
 }
 
+function aboutOf({ runId, project, stream, range }: TakenWindow) {
+  return { run: runId, project, stream, ...range }
+}
+
 /**
- * True where the worker is to blame and not the window: the service is out of its reach, or answered none of its requests.
- * Where the service took the request and then kept silent, it is the window.
+ * True if the worker is at fault and not the window: it does not reach the service, or got no answer to any request. If
+ * the service took the request and then did not answer in time, it is the window.
  */
 export function isOwnFault(
-  { verdict, reason }: { verdict: string; reason: string },
+  { code, isUnanswered }: Pick<FailedItem, 'code' | 'isUnanswered'>,
   statuses: Readonly<Record<string, number>>,
 ): boolean {
-  if (verdict === 'service-down') return true
-  if (['refused', 'usage', 'bad-page', 'incomplete', 'stale'].includes(verdict)) return false
+  const { fault } = failureRule(code)
+  if (fault !== 'unknown') return fault === 'worker'
   const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
-  return !isAnswered && !/awaiting '(?:response|request|read|send)/.test(reason)
+  return !isAnswered && !isUnanswered
 }

@@ -15,7 +15,7 @@ import type { RequestBudget } from '../source/budget.ts'
 import { type Client, type ClientOptions, createClient, type Outage } from '../source/client.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
-import type { Drain } from '../sync/run/tasks.ts'
+import type { Executor } from '../sync/run/execute-here.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
@@ -196,8 +196,8 @@ export interface Open extends Services {
   database: OpenWarehouse
   /** A name that no other process has: by it others know whose requests are under way. */
   owner: string
-  /** How runs are drained through the shared queue; without one, this process does everything itself. */
-  drain: Drain | undefined
+  /** Does the work of runs through the shared queue; without one, this process does everything itself. */
+  execute: Executor | undefined
 }
 
 /** The queue of the present configuration. */
@@ -253,9 +253,9 @@ export async function withServices<T>(
         sourceAddress: address,
         warehouse,
       }
-      const queue = shared?.openDrain(warehouse, await queueName(config, streams, clock), log)
+      const queue = shared?.openQueueExecutor(warehouse, await queueName(config, streams, clock), log)
       try {
-        return await work({ ...services, drain: queue?.drain, owner, projects, database })
+        return await work({ ...services, execute: queue?.execute, owner, projects, database })
       } finally {
         await quietly(log, 'queue', orLeave(queue?.close() ?? Promise.resolve()))
       }
@@ -275,9 +275,9 @@ function logOutage(log: Log, { down, what, reason }: Outage): void {
 
 /** Loaded only where it is used: most runs are those of one process. */
 async function loadQueue() {
-  const [{ openDrain }, { createSharedBudget }] = await Promise.all([
-    import('../queue/open-drain.ts'),
+  const [{ openQueueExecutor }, { createSharedBudget }] = await Promise.all([
+    import('../queue/open-queue-executor.ts'),
     import('../queue/shared-budget.ts'),
   ])
-  return { openDrain, createSharedBudget }
+  return { openQueueExecutor, createSharedBudget }
 }

@@ -43,7 +43,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
 }
 
 async function auditAndPrint(session: Session, options: AuditOptions, open: Open, job: Job): Promise<number> {
-  const { projects, drain } = open
+  const { projects, execute } = open
   let runId = 0
   const observer: Observer = {
     ...job.observer,
@@ -53,7 +53,7 @@ async function auditAndPrint(session: Session, options: AuditOptions, open: Open
       job.observer.started?.(run)
     },
   }
-  const request = { projects, repair: options.repair ?? false, signal: session.signal, drain }
+  const request = { projects, repair: options.repair ?? false, signal: session.signal, execute }
   const result = await runAudit(open, request, observer)
   const names = projectNames(
     open.projects.map(({ id }) => id),

@@ -132,7 +132,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     { clock, log, jitterMs: jitter_seconds * 1000 },
   )
   // With a queue a backfill works beside the schedule, and later: a sync goes first there. Without one it takes a turn.
-  const backfills = open.drain === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
+  const backfills = open.execute === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
 
   let isServing = false
   /** False from when the database goes away until its tables are known to be there again. */

@@ -46,7 +46,7 @@ export async function runAndPrint(
         const { shown, embedded } = open.database
         log.info({ source: open.source, warehouse: shown, embedded }, 'connected')
         session.say(`connected: from ${open.source} to ${shown}`)
-        const report = await runSync(open, requestOf(open), job.observer, open.drain)
+        const report = await runSync(open, requestOf(open), job.observer, open.execute)
         const warehouse = { url: shown, schema: config.warehouse.schema, embedded }
         if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
         session.print({ ...report, warehouse }, await summaryOf(session, open, report, warehouse))

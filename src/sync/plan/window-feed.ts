@@ -41,13 +41,15 @@ export class WindowFeed {
     return { from: days.at(-1)!, to: days[0]! }
   }
 
-  /** The window came back; `split` where it must be read again in two. */
-  settle(range: Range, outcome: 'done' | 'split'): void {
+  /** The window was read. */
+  complete(): void {
     this.inFlight--
-    if (outcome === 'done') {
-      this.cautious = false
-      return
-    }
+    this.cautious = false
+  }
+
+  /** The window has more rows than a page: it is read again in two. */
+  split(range: Range): void {
+    this.inFlight--
     const [older, newer] = halves(range)
     this.waiting.push(older, newer)
   }
@@ -60,10 +62,10 @@ export class WindowFeed {
     this.due = [...this.due, ...daysIn(range)].sort().reverse()
   }
 
-  /** A window failed; where even a single day is refused, the others would be too. */
-  fail(range: Range, hopeless: boolean): void {
+  /** A window failed. If even a single day is refused, so are the others. */
+  fail(range: Range, isRefusal: boolean): void {
     this.inFlight--
-    if (hopeless && this.cautious && countDays(range) === 1) this.maxDays = 0
+    if (isRefusal && this.cautious && countDays(range) === 1) this.maxDays = 0
   }
 
   /** None of it can be read: nothing else is handed out. */

@@ -1,5 +1,6 @@
 import type { Config } from '../../core/config/load.ts'
 import type { Clock, Day, Range } from '../../core/day.ts'
+import type { FailureCode } from '../../core/failure-code.ts'
 import type { Log } from '../../core/logger.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import type { Caller, Client } from '../../source/client.ts'
@@ -94,7 +95,7 @@ export interface Loaded extends PageFacts {
 }
 
 /** What became of one window or list. It is data: another process may have done it. */
-export type StepResult =
+export type ItemResult =
   | Loaded
   /** More rows than a page: its halves are to be read. */
   | ({ kind: 'split' } & PageFacts)
@@ -102,4 +103,12 @@ export type StepResult =
   | { kind: 'not-offered'; status: number }
   /** More days than the service can serve at once. */
   | { kind: 'shorten' }
-  | { kind: 'failed'; reason: string; verdict: string }
+  | FailedItem
+
+export interface FailedItem {
+  kind: 'failed'
+  reason: string
+  code: FailureCode
+  /** The service took a request, and then did not answer it in time. */
+  isUnanswered?: boolean
+}

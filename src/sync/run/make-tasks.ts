@@ -10,7 +10,7 @@ import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import type { Run, RunRequest, SyncedProject } from './context.ts'
 import { emptyReport, type Failure, type StreamReport } from './report.ts'
-import { type Observer, type Task, taskName } from './tasks.ts'
+import { type Observer, type Task, taskName } from './task.ts'
 
 /** What the tasks of a run call when something happens. */
 export interface TaskHooks {

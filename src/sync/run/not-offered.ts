@@ -3,7 +3,7 @@ import { saveNotOffered } from '../../ledger/not-offered.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
-import type { Run, StepResult, SyncedProject } from './context.ts'
+import type { ItemResult, Run, SyncedProject } from './context.ts'
 
 /** Answers by which a service says that it has no such operation, or not for this key. */
 const STATUSES = [403, 404, 405]
@@ -28,7 +28,7 @@ export async function noteNotOffered(
   stream: Stream,
   { status }: { status: number },
   call: CallContext,
-): Promise<StepResult> {
+): Promise<ItemResult> {
   let isProven = true
   await run.client.ping(project.caller, call).catch((error: unknown) => {
     if (error instanceof RefusedError) throw error

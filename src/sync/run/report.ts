@@ -1,6 +1,6 @@
 import { type Range, showRange } from '../../core/day.ts'
+import type { ReportedCode } from '../../core/failure-code.ts'
 import type { Redactor } from '../../core/redactor.ts'
-import type { Verdict } from '../../core/verdict.ts'
 import type { RunOutcome } from '../../warehouse/database.ts'
 import type { Outcome } from './context.ts'
 
@@ -21,7 +21,7 @@ export interface StreamReport {
   retries: number
   seconds: number
   held: { range: string; rows_present: number; rows_vanishing: number }[]
-  failed: { range: string; error: string; verdict: Verdict }[]
+  failed: { range: string; error: string; code: ReportedCode }[]
   /** The HTTP status by which the service said that it does not offer the stream. */
   not_offered?: number
 }
@@ -37,13 +37,13 @@ export interface RunReport {
   notes: string[]
   /** What ended the run as a whole, where something did. */
   error?: string
-  verdict?: Verdict
+  code?: ReportedCode
 }
 
 /** Why something was not loaded. */
 export interface Failure {
   reason: string
-  verdict: Verdict
+  code: ReportedCode
 }
 
 /** Before anything is rendered from it: a text that was broken into lines or cells no longer shows what it holds. */
@@ -92,8 +92,8 @@ export function addOutcome(report: StreamReport, outcome: Outcome, days: number)
   }
 }
 
-export function addFailure(report: StreamReport, range: Range | undefined, { reason, verdict }: Failure): void {
-  report.failed.push({ range: placeOf(range), error: reason, verdict })
+export function addFailure(report: StreamReport, range: Range | undefined, { reason, code }: Failure): void {
+  report.failed.push({ range: placeOf(range), error: reason, code })
 }
 
 function placeOf(range: Range | undefined): string {

@@ -2,9 +2,9 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { addDays, type Day, dayOf } from '../../core/day.ts'
 import { KeyError, messageOf, TransientError } from '../../core/errors.ts'
+import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
-import { verdictOf } from '../../core/verdict.ts'
 import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
@@ -17,14 +17,17 @@ import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { readableRange } from '../plan/due-days.ts'
 import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunRequest, Services } from './context.ts'
+import { type Executor, executeHere } from './execute-here.ts'
 import { makeTasks } from './make-tasks.ts'
+import { findCut } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
 import { settleOwnBrands, sumForViews } from './settle-run.ts'
-import { type Drain, drainHere, failRemaining, findCut, type Observer } from './tasks.ts'
+import { failRemaining, type Observer } from './task.ts'
 
 export type { RunRequest } from './context.ts'
-export type { Drain, Observer, Step } from './tasks.ts'
+export type { Executor } from './execute-here.ts'
+export type { Observer, Step } from './task.ts'
 
 // Rows that arrive while they are counted look like a cut; that must not go on for ever.
 const CUT_ROUNDS = 6
@@ -35,13 +38,13 @@ export function runSync(
   services: Services,
   request: RunRequest,
   observer: Observer = {},
-  drain: Drain = drainHere,
+  execute: Executor = executeHere,
 ): Promise<RunReport> {
   return inSpan('run', { 'visibility_sync.command': request.command }, async (span) => {
-    const report = await performRun(services, request, observer, drain)
-    const { run_id, outcome, verdict } = report
+    const report = await performRun(services, request, observer, execute)
+    const { run_id, outcome, code } = report
     span.setAttributes({ 'visibility_sync.run_id': run_id, 'visibility_sync.outcome': outcome })
-    if (outcome !== 'complete') failSpan(span, verdict ?? outcome)
+    if (outcome !== 'complete') failSpan(span, code ?? outcome)
     return report
   })
 }
@@ -50,7 +53,7 @@ async function performRun(
   services: Services,
   request: RunRequest,
   observer: Observer,
-  drain: Drain,
+  execute: Executor,
 ): Promise<RunReport> {
   const { warehouse, config } = services
   const startedAt = monotonic()
@@ -77,9 +80,9 @@ async function performRun(
     reports = made.reports
     const all = [...made.tasks.values()]
     run.log.info({ command: request.command, source: services.source, streams: all.length }, 'run started')
-    await drain(run, all)
+    await execute(run, all)
     // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
-    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, made.tasks)); round++) await drain(run, all)
+    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, made.tasks)); round++) await execute(run, all)
     for (const task of all) failRemaining(task)
     if (!request.signal?.aborted) {
       const ids = request.projects.map(({ id }) => id)
@@ -95,11 +98,14 @@ async function performRun(
     await sumForViews(run)
   } catch (cause) {
     if (!run.signal.aborted)
-      stop.note({ reason: messageOf(cause), verdict: isTransient(cause) ? 'transient' : verdictOf(cause) })
+      stop.note({
+        reason: messageOf(cause),
+        code: isTransient(cause) ? 'transient' : reportedCode(failureCodeOf(cause)),
+      })
   } finally {
     clearTimeout(deadline)
   }
-  if (lock.lost.aborted) stop.note({ reason: messageOf(lock.lost.reason), verdict: 'transient' })
+  if (lock.lost.aborted) stop.note({ reason: messageOf(lock.lost.reason), code: 'transient' })
   const seconds = (monotonic() - startedAt) / 1000
   return closeWith(run, request, lock, reportOf(run, request, { reports, notes, seconds, failure: stop.failure }))
 }
@@ -121,7 +127,7 @@ class RunStop {
   because(failure: Failure): void {
     this.note(failure)
     // The windows that are left say why: only a key that was refused is cured by another key.
-    this.stopped.abort(failure.verdict === 'key' ? new KeyError(failure.reason) : new TransientError(failure.reason))
+    this.stopped.abort(failure.code === 'key' ? new KeyError(failure.reason) : new TransientError(failure.reason))
   }
 }
 
@@ -160,7 +166,7 @@ function lastReadableDay({ config, clock }: Services): Day {
 /** Has the run stopped once its time is up; the timer is to be cleared. */
 export function stopAtDeadline({ source }: Config, stop: (failure: Failure) => void): NodeJS.Timeout {
   const reason = `source.run_minutes passed: the run was stopped after ${source.run_minutes} min; what is loaded stays, and the next run continues from there`
-  return setTimeout(() => stop({ reason, verdict: 'transient' }), source.run_minutes * 60_000)
+  return setTimeout(() => stop({ reason, code: 'transient' }), source.run_minutes * 60_000)
 }
 
 /** Tells the views which projects and streams there are, before any of their rows is loaded. */
@@ -194,7 +200,7 @@ function reportOf(run: Run, { command, signal }: RunRequest, { reports, notes, s
     seconds,
     streams: reports,
     notes,
-    ...(failure === undefined ? {} : { error: failure.reason, verdict: failure.verdict }),
+    ...(failure === undefined ? {} : { error: failure.reason, code: failure.code }),
   }
   return cleanReport(report, run.warehouse.redactor)
 }

@@ -27,7 +27,7 @@ import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
 import { runBatch } from '../../warehouse/statement.ts'
 import { readWindow } from '../read/read-window.ts'
-import type { Loaded, Run, StepResult, SyncedProject } from './context.ts'
+import type { ItemResult, Loaded, Run, SyncedProject } from './context.ts'
 
 const NO_PARTITION = '23514'
 
@@ -38,7 +38,7 @@ export async function syncWindow(
   stream: DayStream,
   range: Range,
   context: CallContext,
-): Promise<Loaded | Extract<StepResult, { kind: 'split' }>> {
+): Promise<Loaded | Extract<ItemResult, { kind: 'split' }>> {
   const pair = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: the later request wins, because its number is higher.
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, pair, range))

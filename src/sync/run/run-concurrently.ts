@@ -5,7 +5,7 @@ export interface JobSource {
 }
 
 /** Runs the jobs of all sources side by side, at most so many at once, taking turns between sources. Jobs do not throw. */
-export async function drain(sources: readonly JobSource[], concurrency: number): Promise<void> {
+export async function runConcurrently(sources: readonly JobSource[], concurrency: number): Promise<void> {
   const running = new Set<Promise<unknown>>()
   let turn = 0
   for (;;) {

@@ -1,6 +1,5 @@
 import { countDays, type Range, showRange } from '../../core/day.ts'
 import {
-  codeOf,
   DownError,
   InterruptedError,
   KeyError,
@@ -9,22 +8,23 @@ import {
   RefusedError,
   TransientError,
 } from '../../core/errors.ts'
+import { failureCodeOf } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
-import type { Run, StepResult, SyncedProject } from './context.ts'
+import type { FailedItem, ItemResult, Run, SyncedProject } from './context.ts'
 import { noteNotOffered, saysNotOffered } from './not-offered.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
 
 /** Reads and loads one window or list. A failure is a result like another: whoever asked decides what it ends. */
-export function performStep(
+export function performItem(
   run: Run,
   project: SyncedProject,
   stream: Stream,
   range: Range | undefined,
   call: CallContext,
-): Promise<StepResult> {
+): Promise<ItemResult> {
   const about = {
     'visibility_sync.run_id': run.runId,
     'visibility_sync.project': project.id,
@@ -35,7 +35,7 @@ export function performStep(
     const result = await perform(run, project, stream, range, call)
     span.setAttribute('visibility_sync.result', result.kind)
     if (result.kind === 'loaded') span.setAttribute('visibility_sync.rows', result.outcome.rowsRead)
-    if (result.kind === 'failed') failSpan(span, result.verdict)
+    if (result.kind === 'failed') failSpan(span, result.code)
     return result
   })
 }
@@ -46,7 +46,7 @@ async function perform(
   stream: Stream,
   range: Range | undefined,
   call: CallContext,
-): Promise<StepResult> {
+): Promise<ItemResult> {
   const context = { ...call, isDivisible: range !== undefined && countDays(range) > 1 }
   try {
     if (stream.by === 'list') return await syncList(run, project, stream, context)
@@ -59,10 +59,16 @@ async function perform(
   }
 }
 
-const stopped: StepResult = { kind: 'failed', reason: 'not read: the run was stopped', verdict: 'interrupted' }
+const stopped: ItemResult = { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
 
-export function failureOf(error: unknown): Extract<StepResult, { kind: 'failed' }> {
-  return { kind: 'failed', reason: messageOf(error), verdict: codeOf(error) ?? 'error' }
+export function failureOf(error: unknown): FailedItem {
+  const isUnanswered = error instanceof TransientError && error.timedOut
+  return {
+    kind: 'failed',
+    reason: messageOf(error),
+    code: failureCodeOf(error),
+    ...(isUnanswered ? { isUnanswered } : {}),
+  }
 }
 
 /** Errors by which a service says, or shows, that a window is too long for it. */

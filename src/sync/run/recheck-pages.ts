@@ -1,0 +1,66 @@
+import type { Range } from '../../core/day.ts'
+import { InterruptedError } from '../../core/errors.ts'
+import { monotonic } from '../../core/monotonic.ts'
+import type { SizedWindow } from '../plan/page-limit.ts'
+import { countRows } from '../read/read-window.ts'
+import type { FailedItem, ItemResult, PageFacts, Run } from './context.ts'
+import { failureOf } from './perform-item.ts'
+import { countRequest, failItem, type Task, taskName } from './task.ts'
+
+/* What reading found out about the pages of the service decides which windows are read again. */
+
+/** Decides, by what reading found out about pages, which windows passed for complete and are to be read again. */
+export function learnPages(
+  { task, range }: { task: Task; range: Range },
+  result: Extract<ItemResult, PageFacts>,
+): void {
+  const { limit } = task.run
+  const window = { name: taskName(task), range }
+  requeue(task.tasks, limit.learnLower(result.pageLimit))
+  if (result.cutAt !== undefined) requeue(task.tasks, limit.learnCut(window, result.cutAt))
+  if (result.kind !== 'loaded' || result.pageRows === undefined) return
+  if (result.pageRows >= limit.current) requeue(task.tasks, [window])
+  else limit.remember(window, result.pageRows)
+}
+
+/**
+ * A service that cuts all answers to a number that nobody would guess shows it in the largest one: if that is whole, so
+ * are the smaller ones. It is read once more in two halves; true where they have more rows, and the windows that were
+ * cut are to be read again.
+ */
+export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
+  const largest = run.limit.largest()
+  if (largest === undefined || run.signal.aborted) return false
+  const { rows, windows } = largest
+  const window = windows[0]!
+  const task = tasks.get(window.name)
+  if (task?.stream.by !== 'day') return false
+  const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
+  const startedAt = monotonic()
+  try {
+    const counted = await countRows(
+      run,
+      { caller: task.project.caller, stream: task.stream, range: window.range },
+      context,
+    )
+    const cut = counted > rows
+    if (cut) requeue(tasks, [window, ...run.limit.learnCut(window, rows)])
+    else run.limit.learnWhole(rows)
+    return cut
+  } catch (error) {
+    const stopped = run.signal.aborted || error instanceof InterruptedError
+    const failure: FailedItem = stopped ? { kind: 'failed', reason: '', code: 'interrupted' } : failureOf(error)
+    failItem({ task, range: window.range }, failure)
+    return false
+  } finally {
+    task.report.seconds += (monotonic() - startedAt) / 1000
+  }
+}
+
+/** Windows that passed for complete until the service was found to cut its answers are read again. */
+export function requeue(tasks: ReadonlyMap<string, Task>, windows: readonly SizedWindow[]): void {
+  for (const { name, range } of windows) {
+    const left = tasks.get(name)?.left
+    if (left !== undefined && !('list' in left)) left.readAgain(range)
+  }
+}
