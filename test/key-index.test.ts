@@ -22,7 +22,7 @@ test('a row is found by its key, whatever else it holds, and places are counted 
       const places = new Map<string, number>()
       for (const row of all) {
         const key = JSON.stringify([row[2], row[0]])
-        expect(index.place(row)).toBe(places.get(key))
+        expect(index.findOrAdd(row)).toBe(places.get(key))
         if (!places.has(key)) places.set(key, places.size)
       }
     }),
@@ -33,7 +33,7 @@ test('the order of places is that of the keys, one column descending, nulls last
   fc.assert(
     fc.property(rows, (all) => {
       const index = new KeyIndex([1, 0, 2])
-      const kept = all.filter((row) => index.place(row) === undefined)
+      const kept = all.filter((row) => index.findOrAdd(row) === undefined)
       const sorted = [...kept].sort(
         (one, other) => -compare(one[1]!, other[1]!) || compare(one[0]!, other[0]!) || compare(one[2]!, other[2]!),
       )
@@ -44,7 +44,7 @@ test('the order of places is that of the keys, one column descending, nulls last
 
 test('with more combinations than can be numbered, rows stay as they came', () => {
   const index = new KeyIndex([0, 1, 2, 3, 4, 5])
-  for (let row = 0; row < 1000; row++) index.place(Array.from({ length: 6 }, (_, column) => `${row} ${column}`))
+  for (let row = 0; row < 1000; row++) index.findOrAdd(Array.from({ length: 6 }, (_, column) => `${row} ${column}`))
   expect(index.inOrder(0)).toBeUndefined()
 })
 

@@ -25,7 +25,7 @@ const COLUMNS: TableColumn<StreamReport>[] = [
   right('requests', (row) => row.requests, 1),
   { title: 'seconds', align: 'right', value: (row) => row.seconds.toFixed(1), drop: 2 },
 ]
-const PLACES = 3
+const MOST_LISTED = 3
 
 export interface RunContext {
   warehouse: { url: string; embedded: boolean }
@@ -95,21 +95,21 @@ function problems(report: RunReport, context: RunContext): string[] {
       ? []
       : [wrap(`${bad('✗')} ${context.names.within(report.error)}`, context.width, '  ', '    ')]
   const others = troublesOf(report.streams).flatMap((trouble) => {
-    const { kind, text, places } = trouble
+    const { kind, text, occurrences } = trouble
     // The error of the whole run is the reason of each of these.
     if (report.error !== undefined && AFTERMATH.has(kind))
       return [wrap(`${count(trouble.count, 'window')} not read`, context.width, '    ')]
-    return [wrap(`${mark(kind)} ${text}`, context.width, '  ', '    '), ...placesOf(places, context)]
+    return [wrap(`${mark(kind)} ${text}`, context.width, '  ', '    '), ...occurrenceLines(occurrences, context)]
   })
   return [...ended, ...others]
 }
 
-function placesOf(places: Trouble['places'], { names, width }: RunContext): string[] {
-  const shown = places.slice(0, PLACES).map(({ stream, project_id, range, detail }) => {
+function occurrenceLines(occurrences: Trouble['occurrences'], { names, width }: RunContext): string[] {
+  const shown = occurrences.slice(0, MOST_LISTED).map(({ stream, project_id, range, detail }) => {
     const where = `${stream} of ${names.of(project_id)}${range === undefined ? '' : `, ${range}`}`
     return wrap(`${where}: ${names.within(detail)}`, width, '    ', '      ')
   })
-  const more = places.length - PLACES
+  const more = occurrences.length - MOST_LISTED
   return more > 0 ? [...shown, `    … and ${more.toLocaleString('en-US')} more; --json shows all`] : shown
 }
 

@@ -88,13 +88,13 @@ export class CreationJournal {
   }
 
   private async createOne(wish: CreationRequest): Promise<Made> {
-    const place = { projectId: this.project.id, kind: wish.kind, identity: idempotencyKey(wish) }
+    const key = { projectId: this.project.id, kind: wish.kind, identity: idempotencyKey(wish) }
     const known = this.known.get(wish.kind)!
-    const there = known.get(place.identity)
+    const there = known.get(key.identity)
     if (there !== undefined) {
       // Known from before, or settled now where an earlier attempt was left open.
-      if (this.tried.get(wish.kind)?.get(place.identity)?.state === 'sent')
-        await settleCreation(this.services.warehouse, place, { state: 'created', id: there })
+      if (this.tried.get(wish.kind)?.get(key.identity)?.state === 'sent')
+        await settleCreation(this.services.warehouse, key, { state: 'created', id: there })
       return { status: 'existing', id: there, message: null }
     }
     const topicId = wish.topic === undefined ? undefined : isId(wish.topic) ? wish.topic : this.topicIds.get(wish.topic)
@@ -102,7 +102,7 @@ export class CreationJournal {
       const message = `the topic "${wish.topic}" exists, but the service lists no ids of topics: give its id (to_…) instead`
       return { status: 'failed', id: null, message }
     }
-    if (this.inDoubt.has(`${wish.kind} ${place.identity}`)) {
+    if (this.inDoubt.has(`${wish.kind} ${key.identity}`)) {
       return {
         status: 'failed',
         id: null,
@@ -110,16 +110,16 @@ export class CreationJournal {
       }
     }
     const request = requestOf(wish, topicId)
-    await beginCreation(this.services.warehouse, place, { request, runId: this.runId })
+    await beginCreation(this.services.warehouse, key, { request, runId: this.runId })
     const made = await this.send(wish, request)
     if (made.status !== 'failed') {
-      known.set(place.identity, made.id)
+      known.set(key.identity, made.id)
       await this.keep(wish, made.id)
-      await settleCreation(this.services.warehouse, place, { state: made.status, id: made.id, warning: made.message })
+      await settleCreation(this.services.warehouse, key, { state: made.status, id: made.id, warning: made.message })
     } else if (made.open) {
-      this.inDoubt.add(`${wish.kind} ${place.identity}`)
+      this.inDoubt.add(`${wish.kind} ${key.identity}`)
     } else {
-      await settleCreation(this.services.warehouse, place, { state: 'failed', error: made.message })
+      await settleCreation(this.services.warehouse, key, { state: 'failed', error: made.message })
     }
     return made
   }

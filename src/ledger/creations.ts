@@ -14,7 +14,7 @@ export interface Creation {
   sent_at: Date
 }
 
-interface Place {
+interface CreationKey {
   projectId: string
   kind: CreationKind
   identity: string
@@ -41,7 +41,7 @@ export async function readCreations(
  */
 export async function beginCreation(
   warehouse: Warehouse,
-  place: Place,
+  key: CreationKey,
   { request, runId }: { request: unknown; runId: number },
 ): Promise<void> {
   const text = JSON.stringify(request)
@@ -51,7 +51,7 @@ export async function beginCreation(
       throw new LockedError('another command took over, because this one was silent for too long; nothing was sent')
     await ops
       .insertInto('creations')
-      .values({ project_id: place.projectId, kind: place.kind, identity: place.identity, request: text, state: 'sent' })
+      .values({ project_id: key.projectId, kind: key.kind, identity: key.identity, request: text, state: 'sent' })
       .onConflict((conflict) =>
         conflict.columns(['project_id', 'kind', 'identity']).doUpdateSet((eb) => ({
           state: 'sent',
@@ -68,15 +68,15 @@ export async function beginCreation(
 
 export async function settleCreation(
   { ops, redactor }: Warehouse,
-  place: Place,
+  key: CreationKey,
   end: { state: CreationState; id?: string | null; warning?: string | null; error?: string | null },
 ): Promise<void> {
   const { state, id = null, warning = null, error = null } = redactor.value(end)
   await ops
     .updateTable('creations')
     .set({ state, id, warning, error, settled_at: state === 'sent' ? null : new Date() })
-    .where('project_id', '=', place.projectId)
-    .where('kind', '=', place.kind)
-    .where('identity', '=', place.identity)
+    .where('project_id', '=', key.projectId)
+    .where('kind', '=', key.kind)
+    .where('identity', '=', key.identity)
     .execute()
 }

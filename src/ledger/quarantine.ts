@@ -108,7 +108,7 @@ export async function saveRejects(
 const GONE = 'no longer in the answer'
 
 /** Rejects without a day of their own belong to a window; once none of its days has rejects any more, they are gone. */
-export async function settleWindowRejects({ ops }: Transaction, pair: StreamOfProject, range: Range): Promise<void> {
+export async function resolveWindowRejects({ ops }: Transaction, pair: StreamOfProject, range: Range): Promise<void> {
   await ops
     .updateTable('quarantine as q')
     .set({ resolved_at: sql`now()`, resolution: GONE })

@@ -14,10 +14,10 @@ export interface Trouble {
   projects: string[]
   /** "3 windows of chats could not be read" */
   text: string
-  places: TroublePlace[]
+  occurrences: Occurrence[]
 }
 
-export interface TroublePlace {
+export interface Occurrence {
   project_id: string
   stream: string
   range: string | undefined
@@ -46,10 +46,10 @@ const LONGEST = 240
 export function runReason({ outcome, error, summary }: EndedRun): string | undefined {
   if (outcome === null || outcome === 'complete') return undefined
   const troubles = troublesOf(summary)
-  const texts = troubles.map(({ kind, text, places }) => {
+  const texts = troubles.map(({ kind, text, occurrences }) => {
     if (kind === 'quarantined') return text
     // Windows that were left because of a failure repeat its reason with words before it.
-    const [example] = places.map(({ detail }) => detail).sort((a, b) => a.length - b.length)
+    const [example] = occurrences.map(({ detail }) => detail).sort((a, b) => a.length - b.length)
     return `${text}: ${example}`
   })
   if (error !== null) {
@@ -75,16 +75,16 @@ function sentence(parts: readonly string[]): string {
 export function troublesOf(summary: unknown): Trouble[] {
   const rows = storedStreams(summary)
   const failed = REPORTED_CODES.flatMap((code) => {
-    const places = rows.flatMap((row) =>
+    const occurrences = rows.flatMap((row) =>
       (row.failed ?? [])
         .filter((entry) => reportedCode(toFailureCode(entry.code)) === code)
-        .map((entry) => placeOf(row, entry.range, clip(entry.error, LONGEST))),
+        .map((entry) => occurrenceOf(row, entry.range, clip(entry.error, LONGEST))),
     )
-    return places.length === 0 ? [] : [troubleOf(code, places, places.length)]
+    return occurrences.length === 0 ? [] : [troubleOf(code, occurrences, occurrences.length)]
   })
   const held = rows.flatMap((row) =>
     (row.held ?? []).map(({ range, rows_present, rows_vanishing }) =>
-      placeOf(row, range, `${rows_vanishing} of ${count(rows_present, 'row')} would have vanished`),
+      occurrenceOf(row, range, `${rows_vanishing} of ${count(rows_present, 'row')} would have vanished`),
     ),
   )
   const quarantined = rows.filter((row) => (row.quarantined ?? 0) > 0)
@@ -97,7 +97,7 @@ export function troublesOf(summary: unknown): Trouble[] {
       : [
           troubleOf(
             'quarantined',
-            quarantined.map((row) => placeOf(row, undefined, count(row.quarantined!, 'row'))),
+            quarantined.map((row) => occurrenceOf(row, undefined, count(row.quarantined!, 'row'))),
             bad,
           ),
         ]),
@@ -113,19 +113,19 @@ function differingDays(summary: unknown): number {
   return storedStreams(summary).reduce((sum, { differing }) => sum + (differing?.length ?? 0), 0)
 }
 
-function placeOf({ project_id, stream }: StoredStream, range: string | undefined, detail: string): TroublePlace {
+function occurrenceOf({ project_id, stream }: StoredStream, range: string | undefined, detail: string): Occurrence {
   return { project_id, stream, range, detail }
 }
 
-function troubleOf(kind: TroubleKind, places: TroublePlace[], number: number): Trouble {
-  const streams = [...new Set(places.map(({ stream }) => stream))]
-  const projects = [...new Set(places.map(({ project_id }) => project_id))]
+function troubleOf(kind: TroubleKind, occurrences: Occurrence[], number: number): Trouble {
+  const streams = [...new Set(occurrences.map(({ stream }) => stream))]
+  const projects = [...new Set(occurrences.map(({ project_id }) => project_id))]
   return {
     kind,
     count: number,
     streams,
     projects,
-    places,
+    occurrences,
     text: WORDS[kind](number, listSome(streams, 3), projects.length),
   }
 }

@@ -5,7 +5,7 @@ import { datePosition, type Row, type Stream } from '../streams/stream.ts'
 import { ID_MAX, NAME_MAX, wrongLength } from '../streams/text-limits.ts'
 import { DEPTH_MAX, isTooDeep } from './raw-text.ts'
 
-export type Verdict = { row: Row; item: never } | { reason: string }
+export type Checked = { row: Row; item: never } | { reason: string }
 
 export interface Asked {
   /** Rows of another day than was asked for are rejected. */
@@ -15,7 +15,7 @@ export interface Asked {
 }
 
 /** Judges single items: their shape, whether Postgres can store them, and whether their day was asked for. */
-export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unknown) => Verdict {
+export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unknown) => Checked {
   const { item: schema, flaw } = stream
   const dateAt = datePosition(stream)
   const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')

@@ -14,7 +14,7 @@ export class KeyIndex {
   private readonly numbers: Map<Value, number>[]
   /** The numbers of all keys, one key after the other. */
   private keys: Int32Array
-  /** For each hash 1 + the place of a row; at least half of them are 0. */
+  /** For each hash 1 + the position of a row; at least half of them are 0. */
   private slots = takeInt32s(FIRST_SLOTS).fill(0)
   private count = 0
 
@@ -23,8 +23,8 @@ export class KeyIndex {
     this.keys = takeInt32s((positions.length * FIRST_SLOTS) / 2)
   }
 
-  /** The place of an earlier row with the same key; where there is none, this one has the next place. */
-  place(row: Row): number | undefined {
+  /** The position of an earlier row with the same key. If there is none, this row gets the next position. */
+  findOrAdd(row: Row): number | undefined {
     if (this.count * 2 >= this.slots.length) this.grow()
     const { positions, numbers, keys, slots } = this
     const width = positions.length
@@ -44,15 +44,15 @@ export class KeyIndex {
     const mask = slots.length - 1
     let slot = spread(hash) & mask
     for (; slots[slot] !== 0; slot = (slot + 1) & mask) {
-      const place = slots[slot]! - 1
-      if (this.isSame(place * width, start)) return place
+      const position = slots[slot]! - 1
+      if (this.isSame(position * width, start)) return position
     }
     slots[slot] = ++this.count
     return undefined
   }
 
   /**
-   * The places in the order of the keys, nulls last, one column from its largest value down. Undefined where there are
+   * The positions in the order of the keys, nulls last, one column from its largest value down. Undefined where there are
    * too many values to number their combinations.
    */
   inOrder(descending: number): number[] | undefined {
@@ -61,12 +61,12 @@ export class KeyIndex {
     const all = this.numbers.reduce((product, known) => product * known.size, this.count)
     if (all > LARGEST_EXACT) return undefined
     const order = new Float64Array(this.count)
-    for (let place = 0; place < this.count; place++) {
+    for (let position = 0; position < this.count; position++) {
       let rank = 0
       for (let index = 0; index < width; index++) {
-        rank = rank * ranks[index]!.length + ranks[index]![this.keys[place * width + index]!]!
+        rank = rank * ranks[index]!.length + ranks[index]![this.keys[position * width + index]!]!
       }
-      order[place] = rank * this.count + place
+      order[position] = rank * this.count + position
     }
     return Array.from(order.sort(), (rank) => rank % this.count)
   }
@@ -94,17 +94,17 @@ export class KeyIndex {
     this.slots = takeInt32s(slots.length * GROWTH).fill(0)
     returnInt32s(slots)
     const mask = this.slots.length - 1
-    for (let place = 0; place < this.count; place++) {
+    for (let position = 0; position < this.count; position++) {
       let hash = 0
-      for (let index = 0; index < width; index++) hash = (Math.imul(hash, 31) + keys[place * width + index]!) | 0
+      for (let index = 0; index < width; index++) hash = (Math.imul(hash, 31) + keys[position * width + index]!) | 0
       let slot = spread(hash) & mask
       while (this.slots[slot] !== 0) slot = (slot + 1) & mask
-      this.slots[slot] = place + 1
+      this.slots[slot] = position + 1
     }
   }
 }
 
-/** Keys that differ little get places far apart. */
+/** Keys that differ little get slots far apart. */
 function spread(hash: number): number {
   return Math.imul(hash, 0x9e3779b1) >>> 8
 }

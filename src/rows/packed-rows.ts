@@ -20,7 +20,7 @@ export class PackedRows implements Rows {
   private segments: Segment[] = []
   private segment: Segment = openSegment(0)
   /** Where each row lies: the number of its segment, its start and its end. */
-  private places = takeInt32s(FIRST_ROWS * 3)
+  private offsets = takeInt32s(FIRST_ROWS * 3)
   private count = 0
   private order: Order | undefined
   /** Where a row is packed to be compared. */
@@ -63,17 +63,17 @@ export class PackedRows implements Rows {
     this.keepPlace(segment.number, start, at)
   }
 
-  holds(place: number, row: Row): boolean {
+  holds(position: number, row: Row): boolean {
     this.compared ??= new PackedRows(this.columns, this.projectId)
     this.compared.add(row)
-    const same = this.bytesOf(place).equals(this.compared.bytesOf(0))
+    const same = this.bytesOf(position).equals(this.compared.bytesOf(0))
     this.compared.clear()
     return same
   }
 
-  get(place: number): Row {
-    const { bytes, view } = this.segmentOf(place)
-    let at = this.places[place * 3 + 1]! + this.prefix.length
+  get(position: number): Row {
+    const { bytes, view } = this.segmentOf(position)
+    let at = this.offsets[position * 3 + 1]! + this.prefix.length
     return this.types.map((type) => {
       const length = view.getInt32(at)
       at += 4
@@ -83,16 +83,17 @@ export class PackedRows implements Rows {
     })
   }
 
-  without(places: ReadonlySet<number>): PackedRows {
+  without(positions: ReadonlySet<number>): PackedRows {
     const rest = new PackedRows(this.columns, this.projectId)
-    for (let place = 0; place < this.length; place++) if (!places.has(place)) rest.takeFrom(this, place)
+    for (let position = 0; position < this.length; position++)
+      if (!positions.has(position)) rest.takeFrom(this, position)
     return rest
   }
 
   /** Shows each row: where its first field after the project's id begins, as its length and its bytes. */
   forEach(show: (view: DataView, at: number) => void): void {
-    for (let place = 0; place < this.count; place++) {
-      show(this.segmentOf(place).view, this.places[place * 3 + 1]! + this.prefix.length)
+    for (let position = 0; position < this.count; position++) {
+      show(this.segmentOf(position).view, this.offsets[position * 3 + 1]! + this.prefix.length)
     }
   }
 
@@ -100,7 +101,7 @@ export class PackedRows implements Rows {
     this.order = order
   }
 
-  /** Puts the rows in the order that was given, where one was: places that were known before are others now. */
+  /** Puts the rows in the order that was given, where one was: positions that were known before are others now. */
   arrange(): void {
     const order = this.order?.find()
     if (order === undefined) return
@@ -127,32 +128,32 @@ export class PackedRows implements Rows {
     for (const { bytes } of [...this.segments, this.segment]) {
       if (bytes.length === SEGMENT_BYTES && spare.length < SPARE_KEPT) spare.push(bytes)
     }
-    returnInt32s(this.places)
+    returnInt32s(this.offsets)
     this.order?.release()
     this.order = undefined
   }
 
-  private become({ segments, segment, places, count }: PackedRows): void {
+  private become({ segments, segment, offsets, count }: PackedRows): void {
     this.segments = segments
     this.segment = segment
-    this.places = places
+    this.offsets = offsets
     this.count = count
   }
 
-  private takeFrom(other: PackedRows, place: number): void {
-    const start = other.places[place * 3 + 1]!
-    const length = other.places[place * 3 + 2]! - start
+  private takeFrom(other: PackedRows, position: number): void {
+    const start = other.offsets[position * 3 + 1]!
+    const length = other.offsets[position * 3 + 2]! - start
     const segment = this.room(length)
     this.keepPlace(segment.number, segment.used, segment.used + length)
-    copy(other.segmentOf(place), start, segment, length)
+    copy(other.segmentOf(position), start, segment, length)
   }
 
   private keepPlace(segment: number, start: number, end: number): void {
     const at = this.count * 3
-    if (at + 3 > this.places.length) this.places = growInt32s(this.places, 2)
-    this.places[at] = segment
-    this.places[at + 1] = start
-    this.places[at + 2] = end
+    if (at + 3 > this.offsets.length) this.offsets = growInt32s(this.offsets, 2)
+    this.offsets[at] = segment
+    this.offsets[at + 1] = start
+    this.offsets[at + 2] = end
     this.count++
   }
 
@@ -171,13 +172,13 @@ export class PackedRows implements Rows {
     this.segment.used = 0
   }
 
-  private segmentOf(place: number): Segment {
-    const number = this.places[place * 3]!
+  private segmentOf(position: number): Segment {
+    const number = this.offsets[position * 3]!
     return number === this.segment.number ? this.segment : this.segments[number]!
   }
 
-  private bytesOf(place: number): Buffer {
-    return this.segmentOf(place).bytes.subarray(this.places[place * 3 + 1], this.places[place * 3 + 2])
+  private bytesOf(position: number): Buffer {
+    return this.segmentOf(position).bytes.subarray(this.offsets[position * 3 + 1], this.offsets[position * 3 + 2])
   }
 }
 

@@ -26,7 +26,7 @@ export interface Reject {
   /** Its JSON, cut where it is long. */
   raw: string
   reason: string
-  /** Its place among the items of the answer. */
+  /** Its position among the items of the answer. */
   index: number
   /** The day of the row, where it can be read. */
   date?: Day
@@ -106,8 +106,8 @@ export class Sifter<R extends Rows> {
   private readonly knownFields: ReadonlySet<string>
   private validate: ReturnType<typeof judge>
   private readonly keyAt: readonly number[]
-  /** Finds the place of a row by its key. */
-  private readonly places: KeyIndex
+  /** Finds the position of a row by its key. */
+  private readonly keyIndex: KeyIndex
   private readonly dateAt: number
   private readonly rowsByDay = new Map<Day, number>()
   private readonly children: { child: Child<never>; rows: Row[] }[]
@@ -117,7 +117,7 @@ export class Sifter<R extends Rows> {
   /** Places of rows that a later one contradicts, and the rows, once they were taken again. */
   private readonly contradicted = new Map<number, Row | undefined>()
   private readonly templateParser: TemplateParser | undefined
-  /** Rows that were added up, by the place of the first of them. */
+  /** Rows that were added up, by the position of the first of them. */
   private readonly sums = new Map<number, Row>()
   /** Where items stand that contradict another, for streams whose rows add up: there may be several of one key. */
   private readonly contradicting = new Set<number>()
@@ -130,7 +130,7 @@ export class Sifter<R extends Rows> {
     this.knownFields = new Set(Object.keys(stream.item.shape))
     this.validate = judge(stream, options)
     this.keyAt = keyPositions(stream)
-    this.places = new KeyIndex(this.keyAt)
+    this.keyIndex = new KeyIndex(this.keyAt)
     this.dateAt = datePosition(stream)
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
     const { template } = stream
@@ -145,7 +145,7 @@ export class Sifter<R extends Rows> {
     const { templateParser, rows } = this
     const end = templateParser?.read(bytes, start) ?? -1
     // One with a known key goes the long way, on which it is compared with the other.
-    if (end < 0 || this.places.place(templateParser!.row) !== undefined) return -1
+    if (end < 0 || this.keyIndex.findOrAdd(templateParser!.row) !== undefined) return -1
     this.taken++
     rows.add(templateParser!.row)
     this.count(templateParser!.row, 1)
@@ -156,10 +156,10 @@ export class Sifter<R extends Rows> {
   take(raws: readonly unknown[], origin?: Origin): void {
     for (const raw of raws) {
       const index = this.taken++
-      const verdict = this.validate(raw)
-      if ('reason' in verdict) this.reject(raw, index, verdict.reason)
-      else if (this.keep(raw, index, verdict.item, verdict.row) && origin !== undefined) {
-        this.templateParser?.learn(origin, verdict.row)
+      const checked = this.validate(raw)
+      if ('reason' in checked) this.reject(raw, index, checked.reason)
+      else if (this.keep(raw, index, checked.item, checked.row) && origin !== undefined) {
+        this.templateParser?.learn(origin, checked.row)
       }
     }
     if (this.mentions.tags.size > MOST_TAGS) {
@@ -185,33 +185,33 @@ export class Sifter<R extends Rows> {
   takeAgain(raws: readonly unknown[]): void {
     for (const raw of raws) {
       const index = this.takenAgain++
-      const verdict = this.validate(raw)
-      if ('reason' in verdict) continue
-      const place = this.places.place(verdict.row)
-      if (place === undefined || !this.contradicted.has(place)) continue
-      const isFirst = this.contradicted.get(place) === undefined
+      const checked = this.validate(raw)
+      if ('reason' in checked) continue
+      const position = this.keyIndex.findOrAdd(checked.row)
+      if (position === undefined || !this.contradicted.has(position)) continue
+      const isFirst = this.contradicted.get(position) === undefined
       // Rows that were added to the first one before the contradiction came are shown too.
       if (!isFirst && (this.stream.adds === undefined || this.contradicting.has(index))) continue
       this.reject(raw, index, CONTRADICTION)
       if (!isFirst) continue
-      this.contradicted.set(place, verdict.row)
-      this.count(verdict.row, -1)
+      this.contradicted.set(position, checked.row)
+      this.count(checked.row, -1)
     }
   }
 
   finish(): Sifted<R> {
-    const { rejects, rowsByDay, mentions, contradicted, places, stream, sums } = this
+    const { rejects, rowsByDay, mentions, contradicted, keyIndex, stream, sums } = this
     const drift = this.notes.list
     if (contradicted.size === 0 && sums.size === 0) {
       this.rows.keepOrder?.({
-        find: () => places.inOrder(stream.key.indexOf('date')),
-        release: () => places.release(),
+        find: () => keyIndex.inOrder(stream.key.indexOf('date')),
+        release: () => keyIndex.release(),
       })
       return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, mentions, drift }
     }
     const parents = new Set([...contradicted.values()].map((row) => row?.[this.keyAt[0]!] ?? null))
     const rows = this.rows.without(new Set([...contradicted.keys(), ...sums.keys()])) as R
-    for (const [place, row] of sums) if (!contradicted.has(place)) rows.add(row)
+    for (const [position, row] of sums) if (!contradicted.has(position)) rows.add(row)
     return { rows, rowsByDay, children: this.childRows(parents), rejects, mentions, drift }
   }
 
@@ -221,15 +221,16 @@ export class Sifter<R extends Rows> {
     for (const field in raw as object) {
       if (!this.knownFields.has(field)) notes.add('field', field, (raw as Record<string, unknown>)[field])
     }
-    const place = this.places.place(row)
-    if (place !== undefined) {
-      const sum = stream.adds === undefined ? undefined : addRows(stream, this.sums.get(place) ?? rows.get(place), row)
-      if (sum !== undefined) this.sums.set(place, sum)
-      else if (stream.adds === undefined && rows.holds(place, row)) notes.add('duplicate', 'row', raw)
+    const position = this.keyIndex.findOrAdd(row)
+    if (position !== undefined) {
+      const sum =
+        stream.adds === undefined ? undefined : addRows(stream, this.sums.get(position) ?? rows.get(position), row)
+      if (sum !== undefined) this.sums.set(position, sum)
+      else if (stream.adds === undefined && rows.holds(position, row)) notes.add('duplicate', 'row', raw)
       else {
         this.reject(raw, index, CONTRADICTION)
         if (stream.adds !== undefined) this.contradicting.add(index)
-        if (!this.contradicted.has(place)) this.contradicted.set(place, undefined)
+        if (!this.contradicted.has(position)) this.contradicted.set(position, undefined)
       }
       return false
     }

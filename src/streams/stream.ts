@@ -15,23 +15,23 @@ export type ColumnType = 'text' | 'double' | 'date' | 'jsonb' | 'boolean'
 export type Value = string | number | boolean | null
 export type Row = Value[]
 
-/** Where the sound rows of an answer are kept, each in its place. */
+/** The valid rows of an answer, each at its position. */
 export interface Rows {
   readonly length: number
   /** Keeps the values, not the row itself, which may be used again. */
   add(row: Row): void
-  /** True where the row in this place has the same values. */
-  holds(place: number, row: Row): boolean
-  /** The same rows but for those in these places. */
-  without(places: ReadonlySet<number>): Rows
-  /** The values of the row in this place. */
-  get(place: number): Row
+  /** True if the row at this position has the same values. */
+  holds(position: number, row: Row): boolean
+  /** The same rows without those at these positions. */
+  without(positions: ReadonlySet<number>): Rows
+  /** The values of the row at this position. */
+  get(position: number): Row
   /** Called with the order of the table's index. */
   keepOrder?(order: Order): void
 }
 
 export interface Order {
-  /** The places of rows, one after the other; undefined where their order cannot be found. */
+  /** The positions of rows, one after the other; undefined where their order cannot be found. */
   find(): readonly number[] | undefined
   /** Called when it is not needed any more. */
   release(): void
@@ -49,16 +49,16 @@ export class RowList implements Rows {
     this.values.push([...row])
   }
 
-  holds(place: number, row: Row): boolean {
-    return this.values[place]!.every((value, index) => value === row[index])
+  holds(position: number, row: Row): boolean {
+    return this.values[position]!.every((value, index) => value === row[index])
   }
 
-  get(place: number): Row {
-    return this.values[place]!
+  get(position: number): Row {
+    return this.values[position]!
   }
 
-  without(places: ReadonlySet<number>): RowList {
-    return new RowList(this.values.filter((_, place) => !places.has(place)))
+  without(positions: ReadonlySet<number>): RowList {
+    return new RowList(this.values.filter((_, position) => !positions.has(position)))
   }
 }
 

@@ -49,10 +49,10 @@ const BY_MESSAGE: [RegExp, Hint][] = [
 /** The error for a database that cannot be used: bad settings, or a server that is away. It shows no part of a password. */
 export function databaseFailure(url: string, error: unknown): UsageError | TransientError {
   const { hostname, port, pathname, password } = new URL(url)
-  const place = `${hostname || 'localhost'}:${port || 5432}${pathname}`
+  const address = `${hostname || 'localhost'}:${port || 5432}${pathname}`
   const detail = clip(redact(messageOf(error) || (codeOf(error) ?? 'no answer'), [password, decoded(password)]), 200)
   const hint = hintOf(error)
-  const message = `the database at ${place} cannot be used (${detail}). ${hint.text}.`
+  const message = `the database at ${address} cannot be used (${detail}). ${hint.text}.`
   return hint.away ? new TransientError(message, { cause: error }) : new UsageError(message)
 }
 

@@ -70,7 +70,7 @@ function renderGroups(groups: QuarantineGroup[], width: number): string {
       { title: 'rows', align: 'right', value: (row) => row.rows },
       { title: 'stream', value: (row) => row.stream },
       { title: 'projects', align: 'right', value: (row) => row.projects.length },
-      { title: 'days', value: placeOf },
+      { title: 'days', value: daysOf },
       { title: 'e.g.', align: 'right', value: (row) => String(row.example_id) },
       { title: 'reason', value: (row) => clip(row.reason, 80) },
     ],
@@ -90,7 +90,7 @@ function renderEntries(entries: QuarantineEntry[], width: number): string {
       { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
       { title: 'project', value: (row) => row.project_id },
       { title: 'stream', value: (row) => row.stream },
-      { title: 'day', value: placeOf },
+      { title: 'day', value: daysOf },
       { title: 'seen', align: 'right', value: (row) => row.times_seen },
       { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
       { title: 'state', value: (row) => row.resolution ?? 'open' },
@@ -126,7 +126,7 @@ export function quarantineDismiss(session: Session, ids: string[], options: Quar
   })
 }
 
-function placeOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_date'>): string {
+function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_date'>): string {
   if (from_date === null || to_date === null) return 'whole list'
   return from_date === to_date ? from_date : `${from_date}..${to_date}`
 }
@@ -141,7 +141,7 @@ export function quarantineShow(session: Session, id: string): Promise<number> {
         `quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`,
       )
     const text = [
-      `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${placeOf(entry)}`,
+      `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${daysOf(entry)}`,
       `Reason:     ${entry.reason}`,
       `Seen:       ${count(entry.times_seen, 'time')}, first ${entry.first_seen_at.toISOString()}, last ${entry.last_seen_at.toISOString()} (run ${entry.run_id})`,
       ...(entry.dismissed_because === null ? [] : [`Dismissed:  ${entry.dismissed_because}`]),

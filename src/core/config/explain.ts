@@ -7,7 +7,7 @@ import { ONLY_VARIABLES, VARIABLES } from './variables.ts'
 /* The settings as they were understood, for people who wonder why something happens. */
 
 export interface Explained {
-  /** As in docs/configuration.md; parts of lists by their places: "reports.0.name". */
+  /** As in docs/configuration.md; parts of lists by index: "reports.0.name". */
   setting: string
   /** Null where nothing is set and there is no default. Secrets are masked. */
   value: unknown
@@ -20,10 +20,10 @@ export function explain(config: object, written: unknown, env: NodeJS.ProcessEnv
   const groups = new Set(everySetting().map(({ path }) => path.replace(/(\[\]|\.\*).*$/, '')))
   const inFile = [...groups].flatMap((path) => {
     const steps = path.split('.')
-    return leavesOf(valueAt(config, steps), steps).map(({ path: place, value }) => ({
-      setting: place.join('.'),
-      value: shown(place, value),
-      from: value === null ? 'default' : originOf(place, written, env),
+    return leavesOf(valueAt(config, steps), steps).map(({ path: leaf, value }) => ({
+      setting: leaf.join('.'),
+      value: shown(leaf, value),
+      from: value === null ? 'default' : originOf(leaf, written, env),
     }))
   })
   const outside = Object.entries(ONLY_VARIABLES).map(([variable, path]) => {

@@ -115,11 +115,11 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
   }
   const merged = withEnvironment(document.values, env, fromEnv)
   learn(secretsIn(merged))
-  const place = file ?? 'the configuration'
-  const config = parse(merged, document.written, place, env)
+  const origin = file ?? 'the configuration'
+  const config = parse(merged, document.written, origin, env)
   const level = oneOf(env, 'LOG_LEVEL', LOG_LEVELS)
-  checkSense(config, place)
-  refuseStraySecrets(config, secrets, place)
+  checkSense(config, origin)
+  refuseStraySecrets(config, secrets, origin)
   return {
     ...config,
     log_level: level,
@@ -235,7 +235,7 @@ function shownPath(path: string): string {
   return /^\.{0,2}\/[^:@]*$/.test(path) ? path : 'a path that is not shown'
 }
 
-function parse(values: unknown, written: unknown, place: string, env: NodeJS.ProcessEnv): FileConfig {
+function parse(values: unknown, written: unknown, origin: string, env: NodeJS.ProcessEnv): FileConfig {
   const result = configSchema.safeParse(values, { reportInput: true })
   if (result.success) return result.data
   // The environment wins over the file, so it is to blame where it was set.
@@ -246,13 +246,13 @@ function parse(values: unknown, written: unknown, place: string, env: NodeJS.Pro
   const lines = result.error.issues.flatMap((issue) => {
     const variable = blamed(issue)
     const problems = describeIssue(issue, variable === undefined ? written : undefined)
-    return problems.map((problem) => `${variable ?? place}: ${problem}`)
+    return problems.map((problem) => `${variable ?? origin}: ${problem}`)
   })
   throw new UsageError(lines.join('\n'))
 }
 
 /** A secret in any other setting, through an alias or a variable, would end up in a table, a page or a request. */
-function refuseStraySecrets(config: FileConfig, secrets: readonly string[], place: string): void {
+function refuseStraySecrets(config: FileConfig, secrets: readonly string[], origin: string): void {
   for (const { path, text } of textsIn(config)) {
     const own = new Set(mayHoldSecret(path) ? [text, ...secretsIn({ [path.at(-1)!]: text })] : [])
     const isStray = (part: string) =>
@@ -263,15 +263,15 @@ function refuseStraySecrets(config: FileConfig, secrets: readonly string[], plac
       )
     if ([...path, text].some(isStray))
       throw new UsageError(
-        `${place}: ${path.join('.')}: holds a secret of another setting; allowed: what anybody may see`,
+        `${origin}: ${path.join('.')}: holds a secret of another setting; allowed: what anybody may see`,
       )
   }
 }
 
 /** Checks that concern more than one field. */
-function checkSense(config: FileConfig, place: string): void {
+function checkSense(config: FileConfig, origin: string): void {
   const fail = (message: string): never => {
-    throw new UsageError(`${place}: ${message}`)
+    throw new UsageError(`${origin}: ${message}`)
   }
   const { start_date, end_date, earliest_date } = config
   if (earliest_date > dayOf(new Date())) {
@@ -301,7 +301,7 @@ function checkSense(config: FileConfig, place: string): void {
   }
   for (const { path, text } of textsIn(config)) {
     if (path.at(-1)!.endsWith('url') && !carriesNoSecret(config, path.join('.'), text))
-      refusePlainHttp(text, `${place}: ${path.join('.')}`, config.allow_http)
+      refusePlainHttp(text, `${origin}: ${path.join('.')}`, config.allow_http)
   }
   const { smtp_url, smtp_password, email_to } = config.alerts
   if (smtp_url !== undefined && email_to.length === 0) fail('alerts.email_to: nothing is set; set who gets the e-mails')

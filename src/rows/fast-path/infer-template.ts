@@ -17,7 +17,7 @@ const LONGEST = 16_384
 /** What a valid item is made of; undefined where it holds a list, a boolean, an exponent, a field twice or very much. */
 export function inferTemplate(bytes: Buffer, start: number, end: number): InferredTemplate | undefined {
   if (end - start > LONGEST) return undefined
-  // One character for each byte, so that places in the text are places in the bytes.
+  // One character for each byte, so that positions in the text are positions in the bytes.
   const text = bytes.toString('latin1', start, end)
   const pieces: Piece[] = []
   const fields: InferredTemplate['fields'] = []

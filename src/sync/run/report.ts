@@ -85,7 +85,7 @@ export function addOutcome(report: StreamReport, outcome: Outcome, days: number)
   report.quarantined += outcome.rejects
   if (effect.held !== undefined) {
     report.held.push({
-      range: placeOf(outcome.range),
+      range: rangeText(outcome.range),
       rows_present: effect.held.present,
       rows_vanishing: effect.held.vanishing,
     })
@@ -93,10 +93,10 @@ export function addOutcome(report: StreamReport, outcome: Outcome, days: number)
 }
 
 export function addFailure(report: StreamReport, range: Range | undefined, { reason, code }: Failure): void {
-  report.failed.push({ range: placeOf(range), error: reason, code })
+  report.failed.push({ range: rangeText(range), error: reason, code })
 }
 
-function placeOf(range: Range | undefined): string {
+function rangeText(range: Range | undefined): string {
   return range === undefined ? 'the whole list' : showRange(range)
 }
 

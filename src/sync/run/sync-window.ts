@@ -9,20 +9,22 @@ import {
   beginRead,
   lockOfLoads,
   markOthersStale,
+  type PriorCoverage,
   priorCoverage,
   saveCoverage,
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
-import { knownRejects, saveRejects, settleWindowRejects } from '../../ledger/quarantine.ts'
+import { type KnownRejects, knownRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatements.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
-import { inTransaction, tableName } from '../../warehouse/connect.ts'
-import { rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
-import { type Effect, replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
+import { inTransaction, type Transaction, tableName } from '../../warehouse/connect.ts'
+import { type MentionMemory, rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
+import { replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
+import type { Effect } from '../../warehouse/load/window-effect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
 import { runBatch } from '../../warehouse/statement.ts'
@@ -59,103 +61,105 @@ export async function syncWindow(
   }
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
-  const loadedBy = (effect: Effect, rejects: number): Loaded => ({
-    kind: 'loaded',
-    rowsByDay: sifted.rowsByDay,
-    pageRows: answer.pageRows,
-    pageLimit: run.limit.current,
-    cutAt: answer.cutAt,
-    outcome: { range, rowsRead: sifted.rows.length + sifted.rejects.length, rejects, effect },
-  })
+  const page = { pageRows: answer.pageRows, cutAt: answer.cutAt, pageLimit: run.limit.current }
+  const load = { pair, stream, range, sifted, read, page }
   const loaded = await withRetries(run.warehouse, run.signal, async () => {
     if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
-    const load = () => loadWindow(run, pair, stream, range, sifted, read, loadedBy)
-    return inSpan('load', { 'visibility_sync.rows': sifted.rows.length }, load).catch((error: unknown) => {
-      if (codeOf(error) !== NO_PARTITION) throw error
-      // The table was moved into months since it was last looked at.
-      forgetLayouts(run.warehouse)
-      throw new TransientError(messageOf(error), { cause: error })
-    })
+    return inSpan('load', { 'visibility_sync.rows': sifted.rows.length }, () => loadWindow(run, load)).catch(
+      (error: unknown) => {
+        if (codeOf(error) !== NO_PARTITION) throw error
+        // The table was moved into months since it was last looked at.
+        forgetLayouts(run.warehouse)
+        throw new TransientError(messageOf(error), { cause: error })
+      },
+    )
   })
   sifted.rows.release()
   return loaded
 }
 
-async function loadWindow(
-  run: Run,
-  pair: StreamOfProject,
-  stream: DayStream,
-  range: Range,
-  sifted: Sifted<PackedRows>,
-  read: BegunRead,
-  loadedBy: (effect: Effect, rejects: number) => Loaded,
-): Promise<Loaded> {
-  const { warehouse, runId } = run
-  const { rows, rowsByDay, rejects, mentions, drift } = sifted
+/** A window that was read, ready to be loaded. */
+interface ReadWindow {
+  pair: StreamOfProject
+  stream: DayStream
+  range: Range
+  sifted: Sifted<PackedRows>
+  read: BegunRead
+  page: Pick<Loaded, 'pageRows' | 'cutAt' | 'pageLimit'>
+}
+
+async function loadWindow(run: Run, load: ReadWindow): Promise<Loaded> {
+  const { rows } = load.sifted
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
-  if (read.rowsBefore === 0) rows.arrange()
-  const done = await inTransaction(
-    warehouse,
-    async (tx) => {
-      const window = { projectId: pair.projectId, stream, range }
-      // In one message: other loads of the stream wait for this one.
-      const [, before, there] = await runBatch(
-        tx.client,
-        lockOfLoads(warehouse, pair),
-        priorCoverage(warehouse, pair, range, read.fencingToken),
-        windowSnapshot(warehouse, window, !run.config.disabled.includes('window-digest')),
-      )
-      const known = await knownRejects(tx, pair, rejects)
-      const effect = await replaceWindow(tx, warehouse, there, {
-        ...window,
-        rows,
-        rowsByDay,
-        mayDelete: known.open === 0,
-        acceptDeletes: run.acceptDeletes,
-        heldBefore: new Set([...before.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
-        fencingToken: read.fencingToken,
-      })
-      const fresh = await saveMentions(
-        tx,
-        pair.projectId,
-        mentions,
-        run.config.labels,
-        run.mentions,
-        range.to >= run.recentFrom,
-      )
-      await saveDrift(tx, pair, drift, runId)
-      if (stream.isExtra) await forgetNotOffered(tx, pair)
-      const stateOf = (day: Day) => (effect.held?.days.has(day) ? 'held' : known.open > 0 ? 'quarantined' : 'read')
-      await saveCoverage(tx, { pair, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
-      // A row whose key has no date may have moved here from another day.
-      await adjustRows(
-        tx,
-        pair,
-        [...effect.movedFrom].map(([day, count]) => [day, -count]),
-      )
-      if (before.hasRejects || rejects.length > 0) {
-        await saveRejects(tx, pair, known, { range, runId, heldDays: effect.held?.days })
-        await settleWindowRejects(tx, pair, range)
-      }
-      const restated = await saveRestatements(tx, pair, before.states, effect.byDay, runId)
-      const settled = restated.filter((day) => day < run.lookbackFrom)
-      await markOthersStale(
-        tx,
-        pair,
-        run.dayStreams.filter((name) => name !== stream.name),
-        settled,
-        runId,
-      )
-      const loaded = loadedBy(effect, known.open)
-      await run.beforeCommit?.(tx, loaded)
-      // Asked to stop while loading: roll back rather than commit after the run is closed.
-      run.signal.throwIfAborted()
-      return { loaded, fresh }
-    },
-    run.signal,
+  if (load.read.rowsBefore === 0) rows.arrange()
+  const { loaded, fresh } = await inTransaction(run.warehouse, (tx) => loadInTransaction(run, tx, load), run.signal)
+  rememberMentions(run.mentions, fresh)
+  return loaded
+}
+
+async function loadInTransaction(
+  run: Run,
+  tx: Transaction,
+  load: ReadWindow,
+): Promise<{ loaded: Loaded; fresh: MentionMemory }> {
+  const { warehouse, config, runId } = run
+  const { pair, stream, range, sifted, read } = load
+  const { rows, rowsByDay, rejects, mentions } = sifted
+  const window = { projectId: pair.projectId, stream, range }
+  // In one message: other loads of the stream wait for this one.
+  const [, prior, snapshot] = await runBatch(
+    tx.client,
+    lockOfLoads(warehouse, pair),
+    priorCoverage(warehouse, pair, range, read.fencingToken),
+    windowSnapshot(warehouse, window, !config.disabled.includes('window-digest')),
   )
-  rememberMentions(run.mentions, done.fresh)
-  return done.loaded
+  const known = await knownRejects(tx, pair, rejects)
+  const effect = await replaceWindow(tx, warehouse, snapshot, {
+    ...window,
+    rows,
+    rowsByDay,
+    mayDelete: known.open === 0,
+    acceptDeletes: run.acceptDeletes,
+    heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
+    fencingToken: read.fencingToken,
+  })
+  const mayRename = range.to >= run.recentFrom
+  const fresh = await saveMentions(tx, pair.projectId, mentions, config.labels, run.mentions, mayRename)
+  await saveDrift(tx, pair, sifted.drift, runId)
+  if (stream.isExtra) await forgetNotOffered(tx, pair)
+  await saveWindowLedger(run, tx, load, { prior, effect, known })
+  const rowsRead = rows.length + rejects.length
+  const outcome = { range, rowsRead, rejects: known.open, effect }
+  const loaded: Loaded = { kind: 'loaded', rowsByDay, ...load.page, outcome }
+  await run.beforeCommit?.(tx, loaded)
+  // Asked to stop while loading: roll back rather than commit after the run is closed.
+  run.signal.throwIfAborted()
+  return { loaded, fresh }
+}
+
+/** What the ledger remembers of a window: coverage, rejects, restatements, and days of other streams to read again. */
+async function saveWindowLedger(
+  run: Run,
+  tx: Transaction,
+  { pair, range, sifted, read }: ReadWindow,
+  { prior, effect, known }: { prior: PriorCoverage; effect: Effect; known: KnownRejects },
+): Promise<void> {
+  const { runId } = run
+  const heldDays = effect.held?.days
+  const stateOf = (day: Day) => (heldDays?.has(day) ? 'held' : known.open > 0 ? 'quarantined' : 'read')
+  await saveCoverage(tx, { pair, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
+  // A row whose key has no date may have moved here from another day.
+  const leftOthers = [...effect.movedFrom].map(([day, count]) => [day, -count] as [Day, number])
+  await adjustRows(tx, pair, leftOthers)
+  if (prior.hasRejects || sifted.rejects.length > 0) {
+    await saveRejects(tx, pair, known, { range, runId, heldDays })
+    await resolveWindowRejects(tx, pair, range)
+  }
+  const restated = await saveRestatements(tx, pair, prior.states, effect.byDay, runId)
+  const others = run.dayStreams.filter((name) => name !== pair.stream)
+  // Days within the lookback are read again by every run anyway.
+  const older = restated.filter((day) => day < run.lookbackFrom)
+  await markOthersStale(tx, pair, others, older, runId)
 }
 
 /** The prompts of a project: what a day too large for a page may have to be split by. */

@@ -4,7 +4,7 @@ import { UsageError } from '../../core/errors.ts'
 import { NEW_CLUSTER_MB, RUNNING_MB } from './disk-space.ts'
 import { digestOf, ensurePassword, ROLE, scramVerifier, writePrivate } from './password.ts'
 import { ownDataFolder } from './run-as.ts'
-import { dataArgument, type Place, runServerCommand } from './server-command.ts'
+import { dataArgument, runServerCommand, type ServerPaths } from './server-command.ts'
 
 /* The cluster: made once, and brought to the present rules of access before every start. */
 
@@ -20,16 +20,16 @@ shared_buffers = 256MB
 /** In the data folder: the digest of the password that our role has. */
 const PASSWORD_SET = 'visibility.password'
 
-export async function prepareCluster(place: Place, signal: AbortSignal): Promise<void> {
-  const password = ensurePassword(place.folder)
-  if (!existsSync(join(place.data, 'PG_VERSION'))) await initialise(place, signal)
-  ownDataFolder(place.runAs, place.data)
-  await secure(place, password, signal)
+export async function prepareCluster(paths: ServerPaths, signal: AbortSignal): Promise<void> {
+  const password = ensurePassword(paths.folder)
+  if (!existsSync(join(paths.data, 'PG_VERSION'))) await initialise(paths, signal)
+  ownDataFolder(paths.runAs, paths.data)
+  await secure(paths, password, signal)
 }
 
 /** Made under a name of its own, then renamed: what a kill leaves half made is never taken for a cluster. */
-async function initialise(place: Place, signal: AbortSignal): Promise<void> {
-  const { folder, data, binaries, runAs } = place
+async function initialise(paths: ServerPaths, signal: AbortSignal): Promise<void> {
+  const { folder, data, binaries, runAs } = paths
   if (existsSync(data) && readdirSync(data).length > 0)
     throw new UsageError(`${data}: is not empty and no data folder of Postgres; move it away and try again`)
   for (const name of readdirSync(folder)) {
@@ -41,12 +41,12 @@ async function initialise(place: Place, signal: AbortSignal): Promise<void> {
     // The builtin provider gives the same UTF-8 database whatever LANG says, or does not say.
     const locale = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
     const words = [binaries.initdb, '-D', fresh, '-U', 'postgres', '-A', 'trust', '--no-sync', ...locale]
-    await runServerCommand(place, { words, cwd: folder, neededMb: NEW_CLUSTER_MB }, signal)
+    await runServerCommand(paths, { words, cwd: folder, neededMb: NEW_CLUSTER_MB }, signal)
     appendFileSync(join(fresh, 'postgresql.conf'), SETTINGS)
     // No server runs by the rules of initdb: these are in place before the first start.
     writePrivate(join(fresh, 'pg_hba.conf'), RULES, runAs.own)
     const roles = `create role ${ROLE} login createdb createrole\ncreate database ${ROLE} owner ${ROLE}\n`
-    await singleUser(place, fresh, roles, NEW_CLUSTER_MB, signal)
+    await singleUser(paths, fresh, roles, NEW_CLUSTER_MB, signal)
     renameSync(fresh, data)
   } finally {
     rmSync(fresh, { recursive: true, force: true })
@@ -54,8 +54,8 @@ async function initialise(place: Place, signal: AbortSignal): Promise<void> {
 }
 
 /** Sets the password of our role where it is not that of the file, and takes back that anyone on this machine was trusted. */
-async function secure(place: Place, password: string, signal: AbortSignal): Promise<void> {
-  const { data, runAs } = place
+async function secure(paths: ServerPaths, password: string, signal: AbortSignal): Promise<void> {
+  const { data, runAs } = paths
   const rules = join(data, 'pg_hba.conf')
   const present = readFileSync(rules, 'utf8')
   const strict = withoutTrust(present)
@@ -63,7 +63,7 @@ async function secure(place: Place, password: string, signal: AbortSignal): Prom
   const mark = join(data, PASSWORD_SET)
   if (existsSync(mark) && readFileSync(mark, 'utf8') === digestOf(password)) return
   const statement = `alter role ${ROLE} password '${scramVerifier(password)}'\n`
-  await singleUser(place, data, statement, RUNNING_MB, signal)
+  await singleUser(paths, data, statement, RUNNING_MB, signal)
   writePrivate(mark, digestOf(password), runAs.own)
 }
 
@@ -73,7 +73,13 @@ export function withoutTrust(rules: string): string {
 }
 
 /** Statements of the superuser, for whom no server has to run. */
-function singleUser(place: Place, data: string, input: string, neededMb: number, signal: AbortSignal): Promise<void> {
-  const words = [place.binaries.postgres, '--single', '-D', dataArgument(data), 'postgres']
-  return runServerCommand(place, { words, input, cwd: data, neededMb }, signal)
+function singleUser(
+  paths: ServerPaths,
+  data: string,
+  input: string,
+  neededMb: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const words = [paths.binaries.postgres, '--single', '-D', dataArgument(data), 'postgres']
+  return runServerCommand(paths, { words, input, cwd: data, neededMb }, signal)
 }

@@ -90,10 +90,10 @@ async function keep(options: KeeperOptions, holders: Holders, signal: AbortSigna
   const data = dataPath(folder)
   tidyLock(lockPath(folder))
   const binaries = findBinaries(folder)
-  const place = { folder, data, binaries, runAs: chooseUser(binaries.postgres, folder) }
+  const paths = { folder, data, binaries, runAs: chooseUser(binaries.postgres, folder) }
   await endServerIn(data)
   await endServersMovedFrom(data)
-  await prepareCluster(place, signal)
+  await prepareCluster(paths, signal)
   const identity = folderIdentity(data)
   if (identity === undefined) throw new UsageError(`${data}: was moved or deleted while it was being started`)
   const notice = fullDiskNotice(folder, holders)
@@ -101,8 +101,8 @@ async function keep(options: KeeperOptions, holders: Holders, signal: AbortSigna
     // Until the server is ready, what it says becomes the error of the start.
     if (holders.isReady) notice(text)
   })
-  const server = await startPostmaster(place, log, settings, signal)
-  holders.announce({ is: 'ready', port: server.port, how: place.runAs.how, data: identity })
+  const server = await startPostmaster(paths, log, settings, signal)
+  holders.announce({ is: 'ready', port: server.port, how: paths.runAs.how, data: identity })
   const isMoved = () => folderIdentity(data) !== identity
   await watch(server, isMoved, signal)
   holders.refuse()

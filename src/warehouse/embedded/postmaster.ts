@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { InterruptedError, TransientError } from '../../core/errors.ts'
 import { clip } from '../../core/text.ts'
 import { diskFullError, isDiskFull, RUNNING_MB } from './disk-space.ts'
-import { dataArgument, type Place, prefixOf } from './server-command.ts'
+import { dataArgument, prefixOf, type ServerPaths } from './server-command.ts'
 import type { ServerLog } from './server-log.ts'
 
 /** A running server. */
@@ -33,22 +33,22 @@ const DRAIN_MS = 2000
 const GUARDED = '( { read -r _ <&3 || kill -INT $$; } </dev/null >/dev/null 2>&1 & ); exec 3<&-; exec "$@"'
 
 export async function startPostmaster(
-  place: Place,
+  paths: ServerPaths,
   log: ServerLog,
   settings: Record<string, string>,
   signal: AbortSignal,
 ): Promise<Postmaster> {
   const deadline = performance.now() + OLD_MEMORY_MS
   for (let avoid: number | undefined; ; ) {
-    const port = await choosePort(join(place.folder, 'postgres.port'), avoid)
+    const port = await choosePort(join(paths.folder, 'postgres.port'), avoid)
     log.forgetTail()
-    const server = launch(place, port, log, settings)
-    if (await isReady(server, place.data, signal)) return server
+    const server = launch(paths, port, log, settings)
+    if (await isReady(server, paths.data, signal)) return server
     await server.stop()
     await Promise.race([server.drained, delay(DRAIN_MS, undefined, { ref: false })])
     const lastLines = log.tail()
     if (signal.aborted) throw new InterruptedError('asked to stop while the embedded Postgres was starting')
-    if (isDiskFull(lastLines)) throw diskFullError(place.folder, RUNNING_MB)
+    if (isDiskFull(lastLines)) throw diskFullError(paths.folder, RUNNING_MB)
     if (/could not bind|could not create any TCP/.test(lastLines) && avoid === undefined) {
       // Someone took the port between our look and the start.
       avoid = port
@@ -57,19 +57,19 @@ export async function startPostmaster(
       await delay(250)
     } else {
       throw new TransientError(
-        `the embedded Postgres does not start in ${place.data} (see ${log.path}):\n${clip(lastLines, 1200)}`,
+        `the embedded Postgres does not start in ${paths.data} (see ${log.path}):\n${clip(lastLines, 1200)}`,
       )
     }
   }
 }
 
-function launch(place: Place, port: number, log: ServerLog, settings: Record<string, string>): Server {
+function launch(paths: ServerPaths, port: number, log: ServerLog, settings: Record<string, string>): Server {
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const words = [place.binaries.postgres, '-D', dataArgument(place.data), '-p', String(port), ...options]
-  const child = spawn('/bin/sh', ['-c', GUARDED, 'sh', ...prefixOf(place), ...words], {
-    cwd: place.data,
+  const words = [paths.binaries.postgres, '-D', dataArgument(paths.data), '-p', String(port), ...options]
+  const child = spawn('/bin/sh', ['-c', GUARDED, 'sh', ...prefixOf(paths), ...words], {
+    cwd: paths.data,
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    ...(place.runAs.user ?? {}),
+    ...(paths.runAs.user ?? {}),
   })
   child.stdout?.on('data', (chunk: Buffer) => log.write(chunk))
   child.stderr?.on('data', (chunk: Buffer) => log.write(chunk))

@@ -7,7 +7,7 @@ import { diskFullError, isDiskFull } from './disk-space.ts'
 import type { RunAs } from './run-as.ts'
 
 /** Where the server lives and who it is. */
-export interface Place {
+export interface ServerPaths {
   folder: string
   /** The data folder in it. */
   data: string
@@ -16,7 +16,7 @@ export interface Place {
 }
 
 /** The words in front of every command: another user namespace, and variables, which `env` sets. */
-export function prefixOf({ binaries, runAs }: Place): string[] {
+export function prefixOf({ binaries, runAs }: ServerPaths): string[] {
   const variables = Object.entries(binaries.env).map(([name, value]) => `${name}=${value}`)
   return [...runAs.prefix, ...(variables.length === 0 ? [] : ['env', ...variables])]
 }
@@ -26,7 +26,7 @@ const WORKING_FOLDER = '/proc/self/cwd'
 /**
  * How a server gets its data folder: by its working folder where the system allows it. Postgres writes pg_control under
  * the absolute path that it was given; under a path, a server whose folder was moved aside would write into a new cluster
- * that took its place.
+ * that took its paths.
  */
 export function dataArgument(data: string): string {
   return existsSync(WORKING_FOLDER) ? WORKING_FOLDER : data
@@ -41,14 +41,14 @@ export interface ServerCommand {
 }
 
 /** Runs a command of Postgres as the user who runs the server. */
-export function runServerCommand(place: Place, command: ServerCommand, signal: AbortSignal): Promise<void> {
-  const [program, ...args] = [...prefixOf(place), ...command.words]
+export function runServerCommand(paths: ServerPaths, command: ServerCommand, signal: AbortSignal): Promise<void> {
+  const [program, ...args] = [...prefixOf(paths), ...command.words]
   return new Promise((done, fail) => {
     const child = spawn(program!, args, {
       cwd: command.cwd,
       stdio: ['pipe', 'pipe', 'pipe'],
       signal,
-      ...(place.runAs.user ?? {}),
+      ...(paths.runAs.user ?? {}),
     })
     let output = ''
     const collect = (chunk: Buffer) => {
@@ -65,13 +65,13 @@ export function runServerCommand(place: Place, command: ServerCommand, signal: A
     child.on('close', (code) => {
       if (signal.aborted) fail(new InterruptedError('asked to stop while the embedded Postgres was being set up'))
       else if (code === 0) done()
-      else if (isDiskFull(output)) fail(diskFullError(place.folder, command.neededMb))
-      else fail(setupError(place, `${output} ${reason}`))
+      else if (isDiskFull(output)) fail(diskFullError(paths.folder, command.neededMb))
+      else fail(setupError(paths, `${output} ${reason}`))
     })
   })
 }
 
-function setupError({ folder }: Place, output: string): UsageError {
+function setupError({ folder }: ServerPaths, output: string): UsageError {
   return new UsageError(
     `the embedded Postgres cannot be set up in ${folder}: ${clip(output.trim(), 800)}\nSet DATABASE_URL to use another Postgres.`,
   )

@@ -116,7 +116,7 @@ class HeldServer {
   async #restart(identity: string): Promise<void> {
     const { folder, log } = this.#options
     for (let pauseMs = FIRST_PAUSE_MS; !this.#released.signal.aborted; pauseMs *= 2) {
-      // Nothing is made anew in the place of a folder that someone moved away.
+      // Nothing is made anew in the paths of a folder that someone moved away.
       if (folderIdentity(dataPath(folder)) !== identity) {
         log?.error({ folder }, 'the data folder of the embedded Postgres was moved or deleted; start the command again')
         return

@@ -3,8 +3,8 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import type { ListStream, Row } from '../../streams/stream.ts'
 import type { Transaction, Warehouse } from '../connect.ts'
 import { savePromptHistory } from './prompt-history.ts'
-import type { Effect } from './replace-window.ts'
 import { stageRows } from './stage.ts'
+import type { Effect } from './window-effect.ts'
 
 export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' | 'movedFrom'> {
   /** How many rows the list has afterwards. */
@@ -44,8 +44,7 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   const { present, inserted, vanishing, updated } = rows[0]!
   const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
   // A held list is left exactly as it was.
-  if (held !== undefined)
-    return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, kept: vanishing }
+  if (held !== undefined) return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held }
   const removes = vanishing > 0 && load.mayDelete
   if (removes) {
     await client.query(
@@ -80,7 +79,6 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
     unchanged: load.rows.length - inserted - updated,
     rows: load.rows.length + (removes ? 0 : vanishing),
     held,
-    kept: removes ? 0 : vanishing,
   }
 }
 

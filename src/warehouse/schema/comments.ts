@@ -33,8 +33,8 @@ export async function applyComments(client: PoolClient, warehouse: Warehouse, co
       ),
     ),
   ]
-  const { rows } = await client.query<{ place: string; text: string }>(
-    `select n.nspname || '/' || coalesce(c.relname, '') || '/' || coalesce(a.attname, '') as place, d.description as text
+  const { rows } = await client.query<{ target: string; text: string }>(
+    `select n.nspname || '/' || coalesce(c.relname, '') || '/' || coalesce(a.attname, '') as target, d.description as text
      from pg_description d
      left join pg_class c on d.classoid = 'pg_class'::regclass and c.oid = d.objoid
      left join pg_attribute a on d.classoid = 'pg_class'::regclass and a.attrelid = d.objoid and a.attnum = d.objsubid and a.attnum > 0
@@ -47,7 +47,7 @@ export async function applyComments(client: PoolClient, warehouse: Warehouse, co
     [[warehouse.schema, warehouse.opsSchema]],
   )
   const ours = new Set(owned.map(({ name }) => name))
-  const present = new Map(rows.map(({ place, text }) => [place, text]))
+  const present = new Map(rows.map(({ target, text }) => [target, text]))
   const differing = wanted
     .filter(({ schema, table, column, text }) => present.get(`${schema}/${table}/${column}`) !== text)
     // Schemas that were made for us belong to someone else, and only an owner may comment on them.

@@ -20,7 +20,7 @@ const LEAST_LABELLED = 0.3
 // Beyond this, points would touch each other.
 const MOST_POINTS = 35
 
-type Place = [x: number, y: number]
+type Coordinates = [x: number, y: number]
 
 export function lineChart(data: ChartData, print = false): Html {
   const { kind, series, x } = data
@@ -65,25 +65,25 @@ function acrossOf({ x }: ChartData): number[] {
   return x.map((day) => (last === first ? 0.5 : (dayNumber(day) - first) / (last - first)))
 }
 
-function placesOf({ points }: Series, axis: Axis, across: readonly number[]): (Place | undefined)[] {
+function coordinatesOf({ points }: Series, axis: Axis, across: readonly number[]): (Coordinates | undefined)[] {
   return points.map((point, index) =>
-    point === undefined || point.value === null ? undefined : place(across[index]!, axis.down(point.value)),
+    point === undefined || point.value === null ? undefined : coordinates(across[index]!, axis.down(point.value)),
   )
 }
 
 /** What lies beyond the axis is drawn at its edge. */
-const place = (across: number, down: number): Place => [
+const coordinates = (across: number, down: number): Coordinates => [
   Math.round(across * SIZE),
   Math.round(Math.max(0, Math.min(1, down)) * SIZE),
 ]
 
 /** The line of a brand, dashed where an end of it is incomplete, and the band of the own brand's interval. */
 function lines(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html {
-  const places = placesOf(series, axis, across)
+  const drawn = coordinatesOf(series, axis, across)
   const paths = { whole: '', open: '' }
   let last: { path: keyof typeof paths; index: number } | undefined
-  for (let index = 1; index < places.length; index++) {
-    const [a, b] = [places[index - 1], places[index]]
+  for (let index = 1; index < drawn.length; index++) {
+    const [a, b] = [drawn[index - 1], drawn[index]]
     if (a === undefined || b === undefined || !adjoin(data, index)) continue
     const path = data.isComplete[index - 1]! && data.isComplete[index]! ? 'whole' : 'open'
     if (last?.path !== path || last.index !== index - 1) paths[path] += `M${a[0]} ${a[1]}`
@@ -100,7 +100,7 @@ function band(data: ChartData, { points }: Series, axis: Axis, across: readonly 
   const end = () => {
     if (run.length > 1) {
       const edge = (side: (point: Point) => number) => (index: number) =>
-        place(across[index]!, axis.down(side(points[index]!))).join(' ')
+        coordinates(across[index]!, axis.down(side(points[index]!))).join(' ')
       const upper = run.map(edge((point) => point.high!))
       const lower = [...run].reverse().map(edge((point) => point.low!))
       bands.push(html`<path class="band" d="M${[...upper, ...lower].join('L')}Z"/>`)
@@ -143,12 +143,12 @@ function beginning({ start, x }: ChartData, across: readonly number[]): Html | '
 /** Points of the own brand, and those of any brand that no line reaches. Hollow where days are missing. */
 function dots(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html[] {
   const { x, isComplete } = data
-  const places = placesOf(series, axis, across)
-  return places.flatMap((at, index) => {
+  const drawn = coordinatesOf(series, axis, across)
+  return drawn.flatMap((at, index) => {
     if (at === undefined) return []
     const reached =
-      (places[index - 1] !== undefined && adjoin(data, index)) ||
-      (places[index + 1] !== undefined && adjoin(data, index + 1))
+      (drawn[index - 1] !== undefined && adjoin(data, index)) ||
+      (drawn[index + 1] !== undefined && adjoin(data, index + 1))
     const wanted = series.isFocus && (x.length <= MOST_POINTS || !isComplete[index] || index === x.length - 1)
     if (!wanted && reached) return []
     const name = `${series.isFocus ? 'own' : 'rival'}${isComplete[index] ? '' : ' open'}`
@@ -212,7 +212,7 @@ function describe(data: ChartData): string {
   return `${kind.title} by ${grain}, ${x[0]} to ${x.at(-1)}. Last complete ${grain}: ${ends.join(', ')}. The numbers are in the table below.`
 }
 
-/** What the script shows where somebody points: texts, so that they are written in one place only. */
+/** What the script shows where somebody points: texts, so that they are written once only. */
 function numbersOf({ kind, x, isComplete, isProvisional, series }: ChartData, axis: Axis, across: readonly number[]) {
   return {
     x,
@@ -258,7 +258,7 @@ export function sparkline(data: ChartData): Html | '' {
   for (const [index, value] of values.entries()) {
     if (value === null) continue
     const joined = values[index - 1] != null && adjoin(data, index)
-    path += `${joined ? 'L' : 'M'}${place(across(index), down(value)).join(' ')}`
+    path += `${joined ? 'L' : 'M'}${coordinates(across(index), down(value)).join(' ')}`
   }
   return html`<svg class="spark" aria-hidden="true"><svg class="lines" viewBox="0 0 ${SIZE} ${SIZE}" preserveAspectRatio="none" width="100%" height="100%"><path class="own" d="${path}"/></svg><circle class="own" cx="${percentOf(across(last))}" cy="${percentOf(down(values[last]!))}" r="3"/></svg>`
 }

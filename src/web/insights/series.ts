@@ -87,15 +87,15 @@ export function chartData(
   const kind = CHART_KINDS[section]
   const at = (row: ChartRow) => (grain === 'week' ? row.week : row.date)!
   const x = [...new Set(rows.map(at))].sort()
-  const places = new Map(x.map((day, index) => [day, index]))
+  const indexes = new Map(x.map((day, index) => [day, index]))
   const isComplete = x.map(() => true)
   const isProvisional = x.map(() => false)
   const byBrand = new Map<string, Series>()
   const mentions = new Map<string, number>()
   for (const row of rows) {
-    const place = places.get(at(row))!
-    if (row.is_complete !== true) isComplete[place] = false
-    if (row.is_provisional !== false) isProvisional[place] = true
+    const index = indexes.get(at(row))!
+    if (row.is_complete !== true) isComplete[index] = false
+    if (row.is_provisional !== false) isProvisional[index] = true
     const series = byBrand.get(row.brand_id) ?? {
       brandId: row.brand_id,
       name: row.brand,
@@ -105,7 +105,7 @@ export function chartData(
     }
     byBrand.set(row.brand_id, series)
     const sample = numberIn(row, kind.sample.column) ?? 0
-    series.points[place] = {
+    series.points[index] = {
       value: numberIn(row, kind.value),
       low: kind.interval === undefined ? null : numberIn(row, kind.interval.low),
       high: kind.interval === undefined ? null : numberIn(row, kind.interval.high),

@@ -7,7 +7,7 @@ import { href, number, proof, time } from './layout.ts'
 
 /* What is wrong, one card for each kind, each with its reason and what helps. */
 
-const MOST_PLACES = 8
+const MOST_LISTED = 8
 const MOST_HELD = 10
 
 export function needs(page: StatusData, problems: readonly Problem[], projects: readonly ProjectHealth[]): Html | '' {
@@ -86,7 +86,7 @@ function streamsCard(page: StatusData, projects: readonly ProjectHealth[], kind:
     kind === 'stale'
       ? `${count(total, 'stream')} of ${count(affected.length, 'project')} not read for too long`
       : `${count(days, 'day')} of ${count(total, 'stream')} never read`
-  const places = html`<ul class="places">${affected.slice(0, MOST_PLACES).map(
+  const occurrences = html`<ul class="places">${affected.slice(0, MOST_LISTED).map(
     ({ id, name, found }) =>
       html`<li><a href="${href('/', { project: id }, '#project')}">${name}</a> <span class="quiet">${found
         .slice(0, 6)
@@ -94,7 +94,7 @@ function streamsCard(page: StatusData, projects: readonly ProjectHealth[], kind:
         .join(
           ', ',
         )}${found.length > 6 ? ` and ${found.length - 6} more` : ''}${kind === 'stale' ? html`, last read ${time(found[0]!.row.last_read_at, page.ledgerNow)}` : ''}</span></li>`,
-  )}</ul>${more(affected.length - MOST_PLACES, 'project')}`
+  )}</ul>${more(affected.length - MOST_LISTED, 'project')}`
   const lead =
     kind === 'stale'
       ? 'The limit is serve.max_staleness. To read them now:'
@@ -104,7 +104,7 @@ function streamsCard(page: StatusData, projects: readonly ProjectHealth[], kind:
     kind === 'stale' ? 'bad' : 'warn',
     kind === 'stale' ? 'Stale' : 'Missing',
     title,
-    html`${places}${syncHelp(page, lead)}`,
+    html`${occurrences}${syncHelp(page, lead)}`,
   )
 }
 
@@ -147,7 +147,7 @@ function quarantineCard(page: StatusData, names: ReadonlyMap<string, string>): H
     `${count(open, 'row')} failed validation`,
     html`<p>They are kept as they came, and not loaded. All others of their days are.</p>
 <ul class="places">${sorted
-      .slice(0, MOST_PLACES)
+      .slice(0, MOST_LISTED)
       .map(
         (row) =>
           html`<li><a href="${href('/quarantine', { stream: row.stream, project: row.project_id })}">${count(row.open, 'row')} of ${row.stream}</a> <span class="quiet">of ${names.get(row.project_id) ?? row.project_id}, the oldest ${time(row.oldest, page.ledgerNow)}; for example ${clip(row.example, 120)}</span></li>`,
@@ -164,10 +164,10 @@ function deadCard(page: StatusData, names: ReadonlyMap<string, string>): Html {
     'Set aside',
     `${count(dead.length, 'window')} given up after several attempts`,
     html`<ul class="places">${dead
-      .slice(0, MOST_PLACES)
+      .slice(0, MOST_LISTED)
       .map(
         (row) =>
           html`<li>${row.stream}${row.range === undefined ? '' : `, ${row.range.from} to ${row.range.to}`} <span class="quiet">of ${names.get(row.project) ?? row.project}, ${time(row.since, page.ledgerNow)}: ${clip(row.reason, 160)}</span></li>`,
-      )}</ul>${dead.length > MOST_PLACES ? html`<p class="quiet small">and ${dead.length - MOST_PLACES} more</p>` : ''}${syncHelp(page, 'The next sync tries them again; or at once:')}`,
+      )}</ul>${dead.length > MOST_LISTED ? html`<p class="quiet small">and ${dead.length - MOST_LISTED} more</p>` : ''}${syncHelp(page, 'The next sync tries them again; or at once:')}`,
   )
 }

@@ -26,7 +26,7 @@ export interface RunPage {
 }
 
 const MOST_ENTRIES = 60
-const MOST_PLACES = 30
+const MOST_LISTED = 30
 
 /** One run: what it read, what it asked for, what failed, and what it found changed. */
 export function runPage(page: RunPage): string {
@@ -87,13 +87,13 @@ function troubles({ run, names }: RunPage): Html | '' {
   const found = troublesOf(run.summary)
   if (found.length === 0) return ''
   return html`<section class="card" aria-labelledby="failures"><h2 id="failures">What went wrong</h2>${found.map(
-    ({ text, places }) =>
-      html`<h3>${text.charAt(0).toUpperCase()}${text.slice(1)}</h3><ul class="places">${places
-        .slice(0, MOST_PLACES)
+    ({ text, occurrences }) =>
+      html`<h3>${text.charAt(0).toUpperCase()}${text.slice(1)}</h3><ul class="places">${occurrences
+        .slice(0, MOST_LISTED)
         .map(
-          (place) =>
-            html`<li>${place.stream}${place.range === undefined ? '' : `, ${place.range}`} <span class="quiet">of ${names.get(place.project_id) ?? place.project_id}: ${clip(place.detail, 240)}</span></li>`,
-        )}</ul>${places.length > MOST_PLACES ? html`<p class="quiet small">and ${count(places.length - MOST_PLACES, 'place')} more</p>` : ''}`,
+          (occurrence) =>
+            html`<li>${occurrence.stream}${occurrence.range === undefined ? '' : `, ${occurrence.range}`} <span class="quiet">of ${names.get(occurrence.project_id) ?? occurrence.project_id}: ${clip(occurrence.detail, 240)}</span></li>`,
+        )}</ul>${occurrences.length > MOST_LISTED ? html`<p class="quiet small">and ${count(occurrences.length - MOST_LISTED, 'window')} more</p>` : ''}`,
   )}</section>`
 }
 

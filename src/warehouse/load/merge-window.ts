@@ -1,0 +1,163 @@
+import type { PoolClient } from 'pg'
+import type { Day } from '../../core/day.ts'
+import { quote } from '../../core/identifier.ts'
+import type { Warehouse } from '../connect.ts'
+import { type Stage, stageRows } from './stage.ts'
+import { type Change, type Effect, effectOf, type WindowLoad } from './window-effect.ts'
+
+/** One day of the window: rows of the table, rows of the answer, and how they differ. */
+interface ComparedDay extends Change {
+  date: Day
+  present: number
+  staged: number
+  moved: number
+}
+
+/** What the statements of a merge share. */
+interface Merge {
+  client: PoolClient
+  sql: Stage
+  /** A row whose key has no date may stand under a day outside the window: then it moves. */
+  keyHasDate: boolean
+  /** $1 to $3: project, first and last day of the window; $4, if any day is held: the held days. */
+  values: unknown[]
+  hasHeldDays: boolean
+}
+
+/** Copies the answer to a temporary table, compares it with the window, and writes only differences. */
+export async function mergeWindow(client: PoolClient, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
+  const { projectId, range, stream } = load
+  const sql = await stageRows(client, warehouse, stream, load.rows)
+  const keyHasDate = stream.key.includes('date')
+  const window = [projectId, range.from, range.to]
+  if (!keyHasDate) await dropOutrunRows(client, warehouse, load, sql)
+  const days = await compareDays({ client, sql, keyHasDate, values: window, hasHeldDays: false })
+  const held = heldDays(days, load)
+  const free = days.filter(({ date }) => !held?.days.has(date))
+  const hasDeletes = load.mayDelete && free.some(({ deleted }) => deleted > 0)
+  const values = held === undefined ? window : [...window, [...held.days]]
+  const merge: Merge = { client, sql, keyHasDate, values, hasHeldDays: held !== undefined }
+
+  if (hasDeletes) await deleteVanished(merge)
+  const movedFrom = free.some(({ moved }) => moved > 0) ? await countMoved(merge) : new Map<Day, number>()
+  if (free.some(({ updated }) => updated > 0)) await updateChanged(merge, stream.stamped ?? false)
+  if (free.some(({ inserted }) => inserted > 0)) await insertNew(merge)
+
+  const effect = effectOf(load, changesByDay(free, hasDeletes))
+  // Rows of a held day were not written, and may be others than those that are there.
+  const unchanged = effect.unchanged - (load.rows.length - free.reduce((total, day) => total + day.staged, 0))
+  const rowsByDay = new Map(
+    days.map((day) => [day.date, held?.days.has(day.date) ? day.present : day.staged + (hasDeletes ? 0 : day.deleted)]),
+  )
+  return { ...effect, unchanged, rowsByDay, movedFrom, held }
+}
+
+const IN_WINDOW = 't.project_id = $1 and t.date between $2 and $3'
+
+async function compareDays({ client, sql, keyHasDate, values }: Merge): Promise<ComparedDay[]> {
+  const isCompared = keyHasDate
+    ? IN_WINDOW
+    : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.matches}))`
+  const { rows } = await client.query<ComparedDay>(
+    `select coalesce(s.date, t.date) as date,
+       count(t.project_id) filter (where t.date between $2 and $3) as present,
+       count(s.project_id) as staged,
+       count(*) filter (where t.project_id is null) as inserted,
+       count(*) filter (where s.project_id is null) as deleted,
+       count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.differs}) as updated,
+       count(*) filter (where s.project_id is not null and t.date not between $2 and $3) as moved
+     from (select * from ${sql.table} t where ${isCompared}) t full join ${sql.stage} s on ${sql.matches}
+     group by 1`,
+    values,
+  )
+  return rows
+}
+
+async function deleteVanished(merge: Merge): Promise<void> {
+  const { client, sql, values } = merge
+  await client.query(
+    `delete from ${sql.table} t
+     where ${IN_WINDOW} ${isNotHeld(merge, 't')} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+    values,
+  )
+}
+
+async function updateChanged(merge: Merge, isStamped: boolean): Promise<void> {
+  const { client, sql, values } = merge
+  await client.query(
+    `update ${sql.table} t set ${sql.assignments}${isStamped ? ', changed_at = now()' : ''} from ${sql.stage} s
+     where t.project_id = $1 ${isOnDays(merge)} ${isNotHeld(merge, 's')} and ${sql.matches} and ${sql.differs}`,
+    values,
+  )
+}
+
+async function insertNew(merge: Merge): Promise<void> {
+  const { client, sql, values } = merge
+  await client.query(
+    `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
+     where true ${isNotHeld(merge, 's')}
+       and not exists (select from ${sql.table} t where t.project_id = $1 ${isOnDays(merge)} and ${sql.matches})`,
+    values,
+  )
+}
+
+/** A held day is left exactly as it was: new rows beside the old ones might be the same rows under other keys. */
+function isNotHeld({ hasHeldDays }: Merge, alias: string): string {
+  return hasHeldDays ? `and ${alias}.date <> all ($4::date[])` : ''
+}
+
+/** Rows of the table that an update or insert looks at. Without a date in the key, those of all days. */
+function isOnDays({ keyHasDate }: Merge): string {
+  return keyHasDate ? 'and t.date between $2 and $3' : 'and $2::date <= $3::date'
+}
+
+function changesByDay(days: readonly ComparedDay[], hasDeletes: boolean): Map<Day, Change> {
+  const changes = new Map<Day, Change>()
+  for (const { date, inserted, updated, deleted } of days) {
+    const change = { inserted, updated, deleted: hasDeletes ? deleted : 0 }
+    if (change.inserted + change.updated + change.deleted > 0) changes.set(date, change)
+  }
+  return changes
+}
+
+/** Rows of the answer that stand under days outside the window now. */
+async function countMoved(merge: Merge): Promise<Map<Day, number>> {
+  const { client, sql, values } = merge
+  const { rows } = await client.query<{ date: Day; count: number }>(
+    `select t.date, count(*) as count from ${sql.table} t join ${sql.stage} s on ${sql.matches}
+     where t.project_id = $1 and t.date not between $2 and $3 ${isNotHeld(merge, 's')} group by 1`,
+    values,
+  )
+  return new Map(rows.map(({ date, count }) => [date, count]))
+}
+
+/** The days on which the answer is held for review: where more than half of the window would vanish, those that lose rows. */
+function heldDays(days: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
+  if (load.acceptDeletes) return undefined
+  const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)
+  const present = (day: ComparedDay) => day.present
+  const vanishing = (day: ComparedDay) => day.deleted
+  const all = total(vanishing) * 2 > total(present)
+  const held = days.filter((day) => vanishing(day) > 0 && (all || stillHeld(day, load)))
+  if (held.length === 0) return undefined
+  return {
+    present: total(present, held),
+    vanishing: total(vanishing, held),
+    days: new Set(held.map(({ date }) => date)),
+  }
+}
+
+/** A day that was held stays so while most of its rows are missing: a longer window must not let it through. */
+function stillHeld(day: ComparedDay, load: WindowLoad): boolean {
+  return load.heldBefore.has(day.date) && day.deleted * 2 > day.present
+}
+
+/** Rows that stand under a day which was read after this answer was asked for: that read knows better. */
+async function dropOutrunRows(client: PoolClient, warehouse: Warehouse, load: WindowLoad, sql: Stage): Promise<void> {
+  await client.query(
+    `delete from ${sql.stage} s using ${sql.table} t, ${quote(warehouse.opsSchema, 'coverage')} c
+     where ${sql.matches} and t.date not between $2 and $3
+       and c.project_id = $1 and c.stream = $4 and c.date = t.date and c.read_order > $5`,
+    [load.projectId, load.range.from, load.range.to, load.stream.name, load.fencingToken],
+  )
+}
