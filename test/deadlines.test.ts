@@ -65,7 +65,7 @@ describe('a frozen connection', () => {
     const rows = Array.from({ length: 200_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
     const load = inTransaction(warehouse, async ({ client }) => {
       proxy.freeze()
-      setTimeout(() => warehouse.hurry(), 200)
+      setTimeout(() => warehouse.shortenDeadlines(), 200)
       await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
     })
     await expect(load).rejects.toMatchObject({ code: 'transient' })
@@ -77,7 +77,7 @@ describe('a frozen connection', () => {
     const warehouse = await begin()
     const work = async ({ client }: Transaction) => {
       proxy.stall()
-      setTimeout(() => warehouse.hurry(), 200)
+      setTimeout(() => warehouse.shortenDeadlines(), 200)
       await client.query('select 1')
     }
     await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({ code: 'transient' })

@@ -270,7 +270,7 @@ test('rows with equal keys add up counts, keep a ratio that is the same, and con
   })
   const taken = (items: unknown[]) => {
     const rows = new PackedRows(stream.columns, 'p')
-    const sifted = sift(stream, items, { range: { from: '2026-03-01', to: '2026-03-02' }, suspectText: false }, rows)
+    const sifted = sift(stream, items, { range: { from: '2026-03-01', to: '2026-03-02' }, needsTextCheck: false }, rows)
     const list = Array.from({ length: sifted.rows.length }, (_, place) => sifted.rows.get(place))
     return { rows: list, reasons: sifted.rejects.map(({ reason, index }) => [index, reason]), days: sifted.rowsByDay }
   }

@@ -61,7 +61,7 @@ test('rows go to the database in the order of the index: newest day first, and e
   }))
   const packed = new PackedRows(report.columns, 'or_1')
   const range = { from: '2026-01-01', to: '2026-01-31' }
-  const sifted = sift(report, items, { range, suspectText: false }, packed)
+  const sifted = sift(report, items, { range, needsTextCheck: false }, packed)
   expect(sifted.rows.length).toBe(400)
   const sorted = items
     .map((item) => report.flatten(item as never))

@@ -23,7 +23,7 @@ const sift = (stream: Stream, items: unknown[], options: SiftOptions) => {
   const sifted = siftInto(stream, items, options, new RowList())
   return { ...sifted, rows: sifted.rows.values }
 }
-const siftReport = (items: unknown[], suspectText = false) => sift(report, items, { range, suspectText })
+const siftReport = (items: unknown[], needsTextCheck = false) => sift(report, items, { range, needsTextCheck })
 
 test('a good row becomes the columns of its table, with nulls for what the service left out', () => {
   expect(siftReport([good()]).rows).toEqual([
@@ -99,7 +99,7 @@ test('unknown fields, models and countries are noted once with an example and ar
     good({ brand: { id: 'kw_2' }, novelty: 2, model: { id: 'famQ-9' }, country_code: 'XK' }),
   ]
   const fine = brandReport({ name: 'f', dimensions: ['date', 'model_id', 'country_code'], filters: [] })
-  const { rows, drift } = sift(fine, items, { range, suspectText: false })
+  const { rows, drift } = sift(fine, items, { range, needsTextCheck: false })
   expect(rows.length).toBe(2)
   expect(drift.map(({ kind, name }) => [kind, name])).toEqual([
     ['field', 'novelty'],
@@ -136,7 +136,7 @@ test('a page with a few bad rows passes and one with many is refused as a whole'
 test('a prompt is read whatever its location, volume, topic and tags look like', () => {
   const prompt = (over: object) =>
     sift(prompts, [{ id: 'pr_1', messages: [{ content: 'Hi' }, { content: 'there' }], ...over }], {
-      suspectText: false,
+      needsTextCheck: false,
     }).rows[0]
   expect(prompt({})).toEqual(['pr_1', 'Hi\nthere', '[{"content":"Hi"},{"content":"there"}]', null, null, null, null])
   expect(prompt({ user_location: {}, volume: 'very low', topic: { id: 'to_1' } })).toEqual([
@@ -158,7 +158,7 @@ test('a prompt is read whatever its location, volume, topic and tags look like',
     '1200.5',
   ])
   const twice = sift(prompts, [{ id: 'pr_1', messages: [], tags: [{ id: 'tg_1' }, { id: 'tg_1' }, { id: 'tg_2' }] }], {
-    suspectText: false,
+    needsTextCheck: false,
   })
   expect(twice.children.get('prompt_tags')).toEqual([
     ['pr_1', 'tg_1'],
@@ -174,20 +174,20 @@ test('a row that is nested without end is rejected alone', () => {
       { id: 'pr_1', messages: [], user_location: deep },
       { id: 'pr_2', messages: [] },
     ],
-    { suspectText: true },
+    { needsTextCheck: true },
   )
   expect([rows.length, rejects.length]).toEqual([1, 1])
 })
 
 test('a profile may write its markets either way, and chats may lack a channel', () => {
   const markets = [{ location: 'Berlin', osmId: '1' }]
-  const profile = (over: object) => sift(projectProfile, [over], { suspectText: false }).rows[0]![5]
+  const profile = (over: object) => sift(projectProfile, [over], { needsTextCheck: false }).rows[0]![5]
   expect(profile({ targetMarkets: markets })).toBe(JSON.stringify(markets))
   expect(profile({ target_markets: markets })).toBe(JSON.stringify(markets))
   const { rows } = sift(
     chats,
     [{ id: 'ch_1', prompt: { id: 'pr_1' }, model: { id: 'famA-scraper' }, date: '2026-01-02' }],
-    { range, suspectText: false },
+    { range, needsTextCheck: false },
   )
   expect(rows).toEqual([['ch_1', 'pr_1', 'famA-scraper', null, '2026-01-02']])
 })

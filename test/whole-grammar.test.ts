@@ -42,7 +42,7 @@ function expected(text: string): Outcome {
   }
   if (membersOf(text) > 1) return 'mangled'
   const items = Array.isArray(body?.data) ? body.data : []
-  return summary(sift(report, items, { range, suspectText: false }, rowsOf()), items.length)
+  return summary(sift(report, items, { range, needsTextCheck: false }, rowsOf()), items.length)
 }
 
 /** How many members of the name `data` a valid document has. */

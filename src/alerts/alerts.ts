@@ -169,7 +169,7 @@ export class Alerts {
   }
 
   /**
-   * Decides by what the ledger knows; where it is away, by what this process knows. Where it is only slow, many may be
+   * Decides by what the ledger knows; if it is away, by what this process knows. If it is only slow, many may be
    * sending the same just now: this process throws, and looks again later.
    */
   private async change(condition: Condition, policy: Decide): Promise<Decision> {
@@ -193,7 +193,7 @@ export class Alerts {
     return own === undefined ? known : merged(known, own)
   }
 
-  /** True where at least one channel took it. */
+  /** True if at least one channel took it. */
   private async send(notice: Notice, signal: AbortSignal): Promise<boolean> {
     const { channels, redactor, log } = this.options
     const clean = { ...redactor.value({ ...notice, since: undefined }), since: notice.since }

@@ -39,7 +39,7 @@ export function emailChannel({ server, password, from, to, allowPlain }: EmailOp
   return {
     name: 'e-mail',
     async send(notice, signal) {
-      // Loaded only where it is used: few send mails.
+      // Loaded only if it is used: few send mails.
       const { createTransport } = await import('nodemailer')
       const transport = createTransport({
         host: hostname.replaceAll(/[[\]]/g, ''),

@@ -12,14 +12,14 @@ export interface Finding {
   /** What is wrong, as the beginning of a sentence. */
   what: string
   severity: Severity
-  /** What it is about, where it can spread: streams of projects. */
+  /** What it is about, if it can spread: streams of projects. */
   members: string[]
   /** What is well again while the rest is not. */
   over?: string[]
   reason?: string
   /** The run that found it. */
   run?: number
-  /** Since when, where that is known to be before it was noticed. */
+  /** Since when, if that is known to be before it was noticed. */
   since?: Date
   /** The command that helps. */
   command: string

@@ -16,7 +16,7 @@ export interface Notice {
   since: Date
   run: number | undefined
   reason: string | undefined
-  /** The status page, of the project where it is only one. */
+  /** The status page, of the project if it is only one. */
   page: string | undefined
   command: string | undefined
 }

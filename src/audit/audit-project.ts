@@ -30,7 +30,7 @@ export interface AuditedStream {
   columns: string[]
   days_compared: number
   differing: Day[]
-  /** Why it was left out, where it was. */
+  /** Why it was left out, if it was. */
   left_out?: string
 }
 
@@ -165,7 +165,7 @@ async function columnsThatAddUp(
   return ADDITIVE.filter((column) => differingDays(coarse, sums, [column], sampled).length === 0)
 }
 
-/** The rows of a few days; of the last one alone, where they are too many for a page. */
+/** The rows of a few days; of the last one alone, if they are too many for a page. */
 async function readSample(
   context: AuditContext,
   stream: DayStream,
@@ -210,7 +210,7 @@ async function warehouseSums(
   return sums
 }
 
-/** The number of chats of a day is the total of its answers, where that holds for this service. */
+/** The number of chats of a day is the total of its answers, if that holds for this service. */
 async function auditChats(context: AuditContext, days: ReadonlySet<Day>, coarse: DaySums): Promise<AuditedStream> {
   const { services, project } = context
   const base = { project_id: project.id, stream: 'chats' }

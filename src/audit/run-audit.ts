@@ -114,7 +114,7 @@ async function performAudit(
 }
 
 /**
- * The differing days of each stream; and where a total differs, the same days of what has no total to compare, or, as
+ * The differing days of each stream; and if a total differs, the same days of what has no total to compare, or, as
  * chats, may have lost as many rows as it gained.
  */
 function daysToRepair(audited: AuditedStream[]): Map<string, string[]> {

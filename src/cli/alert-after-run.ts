@@ -50,7 +50,7 @@ async function namesIn({ warehouse }: Open): Promise<Map<string, string>> {
   return readProjectNames(warehouse).catch(() => new Map<string, string>())
 }
 
-/** What the ledger says; where it cannot be asked, what the run held itself. */
+/** What the ledger says; if it cannot be asked, what the run held itself. */
 async function heldNow({ warehouse }: Open, report: RunReport): Promise<Findings> {
   try {
     return { held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges) }

@@ -17,9 +17,9 @@ import type { Session } from './session.ts'
 export interface JobRequest {
   command: string
   streams: readonly Stream[]
-  /** True where it works at everything that is configured. */
+  /** True if it works at everything that is configured. */
   isWhole: boolean
-  /** False where only those outside hear of it, and nobody is alerted. */
+  /** False if only those outside hear of it, and nobody is alerted. */
   alerts?: boolean
 }
 

@@ -16,7 +16,7 @@ export interface NextStepContext {
   names: ProjectNames
   /** The days of this run's streams that are held. */
   held: readonly HeldStatus[]
-  /** A command line with the same configuration; the same command again where nothing is named. */
+  /** A command line with the same configuration; the same command again if nothing is named. */
   command(words?: string): string
 }
 
@@ -32,7 +32,7 @@ export function nextSteps(report: RunReport, context: NextStepContext): NextStep
   if (report.code !== undefined && !kinds.has(report.code)) kinds.set(report.code, undefined)
   if (report.outcome === 'interrupted') kinds.set('interrupted', undefined)
   const steps = [...kinds].flatMap(([kind, trouble]) => stepFor(kind, trouble, report, context) ?? [])
-  // Without a cure of its own, as where a newer run was faster, the state is what there is to see.
+  // Without a cure of its own, as when a newer run was faster, the state is what there is to see.
   if (steps.length === 0) steps.push({ say: 'see whether anything is missing', run: command('status') })
   // A command that stands for several cures is given once, for the worst.
   return steps.filter(({ run }, index) => steps.findIndex((other) => other.run === run) === index)

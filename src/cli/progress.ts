@@ -9,7 +9,7 @@ export interface Progress {
   observer: Observer
   /** Writes a line above the bar. */
   above(line: string): void
-  /** A step that is worth a line where there is no bar. */
+  /** A step that is worth a line if there is no bar. */
   say(text: string): void
   stop(): void
 }

@@ -3,7 +3,7 @@ import { shortIds } from '../core/short-ids.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { clipTo } from './wrap.ts'
 
-/* Projects as people know them: by their names, and by ids short enough to read where a name is not known or not enough. */
+/* Projects as people know them: by their names, and by ids short enough to read if a name is not known or not enough. */
 
 export interface ProjectNames {
   /** In a sentence: the name, or a short id. */
@@ -16,7 +16,7 @@ export interface ProjectNames {
 
 const LONGEST_NAME = 40
 
-/** The names that the warehouse knows; none where it has no tables yet. */
+/** The names that the warehouse knows; none if it has no tables yet. */
 export async function readProjectNames({ tables, pool, schema }: Warehouse): Promise<Map<string, string>> {
   const { rows: found } = await pool.query<{ there: boolean }>(
     "select exists (select from pg_tables where schemaname = $1 and tablename = 'projects') as there",

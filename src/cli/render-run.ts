@@ -33,7 +33,7 @@ export interface RunContext {
   width: number
   /** The days of this run's streams that are held. */
   held: readonly HeldStatus[]
-  /** A command line with the same configuration; the same command again where nothing is named. */
+  /** A command line with the same configuration; the same command again if nothing is named. */
   command(words?: string): string
 }
 

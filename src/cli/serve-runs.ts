@@ -22,7 +22,7 @@ export interface ServeRuns {
 }
 
 /**
- * The three kinds of work of `serve`. The end of each is reported to `finished`, with a report, also where it failed
+ * The three kinds of work of `serve`. The end of each is reported to `finished`, with a report, also if it failed
  * before the ledger knew of it.
  */
 export function serveRuns(

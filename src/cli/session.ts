@@ -34,7 +34,7 @@ export interface Session {
   configFile: string
   /** The columns of the terminal that the result goes to. */
   width: number
-  /** A command line to copy, with the same configuration file; the same command again where nothing is named. */
+  /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
   command(words?: string): string
   /** How it goes, for people who see no progress bar. */
   say(text: string): void
@@ -57,7 +57,7 @@ export interface SessionKind {
   progress?: boolean
   /** It runs until it is stopped, so that its log is read by programs. */
   service?: boolean
-  /** It needs no configuration, and must work where that is missing or broken. */
+  /** It needs no configuration, and must work if that is missing or broken. */
   bare?: boolean
 }
 

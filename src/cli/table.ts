@@ -5,7 +5,7 @@ export interface TableColumn<Row> {
   title: string
   align?: 'right'
   value(row: Row): string | number
-  /** Left out where the table is too wide: those without any value first, then the highest number. */
+  /** Left out if the table is too wide: those without any value first, then the highest number. */
   drop?: 'if-zero' | number
 }
 

@@ -1,6 +1,6 @@
 import { toOneLine, withoutStyles } from '../core/paint.ts'
 
-/** The width of tables and sentences where no terminal says another. */
+/** The width of tables and sentences if no terminal says another. */
 export const DEFAULT_WIDTH = 80
 
 const ASCII = /^[\x20-\x7e]*$/

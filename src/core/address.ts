@@ -1,6 +1,6 @@
 import { UsageError } from './errors.ts'
 
-/** True where an address leads to this machine, so that nothing travels over a network. */
+/** True if an address leads to this machine, so that nothing travels over a network. */
 export function isLoopback(address: string): boolean {
   const { hostname } = new URL(address)
   return /^(localhost|.+\.localhost|127(\.\d+){3}|\[::1\]|\[::ffff:7f[0-9a-f]{2}:[0-9a-f]{1,4}\])$/.test(hostname)

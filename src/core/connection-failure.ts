@@ -32,7 +32,7 @@ const OTHER_CERTIFICATE = /^(CERT_|SELF_SIGNED_|DEPTH_ZERO_|UNABLE_TO_|INVALID_C
 const HANDSHAKE = /^(EPROTO$|ERR_SSL_|ERR_TLS_)/
 const CONNECT_PHASES = ['lookup', 'connect', 'secureConnect']
 
-/** Undefined where a connection was made, or where that is not known. */
+/** Undefined if a connection was made, or if that is not known. */
 export function connectionFailure(error: unknown): ConnectionFailure | undefined {
   const code = codeOf(error) ?? ''
   const found = (kind: ConnectionFailure['kind'], cause: string) => ({ kind, cause: `${cause} (${code})` })

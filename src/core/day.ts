@@ -37,7 +37,7 @@ export function dayOf(date: Date): Day {
   return date.toISOString().slice(0, 10)
 }
 
-/** The number of days in a range; 0 where it ends before it starts. */
+/** The number of days in a range; 0 if it ends before it starts. */
 export function countDays({ from, to }: Range): number {
   return Math.max(0, dayNumber(to) - dayNumber(from) + 1)
 }

@@ -26,13 +26,13 @@ export class LockedError extends VisibilityError {
 /** May pass when tried again: a reset, a 503, a mangled body, a lost database connection. */
 export class TransientError extends VisibilityError {
   readonly code: string = 'transient'
-  /** How long the service asked us to wait, where it said so. */
+  /** How long the service asked us to wait, if it said so. */
   readonly retryAfterMs: number | undefined
-  /** The HTTP status, where there was one. */
+  /** The HTTP status, if there was one. */
   readonly status: number | undefined
-  /** True where the request cannot have reached the service. */
+  /** True if the request cannot have reached the service. */
   readonly neverSent: boolean
-  /** True where the answer did not come in time. */
+  /** True if the answer did not come in time. */
   readonly timedOut: boolean
 
   constructor(message: string, options: TransientOptions = {}) {

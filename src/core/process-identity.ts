@@ -13,7 +13,7 @@ export function processIdentity(pid = process.pid): string {
   return [machineScope(), pid, startTicks(pid) ?? ''].join('/')
 }
 
-/** False only where the process ran on this machine and is gone; undefined if that is not known here. */
+/** False only if the process ran on this machine and is gone; undefined if that is not known here. */
 export function isProcessAlive(identity: string): boolean | undefined {
   const [boot, namespace, pid, started] = identity.split('/')
   if (`${boot}/${namespace}` !== machineScope()) return undefined
@@ -37,7 +37,7 @@ function machineScope(): string {
   }
 }
 
-/** When a process started, in clock ticks since boot, or as `ps` prints it; undefined where there is no such process. */
+/** When a process started, in clock ticks since boot, or as `ps` prints it; undefined if there is no such process. */
 function startTicks(pid: number): string | undefined {
   if (process.platform !== 'linux') return startByPs(pid)
   try {

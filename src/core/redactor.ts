@@ -16,7 +16,7 @@ export interface Redactor {
 
 export const REDACTED = '[redacted]'
 
-// Three characters stand everywhere. Up to seven may be a word, or a part of one: those count only where they stand alone.
+// Three characters stand everywhere. Up to seven may be a word, or a part of one: those count only if they stand alone.
 const SHORTEST = 4
 const SHORTEST_ANYWHERE = 8
 /** Ends a text that was cut; what stands before it may be the beginning of a secret. */
@@ -57,7 +57,7 @@ export function createRedactor(secrets: Iterable<string | undefined> = []): Reda
 }
 
 /**
- * Finds any of many forms in one pass. Where 300 projects have keys of their own, one pattern of all forms took 3.5 s for a
+ * Finds any of many forms in one pass. If 300 projects have keys of their own, one pattern of all forms took 3.5 s for a
  * page of 1 MB; this takes 50 ms.
  */
 class FormIndex {
@@ -96,7 +96,7 @@ class FormIndex {
     return done === 0 ? text : clean + text.slice(done)
   }
 
-  /** Where the secret that begins here ends; -1 where none does. */
+  /** Where the secret that begins here ends; -1 if none does. */
   private endOfSecret(text: string, at: number): number {
     const begun = this.byStart.get(text.slice(at, at + SHORTEST))
     if (begun === undefined) return -1

@@ -37,7 +37,7 @@ export function similarTo(word: string, candidates: Iterable<string>): string | 
   return found?.candidate
 }
 
-/** "; did you mean "chats"?", or nothing where no candidate is near. */
+/** "; did you mean "chats"?", or nothing if no candidate is near. */
 export function didYouMean(word: unknown, candidates: Iterable<string>): string {
   const found = typeof word === 'string' ? similarTo(word, candidates) : undefined
   return found === undefined || found === word ? '' : `; did you mean "${found}"?`

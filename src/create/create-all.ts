@@ -34,7 +34,7 @@ export interface CreateRequest {
   progress?(result: CreationResult, done: number, all: number): void
 }
 
-/** Undefined where it was not confirmed. */
+/** Undefined if it was not confirmed. */
 export async function createAll(services: Services, request: CreateRequest): Promise<CreationResult[] | undefined> {
   const { warehouse } = services
   const { project, wishes } = request

@@ -32,7 +32,7 @@ export interface Made {
   status: 'created' | 'existing' | 'failed'
   id: string | null
   message: string | null
-  /** True where nothing more must be sent. */
+  /** True if nothing more must be sent. */
   stop?: boolean
 }
 
@@ -56,7 +56,7 @@ export class CreationJournal {
     for (const kind of kinds) await this.look(kind)
   }
 
-  /** What was created is in the tables when the command ends; where that fails, the next sync brings it. */
+  /** What was created is in the tables when the command ends; if that fails, the next sync brings it. */
   async close(results: readonly { status: string }[]): Promise<void> {
     if (this.signal.aborted || !results.some(({ status }) => status === 'created')) return
     for (const kind of this.known.keys()) {
@@ -92,7 +92,7 @@ export class CreationJournal {
     const known = this.known.get(wish.kind)!
     const there = known.get(key.identity)
     if (there !== undefined) {
-      // Known from before, or settled now where an earlier attempt was left open.
+      // Known from before, or settled now if an earlier attempt was left open.
       if (this.tried.get(wish.kind)?.get(key.identity)?.state === 'sent')
         await settleCreation(this.services.warehouse, key, { state: 'created', id: there })
       return { status: 'existing', id: there, message: null }
@@ -124,7 +124,7 @@ export class CreationJournal {
     return made
   }
 
-  /** Sends once. Where the answer was lost, the service's own list shows what became of it. */
+  /** Sends once. If the answer was lost, the service's own list shows what became of it. */
   private async send(wish: CreationRequest, request: Record<string, unknown>): Promise<Made & { open?: boolean }> {
     for (let refusals = 0; ; refusals++) {
       try {

@@ -3,7 +3,7 @@
 export interface OpenAlert {
   condition: string
   text: string
-  /** What it is about, where it can spread. */
+  /** What it is about, if it can spread. */
   members: string[]
   raised_at: Date
 }
@@ -11,13 +11,13 @@ export interface OpenAlert {
 export interface AlertState extends OpenAlert {
   /** When the last message of this condition was sent. */
   told_at: Date | null
-  /** False where some of it waits for the end of the quiet period. */
+  /** False if some of it waits for the end of the quiet period. */
   is_told: boolean
   cleared_at: Date | null
 }
 
 export interface Decision {
-  /** Undefined where nothing is known and nothing came. */
+  /** Undefined if nothing is known and nothing came. */
   state: AlertState | undefined
   send: boolean
 }
@@ -56,7 +56,7 @@ export function afterQuiet(known: AlertState | undefined, now: Date, quietMs: nu
   return { state: { ...known, told_at: now, is_told: true }, send: true }
 }
 
-/** Over where nothing of it is left. The end is sent only if the beginning was. */
+/** Over if nothing of it is left. The end is sent only if the beginning was. */
 export function afterEnd(known: AlertState | undefined, over: readonly string[] | 'all', now: Date): Decision {
   if (known === undefined || known.cleared_at !== null) return { state: known, send: false }
   const members = over === 'all' ? [] : known.members.filter((member) => !over.includes(member))
@@ -65,7 +65,7 @@ export function afterEnd(known: AlertState | undefined, over: readonly string[] 
   return { state: { ...known, cleared_at: now, told_at: send ? now : known.told_at }, send }
 }
 
-/** True where people heard of it at all, if not of all of it. */
+/** True if people heard of it at all, if not of all of it. */
 export function wasSent({ told_at, raised_at }: AlertState): boolean {
   return told_at !== null && told_at >= raised_at
 }

@@ -126,7 +126,7 @@ export async function readCoverage({ ops }: Warehouse, pair: StreamOfProject, ra
   return rows.map(({ read_at, ...day }) => ({ ...day, readAt: read_at }))
 }
 
-/** False where nothing was ever synced into this database. */
+/** False if nothing was ever synced into this database. */
 export async function hasLedger(warehouse: Warehouse): Promise<boolean> {
   const { rows } = await warehouse.pool.query<{ old: boolean; there: boolean }>(
     'select to_regclass($1) is not null as old, to_regclass($2) is not null as there',
@@ -178,11 +178,11 @@ export function lockOfLoads(warehouse: Warehouse, pair: StreamOfProject): Statem
 export interface PriorCoverage {
   /** The days that were read, and their states. */
   states: Map<Day, CoverageState>
-  /** True where rejects of these days wait in quarantine. */
+  /** True if rejects of these days wait in quarantine. */
   hasRejects: boolean
 }
 
-/** What is known of a range. Its answer throws where a day of it was read after this read began. */
+/** What is known of a range. Its answer throws if a day of it was read after this read began. */
 export function priorCoverage(
   { opsSchema }: Warehouse,
   pair: StreamOfProject,
@@ -224,7 +224,7 @@ export interface CoverageEntry {
   fencingToken: number
   readAt: Date
   runId: number
-  /** Since when it is held, where that is known from before. */
+  /** Since when it is held, if that is known from before. */
   heldSince?: Date | undefined
 }
 

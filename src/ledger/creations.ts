@@ -36,7 +36,7 @@ export async function readCreations(
 }
 
 /**
- * Written, and committed, before the request is sent: from here on it may exist. Refused where another run took over, as
+ * Written, and committed, before the request is sent: from here on it may exist. Refused if another run took over, as
  * it does when this process was frozen for too long: that run may have sent the same.
  */
 export async function beginCreation(

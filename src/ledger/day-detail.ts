@@ -15,7 +15,7 @@ export interface DayDetail {
     run_id: number
     state: CoverageState
     held_since: Date | null
-    /** What the answer that is held would have done; null where it is not held, or its run no longer says. */
+    /** What the answer that is held would have done; null if it is not held, or its run no longer says. */
     held_because: { rows_present: number; rows_vanishing: number } | null
   }[]
   /** The last changes, the newest first. */

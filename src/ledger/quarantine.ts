@@ -45,7 +45,7 @@ export interface RejectsOrigin {
   runId: number
   /** Days on which the answer was held for review: it settles nothing there. */
   heldDays?: ReadonlySet<Day> | undefined
-  /** True where a list was held for review. */
+  /** True if a list was held for review. */
   isHeld?: boolean
 }
 

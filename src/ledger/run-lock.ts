@@ -220,7 +220,7 @@ async function renewUntil(
   }
 }
 
-/** False where the run was closed by another one, which took it for dead. */
+/** False if the run was closed by another one, which took it for dead. */
 async function renew({ ops }: Warehouse, runId: number): Promise<boolean> {
   const { numUpdatedRows } = await ops
     .updateTable('runs')

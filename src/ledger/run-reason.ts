@@ -8,7 +8,7 @@ export type TroubleKind = ReportedCode | 'held' | 'quarantined'
 /** What went wrong in one way, over all projects and streams. */
 export interface Trouble {
   kind: TroubleKind
-  /** Windows and lists, or rows where they were quarantined. */
+  /** Windows and lists, or rows if they were quarantined. */
   count: number
   streams: string[]
   projects: string[]
@@ -42,7 +42,7 @@ interface EndedRun {
 
 const LONGEST = 240
 
-/** One sentence on why a run was not complete; undefined where it was, or goes on. */
+/** One sentence on why a run was not complete; undefined if it was, or goes on. */
 export function runReason({ outcome, error, summary }: EndedRun): string | undefined {
   if (outcome === null || outcome === 'complete') return undefined
   const troubles = troublesOf(summary)

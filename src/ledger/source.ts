@@ -4,13 +4,13 @@ import type { Warehouse } from '../warehouse/connect.ts'
 
 /* A warehouse is filled from one service. Its first run writes down which, and another one is refused. */
 
-/** The source of the warehouse, or undefined where nothing was synced into it yet. */
+/** The source of the warehouse, or undefined if nothing was synced into it yet. */
 export async function readSource({ ops }: Warehouse): Promise<string | undefined> {
   const row = await ops.selectFrom('source').select('address').executeTakeFirst()
   return row?.address
 }
 
-/** Writes down the source at the first run; throws where the warehouse has another one. */
+/** Writes down the source at the first run; throws if the warehouse has another one. */
 export async function claimSource(warehouse: Warehouse, address: string): Promise<void> {
   const known = await readSource(warehouse)
   if (known === address) return
@@ -26,7 +26,7 @@ export async function claimSource(warehouse: Warehouse, address: string): Promis
   throw new UsageError(refusal(known, address))
 }
 
-/** What to say where the sources differ. Synthetic rows cannot be distinguished from real ones later, so these never mix. */
+/** What to say if the sources differ. Synthetic rows cannot be distinguished from real ones later, so these never mix. */
 export function refusal(known: string, address: string): string {
   const facts = `this warehouse is filled from ${shown(known)}, but this command would read ${shown(address)}`
   if (known === REFERENCE) return `${facts}: use another database, so that synthetic and real rows never mix`
@@ -41,7 +41,7 @@ function shown(address: string): string {
   return address === REFERENCE ? 'the reference service (synthetic data)' : address
 }
 
-/** Records a new address of the same service. Gives the address before, or undefined where there was nothing to move. */
+/** Records a new address of the same service. Gives the address before, or undefined if there was nothing to move. */
 export async function moveSource(warehouse: Warehouse, address: string): Promise<string | undefined> {
   const known = await readSource(warehouse)
   if (known === undefined || known === address) return undefined

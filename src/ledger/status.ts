@@ -42,7 +42,7 @@ export interface Status {
   quarantine: { project_id: string; stream: string; open: number; oldest: Date; example: string }[]
   drift: { project_id: string; stream: string; kind: string; name: string; example: string; first_seen_at: Date }[]
   lookback: { configured_days: number; needed_days: number | null; too_short: boolean }
-  /** The last runs; `reason` is a sentence where a run was not complete. */
+  /** The last runs; `reason` is a sentence if a run was not complete. */
   runs: (RunRow & { reason: string | null })[]
   /** How long the lists are in full: those of what is held and of drift may be cut. */
   totals: { streams: number; held: number; quarantine: number; drift: number }
@@ -61,7 +61,7 @@ export interface StatusOptions {
   kept?: { runs(warehouse: Warehouse): Promise<RunRow[]>; lookback(): Status['lookback'] }
 }
 
-/** Undefined where nothing was ever synced into this database. */
+/** Undefined if nothing was ever synced into this database. */
 export async function readStatus(warehouse: Warehouse, options: StatusOptions): Promise<Status | undefined> {
   if (!(await hasLedger(warehouse))) return undefined
   const { kept } = options

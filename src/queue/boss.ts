@@ -29,7 +29,7 @@ export function queueSchema(warehouse: Warehouse): string {
   return `${warehouse.schema}_queue`
 }
 
-/** False where no process ever used the queue of this warehouse. */
+/** False if no process ever used the queue of this warehouse. */
 export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
   const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
     quote(queueSchema(warehouse), 'version'),
@@ -37,7 +37,7 @@ export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
   return rows[0]!.there
 }
 
-/** Opens a queue, and sets it up where it is not there yet. */
+/** Opens a queue, and sets it up if it is not there yet. */
 export async function openQueue(warehouse: Warehouse, name: string, log: Log, signal?: AbortSignal): Promise<Queue> {
   return withRetries(warehouse, signal, async () => {
     const api = await createBoss(warehouse, { executeSql: (text, values) => warehouse.pool.query(text, values) })
@@ -115,7 +115,7 @@ export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Pr
   for (const { name: other, updatedOn } of queues) {
     const isOurs = other.startsWith('windows_') || OLD_QUEUES.includes(other)
     if (!isOurs || used.has(other) || Date.now() - updatedOn.getTime() < UNUSED_MS) continue
-    // It needs the table of all jobs for itself for a moment: where others work, another time will do.
+    // It needs the table of all jobs for itself for a moment: if others work, another time will do.
     const work = async (tx: Transaction) => {
       const boss = await createBoss(warehouse, within(tx).db)
       await boss.purgeQueue(other)

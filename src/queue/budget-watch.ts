@@ -2,7 +2,7 @@ import { monotonic } from '../core/monotonic.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 import { budgetWaitMs } from './shared-budget.ts'
 
-// Where a project's requests are spent for longer, windows of others go first.
+// If a project's requests are spent for longer, windows of others go first.
 const PATIENCE_MS = 3000
 const PLENTY = 20
 const ASK_MS = 1000
@@ -13,7 +13,7 @@ export class BudgetWatch {
 
   constructor(
     private readonly services: Services,
-    /** Where there is only one project, nothing can go first. */
+    /** If there is only one project, nothing can go first. */
     private readonly hasOthers: boolean,
   ) {}
 

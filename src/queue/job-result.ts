@@ -22,7 +22,7 @@ export interface Returned {
 
 export interface JobCost {
   seconds: number
-  /** How often each HTTP status was answered; "none" where there was no answer. */
+  /** How often each HTTP status was answered; "none" if there was no answer. */
   statuses: Record<string, number>
 }
 

@@ -62,7 +62,7 @@ async function lostWindows({ name, warehouse: { pool, opsSchema } }: Queue): Pro
   return rows.filter(({ is_lost, process }) => is_lost || isGone(process))
 }
 
-/** True where the worker ran on this machine and is seen to be gone. */
+/** True if the worker ran on this machine and is seen to be gone. */
 function isGone(process: string | null): boolean {
   return process !== null && process !== '' && isProcessAlive(process) === false
 }

@@ -6,7 +6,7 @@ import { fetchJobs, type Queue, within } from './boss.ts'
 import { type JobCost, type JobResult, toWire, type WireJobResult } from './job-result.ts'
 
 /*
- * The windows of runs in the queue. A window is queued where it has a job, taken where a worker has it, done where its
+ * The windows of runs in the queue. A window is queued if it has a job, taken if a worker has it, done where its
  * result waits for the run. Jobs carry nothing but their id: what is to be done stands in the row.
  *
  * Reading a window twice is waste, never harm: loads are atomic, and an older read never replaces a newer one. So the
@@ -47,7 +47,7 @@ export interface TakenWindow {
 const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
 const runsOf = ({ opsSchema }: Warehouse) => quote(opsSchema, 'runs')
 
-/** Puts windows of one run in. It may be called again with the same windows where it is not known what became of it. */
+/** Puts windows of one run in. It may be called again with the same windows if it is not known what became of it. */
 export async function enqueueWindows(
   { api, name, warehouse }: Queue,
   runId: number,
@@ -166,7 +166,7 @@ export interface Release {
   isLoss?: boolean
 }
 
-/** Gives a window back, for anyone to take at once; false where the worker did not have it any more. */
+/** Gives a window back, for anyone to take at once; false if the worker did not have it any more. */
 export async function releaseWindow(queue: Queue, id: string, release: Release): Promise<boolean> {
   const { api, warehouse } = queue
   const { workerId, failure, isLoss } = release

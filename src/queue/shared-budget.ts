@@ -95,7 +95,7 @@ export class WarehouseBudgetStore implements BudgetStore {
     }
   }
 
-  /** False where somebody else wrote since the version was read. */
+  /** False if somebody else wrote since the version was read. */
   private async write(state: string, version: number): Promise<boolean> {
     const { rowCount } = await this.warehouse.pool.query(
       version === 0
@@ -121,7 +121,7 @@ function recalled({ text, version, now, at }: Written) {
 
 /**
  * The request budget of one project, shared by every process that reads the project: all of them learn from the answers
- * that any of them gets. Where the database cannot be asked, the process keeps to a budget of its own until it can.
+ * that any of them gets. If the database cannot be asked, the process keeps to a budget of its own until it can.
  */
 export function createSharedBudget(
   warehouse: Warehouse,

@@ -19,7 +19,7 @@ export interface QueueStatus {
   dead: DeadWindow[]
 }
 
-/** Undefined where this warehouse never had a queue. */
+/** Undefined if this warehouse never had a queue. */
 export async function readQueueStatus(warehouse: Warehouse, queue: string): Promise<QueueStatus | undefined> {
   if (!(await hasQueue(warehouse))) return undefined
   const [workers, counts, dead] = await Promise.all([

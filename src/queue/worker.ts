@@ -37,7 +37,7 @@ const REMEMBERED_RUNS = 20
 interface Job {
   window: TakenWindow
   startedAt: number
-  /** Aborted where it is not this worker's any more. */
+  /** Aborted if it is not this worker's any more. */
   lost: AbortController
   progressAt: number
   /** By how long after the last progress the next one must come. */
@@ -121,7 +121,7 @@ export class QueueWorker {
       statuses: {},
     }
     const work = this.perform(job)
-      // Where it was not even known what to do with it, another may take it at once.
+      // If it was not even known what to do with it, another may take it at once.
       .catch((error: unknown) => {
         this.services.log.warn({ window: window.id, reason: messageOf(error) }, 'a window could not be done here')
         return this.release(job)

@@ -1,7 +1,7 @@
 import { TAGS } from './names.ts'
 import type { Brand, Project, World } from './world.ts'
 
-/* The lists that the service offers beyond the contract, where it does. */
+/* The lists that the service offers beyond the contract, if it does. */
 
 /** The operations beyond the contract, by method and path. */
 export const EXTRA_OPERATIONS = [
@@ -28,7 +28,7 @@ export function projectList(world: World): unknown[] {
   return world.projects.map(({ id, name }) => ({ id, name, status: 'ACTIVE', created_at: '2025-11-03T09:00:00Z' }))
 }
 
-/** A list of a project; undefined where the operation is none. */
+/** A list of a project; undefined if the operation is none. */
 export function extraItems(operation: string, project: Project, world: World): unknown[] | undefined {
   switch (operation as ExtraOperation) {
     case 'GET /brands':

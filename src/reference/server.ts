@@ -26,7 +26,7 @@ export interface ReferenceRequest {
   path: string
   query: Record<string, string>
   body: Record<string, unknown>
-  /** 0 where there was no answer. */
+  /** 0 if there was no answer. */
   status: number
 }
 

@@ -52,7 +52,7 @@ export class KeyIndex {
   }
 
   /**
-   * The positions in the order of the keys, nulls last, one column from its largest value down. Undefined where there are
+   * The positions in the order of the keys, nulls last, one column from its largest value down. Undefined if there are
    * too many values to number their combinations.
    */
   inOrder(descending: number): number[] | undefined {

@@ -101,7 +101,7 @@ export class PackedRows implements Rows {
     this.order = order
   }
 
-  /** Puts the rows in the order that was given, where one was: positions that were known before are others now. */
+  /** Puts the rows in the order that was given, if one was: positions that were known before are others now. */
   arrange(): void {
     const order = this.order?.find()
     if (order === undefined) return

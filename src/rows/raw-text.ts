@@ -1,4 +1,4 @@
-// What is kept of one raw item, of those of one answer together, and of each further one where that is too much.
+// What is kept of one raw item, of those of one answer together, and of each further one if that is too much.
 const LONGEST = 65_536
 const LONGEST_TOGETHER = 4_194_304
 const LEAST = 500
@@ -11,7 +11,7 @@ export function safeJson(value: unknown): string {
   return JSON.stringify(isTooDeep(value) ? withoutDepths(value) : value) ?? 'null'
 }
 
-/** True where more lists and objects stand in each other than are allowed. */
+/** True if more lists and objects stand in each other than are allowed. */
 export function isTooDeep(value: unknown, levels = DEPTH_MAX): boolean {
   if (typeof value !== 'object' || value === null) return false
   if (levels === 0) return true

@@ -17,18 +17,18 @@ import { addRows } from './add-rows.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
-import { type Asked, isRealDay, judge } from './judge.ts'
+import { type Asked, isRealDay, itemValidator } from './item-validator.ts'
 import { KeyIndex } from './key-index.ts'
 import { RawTexts } from './raw-text.ts'
 
 /** A raw item that failed, and why. */
 export interface Reject {
-  /** Its JSON, cut where it is long. */
+  /** Its JSON, cut if it is long. */
   raw: string
   reason: string
   /** Its position among the items of the answer. */
   index: number
-  /** The day of the row, where it can be read. */
+  /** The day of the row, if it can be read. */
   date?: Day
 }
 
@@ -47,7 +47,7 @@ export interface Sifted<R extends Rows = Rows> {
 }
 
 export interface SiftOptions extends Asked {
-  /** Set where items come as bytes too: those that are like earlier ones need not be parsed. */
+  /** Set if items come as bytes too: those that are like earlier ones need not be parsed. */
   templates?: TemplateCaches
   /** Called for each valid row. */
   each?: ((row: Row) => void) | undefined
@@ -62,26 +62,26 @@ export function sift<R extends Rows>(
 ): Sifted<R> {
   const sifter = new Sifter(stream, options, rows)
   sifter.take(raws)
-  if (sifter.wantsAgain()) sifter.takeAgain(raws)
+  if (sifter.needsSecondPass()) sifter.takeSecondPass(raws)
   return sifter.finish()
 }
 
 /** Sifts an answer while it is parsed. */
 export function siftingIntake<R extends Rows>(
   stream: Stream,
-  options: Omit<SiftOptions, 'suspectText'>,
+  options: Omit<SiftOptions, 'needsTextCheck'>,
   makeRows: () => R,
 ): Intake & { finish(): Sifted<R>; discard(): void } {
-  const sifterOf = (suspectText: boolean) => new Sifter(stream, { ...options, suspectText }, makeRows())
+  const sifterOf = (needsTextCheck: boolean) => new Sifter(stream, { ...options, needsTextCheck }, makeRows())
   let sifter = sifterOf(true)
   return {
-    begin: (suspectText) => {
-      sifter = sifterOf(suspectText)
+    begin: (needsTextCheck) => {
+      sifter = sifterOf(needsTextCheck)
     },
     take: (items, origin) => sifter.take(items, origin),
     ...(stream.template && { takeByTemplate: (bytes: Buffer, start: number) => sifter.takeByTemplate(bytes, start) }),
-    wantsAgain: () => sifter.wantsAgain(),
-    takeAgain: (items) => sifter.takeAgain(items),
+    needsSecondPass: () => sifter.needsSecondPass(),
+    takeSecondPass: (items) => sifter.takeSecondPass(items),
     finish: () => sifter.finish(),
     // Its memory is needed for other answers.
     discard: () => {
@@ -104,7 +104,7 @@ export class Sifter<R extends Rows> {
   private readonly mentions = noMentions()
   private readonly notes = new DriftNotes()
   private readonly knownFields: ReadonlySet<string>
-  private validate: ReturnType<typeof judge>
+  private validate: ReturnType<typeof itemValidator>
   private readonly keyAt: readonly number[]
   /** Finds the position of a row by its key. */
   private readonly keyIndex: KeyIndex
@@ -128,19 +128,19 @@ export class Sifter<R extends Rows> {
     private readonly rows: R,
   ) {
     this.knownFields = new Set(Object.keys(stream.item.shape))
-    this.validate = judge(stream, options)
+    this.validate = itemValidator(stream, options)
     this.keyAt = keyPositions(stream)
     this.keyIndex = new KeyIndex(this.keyAt)
     this.dateAt = datePosition(stream)
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
     const { template } = stream
-    const { templates, suspectText } = options
-    if (template !== undefined && templates !== undefined && !suspectText) {
+    const { templates, needsTextCheck } = options
+    if (template !== undefined && templates !== undefined && !needsTextCheck) {
       this.templateParser = new TemplateParser(template, templates.of(template))
     }
   }
 
-  /** Takes the item that begins here, where it is like others before; gives its end, or -1. */
+  /** Takes the item that begins here, if it is like others before; gives its end, or -1. */
   takeByTemplate(bytes: Buffer, start: number): number {
     const { templateParser, rows } = this
     const end = templateParser?.read(bytes, start) ?? -1
@@ -168,21 +168,21 @@ export class Sifter<R extends Rows> {
   }
 
   /** Takes a part of an answer that has no key in common with other parts. */
-  takePart(raws: readonly unknown[], suspectText: boolean): void {
-    this.validate = judge(this.stream, { ...this.options, suspectText })
+  takePart(raws: readonly unknown[], needsTextCheck: boolean): void {
+    this.validate = itemValidator(this.stream, { ...this.options, needsTextCheck })
     this.takenAgain = this.taken
     this.take(raws)
-    if (this.wantsAgain()) this.takeAgain(raws)
+    if (this.needsSecondPass()) this.takeSecondPass(raws)
   }
 
-  /** True where a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
-  wantsAgain(): boolean {
+  /** True if a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
+  needsSecondPass(): boolean {
     for (const row of this.contradicted.values()) if (row === undefined) return true
     return false
   }
 
   /** Takes the same items a second time. */
-  takeAgain(raws: readonly unknown[]): void {
+  takeSecondPass(raws: readonly unknown[]): void {
     for (const raw of raws) {
       const index = this.takenAgain++
       const checked = this.validate(raw)
@@ -249,7 +249,7 @@ export class Sifter<R extends Rows> {
   private reject(raw: unknown, index: number, reason: string): void {
     const reject: Reject = { raw: this.rawTexts.of(raw), reason: clip(reason, 200), index }
     const { range } = this.options
-    // It belongs to its day where that can still be read, otherwise to the whole window.
+    // It belongs to its day if that can still be read, otherwise to the whole window.
     const date = (raw as { date?: unknown } | null)?.date
     if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isRealDay(date)) {
       reject.date = date
@@ -274,10 +274,10 @@ export class Sifter<R extends Rows> {
   }
 }
 
-type Judged = Pick<Sifted, 'rejects'> & { rows: { length: number } }
+type SiftedPage = Pick<Sifted, 'rejects'> & { rows: { length: number } }
 
 /** Few bad rows wait in quarantine; many mean that the answer itself is wrong, and nothing of it is loaded. */
-export function refuseBadPage(place: string, sifted: Judged, maxBadShare: number): void {
+export function refuseBadPage(place: string, sifted: SiftedPage, maxBadShare: number): void {
   const bad = sifted.rejects.length
   const all = bad + sifted.rows.length
   // One or two bad rows of a handful say nothing about the rest.

@@ -8,7 +8,7 @@ const FARTHEST_MS = 367 * 24 * 60 * MINUTE
 /** When a cron expression fires in a time zone. Pure: it is asked about moments, and has no clock of its own. */
 export interface Cron {
   text: string
-  /** True where the expression fires in the second that begins at this moment. */
+  /** True if the expression fires in the second that begins at this moment. */
   isTime(moment: Date): boolean
   /** The first time after a moment. */
   next(after: Date): Date | undefined
@@ -17,8 +17,8 @@ export interface Cron {
 }
 
 /**
- * Daylight saving: an expression that names hours fires once for each of them on every day. Where the clock skips the hour,
- * it fires as the clock jumps; where an hour comes twice, only the first counts. A text for every hour follows real
+ * Daylight saving: an expression that names hours fires once for each of them on every day. If the clock skips the hour,
+ * it fires as the clock jumps; if an hour comes twice, only the first counts. A text for every hour follows real
  * time: as many runs as there are hours.
  */
 export function createCron(text: string, timezone: string): Cron {
@@ -85,7 +85,7 @@ function dayMatches(fields: Fields, day: { day: number; month: number; weekday: 
   return months && ofMonth && ofWeek
 }
 
-/** False where no day around a moment, in any time zone, is one that the text names. */
+/** False if no day around a moment, in any time zone, is one that the text names. */
 function mayComeWithin(fields: Fields, from: number, direction: 1 | -1): boolean {
   // Days counted from the end of a month are left to the slow way.
   if (

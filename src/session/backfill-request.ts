@@ -6,7 +6,7 @@ import type { Stream } from '../streams/stream.ts'
 
 /* What a backfill is asked for: a range of days, and the streams that have days. */
 
-/** Lists have no days. They are read where they were named, or where deletions are to be let through. */
+/** Lists have no days. They are read if they were named, or where deletions are to be let through. */
 export function streamsToBackfill(streams: StreamSet, named: readonly string[] = [], acceptDeletes = false): Stream[] {
   const withLists = named.length > 0 || acceptDeletes
   return streams.named(named).filter(({ by }) => by === 'day' || withLists)

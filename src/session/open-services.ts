@@ -273,7 +273,7 @@ function logOutage(log: Log, { down, what, reason }: Outage): void {
   else log.warn({ what }, 'answers again')
 }
 
-/** Loaded only where it is used: most runs are those of one process. */
+/** Loaded only if it is used: most runs are those of one process. */
 async function loadQueue() {
   const [{ openQueueExecutor }, { createSharedBudget }] = await Promise.all([
     import('../queue/open-queue-executor.ts'),

@@ -11,7 +11,7 @@ export interface BudgetState {
   /** The limit that the service sent last, and when. */
   limit: number | null
   limitAt: number
-  /** What the service said is left of the period, less what was sent since; null where it is not known. */
+  /** What the service said is left of the period, less what was sent since; null if it is not known. */
   remaining: number | null
   /** `remaining` as the last answer of the period said it, and when it came. */
   reported: number
@@ -26,8 +26,8 @@ export interface BudgetState {
   refusedAt: number
   /** True until a request was answered that was sent after the last of these refusals. */
   isRefused: boolean
-  /** How many requests may be under way at once after such a refusal; null where any number may. */
-  width: number | null
+  /** How many requests may be under way at once after such a refusal; null if any number may. */
+  mostInFlight: number | null
   /** Requests of the last minute: the second, and how many were sent in it. */
   sent: [second: number, requests: number][]
   /** Requests under way, by owner. An owner that is not heard of does not count: its process may be dead. */
@@ -40,7 +40,7 @@ const SILENT_MS = 10_000
 const NEXT_ANSWER_MS = 25
 const FIRST_PAUSE_MS = 400
 const LONGEST_PAUSE_MS = 20_000
-const WIDEST = 16
+const MOST_IN_FLIGHT = 16
 
 export function newBudgetState(): BudgetState {
   return {
@@ -55,13 +55,13 @@ export function newBudgetState(): BudgetState {
     refusals: 0,
     refusedAt: 0,
     isRefused: false,
-    width: null,
+    mostInFlight: null,
     sent: [],
     underWay: {},
   }
 }
 
-/** Zero where one more request was granted to the owner, or how long to wait before asking again. */
+/** Zero if one more request was granted to the owner, or how long to wait before asking again. */
 export function requestPermit(state: BudgetState, now: number, owner: string, perMinute: number): number {
   forgetSilent(state, now)
   const waitMs = waitOf(state, now, perMinute)
@@ -120,12 +120,12 @@ export function voidRequests(state: BudgetState, owner: string): void {
   delete state.underWay[owner]
 }
 
-/** How long the next request would have to wait; zero where it might go at once. */
+/** How long the next request would have to wait; zero if it might go at once. */
 export function waitOf(state: BudgetState, now: number, perMinute: number): number {
   if (state.pausedUntil > now) return state.pausedUntil - now
   if (state.remaining !== null && now >= state.resetBy) beginPeriod(state, now)
   const flying = countUnderWay(state)
-  if (state.width !== null && flying >= Math.floor(state.width)) return NEXT_ANSWER_MS
+  if (state.mostInFlight !== null && flying >= Math.floor(state.mostInFlight)) return NEXT_ANSWER_MS
   const isTaught = state.resetBy > 0
   if (state.remaining !== null) {
     if (state.remaining > 0) return 0
@@ -188,7 +188,7 @@ function backOff(state: BudgetState, sentAt: number, now: number): void {
   state.refusedAt = now
   state.isRefused = true
   state.pausedUntil = now + Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (state.refusals - 1))
-  state.width = Math.max(1, Math.floor(countUnderWay(state) / 2))
+  state.mostInFlight = Math.max(1, Math.floor(countUnderWay(state) / 2))
 }
 
 /** The pause shrinks by one step only, so that the next one is about as long as the service needs. */
@@ -198,7 +198,8 @@ function recover(state: BudgetState, sentAt: number): void {
   state.isRefused = false
   if (sentAt - state.refusedAt > MINUTE_MS) state.refusals = 0
   // One more at once for each round of answers.
-  if (state.width !== null) state.width = state.width >= WIDEST ? null : state.width + 1 / state.width
+  if (state.mostInFlight !== null)
+    state.mostInFlight = state.mostInFlight >= MOST_IN_FLIGHT ? null : state.mostInFlight + 1 / state.mostInFlight
 }
 
 function countSent(state: BudgetState, now: number): void {

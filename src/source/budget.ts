@@ -17,7 +17,7 @@ export interface RequestBudget {
 
 /** Leave to send one request, which reports what came of it. */
 export interface Permit {
-  /** Learns from the response. `refused` is true where it asks everyone to wait: a 429, or a 503 that says for how long. */
+  /** Learns from the response. `refused` is true if it asks everyone to wait: a 429, or a 503 that says for how long. */
   learn(headers: RateHeaders, refused: boolean): void
   /** It ended without a response. */
   drop(): void
@@ -33,7 +33,7 @@ export interface BudgetOptions {
   /** By whom requests are under way: a name that no other process has. */
   owner?: string
   wait?: (ms: number, signal?: AbortSignal) => Promise<void>
-  /** Where others change the state too, nobody sleeps for longer. */
+  /** If others change the state too, nobody sleeps for longer. */
   longestNapMs?: number
 }
 

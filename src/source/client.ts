@@ -3,7 +3,7 @@ import { InterruptedError, RefusedError, TransientError, UsageError } from '../c
 import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
-import type { Lane, Outage } from './gate.ts'
+import type { Account, Outage } from './gate.ts'
 import { type CallContext, createHttp, type HttpAnswer, type HttpRequest, smallRequest } from './http.ts'
 import { createdClassification, createdPrompt, createdTopic, listEnvelope, profileEnvelope } from './items.ts'
 import * as requests from './requests.ts'
@@ -13,14 +13,14 @@ export type { CallContext } from './http.ts'
 
 /** One response of a list or report: items not validated yet. */
 export interface Page {
-  /** Empty where an intake took them. */
+  /** Empty if an intake took them. */
   items: unknown[]
   /** How many items there were. */
   count: number
-  /** How many there are in all, where the service says so. */
+  /** How many there are in all, if the service says so. */
   total: number | undefined
-  /** True where a text may hold what Postgres cannot store. */
-  suspectText: boolean
+  /** True if a text may hold what Postgres cannot store. */
+  needsTextCheck: boolean
 }
 
 export interface ClientOptions {
@@ -38,7 +38,7 @@ export interface ClientOptions {
   budgetFor?: (project: string, key: string) => RequestBudget
 }
 
-/** Who is asking: the key, and the project where the key spans several. */
+/** Who is asking: the key, and the project if the key spans several. */
 export interface Caller {
   key: string
   projectId: string | undefined
@@ -48,7 +48,7 @@ export interface Caller {
 export interface Operation {
   method: 'GET' | 'POST'
   path: string
-  /** True where it is about the key, not about a project. */
+  /** True if it is about the key, not about a project. */
   withoutProject?: boolean
 }
 
@@ -65,19 +65,19 @@ export function createClient(options: ClientOptions) {
     patienceMs: options.patienceMs ?? 60_000,
     onOutage: options.onOutage,
   })
-  const lanes = new Map<string, Lane>()
+  const accounts = new Map<string, Account>()
   const makeBudget = options.budgetFor ?? (() => createBudget(options.requestsPerMinute ?? 200))
 
-  function laneOf({ key, projectId }: Caller): Lane {
+  function accountOf({ key, projectId }: Caller): Account {
     const name = JSON.stringify([projectId ?? '', key])
-    const known = lanes.get(name) ?? { name, key, projectId, budget: makeBudget(projectId ?? '', key) }
-    lanes.set(name, known)
+    const known = accounts.get(name) ?? { name, key, projectId, budget: makeBudget(projectId ?? '', key) }
+    accounts.set(name, known)
     return known
   }
 
   async function send(caller: Caller, request: HttpRequest, context?: CallContext): Promise<HttpAnswer> {
     try {
-      return await http.send(request, laneOf(caller), context)
+      return await http.send(request, accountOf(caller), context)
     } catch (error) {
       if (caller.projectId === undefined) await refuseMissingProject(error, () => projectsOf(caller, context))
       throw error
@@ -88,7 +88,7 @@ export function createClient(options: ClientOptions) {
   async function projectsOf(caller: Caller, { signal }: CallContext = {}): Promise<string[]> {
     const request: HttpRequest = { method: 'GET', path: 'projects', repeatable: false, timeoutMs: 15_000 }
     try {
-      const { body } = await http.send(request, laneOf(caller), { signal })
+      const { body } = await http.send(request, accountOf(caller), { signal })
       return projectList.parse(body).data.map(({ id, name }) => (name ? `${id} (${clip(name, 60)})` : id))
     } catch (error) {
       if (error instanceof InterruptedError) throw error
@@ -120,7 +120,7 @@ export function createClient(options: ClientOptions) {
         items: answer.items,
         count: answer.count,
         total: wholeNumber(list.totalCount ?? list.total_count),
-        suspectText: answer.suspectText,
+        needsTextCheck: answer.needsTextCheck,
       }
     })
   }
@@ -157,15 +157,15 @@ export function createClient(options: ClientOptions) {
       )
     },
 
-    /** The profile as the service gave it; null where it has none. */
-    projectProfile(caller: Caller, context?: CallContext): Promise<{ profile: unknown; suspectText: boolean }> {
+    /** The profile as the service gave it; null if it has none. */
+    projectProfile(caller: Caller, context?: CallContext): Promise<{ profile: unknown; needsTextCheck: boolean }> {
       const query = checked(requests.profileRequest, { project_id: caller.projectId })
       return repeatShape(async () => {
         const request: HttpRequest = { method: 'GET', path: 'project-profile', query, repeatable: true }
         const answer = await send(caller, request, context)
         const { profile } = shaped(profileEnvelope, answer, 'GET /project-profile')
         if (profile === undefined) throw new ShapeError('GET /project-profile: the answer lacks profile')
-        return { profile, suspectText: answer.suspectText }
+        return { profile, needsTextCheck: answer.needsTextCheck }
       })
     },
 
@@ -211,18 +211,18 @@ export function createClient(options: ClientOptions) {
       return create(caller, 'classifications/urls', json, createdClassification, context)
     },
 
-    /** Asks for something small, once. Throws a UsageError where the key needs a project and none was given. */
+    /** Asks for something small, once. Throws a UsageError if the key needs a project and none was given. */
     async ping(caller: Caller, context?: CallContext): Promise<void> {
       await send(caller, smallRequest(caller.projectId), context)
     },
 
     /** To be called where something new begins, with those who will ask: what was given up before is asked again. */
     reconsider(callers: readonly Caller[]): void {
-      http.reconsider(callers.map(laneOf))
+      http.reconsider(callers.map(accountOf))
     },
 
     budgetView(caller: Caller): BudgetView {
-      return laneOf(caller).budget.view()
+      return accountOf(caller).budget.view()
     },
 
     close(): void {

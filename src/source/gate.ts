@@ -6,7 +6,7 @@ import { Circuit, type CircuitOptions, type Failure } from './circuit.ts'
 import { LONGEST_WAIT_MS } from './retry-delay.ts'
 
 /** Requests that share a fate: those of one project and key. */
-export interface Lane {
+export interface Account {
   name: string
   key: string
   projectId: string | undefined
@@ -36,12 +36,12 @@ export interface Waiter {
   onWait?: ((ms: number) => void) | undefined
 }
 
-/** A small request, whatever became of it: undefined where there was a usable answer. */
-export type Probe = (lane: Lane) => Promise<FailedAttempt | undefined>
+/** A small request, whatever became of it: undefined if there was a usable answer. */
+export type Probe = (account: Account) => Promise<FailedAttempt | undefined>
 
 export interface FailedAttempt {
   reason: string
-  /** Why no connection was made, where none was. */
+  /** Why no connection was made, if none was. */
   connection: ConnectionFailure | undefined
 }
 
@@ -63,10 +63,10 @@ const PROBES_MS = 60_000
  */
 export class Gate {
   private readonly service: Circuit
-  private readonly lanes = new Map<string, LaneState>()
-  /** The names of lanes that failed since the last answer. */
+  private readonly accounts = new Map<string, AccountState>()
+  /** The names of accounts that failed since the last answer. */
   private readonly failing = new Set<string>()
-  private readonly waiting = new Map<AbortController, Lane>()
+  private readonly waiting = new Map<AbortController, Account>()
   private isReached = false
   private connection: ConnectionFailure | undefined
   private turn = 0
@@ -77,58 +77,58 @@ export class Gate {
     this.service = this.circuit('the service', {
       patienceMs: () => (this.isReached ? options.patienceMs : Math.min(options.patienceMs, FIRST_CONTACT_MS)),
       // A few projects without answers must not speak for the others, so several are asked.
-      leastProbes: () => Math.min(MOST_PROJECTS, Math.max(LEAST_PROBES, this.lanes.size)),
+      leastProbes: () => Math.min(MOST_PROJECTS, Math.max(LEAST_PROBES, this.accounts.size)),
     })
   }
 
   /** Waits until the request may be sent. Throws a DownError where waiting is useless. */
-  async enter(lane: Lane, operation: string, probe: Probe, { signal, onWait }: Waiter): Promise<void> {
-    const state = this.stateOf(lane)
+  async enter(account: Account, operation: string, probe: Probe, { signal, onWait }: Waiter): Promise<void> {
+    const state = this.stateOf(account)
     for (;;) {
-      if (state.heldUntil > this.now()) throw new DownError(state.heldReason, 'project')
+      if (state.pausedUntil > this.now()) throw new DownError(state.pauseReason, 'project')
       if (this.service.isOpen || state.circuit.isOpen) onWait?.(this.options.patienceMs + PROBES_MS)
       await this.service.pass(
-        () => this.ask(this.nextToProbe() ?? lane, probe),
+        () => this.ask(this.nextToProbe() ?? account, probe),
         signal,
         () => this.serviceError(),
       )
       await state.circuit.pass(
-        () => this.ask(lane, probe),
+        () => this.ask(account, probe),
         signal,
-        () => this.projectError(lane, state),
+        () => this.projectError(account, state),
       )
       if (!this.service.isOpen) break
     }
     const trouble = state.operations.get(operation)
     if (trouble === undefined || !this.isLost(trouble)) return
-    if (this.now() < trouble.tryAt) throw this.operationError(lane, operation, trouble)
+    if (this.now() < trouble.tryAt) throw this.operationError(account, operation, trouble)
     trouble.tryAt = this.now() + OPERATION_PAUSE_MS
   }
 
   /**
-   * Whoever begins something new asks anew what was given up before; but a wait that the service asked for stays. `lanes`
+   * Whoever begins something new asks anew what was given up before; but a wait that the service asked for stays. `accounts`
    * are those that will be used.
    */
-  reconsider(lanes: readonly Lane[]): void {
-    for (const lane of lanes) this.stateOf(lane)
+  reconsider(accounts: readonly Account[]): void {
+    for (const account of accounts) this.stateOf(account)
     this.service.reconsider()
-    for (const state of this.lanes.values()) {
+    for (const state of this.accounts.values()) {
       state.circuit.reconsider()
       state.operations.clear()
-      if (state.refusals > 0) state.heldUntil = state.refusals = 0
+      if (state.refusals > 0) state.pausedUntil = state.refusals = 0
     }
   }
 
-  /** Waits for leave from the budget. Undefined where requests must not be sent any more when it comes, or before. */
-  async takePermit(lane: Lane, { signal, onWait }: Waiter): Promise<Permit | undefined> {
+  /** Waits for leave from the budget. Undefined if requests must not be sent any more when it comes, or before. */
+  async takePermit(account: Account, { signal, onWait }: Waiter): Promise<Permit | undefined> {
     const stop = new AbortController()
     const onAbort = () => stop.abort()
     signal?.addEventListener('abort', onAbort)
-    this.waiting.set(stop, lane)
+    this.waiting.set(stop, account)
     try {
       if (signal?.aborted) onAbort()
-      const permit = await lane.budget.take(stop.signal, onWait)
-      if (!this.isShut(lane)) return permit
+      const permit = await account.budget.take(stop.signal, onWait)
+      if (!this.isClosed(account)) return permit
       permit.drop()
       return undefined
     } catch (error) {
@@ -141,29 +141,29 @@ export class Gate {
   }
 
   /** A response that can be used, or one that says that the request was wrong. */
-  answered(lane: Lane, operation: string): void {
-    const state = this.stateOf(lane)
-    this.noteAnswer(lane)
+  answered(account: Account, operation: string): void {
+    const state = this.stateOf(account)
+    this.noteAnswer(account)
     state.refusals = 0
     state.operations.delete(operation)
   }
 
   /** A 429: an answer, but one that must not come for ever. */
-  refused(lane: Lane, failure: Failure): void {
-    this.noteAnswer(lane)
-    const state = this.stateOf(lane)
+  refused(account: Account, failure: Failure): void {
+    this.noteAnswer(account)
+    const state = this.stateOf(account)
     if (state.refusals++ === 0) state.refusedSince = failure.sentAt
     const refusedMs = this.now() - state.refusedSince
     if (state.refusals < REFUSALS || refusedMs < LONGEST_WAIT_MS) return
-    state.heldUntil = this.now() + OPERATION_PAUSE_MS
-    state.heldReason = `${nameOf(lane)}: the service has refused every request for ${spanOf(refusedMs)} (the last: ${failure.reason})`
+    state.pausedUntil = this.now() + OPERATION_PAUSE_MS
+    state.pauseReason = `${nameOf(account)}: the service has refused every request for ${spanOf(refusedMs)} (the last: ${failure.reason})`
     this.callBack()
   }
 
   /** `tooLong`: a request for several days ran out of time. That is its own fault, and shorter ones follow. */
-  failed(lane: Lane, operation: string, failure: FailedAttempt & Failure, tooLong: boolean): void {
-    const state = this.stateOf(lane)
-    this.failing.add(lane.name)
+  failed(account: Account, operation: string, failure: FailedAttempt & Failure, tooLong: boolean): void {
+    const state = this.stateOf(account)
+    this.failing.add(account.name)
     this.noteConnection(failure)
     if (failure.connection !== undefined) {
       this.service.fail(failure, 'now')
@@ -181,13 +181,13 @@ export class Gate {
   }
 
   /** The service asks for a wait that is too long: nothing is sent for this project before it is over. */
-  hold(lane: Lane, waitMs: number, reason: string): void {
-    const state = this.stateOf(lane)
-    if (state.heldUntil >= this.now() + waitMs) return
+  pause(account: Account, waitMs: number, reason: string): void {
+    const state = this.stateOf(account)
+    if (state.pausedUntil >= this.now() + waitMs) return
     state.refusals = 0
-    state.heldUntil = this.now() + waitMs
-    state.heldReason =
-      `${nameOf(lane)}: the service asks to wait ${until(waitMs)}, ` +
+    state.pausedUntil = this.now() + waitMs
+    state.pauseReason =
+      `${nameOf(account)}: the service asks to wait ${until(waitMs)}, ` +
       `and a run waits for no more than ${LONGEST_WAIT_MS / 1000} s (${reason})`
     this.callBack()
   }
@@ -197,22 +197,22 @@ export class Gate {
     return failures >= OPERATION_FAILURES && this.now() - since >= this.options.patienceMs
   }
 
-  private isShut(lane: Lane): boolean {
-    const state = this.stateOf(lane)
-    return this.service.isOpen || state.circuit.isOpen || state.heldUntil > this.now()
+  private isClosed(account: Account): boolean {
+    const state = this.stateOf(account)
+    return this.service.isOpen || state.circuit.isOpen || state.pausedUntil > this.now()
   }
 
   /** Those that wait for the budget would find out much later. */
   private callBack(): void {
-    for (const [stop, lane] of this.waiting) if (this.isShut(lane)) stop.abort()
+    for (const [stop, account] of this.waiting) if (this.isClosed(account)) stop.abort()
   }
 
-  private noteAnswer(lane: Lane): void {
+  private noteAnswer(account: Account): void {
     this.isReached = true
     this.failing.clear()
     this.turn = 0
     this.service.succeed()
-    this.stateOf(lane).circuit.succeed()
+    this.stateOf(account).circuit.succeed()
   }
 
   private noteConnection({ connection }: FailedAttempt): void {
@@ -220,35 +220,35 @@ export class Gate {
     if (connection === undefined) this.isReached = true
   }
 
-  /** True where trying again cannot help: a bad certificate, or a first contact with something that speaks no TLS. */
+  /** True if trying again cannot help: a bad certificate, or a first contact with something that speaks no TLS. */
   private get isHopeless(): boolean {
     const kind = this.connection?.kind
     return kind === 'certificate' || (kind === 'handshake' && !this.isReached)
   }
 
   /** Those that did not fail come first: an answer to one of them says most. */
-  private nextToProbe(): Lane | undefined {
-    const free = [...this.lanes.values()].filter(({ heldUntil }) => heldUntil <= this.now())
-    const isFailing = ({ lane }: LaneState) => this.failing.has(lane.name)
+  private nextToProbe(): Account | undefined {
+    const free = [...this.accounts.values()].filter(({ pausedUntil }) => pausedUntil <= this.now())
+    const isFailing = ({ account }: AccountState) => this.failing.has(account.name)
     const order = [...free.filter((state) => !isFailing(state)), ...free.filter(isFailing)]
-    return order[this.turn++ % Math.max(1, order.length)]?.lane
+    return order[this.turn++ % Math.max(1, order.length)]?.account
   }
 
-  private async ask(lane: Lane, probe: Probe): Promise<string | undefined> {
-    const failure = await probe(lane)
+  private async ask(account: Account, probe: Probe): Promise<string | undefined> {
+    const failure = await probe(account)
     // An answer to one project is one of the service, too.
-    if (failure === undefined) this.noteAnswer(lane)
+    if (failure === undefined) this.noteAnswer(account)
     else this.noteConnection(failure)
     return failure?.reason
   }
 
-  private stateOf(lane: Lane): LaneState {
-    let state = this.lanes.get(lane.name)
+  private stateOf(account: Account): AccountState {
+    let state = this.accounts.get(account.name)
     if (state === undefined) {
       const patienceMs = () => this.options.patienceMs
-      const circuit = this.circuit(nameOf(lane), { patienceMs, leastProbes: () => LEAST_PROBES })
-      state = { lane, circuit, heldUntil: 0, heldReason: '', refusals: 0, refusedSince: 0, operations: new Map() }
-      this.lanes.set(lane.name, state)
+      const circuit = this.circuit(nameOf(account), { patienceMs, leastProbes: () => LEAST_PROBES })
+      state = { account, circuit, pausedUntil: 0, pauseReason: '', refusals: 0, refusedSince: 0, operations: new Map() }
+      this.accounts.set(account.name, state)
     }
     return state
   }
@@ -271,24 +271,24 @@ export class Gate {
     return new DownError(`the service at ${host} ${silence(this.service)}`, 'service')
   }
 
-  private projectError(lane: Lane, { circuit }: LaneState): DownError {
-    return new DownError(`${nameOf(lane)}: the service at ${this.options.host} ${silence(circuit)}`, 'project')
+  private projectError(account: Account, { circuit }: AccountState): DownError {
+    return new DownError(`${nameOf(account)}: the service at ${this.options.host} ${silence(circuit)}`, 'project')
   }
 
-  private operationError(lane: Lane, operation: string, { failures, since, reason }: Trouble): DownError {
+  private operationError(account: Account, operation: string, { failures, since, reason }: Trouble): DownError {
     const span = spanOf(this.now() - since)
     return new DownError(
-      `${nameOf(lane)}: ${operation} has given no usable answer for ${span}, though others have (${failures} attempts, the last: ${reason})`,
+      `${nameOf(account)}: ${operation} has given no usable answer for ${span}, though others have (${failures} attempts, the last: ${reason})`,
       'operation',
     )
   }
 }
 
-interface LaneState {
-  lane: Lane
+interface AccountState {
+  account: Account
   circuit: Circuit
-  heldUntil: number
-  heldReason: string
+  pausedUntil: number
+  pauseReason: string
   refusals: number
   refusedSince: number
   operations: Map<string, Trouble>
@@ -306,7 +306,7 @@ function silence({ silentMs, attempts, reason }: Circuit): string {
   return `has given no usable answer for ${spanOf(silentMs)} (${attempts} attempts, the last: ${reason})`
 }
 
-function nameOf({ projectId }: Lane): string {
+function nameOf({ projectId }: Account): string {
   return projectId === undefined ? 'the project of the key' : `project ${projectId}`
 }
 

@@ -20,7 +20,7 @@ import { clip } from '../core/text.ts'
 import { inSpan } from '../core/trace.ts'
 import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
-import { type FailedAttempt, Gate, type GateOptions, type Lane } from './gate.ts'
+import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { Intake } from './parse-items.ts'
 import { type RateHeaders, readRateHeaders } from './rate-headers.ts'
@@ -44,7 +44,7 @@ export interface HttpRequest {
   json?: unknown
   /** Only what changes nothing in the service may be sent twice. */
   repeatable: boolean
-  /** Set where a page is asked for: how many items it may have. */
+  /** Set if a page is asked for: how many items it may have. */
   limit?: number
   /** Less than what is set for all. */
   timeoutMs?: number
@@ -53,13 +53,13 @@ export interface HttpRequest {
 /** What goes with a call besides its contents. */
 export interface CallContext {
   signal?: AbortSignal | undefined
-  /** Called for each attempt: the HTTP status, or undefined where there was no response. */
+  /** Called for each attempt: the HTTP status, or undefined if there was no response. */
   onAttempt?: ((status: number | undefined) => void) | undefined
   /** Called before each wait: for the request budget, or before a request is tried again. */
   onWait?: ((ms: number) => void) | undefined
   /** Takes the items of a page; the page then comes without them. */
   intake?: Intake | undefined
-  /** True where less could be asked for instead, which is better than running out of time again and again. */
+  /** True if less could be asked for instead, which is better than running out of time again and again. */
   isDivisible?: boolean
 }
 
@@ -68,8 +68,8 @@ export interface HttpAnswer extends Answer {
 }
 
 export interface HttpClient {
-  send(request: HttpRequest, lane: Lane, context?: CallContext): Promise<HttpAnswer>
-  reconsider(lanes: readonly Lane[]): void
+  send(request: HttpRequest, account: Account, context?: CallContext): Promise<HttpAnswer>
+  reconsider(accounts: readonly Account[]): void
   close(): void
 }
 
@@ -117,7 +117,7 @@ export function createHttp(options: HttpOptions): HttpClient {
 
   async function attempt(
     request: HttpRequest,
-    { key }: Lane,
+    { key }: Account,
     permit: Permit,
     context: CallContext,
   ): Promise<HttpAnswer> {
@@ -161,10 +161,10 @@ export function createHttp(options: HttpOptions): HttpClient {
   }
 
   /** Whether anything answers. */
-  async function probe(lane: Lane, { signal, onAttempt }: CallContext): Promise<FailedAttempt | undefined> {
-    const permit = await lane.budget.take(signal)
+  async function probe(account: Account, { signal, onAttempt }: CallContext): Promise<FailedAttempt | undefined> {
+    const permit = await account.budget.take(signal)
     try {
-      await attempt(smallRequest(lane.projectId), lane, permit, { signal, onAttempt })
+      await attempt(smallRequest(account.projectId), account, permit, { signal, onAttempt })
       return undefined
     } catch (error) {
       if (signal?.aborted) throw error
@@ -234,13 +234,13 @@ export function createHttp(options: HttpOptions): HttpClient {
   }
 
   return {
-    async send(request, lane, context = {}) {
+    async send(request, account, context = {}) {
       const { signal } = context
       const place = placeOf(request)
       const counts = { tries: 0, refusals: 0, unsent: 0, timeouts: 0 }
       for (;;) {
-        await gate.enter(lane, place, (other) => probe(other, context), context)
-        const permit = await gate.takePermit(lane, context)
+        await gate.enter(account, place, (other) => probe(other, context), context)
+        const permit = await gate.takePermit(account, context)
         if (permit === undefined) continue
         const sentAt = monotonic()
         try {
@@ -249,22 +249,22 @@ export function createHttp(options: HttpOptions): HttpClient {
               if (status !== undefined) span.setAttribute('http.response.status_code', status)
               context.onAttempt?.(status)
             }
-            return attempt(request, lane, permit, { ...context, onAttempt })
+            return attempt(request, account, permit, { ...context, onAttempt })
           })
-          gate.answered(lane, place)
+          gate.answered(account, place)
           return answer
         } catch (error) {
           if (error instanceof InterruptedError) throw error
           if (!(error instanceof TransientError)) {
-            gate.answered(lane, place)
+            gate.answered(account, place)
             throw error
           }
           const failure = { reason: error.message, sentAt, connection: connectionOf(error) }
           const isTooLong = (context.isDivisible ?? false) && (error.timedOut || [408, 504].includes(error.status ?? 0))
-          if (error instanceof BusyError) gate.refused(lane, failure)
-          else gate.failed(lane, place, failure, isTooLong)
+          if (error instanceof BusyError) gate.refused(account, failure)
+          else gate.failed(account, place, failure, isTooLong)
           const askedMs = error.retryAfterMs ?? 0
-          if (askedMs > LONGEST_WAIT_MS) gate.hold(lane, askedMs, error.message)
+          if (askedMs > LONGEST_WAIT_MS) gate.pause(account, askedMs, error.message)
           if (!request.repeatable) throw error
           if (askedMs > LONGEST_WAIT_MS) continue
           if (error instanceof UnsentError) {
@@ -283,7 +283,7 @@ export function createHttp(options: HttpOptions): HttpClient {
         }
       }
     },
-    reconsider: (lanes) => gate.reconsider(lanes),
+    reconsider: (accounts) => gate.reconsider(accounts),
     close() {
       agents.http.destroy()
       agents.https.destroy()

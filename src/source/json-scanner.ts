@@ -45,7 +45,7 @@ export class JsonScanner {
     }
   }
 
-  /** Where the value ends that begins here or behind white space. Throws a SyntaxError where none does. */
+  /** Where the value ends that begins here or behind white space. Throws a SyntaxError if none does. */
   endOfValue(start: number): number {
     const { bytes } = this
     let at = start

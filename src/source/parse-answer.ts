@@ -5,18 +5,18 @@ import { type Intake, parseItems } from './parse-items.ts'
 
 /** What the body of a success comes to. */
 export interface Answer {
-  /** Without the items, where it is a page. */
+  /** Without the items, if it is a page. */
   body: unknown
   /** The items of a page that no intake took. */
   items: unknown[]
   /** How many items there were. */
   count: number
-  /** True where a text may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
-  suspectText: boolean
+  /** True if a text may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
+  needsTextCheck: boolean
 }
 
 /*
- * Each value takes memory, however short it is: 60 bytes and more. Where all values of an answer live at once, their
+ * Each value takes memory, however short it is: 60 bytes and more. If all values of an answer live at once, their
  * number and length are bounded. A full page of reports has a quarter of a million, and no other object of the service a thousand.
  */
 const MOST_VALUES = 1_000_000
@@ -24,18 +24,18 @@ const LARGEST_KEPT_PAGE = 16_777_216
 const MOST_VALUES_OF_OBJECT = 200_000
 const LARGEST_OBJECT = 8_388_608
 
-/** @param limit how many items were asked for; undefined where the answer is a single object */
+/** @param limit how many items were asked for; undefined if the answer is a single object */
 export async function parseAnswer(
   bytes: Buffer,
   place: string,
   limit: number | undefined,
   intake: Intake | undefined,
 ): Promise<Answer> {
-  const suspectText = holdsSuspectText(bytes)
+  const needsTextCheck = mayHoldBadText(bytes)
   try {
-    if (limit === undefined) return { suspectText, body: parseObject(bytes), items: [], count: 0 }
+    if (limit === undefined) return { needsTextCheck, body: parseObject(bytes), items: [], count: 0 }
     if (intake !== undefined)
-      return { suspectText, items: [], ...(await parseItems(bytes, suspectText, intake, { limit })) }
+      return { needsTextCheck, items: [], ...(await parseItems(bytes, needsTextCheck, intake, { limit })) }
     if (bytes.length > LARGEST_KEPT_PAGE) {
       // As a service would say it that cannot serve so much: a lower limit is tried then.
       throw new RefusedError(
@@ -44,8 +44,8 @@ export async function parseAnswer(
       )
     }
     const all = new Collected()
-    const parsed = await parseItems(bytes, suspectText, all, { limit, values: MOST_VALUES })
-    return { suspectText, items: all.items, ...parsed }
+    const parsed = await parseItems(bytes, needsTextCheck, all, { limit, values: MOST_VALUES })
+    return { needsTextCheck, items: all.items, ...parsed }
   } catch (error) {
     if (error instanceof RefusedError) {
       const { message, status } = error
@@ -87,7 +87,7 @@ const ESCAPE_LENGTH = 6
 const CHUNK_BYTES = 1_048_576
 
 /** Most answers hold no escaped character at all, which bytes show faster than a pattern. */
-function holdsSuspectText(bytes: Buffer): boolean {
+function mayHoldBadText(bytes: Buffer): boolean {
   let at = bytes.indexOf(ESCAPE)
   while (at >= 0) {
     if (NUL_OR_SURROGATE.test(bytes.toString('latin1', at, at + CHUNK_BYTES + ESCAPE_LENGTH))) return true

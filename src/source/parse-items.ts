@@ -9,14 +9,14 @@ import { reclaimMemory } from './reclaim-memory.ts'
 /** Takes the items of an answer while it is being parsed, so that only a batch of them is alive at once. */
 export interface Intake {
   /** An answer begins; what an earlier attempt gave does not count. */
-  begin(suspectText: boolean): void
+  begin(needsTextCheck: boolean): void
   /** `origin` is where a single item was read. */
   take(items: unknown[], origin?: Origin): void
-  /** Takes the item that begins here without parsing it, and gives where it ends; -1 where it has to be parsed. */
+  /** Takes the item that begins here without parsing it, and gives where it ends; -1 if it has to be parsed. */
   takeByTemplate?(bytes: Buffer, start: number): number
-  /** Asked at the end: true where all items are to be shown once more, in the same order. */
-  wantsAgain?(): boolean
-  takeAgain?(items: unknown[]): void
+  /** Asked at the end: true if all items are to be shown once more, in the same order. */
+  needsSecondPass?(): boolean
+  takeSecondPass?(items: unknown[]): void
 }
 
 export interface Origin {
@@ -29,7 +29,7 @@ export interface Origin {
 export interface Bounds {
   /** How many items were asked for. */
   limit: number
-  /** Set where all items are kept: how many values they may have in all, since each takes memory however short it is. */
+  /** Set if all items are kept: how many values they may have in all, since each takes memory however short it is. */
   values?: number
   /** How many bytes make a batch; by default as many as measured best. */
   batchBytes?: number
@@ -76,11 +76,11 @@ const OBJECT_END = 0x7d
  */
 export async function parseItems(
   bytes: Buffer,
-  suspectText: boolean,
+  needsTextCheck: boolean,
   intake: Intake,
   bounds: Bounds,
 ): Promise<ParsedAnswer> {
-  return new PageParser(bytes, intake, bounds).parse(suspectText)
+  return new PageParser(bytes, intake, bounds).parse(needsTextCheck)
 }
 
 type Take = (items: unknown[]) => void
@@ -105,9 +105,9 @@ class PageParser {
     this.batchBytes = bounds.batchBytes ?? BATCH_BYTES
   }
 
-  async parse(suspectText: boolean): Promise<ParsedAnswer> {
+  async parse(needsTextCheck: boolean): Promise<ParsedAnswer> {
     const { bytes, scanner, intake } = this
-    intake.begin(suspectText)
+    intake.begin(needsTextCheck)
     const first = scanner.skipSpace(0)
     if (bytes[first] !== OBJECT_START) {
       const end = scanner.endOfValue(first)
@@ -136,7 +136,7 @@ class PageParser {
       if (bytes[at] === OBJECT_END) throw scanner.errorAt(at, 'a key')
     }
     this.expectEnd(at + 1)
-    if (list !== undefined && intake.wantsAgain?.()) await this.showAgain(list)
+    if (list !== undefined && intake.needsSecondPass?.()) await this.runSecondPass(list)
     return { body: Object.fromEntries(members), count: this.count }
   }
 
@@ -168,11 +168,11 @@ class PageParser {
     }
   }
 
-  private async showAgain(list: number): Promise<void> {
+  private async runSecondPass(list: number): Promise<void> {
     const { bytes, scanner } = this
     let at = scanner.skipSpace(list)
     while (bytes[at] !== LIST_END) {
-      at = scanner.skipSpace(this.takeBatch(at, (items) => this.intake.takeAgain?.(items)))
+      at = scanner.skipSpace(this.takeBatch(at, (items) => this.intake.takeSecondPass?.(items)))
       if (bytes[at] === COMMA) at = scanner.skipSpace(at + 1)
       await new Promise(setImmediate)
     }
@@ -285,7 +285,7 @@ class PageParser {
     throw new RefusedError(`the answer holds more than ${counted(values, 'value')}; it was refused`)
   }
 
-  /** The name of a member, where it is short enough to be one of ours. */
+  /** The name of a member, if it is short enough to be one of ours. */
   private nameAt(start: number): string {
     const end = this.scanner.endOfText(start)
     return end - start > LONGEST_NAME ? '' : (JSON.parse(this.bytes.toString('utf8', start, end)) as string)

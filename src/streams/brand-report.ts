@@ -39,7 +39,7 @@ export const DIMENSION_NOTES: Record<Exclude<Dimension, 'date'>, string> = {
   model_id: 'The name of the model that answered.',
   model_channel_id: 'The channel through which the model was asked.',
   tag_id: 'A tag of the prompt. A prompt carries several, so rows by tag overlap: never total them.',
-  topic_id: 'The topic of the prompt; null where it has none.',
+  topic_id: 'The topic of the prompt; null if it has none.',
   country_code: 'The country from which the prompt was asked, two letters.',
   chat_id: 'The single answer.',
 }
@@ -75,7 +75,7 @@ export function brandReport(report: ReportConfig): DayStream {
       together: ['brand.id', 'brand.name', 'date'],
     },
     splits: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
-    filterPower: 'lists',
+    filterTakes: 'lists',
     stamped: true,
 
     read: (client, caller, { range, page, filters }, context) =>
@@ -113,7 +113,7 @@ export function brandReport(report: ReportConfig): DayStream {
     },
 
     // A limit in the schema would take zod off its fast path.
-    flaw: ({ brand: { name } }) =>
+    findProblem: ({ brand: { name } }) =>
       name != null && name.length > NAME_MAX ? wrongLength('brand.name', name, NAME_MAX) : undefined,
 
     dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,

@@ -11,7 +11,7 @@ export const chats = defineDayStream<ChatItem>({
   key: ['chat_id'],
   item: chatItem,
   splits: ['model_id', 'prompt_id'],
-  filterPower: 'single',
+  filterTakes: 'single',
   read: (client, caller, { range, page, filters }, context) =>
     client.chats(
       caller,

@@ -25,7 +25,7 @@ export interface DefinedColumn {
   type: 'text' | 'number' | 'boolean' | 'json' | 'date'
   /** What it means: the comment of the column. */
   about: string
-  /** How many characters a text may have, where that differs from ids and names. */
+  /** How many characters a text may have, if that differs from ids and names. */
   longest?: number
 }
 
@@ -45,9 +45,9 @@ export interface StreamDefinition {
   /** What a report is asked to be broken down by; a day too large for a page is split by them. */
   dimensions?: readonly Dimension[]
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
-  /** True where the table also has rows that the list does not show: what reports mention. */
+  /** True if the table also has rows that the list does not show: what reports mention. */
   isShared?: boolean
-  /** The field in which an item names its project, where the list is one of all projects and is asked for without an id. */
+  /** The field in which an item names its project, if the list is one of all projects and is asked for without an id. */
   projectField?: string
 }
 
@@ -108,7 +108,7 @@ export function definedStream(
   return defineDayStream<unknown>({
     ...common,
     splits: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
-    filterPower: 'lists',
+    filterTakes: 'lists',
     stamped: true,
     read: (client, caller, { range, page, filters }, context) => {
       const all = [...(definition.filters ?? []), ...filters]

@@ -8,11 +8,11 @@ type List = Omit<StreamDefinition, 'name' | 'method' | 'by'>
 const named = (id: string, kind: string): List => ({
   table: `${kind}s`,
   path: `${kind}s`,
-  about: `The ${kind}s: those that rows mention and, where the service lists them, all of them with their names. Labels in the configuration override a name.`,
+  about: `The ${kind}s: those that rows mention and, if the service lists them, all of them with their names. Labels in the configuration override a name.`,
   key: [id],
   columns: [
     { name: id, path: 'id', type: 'text', about: `The service's id of the ${kind}.` },
-    { name: 'name', path: 'name', type: 'text', about: `The name of the ${kind}, where it is known.` },
+    { name: 'name', path: 'name', type: 'text', about: `The name of the ${kind}, if it is known.` },
   ],
   isShared: true,
 })
@@ -39,7 +39,7 @@ const LISTS: Record<ExtraStream, List> = {
     columns: [
       { name: 'brand_id', path: 'id', type: 'text', about: "The service's id of the brand." },
       { name: 'name', path: 'name', type: 'text', about: 'The name as it was last read, or as a label says.' },
-      { name: 'domains', path: 'domains', type: 'json', about: 'Its domains, a list of texts; null where not listed.' },
+      { name: 'domains', path: 'domains', type: 'json', about: 'Its domains, a list of texts; null if not listed.' },
       { name: 'listed_own', path: 'is_own', type: 'boolean', about: 'Whether the service lists it as own.' },
     ],
     isShared: true,
@@ -58,14 +58,14 @@ const LISTS: Record<ExtraStream, List> = {
         name: 'model_id',
         path: 'model.id',
         type: 'text',
-        about: 'The model behind it now, where the service says so.',
+        about: 'The model behind it now, if the service says so.',
       },
     ],
   },
   url_classifications: {
     table: 'url_classifications',
     path: 'classifications/urls',
-    about: 'The custom classifications of URLs: those created from here and, where the service lists them, all.',
+    about: 'The custom classifications of URLs: those created from here and, if the service lists them, all.',
     key: ['name'],
     columns: [
       { name: 'name', path: 'name', type: 'text', about: 'Its name, which is its key.' },

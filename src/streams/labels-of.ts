@@ -2,7 +2,7 @@ import type { Config } from '../core/config/load.ts'
 import type { ExtraStream } from '../core/vocabulary.ts'
 import type { Value } from './stream.ts'
 
-/** What labels say instead of a list: the names of brands, topics and tags. Undefined where they say nothing. */
+/** What labels say instead of a list: the names of brands, topics and tags. Undefined if they say nothing. */
 export function labelsOf(
   labels: Config['labels'],
   stream: ExtraStream,

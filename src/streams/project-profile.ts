@@ -4,7 +4,7 @@ import { TEXT_MAX } from './text-limits.ts'
 
 const json = (value: unknown): Value => (value == null ? null : JSON.stringify(value))
 
-/** A list of one profile, or of none where the service gives null. */
+/** A list of one profile, or of none if the service gives null. */
 export const projectProfile = defineListStream<ProfileItem>({
   name: 'project_profile',
   table: 'project_profiles',
@@ -22,9 +22,9 @@ export const projectProfile = defineListStream<ProfileItem>({
   key: [],
   item: profileItem,
   async read(client, caller, _page, context) {
-    const { profile, suspectText } = await client.projectProfile(caller, context)
+    const { profile, needsTextCheck } = await client.projectProfile(caller, context)
     const items = profile === null ? [] : [profile]
-    return { items, count: items.length, total: undefined, suspectText }
+    return { items, count: items.length, total: undefined, needsTextCheck }
   },
   flatten: (item) => [
     item.name ?? null,

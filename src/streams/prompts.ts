@@ -36,7 +36,7 @@ function promptLike(
       countryOf(item),
       item.volume == null ? null : String(item.volume),
     ],
-    flaw: ({ tags }) =>
+    findProblem: ({ tags }) =>
       tags != null && tags.length > TAGS_MAX ? `tags: there are ${tags.length}; allowed: up to ${TAGS_MAX}` : undefined,
     mention(item, mentions) {
       if (item.topic?.id) mentions.topics.add(item.topic.id)

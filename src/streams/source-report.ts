@@ -45,10 +45,10 @@ const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
       number('citation_count', 'How often answers cite it.'),
       number(
         'citation_avg',
-        "The service's own mean number of citations; null where rows were added up. Never average it.",
+        "The service's own mean number of citations; null if rows were added up. Never average it.",
       ),
       number('retrievals', 'How often it is retrieved.'),
-      number('citation_rate', "The service's own rate of citations; null where rows were added up. Never average it."),
+      number('citation_rate', "The service's own rate of citations; null if rows were added up. Never average it."),
     ],
     // The service gives a few pages twice on a day: their counts belong together.
     adds: ['usage_count', 'citation_count', 'retrievals'],

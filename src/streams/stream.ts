@@ -31,7 +31,7 @@ export interface Rows {
 }
 
 export interface Order {
-  /** The positions of rows, one after the other; undefined where their order cannot be found. */
+  /** The positions of rows, one after the other; undefined if their order cannot be found. */
   find(): readonly number[] | undefined
   /** Called when it is not needed any more. */
   release(): void
@@ -107,16 +107,16 @@ interface Common<Item> {
   item: z.ZodObject
   flatten(item: Item): Row
   /** Why an item is rejected though its schema accepts it. */
-  flaw?: (item: Item) => string | undefined
+  findProblem?: (item: Item) => string | undefined
   mention?: (item: Item, mentions: Mentions) => void
   vocabulary?: Vocabulary[]
   /** Columns that are added up where keys are equal; without any, rows with equal keys contradict each other. */
   adds?: readonly string[]
-  /** True where a service need not offer it: then it is left out, and no run fails for it. */
+  /** True if a service need not offer it: then it is left out, and no run fails for it. */
   isExtra?: boolean
-  /** What the table and its columns mean, where the definition of the stream says so. */
+  /** What the table and its columns mean, if the definition of the stream says so. */
   notes?: { about: string; columns: Record<string, string> }
-  /** Set where most rows are like others: they need not be parsed and judged each. */
+  /** Set if most rows are like others: they need not be parsed and judged each. */
   template?: TemplatePaths
 }
 
@@ -140,10 +140,10 @@ export interface DayStream<Item = never> extends Common<Item> {
   read(client: Client, caller: Caller, ask: Ask, context: CallContext): Promise<Page>
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
   splits: Dimension[]
-  /** True where the table has `changed_at`, set whenever a row is written. */
+  /** True if the table has `changed_at`, set whenever a row is written. */
   stamped?: boolean
   /** What a filter can say: lists and everything but a list, or one value at a time. */
-  filterPower: 'lists' | 'single'
+  filterTakes: 'lists' | 'single'
   /** The value of a dimension in a row, to check that a filter was obeyed. */
   dimensionOf(row: Row, dimension: Dimension): string | null
 }
@@ -153,7 +153,7 @@ export interface ListStream<Item = never> extends Common<Item> {
   by: 'list'
   /** Where the whole list is one object that may be null: no paging. */
   single?: boolean
-  /** True where the table also has rows that the list does not show: what reports mention. Those do not count as removed. */
+  /** True if the table also has rows that the list does not show: what reports mention. Those do not count as removed. */
   isShared?: boolean
   read(client: Client, caller: Caller, page: { limit: number; offset: number }, context: CallContext): Promise<Page>
   children?: Child<Item>[]

@@ -64,7 +64,7 @@ export async function retryQuarantine(
   return result
 }
 
-/** A retry undoes dismissals, where it names the entries or asks for the dismissed ones. */
+/** A retry undoes dismissals, if it names the entries or asks for the dismissed ones. */
 async function reopenDismissed({ warehouse }: Stored, filter: QuarantineFilter): Promise<void> {
   if ((filter.ids ?? []).length === 0 && filter.state !== 'dismissed') return
   await inTransaction(warehouse, async (tx) => {
@@ -100,7 +100,7 @@ async function retryGroup(
       // What is left of such a row is not what the service sent.
       else if (safeJson(entry.raw).includes(REDACTED)) bad.set(entry.quarantine_id, REDACTED_ROW)
       else {
-        const options = { suspectText: true, ...rangeOf([entry]) }
+        const options = { needsTextCheck: true, ...rangeOf([entry]) }
         const [reject] = sift(stream, [entry.raw], options, new RowList()).rejects
         if (reject !== undefined) bad.set(entry.quarantine_id, reject.reason)
       }
@@ -109,7 +109,7 @@ async function retryGroup(
     const sifted = sift(
       stream,
       sound.map(({ raw }) => raw),
-      { suspectText: true, ...rangeOf(sound) },
+      { needsTextCheck: true, ...rangeOf(sound) },
       new PackedRows(stream.columns, projectId),
     )
     for (const { index, reason } of sifted.rejects) bad.set(sound[index]!.quarantine_id, reason)

@@ -35,11 +35,11 @@ export interface JobMetricsOptions {
 
 const NOTHING: Omit<Left, 'own'> = { status: undefined, ends: [], totals: undefined }
 
-/** Undefined where nobody wants them: then nothing is counted. */
+/** Undefined if nobody wants them: then nothing is counted. */
 export async function openJobMetrics(options: JobMetricsOptions): Promise<JobMetrics | undefined> {
   const { push_url, textfile } = options.config.metrics
   if (push_url === undefined && textfile === undefined) return undefined
-  // Loaded only where it is used.
+  // Loaded only if it is used.
   const { createMetrics, COMMANDS } = await import('./metrics.ts')
   const metrics = createMetrics(options.streams.map(({ name }) => name))
   return {

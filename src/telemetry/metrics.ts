@@ -21,13 +21,13 @@ export interface Metrics {
   contentType: string
 }
 
-/** How a run ended; `locked` where another one held the lock, so that it never began. */
+/** How a run ended; `locked` if another one held the lock, so that it never began. */
 export type RunEnd = RunReport['outcome'] | 'locked'
 
 /** What the gauges show. */
 export interface State {
   database: Pick<DatabaseState, 'up'>
-  /** Undefined where the ledger was never read. */
+  /** Undefined if the ledger was never read. */
   ledger: { status: Pick<Status, 'streams' | 'quarantine'> | undefined; queue: QueueStatus | undefined } | undefined
   ledgerAgeMs: number
   budgets: Map<string, BudgetView>
@@ -42,7 +42,7 @@ export interface Left {
   ends: readonly LastEnd[]
   /** The command that this process knows better: it may have failed before the ledger knew of it. */
   own: string | undefined
-  /** Undefined where the ledger is away: then counters are left out, since lower ones would look like a restart. */
+  /** Undefined if the ledger is away: then counters are left out, since lower ones would look like a restart. */
   totals: ReadonlyMap<string, number> | undefined
 }
 
@@ -95,7 +95,7 @@ export function createMetrics(streams: readonly string[]): Metrics {
     buckets: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300],
   })
 
-  // A rate sees the first failure only where there was a zero before it.
+  // A rate sees the first failure only if there was a zero before it.
   for (const command of COMMANDS) for (const outcome of ENDS) runs.inc({ command, outcome }, 0)
   for (const stream of streams) {
     windows.inc({ stream }, 0)
@@ -136,7 +136,7 @@ export function createMetrics(streams: readonly string[]): Metrics {
       if (outcome === 'complete') lastSuccess.set({ command }, secondsOf(at))
     },
     async text({ database, ledger, ledgerAgeMs, budgets, now }) {
-      // What a look at the ledger found stays until the next one, with its age: where the database is away, gauges that
+      // What a look at the ledger found stays until the next one, with its age: if the database is away, gauges that
       // vanish would end the alerts on them.
       for (const gauge of [budget, quarantined, held, missing, staleness, lastRead]) gauge.reset()
       databaseUp.set(database.up ? 1 : 0)

@@ -30,7 +30,7 @@ export interface RunPlaces {
 /** How a run ended, for those outside. */
 export interface RunEnded {
   end: RunEnd
-  /** Undefined where it failed before it was one. */
+  /** Undefined if it failed before it was one. */
   runId: number | undefined
   streams: readonly StreamReport[]
   seconds: number

@@ -38,7 +38,7 @@ export interface Warehouse {
   /** Asks the server for its version: an unreachable or too old one is said in one sentence. */
   check(): Promise<void>
   /** The command was asked to stop: from now on nothing is waited for longer than a few seconds. */
-  hurry(): void
+  shortenDeadlines(): void
   /** Waits a moment for what is in use; then, as behind a network that lost its way, every connection is cut. */
   close(): Promise<void>
   /** Cuts every connection at once. */
@@ -69,7 +69,7 @@ const BEGIN = [
   'set local tcp_keepalives_idle = 10; set local tcp_keepalives_interval = 5; set local tcp_keepalives_count = 3',
 ].join('; ')
 const CONNECT_MS = 10_000
-const HURRY_MS = 5000
+const ENDING_MS = 5000
 const HURRY_CONNECT_MS = 3000
 const CUT_CONNECT_MS = 1000
 // Whoever closes has ended its work, or gave up waiting for it.
@@ -118,16 +118,16 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     keepAliveInitialDelayMillis: 10_000,
   }
   const clients = new Set<DeadlineClient>()
-  let isHurried = false
+  let isEnding = false
   class OwnClient extends DeadlineClient {
     constructor(own?: string | ClientConfig) {
       super(own)
       clients.add(this)
       this.on('end', () => clients.delete(this))
-      if (isHurried) this.hurry(HURRY_MS)
+      if (isEnding) this.shortenDeadlines(ENDING_MS)
       // Asked to stop, and the database does not answer: nothing more is expected of it.
       this.onLate = () => {
-        if (isHurried) cut()
+        if (isEnding) cut()
       }
       this.isAtWork = async () => {
         // A pooler gives its clients process numbers of its own.
@@ -167,9 +167,9 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
         throw error instanceof UsageError ? error : databaseFailure(options.url, error)
       }
     },
-    hurry,
+    shortenDeadlines,
     async close() {
-      hurry()
+      shortenDeadlines()
       const waiting = new AbortController()
       const closed = async () => {
         await pool.end()
@@ -190,10 +190,10 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     throw error
   }
 
-  function hurry(): void {
-    isHurried = true
+  function shortenDeadlines(): void {
+    isEnding = true
     pool.options.connectionTimeoutMillis = HURRY_CONNECT_MS
-    for (const client of clients) client.hurry(HURRY_MS)
+    for (const client of clients) client.shortenDeadlines(ENDING_MS)
   }
 
   function cut(): void {
@@ -228,7 +228,7 @@ export function slowQuery(text: string, values?: unknown[]): QueryConfig {
 
 const SLOW_MS = 600_000
 
-/** Refuses a server that is too old; true where a pooler stands before it. */
+/** Refuses a server that is too old; true if a pooler stands before it. */
 async function checkServer(pool: Pool): Promise<boolean> {
   const client = await pool.connect()
   try {
@@ -265,7 +265,7 @@ const LOST = new Set([
 
 const PROTOCOL_VIOLATION = '08P01'
 
-/** True where trying again on another connection may work. */
+/** True if trying again on another connection may work. */
 export function isLostConnection(error: unknown): boolean {
   const code = codeOf(error) ?? ''
   // A message that Postgres does not understand, such as one with too many values, is our fault and will not pass. A

@@ -5,6 +5,6 @@ export interface DatabaseState {
   forMs: number
   /** Why it is not up. */
   reason: string | undefined
-  /** False where it answers, but will not have us: waiting does not help. */
+  /** False if it answers, but will not have us: waiting does not help. */
   mayPass: boolean
 }

@@ -28,11 +28,11 @@ const IDLE_ANSWERS = 2
  * query without an answer within its deadline destroys the socket, and the pool makes another connection.
  */
 export class DeadlineClient extends Client {
-  /** For the queries that follow; none where it is undefined. */
+  /** For the queries that follow; none if it is undefined. */
   deadlineMs: number | undefined = QUERY_DEADLINE_MS
-  /** Called where a query got no answer in time. */
+  /** Called if a query got no answer in time. */
   onLate: () => void = () => {}
-  /** Asks the server, over another connection, whether it works on a query of this one; undefined where nobody knows. */
+  /** Asks the server, over another connection, whether it works on a query of this one; undefined if nobody knows. */
   isAtWork: () => Promise<boolean | undefined> = async () => undefined
   /** How often that is asked. */
   watchMs = WATCH_MS
@@ -40,7 +40,7 @@ export class DeadlineClient extends Client {
   private readonly waiting = new Set<Waiting>()
 
   /** Nobody wants to wait any more: no query gets more than this, those under way included. */
-  hurry(ms: number): void {
+  shortenDeadlines(ms: number): void {
     this.longestMs = ms
     for (const entry of this.waiting) {
       if (entry.endsAt - performance.now() <= ms) continue

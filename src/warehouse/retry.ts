@@ -26,7 +26,7 @@ export async function withRetries<T>(
   }
 }
 
-/** True where the database could not be reached, or the connection to it was lost on the way. */
+/** True if the database could not be reached, or the connection to it was lost on the way. */
 export function isTransient(error: unknown): boolean {
   return error instanceof TransientError || isLostConnection(error)
 }

@@ -30,7 +30,7 @@ export interface SidePool {
   close(): void
 }
 
-// The server ends a statement by itself; ours is the limit where it does not answer at all.
+// The server ends a statement by itself; ours is the limit if it does not answer at all.
 const ANSWER_MS = 1000
 const CANCELED = '57014'
 const LOCKED = '55P03'

@@ -16,7 +16,7 @@ export class Attempts {
 
   constructor(private readonly monotonic: Monotonic) {}
 
-  /** The seconds to wait before another attempt; 0 where one may be made. */
+  /** The seconds to wait before another attempt; 0 if one may be made. */
   waitSeconds(address: string): number {
     const now = this.monotonic()
     const recent = (times: readonly number[]) => times.filter((at) => now - at < WINDOW_MS)

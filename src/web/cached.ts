@@ -6,7 +6,7 @@ export interface CachedOptions {
   freshMs: number
   /** How many keys are kept; the one that was asked for longest ago makes room. */
   most: number
-  /** Where a value cannot be had anew for such a reason, the last one is given until it is so old. */
+  /** If a value cannot be had anew for such a reason, the last one is given until it is so old. */
   stale?: { ms: number; on: (error: unknown) => boolean }
 }
 

@@ -18,7 +18,7 @@ export interface ProjectHealth {
   streams: StreamHealth[]
   troubled: StreamHealth[]
   rank: number
-  /** When the stream was read that was read longest ago; null where one was never read. */
+  /** When the stream was read that was read longest ago; null if one was never read. */
   readAt: Date | null
 }
 
@@ -45,7 +45,7 @@ function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth
   return { row, words: found.map(([, word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
 }
 
-/** The projects, worst first, and by name where they are alike. */
+/** The projects, worst first, and by name if they are alike. */
 export function projectsByHealth({
   status,
   projects,

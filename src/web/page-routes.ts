@@ -33,7 +33,7 @@ export interface PageRoutesOptions {
   cache: Omit<CachedOptions, 'monotonic'>
   /** What is kept under another moment counts no more. */
   moment: () => string
-  /** Undefined where nobody can sign in, null where this one did not. */
+  /** Undefined if nobody can sign in, null if this one did not. */
   sessionOf: (request: FastifyRequest) => Session | null | undefined
   /** What can be read now; or, while the database is away, what was read last. */
   orLastKnown: (

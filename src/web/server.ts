@@ -73,9 +73,9 @@ const JSON_TYPE = 'application/json; charset=utf-8'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** True where an answer needs no cleaning: it holds nothing from outside. */
+    /** True if an answer needs no cleaning: it holds nothing from outside. */
     isClean?: boolean
-    /** True where whoever asks decides by the answer whether this process lives. */
+    /** True if whoever asks decides by the answer whether this process lives. */
     isProbe?: boolean
   }
 }

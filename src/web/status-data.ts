@@ -33,7 +33,7 @@ export interface StatusData {
   now: Date
   ledgerNow: Date
   database: DatabaseState
-  /** How long ago the ledger was read; undefined where it never was. */
+  /** How long ago the ledger was read; undefined if it never was. */
   ledgerAgeMs: number | undefined
   source: string
   warehouse: string
@@ -51,7 +51,7 @@ export interface StatusData {
   calendar: CalendarData
 }
 
-/** The days of one project. They are undefined where they could not be read. */
+/** The days of one project. They are undefined if they could not be read. */
 export interface CalendarData {
   project: string
   streams: string[]

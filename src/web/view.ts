@@ -48,9 +48,9 @@ export interface ViewOptions {
 
 /** The state of the ledger at one moment. */
 export interface LedgerState {
-  /** Undefined where nothing was ever synced. */
+  /** Undefined if nothing was ever synced. */
   status: Status | undefined
-  /** Undefined where there never was a queue. */
+  /** Undefined if there never was a queue. */
   queue: QueueStatus | undefined
   /** What the service reported to the processes that share a queue. */
   budgets: Map<string, BudgetView>
@@ -111,7 +111,7 @@ export class View {
     return this.options.watch.state
   }
 
-  /** Whether the database answers now, where there is a doubt. */
+  /** Whether the database answers now, if there is a doubt. */
   lookAgain(): Promise<DatabaseState> {
     return this.options.watch.look()
   }
@@ -205,7 +205,7 @@ export class View {
   budgets(shared: LedgerState | undefined): Map<string, BudgetView> {
     const { client } = this.services
     const own = this.projects.map(({ id, caller }) => [id, client.budgetView(caller)] as const)
-    // Where others read the same projects, the latest report counts.
+    // If others read the same projects, the latest report counts.
     return new Map([...own, ...(shared?.budgets ?? [])])
   }
 

@@ -1,4 +1,4 @@
--- The tags: those that rows mention and, where the service lists them, all of them with their names. Labels in the configuration override a name.
+-- The tags: those that rows mention and, if the service lists them, all of them with their names. Labels in the configuration override a name.
 select
   project_id,
   tag_id,

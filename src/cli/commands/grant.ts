@@ -45,8 +45,8 @@ export async function grant(
 
 function aboutTimeZone(zone: TimeZoneResult | undefined): string {
   if (zone === undefined)
-    return 'Its time zone was left as it is: where that is not UTC, BI tools may show days and weeks one day off.'
+    return 'Its time zone was left as it is: if that is not UTC, BI tools may show days and weeks one day off.'
   if (zone.refused === undefined)
     return 'It reads this database in UTC, so that BI tools show days and weeks as they are; --keep-timezone leaves that alone.'
-  return `Its time zone could not be set (${zone.refused}). Where it is not UTC, BI tools may show days and weeks one day off; somebody who may change the role can run:\n${zone.statement};`
+  return `Its time zone could not be set (${zone.refused}). If it is not UTC, BI tools may show days and weeks one day off; somebody who may change the role can run:\n${zone.statement};`
 }

@@ -34,7 +34,7 @@ interface PlanRow {
   stream: string
   due_days: number
   requests: number
-  /** True where nothing is known of the stream's density yet, so that the windows are a guess. */
+  /** True if nothing is known of the stream's density yet, so that the windows are a guess. */
   guessed: boolean
   windows: string[]
 }

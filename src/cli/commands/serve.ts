@@ -93,7 +93,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
       .finally(() => afterwards.delete(tracked))
     afterwards.add(tracked)
   }
-  /** True where a sync failed because the database was away: it is made good once it is back. */
+  /** True if a sync failed because the database was away: it is made good once it is back. */
   let owesSync = false
 
   const alertAfterRun = async (report: RunReport) => {
@@ -249,7 +249,7 @@ function reportEnd(telemetry: RunTelemetry, report: RunReport, end: RunEnd): Pro
   return telemetry.ended({ end, runId, streams, seconds, reason }, AbortSignal.timeout(OUTSIDE_MS))
 }
 
-/** Makes the database ready; false where it is away, so that waiting may help. Anything else ends the command. */
+/** Makes the database ready; false if it is away, so that waiting may help. Anything else ends the command. */
 async function untilReadyOrAway(watch: DatabaseWatch, open: Open, getReady: () => Promise<void>): Promise<boolean> {
   const { up, mayPass } = await watch.look()
   if (!up && mayPass) return false

@@ -83,7 +83,7 @@ async function takeWindows(session: Session, open: Open, concurrency: number, be
     log.info({ done: taker.done }, 'asked to stop')
     return 0
   } finally {
-    warehouse.hurry()
+    warehouse.shortenDeadlines()
     await taker.stop()
     await signOut(warehouse, owner).catch(() => {})
     await queue.close()

@@ -2,7 +2,7 @@ import { UsageError } from '../../core/errors.ts'
 import { decoded } from '../../core/secret-forms.ts'
 
 /**
- * The parts of a connection string as Metabase wants them. Where the address says nothing of SSL, neither do these:
+ * The parts of a connection string as Metabase wants them. If the address says nothing of SSL, neither do these:
  * Metabase tries SSL by itself when the connection is made and keeps what worked, and `ssl: false` would end that.
  */
 export function connectionDetails(url: string, schema: string): Record<string, unknown> {

@@ -14,7 +14,7 @@ interface Rule {
     series: Record<string, string>
     at: string
     labels?: Record<string, string>
-    /** What the expression gives there, where that is not what the series has. */
+    /** What the expression gives there, if that is not what the series has. */
     value?: string
   }
   quiet: Record<string, string>
@@ -108,7 +108,7 @@ export const RULES: readonly Rule[] = [
     for: '6h',
     severity: 'warning',
     summary: '{{ $value }} days of {{ $labels.stream }} of {{ $labels.project }} were never read.',
-    action: 'Runs fill gaps by themselves. Where one stays, "visibility-sync plan" shows the windows that are left.',
+    action: 'Runs fill gaps by themselves. If one stays, "visibility-sync plan" shows the windows that are left.',
     fires: {
       series: { [`${P}_missing_dates${STREAM}`]: '2x500' },
       at: '7h',

@@ -1,6 +1,6 @@
 import type { Relation } from './relations.ts'
 
-/** Which stream fills a table, where one does. */
+/** Which stream fills a table, if one does. */
 const STREAMS: Record<string, string> = {
   project_profiles: 'project_profile',
   projects: 'project_profile',

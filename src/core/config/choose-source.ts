@@ -10,7 +10,7 @@ type Settings = Pick<FileConfig, 'source' | 'warehouse' | 'projects'>
 
 /**
  * Which service is read. Synthetic rows must never reach a real warehouse, so the reference service is chosen only where
- * it is asked for by name, or where neither a service nor a database is configured in any way. Undefined where a real
+ * it is asked for by name, or where neither a service nor a database is configured in any way. Undefined if a real
  * service was meant but its address is missing.
  */
 export function chosenSource({ source, warehouse, projects }: Settings): ChosenSource | undefined {

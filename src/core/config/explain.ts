@@ -9,7 +9,7 @@ import { ONLY_VARIABLES, VARIABLES } from './variables.ts'
 export interface Explained {
   /** As in docs/configuration.md; parts of lists by index: "reports.0.name". */
   setting: string
-  /** Null where nothing is set and there is no default. Secrets are masked. */
+  /** Null if nothing is set and there is no default. Secrets are masked. */
   value: unknown
   /** "default", "file", "file, from NAME", "variable NAME" or "the file that NAME_FILE names". */
   from: string

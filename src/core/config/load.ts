@@ -17,13 +17,13 @@ import { VARIABLES } from './variables.ts'
 export type { FileConfig, ReportConfig } from './schema.ts'
 
 export interface Config extends FileConfig {
-  /** Undefined where nobody asked for one. */
+  /** Undefined if nobody asked for one. */
   log_level: string | undefined
   /** `auto` leaves it to the command: lines for people, or JSON where programs read them. */
   log_format: LogFormat
   /** Parts of the fast path that are switched off, to find out whether one is to blame. */
   disabled: readonly FastPart[]
-  /** The file that was read, or undefined where there was none. */
+  /** The file that was read, or undefined if there was none. */
   file: string | undefined
   /** Things worth saying that are not errors. */
   warnings: string[]
@@ -238,7 +238,7 @@ function shownPath(path: string): string {
 function parse(values: unknown, written: unknown, origin: string, env: NodeJS.ProcessEnv): FileConfig {
   const result = configSchema.safeParse(values, { reportInput: true })
   if (result.success) return result.data
-  // The environment wins over the file, so it is to blame where it was set.
+  // The environment wins over the file, so the problem is there if it was set.
   const blamed = (issue: z.core.$ZodIssue) => {
     const variable = VARIABLES[issue.path.join('.')]
     return variable !== undefined && (env[variable] || env[`${variable}_FILE`]) ? variable : undefined

@@ -24,13 +24,13 @@ export function* textsIn(value: unknown, path: readonly string[] = []): Generato
   }
 }
 
-/** True where a setting is, by its name, a secret or an address, which may hold one. */
+/** True if a setting is, by its name, a secret or an address, which may hold one. */
 export function mayHoldSecret(path: readonly string[]): boolean {
   const name = path.at(-1) ?? ''
   return SECRET_NAME.test(name) || /(^|_)url$/.test(name)
 }
 
-/** True where a setting is a secret by its name. */
+/** True if a setting is a secret by its name. */
 export function isSecret(name: string): boolean {
   return SECRET_NAME.test(name)
 }
@@ -47,7 +47,7 @@ export function secretsIn(document: unknown): string[] {
   })
 }
 
-/** The password and the secret parameters of an address; where it is secret as a whole, its path, too. */
+/** The password and the secret parameters of an address; if it is secret as a whole, its path, too. */
 export function secretsOfAddress(text: string, whole = false): string[] {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) return whole ? [text] : []
   if (!URL.canParse(text)) return [text]

@@ -14,7 +14,7 @@ const SPACE = /\s*/y
 const MOST_FIELDS = 100
 const LONGEST = 16_384
 
-/** What a valid item is made of; undefined where it holds a list, a boolean, an exponent, a field twice or very much. */
+/** What a valid item is made of; undefined if it holds a list, a boolean, an exponent, a field twice or very much. */
 export function inferTemplate(bytes: Buffer, start: number, end: number): InferredTemplate | undefined {
   if (end - start > LONGEST) return undefined
   // One character for each byte, so that positions in the text are positions in the bytes.

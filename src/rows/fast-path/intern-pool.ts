@@ -27,7 +27,7 @@ export interface Piece {
   bytes: Buffer
   length: number
   words: Int32Array
-  /** The last four bytes, or fewer where there are no four. */
+  /** The last four bytes, or fewer if there are no four. */
   tail: number
 }
 
@@ -36,7 +36,7 @@ export function pieceOf(bytes: Buffer): Piece {
   return { bytes, length: bytes.length, words, tail: bytes.length < 4 ? 0 : bytes.readInt32LE(bytes.length - 4) }
 }
 
-/** True where a piece stands here. */
+/** True if a piece stands here. */
 export function isAt(view: DataView, at: number, { bytes, length, words, tail }: Piece): boolean {
   if (at + length > view.byteLength) return false
   if (length < 4) {
@@ -78,7 +78,7 @@ export class InternPool {
     return this.texts.length >= TEXTS_KEPT || this.budget.isSpent
   }
 
-  /** The text that begins here with its quote; undefined where it is new. */
+  /** The text that begins here with its quote; undefined if it is new. */
   find(bytes: Buffer, view: DataView, start: number): Text | undefined {
     // Rows come in some order: what followed the last time most likely follows again.
     const likely = this.last?.next

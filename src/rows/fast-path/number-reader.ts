@@ -10,7 +10,7 @@ export class NumberReader {
   /** Where the number that was read last ends. */
   end = 0
 
-  /** The number that begins here, as JSON.parse reads it. `end` is -1 where none does, or it has an exponent. */
+  /** The number that begins here, as JSON.parse reads it. `end` is -1 if none does, or it has an exponent. */
   read(bytes: Buffer, start: number): number {
     const negative = bytes[start] === MINUS
     const first = negative ? start + 1 : start

@@ -28,7 +28,7 @@ export class TemplateParser {
   private readonly numbers = new NumberReader()
   private viewed: Buffer | undefined
   private view: DataView = new DataView(new ArrayBuffer(0))
-  /** True where the row that was read last has a text that is new in this answer. */
+  /** True if the row that was read last has a text that is new in this answer. */
   private isNew = false
 
   constructor(
@@ -40,7 +40,7 @@ export class TemplateParser {
     this.together = [cache.poolOf(first), cache.poolOf(second), cache.poolOf(third)]
   }
 
-  /** Reads the item that begins here into `row`, and gives where it ends; -1 where it is not like others before. */
+  /** Reads the item that begins here into `row`, and gives where it ends; -1 if it is not like others before. */
   read(bytes: Buffer, start: number): number {
     const end = this.readAny(bytes, start, false)
     return end >= 0 && !this.isNew && this.seenTogether.has(this.combination()) ? end : -1
@@ -151,7 +151,7 @@ export class TemplateParser {
     return first.lastNumber + second.lastNumber * 2 ** 16 + third.lastNumber * 2 ** 32
   }
 
-  /** True where the fields at the columns' paths are the row: then others of this shape may be read by them. */
+  /** True if the fields at the columns' paths are the row: then others of this shape may be read by them. */
   private agrees({ fields }: InferredTemplate, row: Row): boolean {
     const byPath = new Map(fields.map(({ path, value }) => [path, value]))
     return this.cache.paths.every((path, column) => Object.is(byPath.get(path) ?? null, row[column] ?? null))

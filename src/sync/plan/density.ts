@@ -3,7 +3,7 @@ import type { CoveredDay } from '../../ledger/coverage.ts'
 
 // Nothing is known yet: a week is enough to learn from and small enough to fit.
 export const PROBE_DAYS = 7
-// Where a stretch had no rows at all, the next window is this many times as long.
+// If a stretch had no rows at all, the next window is this many times as long.
 const EMPTY_GROWTH = 4
 const LEARN_FROM_DAYS = 60
 

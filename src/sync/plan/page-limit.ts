@@ -26,7 +26,7 @@ export class PageLimit {
 
   constructor(public current: number) {}
 
-  /** Lower limits that are worth trying after a refusal; none where it was not about the limit. */
+  /** Lower limits that are worth trying after a refusal; none if it was not about the limit. */
   lowerThan(asked: number, error: unknown): number[] {
     if (!(error instanceof RefusedError) || ![400, 413, 422].includes(error.status ?? 0)) return []
     const message = messageOf(error)
@@ -37,13 +37,13 @@ export class PageLimit {
     return [...new Set(candidates)].filter((limit) => limit >= SMALLEST && limit < asked)
   }
 
-  /** A lower limit was accepted where a higher one was refused. */
+  /** A lower limit was accepted, after a higher one was refused. */
   learnAccepted(limit: number): void {
     this.current = Math.min(this.current, limit)
   }
 
   /**
-   * True where an answer shorter than the limit may still have been cut: its size is a usual cap, or a window of another
+   * True if an answer shorter than the limit may still have been cut: its size is a usual cap, or a window of another
    * length of the same stream had the very same size.
    */
   isSuspicious({ name, range }: SizedWindow, rows: number): boolean {

@@ -23,7 +23,7 @@ export class WindowFeed {
     this.maxDays = maxDays
   }
 
-  /** The next window; undefined where there is none, or none before an answer teaches how long it may be. */
+  /** The next window; undefined if there is none, or none before an answer teaches how long it may be. */
   next(): Range | undefined {
     const split = this.waiting.pop()
     if (split !== undefined) {

@@ -7,7 +7,7 @@ import { isUsualCap } from '../plan/page-limit.ts'
 import { hasNoMoreThan, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import type { Reader } from './read-window.ts'
 
-/** Reads a whole list. One page where it fits; otherwise by offset, with proof that nothing was missed. */
+/** Reads a whole list. One page if it fits; otherwise by offset, with proof that nothing was missed. */
 export async function readList(
   { client, limit, templates }: Reader,
   { caller, stream }: { caller: Caller; stream: ListStream },
@@ -43,7 +43,7 @@ export async function readList(
       page = await readByOffset(read, limit, keys, stream.name)
     }
   }
-  sifted ??= sift(stream, page.items, { suspectText: page.suspectText }, makeRows())
+  sifted ??= sift(stream, page.items, { needsTextCheck: page.needsTextCheck }, makeRows())
   sifted.drift.push(...notes)
   return sifted
 }

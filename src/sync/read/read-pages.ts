@@ -14,7 +14,7 @@ export type KeyOfRaw = (raw: unknown) => string
 const PASSES = 3
 const LONGEST_KEY = 255
 
-/** Asks for a page. Where the service refuses the limit, lower ones are tried, and the one that it accepts is kept. */
+/** Asks for a page. If the service refuses the limit, lower ones are tried, and the one that it accepts is kept. */
 export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Promise<Page & { asked: number }> {
   const asked = limit.current
   try {
@@ -40,7 +40,7 @@ export function longPage(asked: number, rows: number): DriftNote {
 }
 
 /**
- * True where there are no more than so many rows. The number of rows that lie behind an offset does not depend on their
+ * True if there are no more than so many rows. The number of rows that lie behind an offset does not depend on their
  * order, so this holds though the order is unstable.
  */
 export async function hasNoMoreThan(read: ReadPage, rows: number): Promise<boolean> {
@@ -59,13 +59,13 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
     const items: unknown[] = []
     const keys = new Set<string>()
     let total: number | undefined
-    let suspectText = false
+    let needsTextCheck = false
     problem = ''
     for (;;) {
       const offset = Math.max(0, items.length - 1)
       const page = await readPage(read, limit, offset)
       total = page.total ?? total
-      suspectText ||= page.suspectText
+      needsTextCheck ||= page.needsTextCheck
       const [first, ...rest] = page.items
       if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1)))
         problem = 'the order of rows changed between pages'
@@ -83,14 +83,14 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
         break
       }
     }
-    if (problem === '') return { items, count: items.length, total, suspectText }
+    if (problem === '') return { items, count: items.length, total, needsTextCheck }
   }
   throw new IncompleteError(
     `${place}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,
   )
 }
 
-/** The identity of an unvalidated item: its key fields where it is sound, all of it where it is not. */
+/** The identity of an unvalidated item: its key fields if it is sound, all of it if it is not. */
 export function rawKeys(schema: z.ZodObject, keyOfItem: (item: never) => string): KeyOfRaw {
   return (raw) => {
     const parsed = schema.safeParse(raw)

@@ -27,7 +27,7 @@ export interface WindowRequest {
 
 export type WindowAnswer<R extends Rows> =
   | { kind: 'rows'; sifted: Sifted<R>; cutAt: number | undefined; pageRows: number | undefined }
-  /** More rows than a page: read the halves instead. `cutAt` is set where the service cut it without a word. */
+  /** More rows than a page: read the halves instead. `cutAt` is set if the service cut it without a word. */
   | { kind: 'split'; cutAt: number | undefined; notes: DriftNote[] }
 
 export interface KnownWindow {
@@ -90,7 +90,7 @@ export async function readWindow<R extends Rows>(
   return { kind: 'rows', sifted, cutAt, pageRows: undefined }
 }
 
-/** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */
+/** How many rows a window has, read in two halves; if it is a single day, whether there is one behind the last. */
 export async function countRows(
   { client, limit }: Reader,
   { caller, stream, range }: Omit<WindowRequest, 'known'>,
@@ -119,20 +119,20 @@ interface LargeDay {
 
 /**
  * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
- * counting. Where the service refuses filters or ignores them, by overlapping offset pages.
+ * counting. If the service refuses filters or ignores them, by overlapping offset pages.
  */
 async function readLargeDay<R extends Rows>(
   { stream, range, limit, ask, place, seen, valuesOf }: LargeDay,
   makeRows: () => R,
 ): Promise<Sifted<R>> {
-  const siftInto = <T extends Rows>(rows: T, items: unknown[], suspectText: boolean) =>
-    sift(stream, items, { range, suspectText }, rows)
-  const siftDay = (items: unknown[], suspectText: boolean) => siftInto(new RowList(), items, suspectText)
+  const siftInto = <T extends Rows>(rows: T, items: unknown[], needsTextCheck: boolean) =>
+    sift(stream, items, { range, needsTextCheck }, rows)
+  const siftDay = (items: unknown[], needsTextCheck: boolean) => siftInto(new RowList(), items, needsTextCheck)
   const problems: string[] = []
   if (stream.splits.length > 0) {
     try {
-      const sifter = new Sifter(stream, { range, suspectText: true }, makeRows())
-      const accept = ({ items, suspectText }: Part) => sifter.takePart(items, suspectText)
+      const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
+      const accept = ({ items, needsTextCheck }: Part) => sifter.takePart(items, needsTextCheck)
       const rows = await readBySplitting(
         { stream, limit, siftDay, place, accept, valuesOf },
         (filters) => readPage(ask(filters), limit),
@@ -157,7 +157,7 @@ async function readLargeDay<R extends Rows>(
     const positions = keyPositions(stream)
     const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
     const page = await readByOffset(ask([]), limit, keys, place)
-    return siftInto(makeRows(), page.items, page.suspectText)
+    return siftInto(makeRows(), page.items, page.needsTextCheck)
   } catch (error) {
     if (!(error instanceof IncompleteError) || problems.length === 0) throw error
     throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)

@@ -8,13 +8,13 @@ import type { PageLimit } from '../plan/page-limit.ts'
 /** The rows that one set of filters gave; parts have no key in common. */
 export interface Part {
   items: unknown[]
-  suspectText: boolean
+  needsTextCheck: boolean
 }
 
 interface Context {
   stream: DayStream
   limit: PageLimit
-  siftDay: (items: unknown[], suspectText: boolean) => Sifted<RowList>
+  siftDay: (items: unknown[], needsTextCheck: boolean) => Sifted<RowList>
   place: string
   /** Takes a part at once: all of a large day together would fill the memory. */
   accept: (part: Part) => void
@@ -29,7 +29,7 @@ const FILL = 0.8
 
 /**
  * Reads a day in parts that fit a page: lists of values of the first dimension, everything but those values for the
- * rest, and where a single value overflows, its parts by the next dimension. Gives how many rows the parts have; the
+ * rest, and if a single value overflows, its parts by the next dimension. Gives how many rows the parts have; the
  * caller proves that nothing is missing.
  */
 export async function readBySplitting(context: Context, ask: Ask, first: string[]): Promise<number> {
@@ -48,15 +48,15 @@ async function split(
     throw new IncompleteError(`${context.place}: more rows than a page, and no dimension left to split by`)
   const { stream, limit } = context
   let rows = 0
-  const accept = ({ items, suspectText }: Page) => {
-    context.accept({ items, suspectText })
+  const accept = ({ items, needsTextCheck }: Page) => {
+    context.accept({ items, needsTextCheck })
     rows += items.length
   }
   const done = new Set<string>()
   let pending = sample
   // Without "all but these", what the sample does not show must be known from elsewhere.
-  if (stream.filterPower === 'single') pending = [...new Set([...pending, ...(await context.valuesOf(dimension))])]
-  let chunk = stream.filterPower === 'single' ? 1 : Math.max(1, Math.floor(pending.length / 4))
+  if (stream.filterTakes === 'single') pending = [...new Set([...pending, ...(await context.valuesOf(dimension))])]
+  let chunk = stream.filterTakes === 'single' ? 1 : Math.max(1, Math.floor(pending.length / 4))
   let longest = Number.MAX_SAFE_INTEGER
   const within = (operator: Filter['operator'], values: string[]): Filter[] => [
     ...filters,
@@ -86,13 +86,13 @@ async function split(
       } else {
         accept(page)
         const each = Math.max(1, page.items.length) / values.length
-        if (stream.filterPower === 'lists')
+        if (stream.filterTakes === 'lists')
           chunk = Math.min(longest, Math.max(1, Math.floor((limit.current * FILL) / each)))
       }
       for (const value of values) done.add(value)
       pending = pending.slice(values.length)
     }
-    if (stream.filterPower === 'single') {
+    if (stream.filterTakes === 'single') {
       // There is no "all but these": models that the sample did not show are asked for by their names.
       pending = dimension === 'model_id' ? MODELS.filter((model) => !done.has(model)) : []
       if (pending.length === 0) return rows
@@ -145,7 +145,7 @@ function checkObeyed(
   dimension: Dimension,
   belongs: (value: string | null) => boolean,
 ): void {
-  for (const row of context.siftDay(page.items, page.suspectText).rows.values) {
+  for (const row of context.siftDay(page.items, page.needsTextCheck).rows.values) {
     if (!belongs(context.stream.dimensionOf(row, dimension))) {
       throw new IncompleteError(`${context.place}: the service ignores a filter on ${dimension}`)
     }

@@ -33,7 +33,7 @@ export interface SyncedProject {
   /** The id in the tables. */
   id: string
   caller: Caller
-  /** True where the key is the project's own: if it is wrong, other projects can still be read. */
+  /** True if the key is the project's own: if it is wrong, other projects can still be read. */
   ownKey: boolean
 }
 
@@ -79,9 +79,9 @@ export interface Outcome {
 
 /** What reading found out about the pages of the service. What is read again for it, the run decides. */
 export interface PageFacts {
-  /** The page limit in force in the end: lower where the service refused a higher one. */
+  /** The page limit in force in the end: lower if the service refused a higher one. */
   pageLimit: number
-  /** Set where an answer of so many rows was cut without a word. */
+  /** Set if an answer of so many rows was cut without a word. */
   cutAt?: number | undefined
 }
 
@@ -90,7 +90,7 @@ export interface Loaded extends PageFacts {
   kind: 'loaded'
   outcome: Outcome
   rowsByDay: ReadonlyMap<Day, number>
-  /** The rows of the page that was the whole answer; undefined where it took several. */
+  /** The rows of the page that was the whole answer; undefined if it took several. */
   pageRows: number | undefined
 }
 

@@ -88,7 +88,7 @@ async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {
   return { today, summaryOf, dueDays: dueDays({ interest: daysOfInterest(config, today), today, lookbackDays }) }
 }
 
-/** Where the ledger decides what is due: a given range is read whatever is known of it. */
+/** If the ledger decides what is due: a given range is read whatever is known of it. */
 function duePairs({ projects, streams, range }: RunRequest): StreamOfProject[] {
   if (range !== undefined) return []
   return projects.flatMap(({ id }) =>

@@ -8,7 +8,7 @@ import type { ItemResult, Run, SyncedProject } from './context.ts'
 /** Answers by which a service says that it has no such operation, or not for this key. */
 const STATUSES = [403, 404, 405]
 
-/** True where the error says that a stream beyond the contract is not offered. */
+/** True if the error says that a stream beyond the contract is not offered. */
 export function saysNotOffered(stream: Stream, error: unknown): error is RefusedError & { status: number } {
   return (
     stream.isExtra === true &&
@@ -20,7 +20,7 @@ export function saysNotOffered(stream: Stream, error: unknown): error is Refused
 
 /**
  * Remembers that a stream is not offered. The same answers also mean a project that may not be read or a wrong address, so
- * an operation of the contract is asked first: where that is refused too, it throws.
+ * an operation of the contract is asked first: if that is refused too, it throws.
  */
 export async function noteNotOffered(
   run: Run,

@@ -25,7 +25,7 @@ export function learnPages(
 
 /**
  * A service that cuts all answers to a number that nobody would guess shows it in the largest one: if that is whole, so
- * are the smaller ones. It is read once more in two halves; true where they have more rows, and the windows that were
+ * are the smaller ones. It is read once more in two halves; true if they have more rows, and the windows that were
  * cut are to be read again.
  */
 export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {

@@ -35,7 +35,7 @@ export interface RunReport {
   streams: StreamReport[]
   /** What people should know that is no failure, a sentence each. */
   notes: string[]
-  /** What ended the run as a whole, where something did. */
+  /** What ended the run as a whole, if something did. */
   error?: string
   code?: ReportedCode
 }

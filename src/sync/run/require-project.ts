@@ -2,7 +2,7 @@ import { UsageError } from '../../core/errors.ts'
 import type { Client } from '../../source/client.ts'
 import type { SyncedProject } from './context.ts'
 
-/** A key that needs a project where none is set is found out by one request, before anything is locked or written. */
+/** A key that needs a project, but has none, is found out by one request, before anything is locked or written. */
 export async function requireProject(
   client: Client,
   projects: readonly SyncedProject[],

@@ -1,6 +1,6 @@
 /** Where jobs come from. */
 export interface JobSource {
-  /** The next job, or undefined where there is none now; finishing other jobs may make one. */
+  /** The next job, or undefined if there is none now; finishing other jobs may make one. */
   next(): (() => Promise<unknown>) | undefined
 }
 

@@ -62,7 +62,7 @@ async function performRun(
   await migrate(warehouse, config)
   await claimSource(warehouse, services.sourceAddress)
   const lock = await lockStreams(services, request)
-  request.signal?.addEventListener('abort', () => warehouse.hurry(), { once: true })
+  request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   observer.started?.({ runId: lock.runId, command: request.command })
   const stop = new RunStop([lock.lost, ...(request.signal === undefined ? [] : [request.signal])])
   const run = beginRun(services, request, lock.runId, stop.signal)

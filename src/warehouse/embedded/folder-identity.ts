@@ -4,7 +4,7 @@ import { statSync } from 'node:fs'
 /* A folder is identified by device and inode. Its path may name another folder by now: folders are moved, deleted and copied
  * under a running server, which goes on in the one that it was started in. */
 
-/** The folder that a path names now, or undefined where there is none. */
+/** The folder that a path names now, or undefined if there is none. */
 export function folderIdentity(path: string): string | undefined {
   try {
     const { dev, ino } = statSync(path, { bigint: true })

@@ -34,7 +34,7 @@ export function readLock(path: string): FolderLock | undefined {
   }
 }
 
-/** True where the process holds a lock that it can see from here: one in another container cannot be talked to. */
+/** True if the process holds a lock that it can see from here: one in another container cannot be talked to. */
 export function isReachable(lock: FolderLock): boolean {
   return isProcessAlive(lock.process) === true
 }
@@ -68,7 +68,7 @@ function linked(draft: string, path: string): boolean {
     linkSync(draft, path)
     return true
   } catch (error) {
-    // The draft is gone where the new holder of the lock tidied up.
+    // The draft is gone if the new holder of the lock tidied up.
     if (codeOf(error) === 'EEXIST' || codeOf(error) === 'ENOENT') return false
     throw error
   }

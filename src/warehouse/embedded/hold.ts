@@ -64,7 +64,7 @@ function busy(folder: string): TransientError {
   )
 }
 
-/** Starts a keeper and holds its server; undefined where another keeper was faster. */
+/** Starts a keeper and holds its server; undefined if another keeper was faster. */
 async function startKeeper(options: KeeperOptions, onFull: (message: string) => void): Promise<Hold | undefined> {
   const child = spawn(process.execPath, [KEEPER, JSON.stringify(options)], {
     cwd: '/',
@@ -95,7 +95,7 @@ async function startKeeper(options: KeeperOptions, onFull: (message: string) => 
   }
 }
 
-/** Connects to a keeper and waits until its server is ready; undefined where it is being stopped. */
+/** Connects to a keeper and waits until its server is ready; undefined if it is being stopped. */
 async function join(
   keeper: { port: number; token: string },
   folder: string,

@@ -12,7 +12,7 @@ export function passwordFile(folder: string): string {
   return join(folder, 'pgpass')
 }
 
-/** The password in the file, or undefined where there is none. */
+/** The password in the file, or undefined if there is none. */
 export function readPassword(folder: string): string | undefined {
   try {
     const found = LINE.exec(readFileSync(passwordFile(folder), 'utf8'))?.[1]
@@ -24,7 +24,7 @@ export function readPassword(folder: string): string | undefined {
   }
 }
 
-/** The password in the file; a new one where there is none. */
+/** The password in the file; a new one if there is none. */
 export function ensurePassword(folder: string): string {
   const present = readPassword(folder)
   const path = passwordFile(folder)

@@ -27,7 +27,7 @@ const OLD_MEMORY_MS = 15_000
 const DRAIN_MS = 2000
 
 /*
- * Starts the server and, beside it, a shell that reads a pipe of ours: where the pipe ends because this process was
+ * Starts the server and, beside it, a shell that reads a pipe of ours: if the pipe ends because this process was
  * killed, the shell stops the server. It is forked twice, so that Postgres does not find a child that it did not start.
  */
 const GUARDED = '( { read -r _ <&3 || kill -INT $$; } </dev/null >/dev/null 2>&1 & ); exec 3<&-; exec "$@"'
@@ -116,7 +116,7 @@ interface Server extends Postmaster {
   drained: Promise<void>
 }
 
-/** Waits until the server says in its own file that it is ready; false where it ended or never was. */
+/** Waits until the server says in its own file that it is ready; false if it ended or never was. */
 async function isReady(server: Server, data: string, signal: AbortSignal): Promise<boolean> {
   const deadline = performance.now() + START_MS
   while (!server.hasEnded() && !signal.aborted && performance.now() < deadline) {
@@ -138,7 +138,7 @@ export function readPostmaster(data: string): { pid: number | undefined; status:
   }
 }
 
-/** The port of the last time where it is free, so that saved connections of BI tools keep working. */
+/** The port of the last time if it is free, so that saved connections of BI tools keep working. */
 async function choosePort(file: string, avoid: number | undefined): Promise<number> {
   const last = lastPort(file)
   const port = last > 0 && last !== avoid && (await freePort(last)) !== undefined ? last : (await freePort(0))!

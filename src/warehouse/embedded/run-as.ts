@@ -17,7 +17,7 @@ export interface RunAs {
 
 const PLAIN: RunAs = { how: 'as this user', prefix: [], user: undefined, own: () => {} }
 
-/** Picks the user for Postgres: ourselves, else postgres or nobody where they can reach the files, else a user namespace. */
+/** Picks the user for Postgres: ourselves, else postgres or nobody if they can reach the files, else a user namespace. */
 export function chooseUser(binary: string, folder: string): RunAs {
   if (process.getuid?.() !== 0) {
     return hasName() ? PLAIN : namespace('this user id has no name')

@@ -24,7 +24,7 @@ export function prefixOf({ binaries, runAs }: ServerPaths): string[] {
 const WORKING_FOLDER = '/proc/self/cwd'
 
 /**
- * How a server gets its data folder: by its working folder where the system allows it. Postgres writes pg_control under
+ * How a server gets its data folder: by its working folder if the system allows it. Postgres writes pg_control under
  * the absolute path that it was given; under a path, a server whose folder was moved aside would write into a new cluster
  * that took its paths.
  */

@@ -67,7 +67,7 @@ export class ServerLog {
       renameSync(this.path, `${this.path}.1`)
       this.#open()
     } catch {
-      // Where the old lines cannot be kept, the limit still holds.
+      // If the old lines cannot be kept, the limit still holds.
       this.#open('w')
     }
   }

@@ -4,7 +4,7 @@ import { quote } from '../../core/identifier.ts'
 import type { Mentions } from '../../streams/stream.ts'
 import { type Transaction, tableName, type Warehouse } from '../connect.ts'
 
-/** What this run has written already, so that a window costs no query where it mentions nothing new. */
+/** What this run has written already, so that a window costs no query if it mentions nothing new. */
 export type MentionMemory = Map<string, string | null>
 
 /**

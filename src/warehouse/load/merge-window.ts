@@ -131,7 +131,7 @@ async function countMoved(merge: Merge): Promise<Map<Day, number>> {
   return new Map(rows.map(({ date, count }) => [date, count]))
 }
 
-/** The days on which the answer is held for review: where more than half of the window would vanish, those that lose rows. */
+/** The days on which the answer is held for review: if more than half of the window would vanish, those that lose rows. */
 function heldDays(days: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
   if (load.acceptDeletes) return undefined
   const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)

@@ -1,7 +1,7 @@
 import type { Config } from '../../core/config/load.ts'
 import { tableName, type Warehouse } from '../connect.ts'
 
-/* Which brands are the company's own. Labels decide; where they name none, the service does, if it lists brands; else the
+/* Which brands are the company's own. Labels decide; if they name none, the service does, if it lists brands; else the
  * brand that is called like the project's profile is its own. */
 
 export interface OwnBrands {
@@ -11,7 +11,7 @@ export interface OwnBrands {
   without: string[]
 }
 
-/** Brings `brands.is_own` in line, writing only rows that differ. True where something changed. */
+/** Brings `brands.is_own` in line, writing only rows that differ. True if something changed. */
 export async function applyOwnBrands(
   warehouse: Warehouse,
   projectIds: readonly string[],

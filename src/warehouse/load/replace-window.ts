@@ -11,7 +11,7 @@ import { type Change, type Effect, effectOf, type Window, type WindowLoad } from
 /**
  * Makes the rows of a window equal to the answer, touching only rows that differ. An empty window is copied straight
  * into the table, and one with the same digest is left as it is; any other is compared with a temporary table first,
- * because a comparison writes nothing where nothing changed, while an upsert would lock, and so write, every row.
+ * because a comparison writes nothing if nothing changed, while an upsert would lock, and so write, every row.
  */
 export async function replaceWindow(
   { client }: Transaction,
@@ -33,7 +33,7 @@ export async function replaceWindow(
   return mergeWindow(client, warehouse, load)
 }
 
-/** The rows of a window as they are: how many, and their digest where it was asked for and there is one. */
+/** The rows of a window as they are: how many, and their digest if it was asked for and there is one. */
 export interface WindowSnapshot {
   count: number
   digest: bigint | undefined
@@ -56,7 +56,7 @@ export function windowSnapshot(
   }
 }
 
-/** False where a row exists already under another day: then only a comparison can tell what to do. */
+/** False if a row exists already under another day: then only a comparison can tell what to do. */
 async function copyStraight(client: PoolClient, table: string, load: WindowLoad): Promise<boolean> {
   const keyHasDate = load.stream.key.includes('date')
   if (!keyHasDate) await client.query('savepoint straight')

@@ -4,7 +4,7 @@ import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Column, ColumnType } from '../../streams/stream.ts'
 
 /*
- * A digest of rows that Postgres and this process compute alike, each from what it has: where both are equal, so are the
+ * A digest of rows that Postgres and this process compute alike, each from what it has: if both are equal, so are the
  * rows, and none needs to be sent. Each row is hashed as a whole, its values one after the other, each seeded with the
  * hash of those before it; the hashes of all rows are combined by exclusive or, so that their order does not matter. No
  * two rows of a table are the same, so none cancels another.
@@ -18,12 +18,12 @@ const NO_DAY = -2_147_483_647
 const NO_NUMBER = -Number.MAX_VALUE
 const [NO_NUMBER_UPPER, NO_NUMBER_LOWER] = halves(NO_NUMBER)
 
-/** False where columns have types that the two sides would hash in different ways. */
+/** False if columns have types that the two sides would hash in different ways. */
 export function canDigest(columns: readonly Column[]): boolean {
   return columns.every(({ type }) => TYPES.has(type))
 }
 
-/** The expression of the digest of the rows of a table or group, as a bigint; null where there are none. */
+/** The expression of the digest of the rows of a table or group, as a bigint; null if there are none. */
 export function digestSql(alias: string, columns: readonly Column[]): string {
   const hash = columns.reduce((before, { name, type }, index) => {
     const value = `${alias}.${quote(name)}`
@@ -34,7 +34,7 @@ export function digestSql(alias: string, columns: readonly Column[]): string {
   return `bit_xor(${hash})`
 }
 
-/** The digest of these rows as digestSql has it; undefined where there are none. */
+/** The digest of these rows as digestSql has it; undefined if there are none. */
 export function digestOf(rows: PackedRows): bigint | undefined {
   if (rows.length === 0) return undefined
   const types = rows.columns.map(({ type }) => type)

@@ -12,7 +12,7 @@ export interface Change {
 
 export interface Effect extends Change {
   unchanged: number
-  /** Set where so much would have vanished that the answer was held for review on these days. */
+  /** Set if so much would have vanished that the answer was held for review on these days. */
   held: { present: number; vanishing: number; days: Set<Day> } | undefined
   /** What changed on each day. */
   byDay: Map<Day, Change>

@@ -16,7 +16,7 @@ export type { TableNote } from './table-note.ts'
 const FIRST_SEEN = 'When a sync first saw it.'
 const CHANGED = 'When a sync last wrote the row.'
 const LISTED = {
-  listed_at: 'When a sync first saw it in the list of the service; null where only rows mention it.',
+  listed_at: 'When a sync first saw it in the list of the service; null if only rows mention it.',
   removed_at: 'When a sync first missed it in that list; null while it is listed, or never was.',
 }
 const REMOVED = 'When a sync first missed it in the list; null while it is listed.'
@@ -45,9 +45,9 @@ const promptColumns = (id: string, kind: string) => ({
   [id]: `The service's id of the ${kind}.`,
   text: 'What is asked: the contents of all messages.',
   messages: 'The messages as the service gives them.',
-  topic_id: 'Its topic; null where it has none.',
+  topic_id: 'Its topic; null if it has none.',
   user_location: 'The location as the service gives it.',
-  country_code: 'The country of the location, two letters; null where none is given.',
+  country_code: 'The country of the location, two letters; null if none is given.',
   volume: 'How often people ask it: a number, or words such as "very low", as the service gives it.',
   volume_number: 'The volume where it is a number.',
   first_seen_at: FIRST_SEEN,
@@ -72,7 +72,7 @@ export const TABLES: Record<string, TableNote> = {
       products_and_services: 'What it offers: a list of texts.',
       target_markets: 'Where it sells: a list of objects with location and osmId.',
       audience_distribution: 'How its audience is made up: numbers by kind of audience.',
-      used_prepared_profile: 'True where a prepared profile was used.',
+      used_prepared_profile: 'True if a prepared profile was used.',
       first_seen_at: FIRST_SEEN,
       removed_at: 'When a sync first got no profile; null while there is one.',
     },
@@ -138,7 +138,7 @@ export const TABLES: Record<string, TableNote> = {
       chat_id: "The service's id of the answer.",
       prompt_id: 'The prompt that was asked.',
       model_id: 'The model that answered.',
-      model_channel_id: 'The channel through which it was asked, where the service says so.',
+      model_channel_id: 'The channel through which it was asked, if the service says so.',
       date: 'The day, UTC.',
     },
   },

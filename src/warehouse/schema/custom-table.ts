@@ -10,7 +10,7 @@ import { columnsSql, createDayTable } from './report-table.ts'
 
 type Custom = Config['custom_streams'][number]
 
-/** Makes the table of a custom stream; true where it was made now. A changed definition is refused, as that of a report is. */
+/** Makes the table of a custom stream; true if it was made now. A changed definition is refused, as that of a report is. */
 export async function ensureCustomTable(
   { client, ops }: { client: PoolClient; ops: Ops },
   warehouse: Warehouse,

@@ -78,7 +78,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
 }
 
 async function ensureSchema(client: PoolClient, schema: string): Promise<void> {
-  // "if not exists" would ask for the right to create schemas even where there is nothing to create.
+  // "if not exists" would ask for the right to create schemas even if there is nothing to create.
   const { rowCount } = await client.query('select 1 from pg_namespace where nspname = $1', [schema])
   if (rowCount === 0) await client.query(`create schema ${quote(schema)}`)
 }

@@ -29,7 +29,7 @@ export interface MoveStep {
   left: number
 }
 
-/** Makes the table one that has parts, with all its rows in a single one. Nothing where that was done before. */
+/** Makes the table one that has parts, with all its rows in a single one. Nothing if that was done before. */
 export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
   const { schema, opsSchema } = warehouse
   const table = quote(schema, report.name)
@@ -59,7 +59,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
   forgetLayouts(warehouse)
 }
 
-/** Moves month after month, oldest first, until none is left or it is asked to stop. True where all of them moved. */
+/** Moves month after month, oldest first, until none is left or it is asked to stop. True if all of them moved. */
 export async function moveMonths(
   warehouse: Warehouse,
   report: ReportConfig,
@@ -103,7 +103,7 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
   )
 }
 
-/** The piece that everything left is dropped; false where rows came into it meanwhile. */
+/** The piece that everything left is dropped; false if rows came into it meanwhile. */
 async function endMove(warehouse: Warehouse, table: string): Promise<boolean> {
   const work = async ({ client }: Transaction) => {
     await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)

@@ -58,7 +58,7 @@ export async function readLayout(
   return { layout: rows.some(({ bound }) => bound === 'DEFAULT') ? 'moving' : 'months', months: new Set(months) }
 }
 
-/** Makes the part of a month, in a transaction; nothing where another process was faster. */
+/** Makes the part of a month, in a transaction; nothing if another process was faster. */
 export async function makeMonth(client: PoolClient, warehouse: Warehouse, table: string, month: Month): Promise<void> {
   await client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${warehouse.schema}.${table}`])
   const { layout, months } = await readLayout(client, warehouse, table)

@@ -26,7 +26,7 @@ const TRIGGERS = {
 }
 
 /**
- * Brings functions and triggers in line with the configuration. New ones open every period that there is. Where the
+ * Brings functions and triggers in line with the configuration. New ones open every period that there is. If the
  * report is no longer configured, views go on reading what they were made for.
  */
 export async function applyPromptSums(
@@ -47,7 +47,7 @@ export async function applyPromptSums(
   if (isNew) await openEverything(client, warehouse, tables)
 }
 
-/** True where a trigger was missing: rows may have changed unseen. */
+/** True if a trigger was missing: rows may have changed unseen. */
 async function watch(client: PoolClient, warehouse: Warehouse, table: string): Promise<boolean> {
   const name = quote(warehouse.schema, table)
   const { rows } = await client.query<{ name: string }>(
@@ -122,7 +122,7 @@ interface OpenPeriods {
 const PERIODS_AT_ONCE = 13
 const ROWS_WORTH_ANALYZING = 10_000
 
-/** Sums open periods for good. Returns how many; fewer than there are where it was asked to stop. */
+/** Sums open periods for good. Returns how many; fewer than there are if it was asked to stop. */
 export async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
   await openDropped(warehouse, config)

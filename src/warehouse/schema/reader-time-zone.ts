@@ -4,7 +4,7 @@ import type { Warehouse } from '../connect.ts'
 
 export interface TimeZoneResult {
   statement: string
-  /** Why it could not be run; undefined where it was. */
+  /** Why it could not be run; undefined if it was. */
   refused: string | undefined
 }
 

@@ -9,7 +9,7 @@ import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
 
 /**
- * Makes the table of a report; true where it was made now. A changed breakdown or filter under a name that exists is
+ * Makes the table of a report; true if it was made now. A changed breakdown or filter under a name that exists is
  * refused: old and new rows would be mixed, and no column would distinguish them.
  */
 export async function ensureReportTable(

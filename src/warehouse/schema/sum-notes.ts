@@ -42,13 +42,13 @@ export const SUM_TABLES: Record<string, TableNote> = {
     columns: {
       project_id: PROJECT,
       stream: 'The stream.',
-      by_day: 'True where it is read by days, false for lists.',
+      by_day: 'True if it is read by days, false for lists.',
       lookback_days: 'How many of the last days each run reads again.',
       first_day: 'The first day of interest.',
       last_day: 'The last day of interest; null for today.',
       max_staleness: 'After how long without a read it is stale.',
       restated_days:
-        'How many days back changes were found within the last 60 days, the latest twentieth and what is older than a month left out; null where none were.',
+        'How many days back changes were found within the last 60 days, the latest twentieth and what is older than a month left out; null if none were.',
       final_after_days: 'A day that was read at this age or later is not expected to change.',
     },
   },
@@ -86,8 +86,8 @@ export const SUM_VIEWS: Record<string, TableNote> = {
       rows: 'How many rows the day had when it was last read.',
       read_at: 'When it was last asked for.',
       state: 'As in coverage.',
-      is_whole: 'True where it was read after it was over, with no row rejected and no answer held.',
-      is_provisional: 'True where it was last read too early to be final, or is held or to be read again.',
+      is_whole: 'True if it was read after it was over, with no row rejected and no answer held.',
+      is_provisional: 'True if it was last read too early to be final, or is held or to be read again.',
     },
   },
   prompt_sums_now: {

@@ -80,7 +80,7 @@ function rolesOf(version: number): string {
   return `(select oid, rolname from pg_roles where pg_has_role($1, oid, 'usage') or pg_has_role($1, oid, '${takesOn}'))`
 }
 
-/** PUBLIC where everybody may; the other role by which it holds; none where it is the role's own. */
+/** PUBLIC where everybody may; the other role by which it holds; none if it is the role's own. */
 function viaOf(everybody: string): string {
   return `case when ${everybody} then 'PUBLIC' else min(r.rolname) filter (where r.rolname <> $1) end as via`
 }
@@ -107,7 +107,7 @@ function usable(roles: string, privilege: 'usage' | 'create'): string {
     from pg_namespace n join ${roles} r on ${may('r.oid')} where n.nspname = any($2) group by n.oid, n.nspname order by 1`
 }
 
-/** A view is read with the rights of its owner, or of who asks where it says so: what it reads must be open to that one. */
+/** A view is read with the rights of its owner, or of who asks if it says so: what it reads must be open to that one. */
 const UNREADABLE = `
   select c.relname::text as name, null as via from pg_class c
   where c.relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS} and (

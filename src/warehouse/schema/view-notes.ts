@@ -6,7 +6,7 @@ export interface ViewNote {
   /** The question that it answers, as numbered in the docs. */
   question: number
   about: string
-  /** The dimensions of the report that it needs; empty where it needs none. */
+  /** The dimensions of the report that it needs; empty if it needs none. */
   needs: Dimension[]
   /** What the report is about; brands by default. */
   of?: ReportSubject
@@ -42,7 +42,7 @@ const COLUMNS = {
   model_id: 'The name of the model.',
   model_channel_id:
     'The channel through which the model was asked. It stays the same when the model behind it changes.',
-  topic_id: "The service's id of the topic; null where the prompt has none.",
+  topic_id: "The service's id of the topic; null if the prompt has none.",
   topic: 'The name of the topic, or its id.',
   tag_id: "The service's id of the tag; null for prompts without one.",
   tag: 'The name of the tag, or its id.',
@@ -60,20 +60,20 @@ const COLUMNS = {
   position_count: 'The sample: number of answers with a position.',
   sentiment: "Mean sentiment, by the service's own numbers and on its scale; null without one.",
   sentiment_count: 'The sample: number of mentions with a sentiment.',
-  previous_visibility: 'The same for the period before; null where there is none.',
+  previous_visibility: 'The same for the period before; null if there is none.',
   previous_answers: 'The sample of the period before.',
-  previous_share_of_voice: 'The same for the week before; null where there is none.',
+  previous_share_of_voice: 'The same for the week before; null if there is none.',
   previous_all_mentions: 'All mentions of the week before.',
-  previous_position: 'The same for the week before; null where there is none.',
+  previous_position: 'The same for the week before; null if there is none.',
   previous_position_count: 'The sample of the week before.',
-  previous_sentiment: 'The same for the week before; null where there is none.',
+  previous_sentiment: 'The same for the week before; null if there is none.',
   previous_sentiment_count: 'The sample of the week before.',
-  change: 'This period minus the one before; null where there is none before.',
-  is_improving: 'True where the position is lower than the week before.',
-  is_falling: 'True where the sentiment is lower than the week before.',
+  change: 'This period minus the one before; null if there is none before.',
+  is_improving: 'True if the position is lower than the week before.',
+  is_falling: 'True if the sentiment is lower than the week before.',
   rank: 'Rank within the week, 1 is highest.',
   leads: 'True for the most visible brand of the topic.',
-  is_invisible: 'True where no answer names the brand.',
+  is_invisible: 'True if no answer names the brand.',
   gap_to_leader: 'Visibility minus that of the most visible brand: 0 for the leader, negative for others.',
   own_brand_id: "The service's id of the own brand.",
   own_brand: 'The name of the own brand, or its id.',
@@ -106,17 +106,16 @@ const COLUMNS = {
     'The change over the prompts that both periods have: prompts that were added or removed do not move it. From the report by prompt and model; null without it.',
   days: 'How many days of the period were read.',
   is_complete:
-    'True where all days of the period were read after they were over, with no row rejected and no answer held.',
+    'True if all days of the period were read after they were over, with no row rejected and no answer held.',
   is_provisional: 'True while the numbers may still change: days are too young, held, or to be read again.',
-  comparison_is_complete: 'True where this period and the one before are complete; null where there is none before.',
+  comparison_is_complete: 'True if this period and the one before are complete; null if there is none before.',
   usual_visibility:
-    'The median of the same weekday of the eight weeks before; null where fewer than five of them were read.',
+    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
   usual_share_of_voice:
-    'The median of the same weekday of the eight weeks before; null where fewer than five of them were read.',
-  usual_answers:
-    'The median of the same weekday of the eight weeks before; null where fewer than five of them were read.',
+    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
+  usual_answers: 'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
   is_unusual:
-    'True where the day is more than 3 × 1.4826 × the median absolute deviation from what is usual; null where that is not known.',
+    'True if the day is more than 3 × 1.4826 × the median absolute deviation from what is usual; null if that is not known.',
   position_points: 'The position times position_count: add it up, and divide it by position_count added up.',
   previous_position_points: 'The same for the week before.',
   sentiment_points: 'The sentiment times sentiment_count: add it up, and divide it by sentiment_count added up.',
@@ -138,15 +137,15 @@ const COLUMNS = {
   rows: 'How many rows the day had when it was last read. For a list, how long it was.',
   read_at: 'When it was last asked for.',
   state: 'read, quarantined (some rows were rejected), held (an answer awaits review) or stale (to be read again).',
-  restated_at: 'When a later read last changed rows of this day; null where none did.',
+  restated_at: 'When a later read last changed rows of this day; null if none did.',
   restatements: 'How many later reads changed rows of this day.',
-  last_read_at: 'When anything of the stream was last read; null where it never was.',
+  last_read_at: 'When anything of the stream was last read; null if it never was.',
   first_day: 'The first day that was read; null for lists.',
   last_day: 'The last day that was read; null for lists.',
   missing_days: 'Days of interest that were never read; null for lists.',
   held_days: 'Days whose last answer awaits review, because it would have deleted more than half of the rows.',
   quarantined_rows: 'Rows that failed validation and are not in the tables.',
-  is_stale: 'True where nothing was read for longer than serve.max_staleness in the configuration.',
+  is_stale: 'True if nothing was read for longer than serve.max_staleness in the configuration.',
   margin_of_error: 'Half the width of a 95 % interval around a visibility of one half: the widest it can be.',
 } as const
 

@@ -55,7 +55,7 @@ export async function applyViews(database: Database, warehouse: Warehouse, confi
   return result
 }
 
-/** Runs a text that makes something which views need, where it differs from the last one; true where it did. */
+/** Runs a text that makes something which views need, if it differs from the last one; true if it did. */
 export async function applyText({ client, ops }: Database, name: string, text: string): Promise<boolean> {
   if ((await readFingerprints(ops)).get(name) === fingerprintOf(text)) return false
   await client.query(text)
@@ -116,7 +116,7 @@ async function saveFingerprint(ops: Ops, name: string, text: string): Promise<vo
     .execute()
 }
 
-/** Undefined where it worked. Somebody's own view may stand on a column whose type would change: then the old one stays. */
+/** Undefined if it worked. Somebody's own view may stand on a column whose type would change: then the old one stays. */
 async function replace(client: PoolClient, text: string): Promise<string | undefined> {
   await client.query('savepoint view')
   try {

@@ -15,9 +15,9 @@ export type Grain = 'week' | 'day'
 
 export interface Filters {
   project: string
-  /** Undefined where days of one's own were chosen. A period moves with the days; a range does not. */
+  /** Undefined if days of one's own were chosen. A period moves with the days; a range does not. */
   period: Period | undefined
-  /** What is shown where none is asked for. */
+  /** What is shown if none is asked for. */
   usualPeriod: Period
   range: Range
   /** The equally long range before it, which it is compared with. */
@@ -101,7 +101,7 @@ export function mondayOf(day: Day): Day {
   return addDays(day, -((((dayNumber(day) + 3) % 7) + 7) % 7))
 }
 
-/** The days of the weeks that begin in a range; none where no week does. */
+/** The days of the weeks that begin in a range; none if no week does. */
 export function weeksIn({ from, to }: Range): Range {
   const first = mondayOf(addDays(from, 6))
   return { from: first, to: addDays(mondayOf(to), 6) }
@@ -110,7 +110,7 @@ export function weeksIn({ from, to }: Range): Range {
 // With more points than this, the period before would crowd out the one that was asked for.
 const MOST_POINTS_WITH_BEFORE = 31
 
-/** The days that charts show: the range, and the one before where both fit. */
+/** The days that charts show: the range, and the one before if both fit. */
 export function chartRange({ range, before, grain }: Filters): Range {
   const points = countDays(range) / (grain === 'week' ? 7 : 1)
   return points <= MOST_POINTS_WITH_BEFORE ? { from: before.from, to: range.to } : range

@@ -164,7 +164,7 @@ function lastOf({ isComplete }: ChartData, points: Series['points']): Point | un
   return points.findLast((point, index) => known(point) && isComplete[index] === true) ?? points.findLast(known)
 }
 
-/** The name and the last value of each brand beside the end of its line, moved apart where they would touch. */
+/** The name and the last value of each brand beside the end of its line, moved apart if they would touch. */
 function endLabels(data: ChartData, axis: Axis, room: number): Html[] {
   const { kind, series } = data
   const labels = series
@@ -191,7 +191,7 @@ function short(name: string): string {
   return letters.length <= LABEL_LENGTH ? name : `${letters.slice(0, LABEL_LENGTH - 1).join('')}…`
 }
 
-/** The first and the last day, and what lies between where there is room. */
+/** The first and the last day, and what lies between if there is room. */
 function dayLabels(x: readonly string[], across: readonly number[]): Html[] {
   const last = x.length - 1
   const middle = across.findIndex((share) => share >= 0.5)

@@ -23,7 +23,7 @@ export interface Brand {
   isOwn: boolean
 }
 
-/** The rows of a section, its SQL, and why there are none where it cannot be read. */
+/** The rows of a section, its SQL, and why there are none if it cannot be read. */
 export interface Read<R> {
   sql: string
   rows: R[]
@@ -136,7 +136,7 @@ export const CHARTS: readonly ChartSection[] = ['visibility', 'share-of-voice', 
 
 export interface Insights {
   brands: Brand[]
-  /** The own brand that is looked at; undefined where no brand is own. */
+  /** The own brand that is looked at; undefined if no brand is own. */
   own: Brand | undefined
   /** The first and the last day that were ever read of the project. */
   extent: { first: Day; last: Day } | undefined
@@ -196,7 +196,7 @@ export interface AbsentPrompts extends Read<AbsentRow> {
   pages: number
 }
 
-/** One page of the prompts on which the own brand is absent; the last one where there are fewer. */
+/** One page of the prompts on which the own brand is absent; the last one if there are fewer. */
 export async function readAbsent(warehouse: Warehouse, request: InsightsRequest): Promise<AbsentPrompts> {
   const reader = await openReader(warehouse, request)
   const paged = (page: number) => `\nlimit ${ABSENT_SHOWN} offset ${(page - 1) * ABSENT_SHOWN}`
@@ -310,7 +310,7 @@ async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
   return new Set(rows.map(({ name }) => name))
 }
 
-/** Why a section cannot be read, and what helps; undefined where it can. */
+/** Why a section cannot be read, and what helps; undefined if it can. */
 function missingFor(
   section: Section,
   {

@@ -56,7 +56,7 @@ export interface Series {
   brandId: string
   name: string
   isFocus: boolean
-  /** One for each of the chart's x; undefined where the brand has no row. */
+  /** One for each of the chart's x; undefined if the brand has no row. */
   points: (Point | undefined)[]
   sample: number
 }
@@ -65,7 +65,7 @@ export interface ChartData {
   kind: ChartKind
   grain: Grain
   x: Day[]
-  /** For each x: false where days are missing; true where it may still change. */
+  /** For each x: false if days are missing; true if it may still change. */
   isComplete: boolean[]
   isProvisional: boolean[]
   /** Where the range begins among the x; those before it are of the period that it is compared with. */
@@ -127,7 +127,7 @@ function numberIn(row: ChartRow, column: string): number | null {
   return typeof value === 'number' ? value : null
 }
 
-/** True where two neighbours of x follow each other without a gap. */
+/** True if two neighbours of x follow each other without a gap. */
 export function adjoin({ x, grain }: ChartData, index: number): boolean {
   return index > 0 && dayNumber(x[index]!) - dayNumber(x[index - 1]!) === (grain === 'week' ? 7 : 1)
 }

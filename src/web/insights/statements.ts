@@ -8,7 +8,7 @@ import { chartRange, type Filters, weeksIn } from './filters.ts'
 
 /*
  * The SQL of each section, over the views that BI tools read. What is shown is what is run, so values are written into the
- * text, as literals. Reports are named where no view has their breakdown over any range of days.
+ * text, as literals. Reports are named if no view has their breakdown over any range of days.
  */
 
 export const SECTIONS = [
@@ -77,7 +77,7 @@ function topicModelStream(reports: readonly ReportConfig[]): string {
   return reportBy(reports, BY_TOPIC_AND_MODEL)?.name ?? ''
 }
 
-/** A relation by its name; plain where that is safe and what people type. */
+/** A relation by its name; plain if that is safe and what people type. */
 export function relation(schema: string, name: string): string {
   return schema === 'visibility' ? `visibility.${name}` : quote(schema, name)
 }

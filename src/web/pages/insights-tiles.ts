@@ -17,7 +17,7 @@ const SECTION: Record<SummaryRow['metric'], ChartSection> = {
 export function tiles(
   rows: readonly SummaryRow[],
   charts: Record<ChartSection, ChartData | undefined>,
-  /** What the period before is called: with how much of it there is, where that is not all. */
+  /** What the period before is called: with how much of it there is, if that is not all. */
   previous: string,
 ): Html {
   return html`<ul class="tiles">${rows.map((row) => {

@@ -1,6 +1,6 @@
 import { type Html, html } from '../html.ts'
 
-/** Who looks: undefined where nobody can sign in. `csrf` proves that a form comes from a page of this session. */
+/** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
 export type Viewer = { csrf: string | undefined } | undefined
 
 export interface PageOptions {

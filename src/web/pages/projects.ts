@@ -4,7 +4,7 @@ import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { href, number, time } from './layout.ts'
 
-/* All projects, worst first, a line each. Those that are well are folded where there are many. */
+/* All projects, worst first, a line each. Those that are well are folded if there are many. */
 
 const MANY = 12
 const MOST_TROUBLED = 150

@@ -14,7 +14,7 @@ export interface QuarantinePage {
   ledgerNow: Date
   groups: readonly QuarantineGroup[]
   examples: readonly QuarantineEntry[]
-  /** True where there are more reasons than are shown. */
+  /** True if there are more reasons than are shown. */
   isCut: boolean
   state: 'open' | 'dismissed'
   project: string | undefined

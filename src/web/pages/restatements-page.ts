@@ -16,7 +16,7 @@ export interface RestatementsPage {
   stream: string | undefined
   projects: { id: string; name: string }[]
   streams: readonly string[]
-  /** Undefined where nothing was ever synced. */
+  /** Undefined if nothing was ever synced. */
   report: RestatementReport | undefined
   lookback: Status['lookback'] | undefined
 }

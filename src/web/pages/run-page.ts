@@ -19,7 +19,7 @@ export interface RunPage {
   now: Date
   ledgerNow: Date
   run: RunDetail
-  /** Where it goes on in this process. */
+  /** If it goes on in this process. */
   live: LiveRun | undefined
   changes: { days: RunChange[]; total: number }
   names: ReadonlyMap<string, string>

@@ -10,13 +10,13 @@ export type Checked = { row: Row; item: never } | { reason: string }
 export interface Asked {
   /** Rows of another day than was asked for are rejected. */
   range?: Range
-  /** True where texts may hold what Postgres cannot store. */
-  suspectText: boolean
+  /** True if texts may hold what Postgres cannot store. */
+  needsTextCheck: boolean
 }
 
 /** Judges single items: their shape, whether Postgres can store them, and whether their day was asked for. */
-export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unknown) => Checked {
-  const { item: schema, flaw } = stream
+export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked): (raw: unknown) => Checked {
+  const { item: schema, findProblem } = stream
   const dateAt = datePosition(stream)
   const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')
   const isId = (name: string) => name.endsWith('_id') || stream.key.includes(name)
@@ -33,12 +33,12 @@ export function judge(stream: Stream, { range, suspectText }: Asked): (raw: unkn
     }
     const item = parsed.data as never
     if (nestedParts && isTooDeep(raw)) return { reason: TOO_DEEP }
-    if (suspectText) {
+    if (needsTextCheck) {
       const reason = unstorable(item)
       if (reason !== undefined) return { reason }
     }
-    const flawed = flaw?.(item)
-    if (flawed !== undefined) return { reason: flawed }
+    const problem = findProblem?.(item)
+    if (problem !== undefined) return { reason: problem }
     const row = stream.flatten(item)
     for (let index = 0; index < texts.length; index++) {
       const { name, index: at, isId, longest } = texts[index]!
