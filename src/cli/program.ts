@@ -151,7 +151,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
         streams(),
         projects(),
         new Option('--missing', 'only days that were never read'),
-        new Option('--accept-deletes', 'obey answers that delete more than half of what was there'),
+        new Option('--accept-deletes', 'apply answers that delete more than half of the rows'),
         queue(),
       ],
       progress: true,

@@ -49,7 +49,7 @@ const promptColumns = (id: string, kind: string) => ({
   user_location: 'The location as the service gives it.',
   country_code: 'The country of the location, two letters; null if none is given.',
   volume: 'How often people ask it: a number, or words such as "very low", as the service gives it.',
-  volume_number: 'The volume where it is a number.',
+  volume_number: 'The volume if it is a number.',
   first_seen_at: FIRST_SEEN,
   removed_at: REMOVED,
 })

@@ -4,4 +4,4 @@ export interface TableNote {
   columns: Record<string, string>
 }
 
-export const PROJECT = "The service's id of the project; 'default' where a project key was used without an id."
+export const PROJECT = "The service's id of the project; 'default' if a project key was used without an id."

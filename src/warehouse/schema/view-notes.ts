@@ -31,7 +31,7 @@ export const QUESTIONS: readonly string[] = [
 /** What a column means wherever it stands. */
 const COLUMNS = {
   project_id: "The service's id of the project.",
-  project: 'The name of the project, or its id where no name is known.',
+  project: 'The name of the project, or its id if no name is known.',
   date: 'The day, UTC.',
   week: 'The Monday of the week.',
   month: 'The first day of the month.',
@@ -129,7 +129,7 @@ const COLUMNS = {
   rival_visibility_low: 'Lower end of the 95 % interval of rival_visibility (Wilson).',
   rival_visibility_high: 'Upper end of that interval.',
   lead_verdict:
-    'ahead or behind where the two intervals do not touch, no_clear_lead, or too_few (a sample under 30 answers).',
+    'ahead or behind if the two intervals do not touch, no_clear_lead, or too_few (a sample under 30 answers).',
   rival_list: 'The rivals that appear, as one text: filters on lists fail in BI tools.',
   clarity: 'The change over the half of its interval that lies towards zero: above 1 the change is clear.',
   rank_by_size: 'Rank within the week by the size of the change, however small the sample.',
