@@ -5,6 +5,7 @@ import type { PoolClient } from 'pg'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import { sleep } from '../core/sleep.ts'
 import type { StreamOfProject } from '../core/stream-key.ts'
@@ -212,8 +213,8 @@ async function renewUntil(
       awaySince = undefined
       if (!isOurs) lost.abort(new LockedError('another run took over, because this one was silent for too long'))
     } catch (cause) {
-      awaySince ??= performance.now()
-      const seconds = Math.round((performance.now() - awaySince) / 1000)
+      awaySince ??= monotonic()
+      const seconds = Math.round((monotonic() - awaySince) / 1000)
       if (seconds * 1000 < warehouse.patienceMs) continue
       lost.abort(new TransientError(`the database has been away for ${seconds} s: ${messageOf(cause)}`, { cause }))
     }

@@ -1,6 +1,8 @@
+import { type ExpressionBuilder, type RawBuilder, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { fetchJobs, type Queue, within } from './boss.ts'
 import { type JobCost, type JobResult, toWire, type WireJobResult } from './job-result.ts'
@@ -46,6 +48,11 @@ export interface TakenWindow {
 
 const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
 const runsOf = ({ opsSchema }: Warehouse) => quote(opsSchema, 'runs')
+
+/** A list as one value, however long it is. */
+function anyOf(ids: readonly string[]): RawBuilder<string> {
+  return sql<string>`any(${ids}::uuid[])`
+}
 
 /** Puts windows of one run in. It may be called again with the same windows if it is not known what became of it. */
 export async function enqueueWindows(
@@ -103,7 +110,11 @@ export async function takeWindows(
     const unwanted = ids.filter((id) => !taken.has(id))
     if (unwanted.length > 0) {
       await api.deleteJob(name, unwanted, within(tx))
-      await tx.client.query(`delete from ${table(warehouse)} where window_id = any($1) and state <> 'done'`, [unwanted])
+      await tx.ops
+        .deleteFrom('run_windows')
+        .where('window_id', '=', anyOf(unwanted))
+        .where('state', '<>', 'done')
+        .execute()
     }
     return rows.map(takenOf)
   })
@@ -171,22 +182,30 @@ export async function releaseWindow(queue: Queue, id: string, release: Release):
   const { api, warehouse } = queue
   const { workerId, failure, isLoss } = release
   const work = async (tx: Transaction) => {
-    const { rows: found } = await tx.client.query<{ queue: string }>(
-      `select queue from ${table(warehouse)} where window_id = $1 and state = 'taken' and worker_id = $2`,
-      [id, workerId],
-    )
-    if (found.length === 0) return false
-    const name = found[0]!.queue
+    const isMine = (eb: ExpressionBuilder<OpsTables, 'run_windows'>) =>
+      eb.and({ window_id: id, state: 'taken', worker_id: workerId })
+    const found = await tx.ops.selectFrom('run_windows').select('queue').where(isMine).executeTakeFirst()
+    if (found === undefined) return false
+    const name = found.queue
     await api.deleteJob(name, id, within(tx))
-    const { rows } = await tx.client.query<{ priority: number }>(
-      `update ${table(warehouse)} set state = 'queued', worker_id = null, taken_at = null, progress_at = null, stalls_at = null,
-         failures = failures + $3, losses = losses + $4, result = coalesce($5::jsonb, result)
-       where window_id = $1 and state = 'taken' and worker_id = $2 returning priority`,
-      [id, workerId, failure === undefined ? 0 : 1, isLoss ? 1 : 0, failure && JSON.stringify({ cost: failure.spent })],
-    )
+    const released = await tx.ops
+      .updateTable('run_windows')
+      .set((eb) => ({
+        state: 'queued',
+        worker_id: null,
+        taken_at: null,
+        progress_at: null,
+        stalls_at: null,
+        failures: eb('failures', '+', failure === undefined ? 0 : 1),
+        losses: eb('losses', '+', isLoss ? 1 : 0),
+        ...(failure === undefined ? {} : { result: JSON.stringify({ cost: failure.spent }) }),
+      }))
+      .where(isMine)
+      .returning('priority')
+      .executeTakeFirst()
     // Taken over between the two: the job of the other one stays.
-    if (rows.length === 0) throw new TakenOverError('another worker has this window')
-    await api.insert([{ id, name, priority: rows[0]!.priority }], within(tx))
+    if (released === undefined) throw new TakenOverError('another worker has this window')
+    await api.insert([{ id, name, priority: released.priority }], within(tx))
     return true
   }
   return inTransaction(warehouse, work).catch((error: unknown) => {
@@ -203,16 +222,19 @@ export interface DoneWindow {
 }
 
 /** Results that wait for a run. They stay until they are deleted, so that none is lost with a connection. */
-export async function readResults(warehouse: Warehouse, runId: number, most: number): Promise<DoneWindow[]> {
-  const { rows } = await warehouse.pool.query<{ window_id: string; result: WireJobResult }>(
-    `select window_id, result from ${table(warehouse)} where run_id = $1 and state = 'done' limit $2`,
-    [runId, most],
-  )
-  return rows.map(({ window_id, result }) => ({ id: window_id, result }))
+export async function readResults({ ops }: Warehouse, runId: number, most: number): Promise<DoneWindow[]> {
+  const rows = await ops
+    .selectFrom('run_windows')
+    .select(['window_id', 'result'])
+    .where('run_id', '=', runId)
+    .where('state', '=', 'done')
+    .limit(most)
+    .execute()
+  return rows.map(({ window_id, result }) => ({ id: window_id, result: result as WireJobResult }))
 }
 
-export async function deleteResults(warehouse: Warehouse, ids: readonly string[]): Promise<void> {
-  await warehouse.pool.query(`delete from ${table(warehouse)} where window_id = any($1)`, [ids])
+export async function deleteResults({ ops }: Warehouse, ids: readonly string[]): Promise<void> {
+  await ops.deleteFrom('run_windows').where('window_id', '=', anyOf(ids)).execute()
 }
 
 /** Which of these windows are no longer there. */
@@ -231,19 +253,25 @@ export async function withdrawWindows(
   { most = 1000, project }: { most?: number; project?: string } = {},
 ): Promise<string[]> {
   return inTransaction(warehouse, async (tx) => {
-    const { rows: found } = await tx.client.query<{ window_id: string }>(
-      `select window_id from ${table(warehouse)} where run_id = $1 and state = 'queued' and ($3::text is null or project_id = $3)
-       order by priority desc limit $2`,
-      [runId, most, project ?? null],
-    )
+    const found = await tx.ops
+      .selectFrom('run_windows')
+      .select('window_id')
+      .where('run_id', '=', runId)
+      .where('state', '=', 'queued')
+      .$if(project !== undefined, (query) => query.where('project_id', '=', project!))
+      .orderBy('priority', 'desc')
+      .limit(most)
+      .execute()
     if (found.length === 0) return []
     const ids = found.map(({ window_id }) => window_id)
     await api.deleteJob(name, ids, within(tx))
-    const { rows } = await tx.client.query<{ window_id: string }>(
-      `delete from ${table(warehouse)} where window_id = any($1) and state = 'queued' returning window_id`,
-      [ids],
-    )
-    return rows.map(({ window_id }) => window_id)
+    const withdrawn = await tx.ops
+      .deleteFrom('run_windows')
+      .where('window_id', '=', anyOf(ids))
+      .where('state', '=', 'queued')
+      .returning('window_id')
+      .execute()
+    return withdrawn.map(({ window_id }) => window_id)
   })
 }
 
@@ -264,7 +292,7 @@ export async function dropWindows(queue: Queue, runId: number, patienceMs?: numb
           await api.deleteJob(name, ids, within(tx))
         }
         const ids = rows.map(({ window_id }) => window_id)
-        if (ids.length > 0) await tx.client.query(`delete from ${table(warehouse)} where window_id = any($1)`, [ids])
+        if (ids.length > 0) await tx.ops.deleteFrom('run_windows').where('window_id', '=', anyOf(ids)).execute()
         return ids.length
       }),
     )

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
@@ -97,13 +98,23 @@ export class WarehouseBudgetStore implements BudgetStore {
 
   /** False if somebody else wrote since the version was read. */
   private async write(state: string, version: number): Promise<boolean> {
-    const { rowCount } = await this.warehouse.pool.query(
-      version === 0
-        ? `insert into ${this.table} (project_id, state, version, per_minute) values ($1, $2, $3 + 1, $4) on conflict do nothing`
-        : `update ${this.table} set state = $2, version = version + 1, per_minute = $4 where project_id = $1 and version = $3`,
-      [this.projectId, state, version, this.perMinute],
-    )
-    return rowCount === 1
+    const { ops } = this.warehouse
+    const values = { project_id: this.projectId, state, version: version + 1, per_minute: this.perMinute }
+    if (version === 0) {
+      const inserted = await ops
+        .insertInto('request_budgets')
+        .values(values)
+        .onConflict((conflict) => conflict.doNothing())
+        .executeTakeFirst()
+      return inserted.numInsertedOrUpdatedRows === 1n
+    }
+    const updated = await ops
+      .updateTable('request_budgets')
+      .set(values)
+      .where('project_id', '=', this.projectId)
+      .where('version', '=', version)
+      .executeTakeFirst()
+    return updated.numUpdatedRows === 1n
   }
 }
 /** A state that was written, the time of it by both clocks, and when it was last read. */
@@ -153,11 +164,11 @@ export async function budgetWaitMs(warehouse: Warehouse, projectId: string, perM
 
 /** What a process that is gone had sent no longer counts as under way. */
 export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promise<void> {
-  const table = quote(warehouse.opsSchema, 'request_budgets')
-  const { rows } = await warehouse.pool.query<{ project_id: string; per_minute: number }>(
-    `select project_id, per_minute from ${table} where state->'underWay' ? $1`,
-    [owner],
-  )
+  const rows = await warehouse.ops
+    .selectFrom('request_budgets')
+    .select(['project_id', 'per_minute'])
+    .where(sql<boolean>`state->'underWay' ? ${owner}`)
+    .execute()
   for (const { project_id, per_minute } of rows) {
     const store = new WarehouseBudgetStore(warehouse, project_id, per_minute)
     await store.change((state) => voidRequests(state, owner))
@@ -165,13 +176,12 @@ export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promi
 }
 
 /** What is left for each project, as the service last reported to any of the processes. */
-export async function readBudgets({ pool, opsSchema }: Warehouse): Promise<Map<string, BudgetView>> {
-  const { rows } = await pool.query<{ project_id: string; state: BudgetState; per_minute: number; now: number }>(
-    `select project_id, state, per_minute, (extract(epoch from clock_timestamp()) * 1000)::float8 as now
-     from ${quote(opsSchema, 'request_budgets')}`,
-  )
+export async function readBudgets({ ops }: Warehouse): Promise<Map<string, BudgetView>> {
+  const now = sql<number>`(extract(epoch from clock_timestamp()) * 1000)::float8`.as('now')
+  const rows = await ops.selectFrom('request_budgets').select(['project_id', 'state', 'per_minute', now]).execute()
   return new Map(
-    rows.map(({ project_id, state, per_minute, now }) => {
+    rows.map(({ project_id, state: stored, per_minute, now }) => {
+      const state = { ...newBudgetState(), ...(stored as Partial<BudgetState>) }
       const remaining = state.remaining !== null && state.resetBy > now ? Math.max(0, state.remaining) : undefined
       return [project_id, { limit: limitOf(state, now, per_minute), remaining, waits: 0 }]
     }),

@@ -1,3 +1,4 @@
+import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { type BudgetState, endRequest, learnAnswer, limitOf, newBudgetState, requestPermit } from './budget-state.ts'
 import type { RateHeaders } from './rate-headers.ts'
@@ -69,10 +70,10 @@ export function createBudget(
 
   function permitOf(sentAt: number): Permit {
     const end = (work: (state: BudgetState, now: number) => void) => {
-      const cameAt = performance.now()
+      const cameAt = monotonic()
       const lesson = store.change((state, now) => {
         // The store may get to it later than the answer came.
-        const receivedAt = Math.max(sentAt, now - (performance.now() - cameAt))
+        const receivedAt = Math.max(sentAt, now - (monotonic() - cameAt))
         work(state, receivedAt)
         view(state, now)
       })

@@ -152,6 +152,7 @@ export interface OpsTables {
     stalls_at: Date | null
     result: unknown
   }
+  request_budgets: { project_id: string; state: unknown; version: number; per_minute: number }
   dead_windows: {
     dead_id: Generated<number>
     run_id: number

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { Client } from 'pg'
+import { monotonic } from '../core/monotonic.ts'
 
 /** Lost like a connection that was cut: whoever asked may try again on another one. */
 class NoAnswerError extends Error {
@@ -43,7 +44,7 @@ export class DeadlineClient extends Client {
   shortenDeadlines(ms: number): void {
     this.longestMs = ms
     for (const entry of this.waiting) {
-      if (entry.endsAt - performance.now() <= ms) continue
+      if (entry.endsAt - monotonic() <= ms) continue
       clearTimeout(entry.timer)
       this.arm(entry, ms)
     }
@@ -86,7 +87,7 @@ export class DeadlineClient extends Client {
   }
 
   private arm(entry: Waiting, ms: number): void {
-    entry.endsAt = performance.now() + ms
+    entry.endsAt = monotonic() + ms
     entry.timer = setTimeout(() => this.giveUp(`no answer from the database within ${Math.round(ms / 1000)} s`), ms)
   }
 

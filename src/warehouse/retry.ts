@@ -1,4 +1,5 @@
 import { TransientError } from '../core/errors.ts'
+import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { isLostConnection } from './connect.ts'
 
@@ -14,12 +15,12 @@ export async function withRetries<T>(
   signal: AbortSignal | undefined,
   work: () => Promise<T>,
 ): Promise<T> {
-  const startedAt = performance.now()
+  const startedAt = monotonic()
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
     try {
       return await work()
     } catch (error) {
-      const isLate = performance.now() - startedAt + pauseMs > patienceMs
+      const isLate = monotonic() - startedAt + pauseMs > patienceMs
       if (!isTransient(error) || isLate || signal?.aborted) throw error
       await sleep(pauseMs * (0.75 + Math.random() / 2), signal)
     }

@@ -3,6 +3,7 @@ import { connect } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import { monotonic } from '../../core/monotonic.ts'
 import { packageFile } from '../../core/package-files.ts'
 import { clip } from '../../core/text.ts'
 import { folderIdentity } from './folder-identity.ts'
@@ -41,7 +42,7 @@ const PAUSE_MS = 50
 
 /** Holds the server of a folder: that of a running keeper, or of a new one. `onFull` is called when its disk is full. */
 export async function holdServer(options: KeeperOptions, onFull: (message: string) => void): Promise<Hold> {
-  const deadline = performance.now() + PATIENCE_MS
+  const deadline = monotonic() + PATIENCE_MS
   for (;;) {
     const lock = readLock(lockPath(options.folder))
     const hold =
@@ -51,7 +52,7 @@ export async function holdServer(options: KeeperOptions, onFull: (message: strin
           ? await join(lock, options.folder, 'already running', onFull)
           : undefined
     if (hold !== undefined) return hold
-    if (performance.now() > deadline) throw busy(options.folder)
+    if (monotonic() > deadline) throw busy(options.folder)
     await delay(PAUSE_MS)
   }
 }

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf, UsageError } from '../../core/errors.ts'
+import { monotonic } from '../../core/monotonic.ts'
 import { processIdentity } from '../../core/process-identity.ts'
 import { findBinaries } from './binaries.ts'
 import { prepareCluster } from './cluster.ts'
@@ -126,8 +127,8 @@ async function watch(server: Postmaster, isMoved: () => boolean, signal?: AbortS
 function fullDiskNotice(folder: string, holders: Holders): (text: string) => void {
   let reportedAt = Number.NEGATIVE_INFINITY
   return (text) => {
-    if (!isDiskFull(text) || performance.now() - reportedAt < REPORT_FULL_MS) return
-    reportedAt = performance.now()
+    if (!isDiskFull(text) || monotonic() - reportedAt < REPORT_FULL_MS) return
+    reportedAt = monotonic()
     holders.notify({ is: 'full', message: messageOf(diskFullError(folder, RUNNING_MB)) })
   }
 }

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { UsageError } from '../../core/errors.ts'
+import { monotonic } from '../../core/monotonic.ts'
 import { isProcessAlive, processIdentity } from '../../core/process-identity.ts'
 import { folderIdentity, workingFolder } from './folder-identity.ts'
 import { readPostmaster } from './postmaster.ts'
@@ -40,9 +41,9 @@ export async function endServersMovedFrom(data: string): Promise<void> {
 
 async function end(pid: number, name: NodeJS.Signals, data: string): Promise<void> {
   const identity = processIdentity(pid)
-  const deadline = performance.now() + END_MS
+  const deadline = monotonic() + END_MS
   while (isProcessAlive(identity)) {
-    if (performance.now() > deadline)
+    if (monotonic() > deadline)
       throw new UsageError(`${data}: a Postgres (process ${pid}) runs there and does not end; stop it and try again`)
     signalTo(pid, name, data)
     await delay(200)

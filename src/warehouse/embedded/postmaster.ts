@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { InterruptedError, TransientError } from '../../core/errors.ts'
+import { monotonic } from '../../core/monotonic.ts'
 import { clip } from '../../core/text.ts'
 import { diskFullError, isDiskFull, RUNNING_MB } from './disk-space.ts'
 import { dataArgument, prefixOf, type ServerPaths } from './server-command.ts'
@@ -38,7 +39,7 @@ export async function startPostmaster(
   settings: Record<string, string>,
   signal: AbortSignal,
 ): Promise<Postmaster> {
-  const deadline = performance.now() + OLD_MEMORY_MS
+  const deadline = monotonic() + OLD_MEMORY_MS
   for (let avoid: number | undefined; ; ) {
     const port = await choosePort(join(paths.folder, 'postgres.port'), avoid)
     log.forgetTail()
@@ -52,7 +53,7 @@ export async function startPostmaster(
     if (/could not bind|could not create any TCP/.test(lastLines) && avoid === undefined) {
       // Someone took the port between our look and the start.
       avoid = port
-    } else if (/shared memory block .* still in use/.test(lastLines) && performance.now() < deadline) {
+    } else if (/shared memory block .* still in use/.test(lastLines) && monotonic() < deadline) {
       // Sessions of a server that was killed take a moment to notice it.
       await delay(250)
     } else {
@@ -118,8 +119,8 @@ interface Server extends Postmaster {
 
 /** Waits until the server says in its own file that it is ready; false if it ended or never was. */
 async function isReady(server: Server, data: string, signal: AbortSignal): Promise<boolean> {
-  const deadline = performance.now() + START_MS
-  while (!server.hasEnded() && !signal.aborted && performance.now() < deadline) {
+  const deadline = monotonic() + START_MS
+  while (!server.hasEnded() && !signal.aborted && monotonic() < deadline) {
     const { pid, status } = readPostmaster(data)
     if (pid === server.pid && status === 'ready') return true
     await delay(20)
