@@ -119,13 +119,13 @@ test('a message that the webhook does not take is told at the next look', async 
   await alerts.update(trouble('a'))
   expect(await rows()).toEqual([])
   answer = 200
-  await alerts.tellUntold()
-  await alerts.tellUntold()
+  await alerts.sendUnsent()
+  await alerts.sendUnsent()
   expect(webhook.events()).toEqual(['raised held'])
   answer = 404
   await alerts.update(over)
   answer = 200
-  await alerts.tellUntold()
+  await alerts.sendUnsent()
   expect(webhook.events()).toEqual(['raised held', 'cleared held'])
   expect(setup.logs.join()).not.toContain('secret-path')
 })
@@ -136,12 +136,12 @@ test('after a message, more of the same is gathered and told as one when the qui
   for (const streams of [['a', 'b'], ['b', 'c'], ['a']]) {
     pass(5)
     await alerts.update(trouble(...streams))
-    await alerts.tellUntold()
+    await alerts.sendUnsent()
   }
   expect(webhook.events()).toEqual(['raised held'])
   pass(20)
-  await alerts.tellUntold()
-  await alerts.tellUntold()
+  await alerts.sendUnsent()
+  await alerts.sendUnsent()
   expect(webhook.events()).toEqual(['raised held', 'raised held'])
   expect(webhook.told[1]).toMatchObject({ projects: ['Project p'], since: '2026-04-01T00:00:00.000Z' })
   // What comes and goes within it is not told: neither that it came nor that it went.
@@ -154,7 +154,7 @@ test('after a message, more of the same is gathered and told as one when the qui
   pass(1)
   await alerts.update(over)
   pass(60)
-  await alerts.tellUntold()
+  await alerts.sendUnsent()
   expect(webhook.events().length).toBe(3)
 })
 
@@ -165,7 +165,7 @@ test('what was gathered is not told by a process that does not know that another
   await alerts.update(trouble('a', 'b'))
   await makeAlerts(30 * MINUTE).update(over)
   pass(60)
-  await alerts.tellUntold()
+  await alerts.sendUnsent()
   expect(await rows()).toEqual([])
   // The other told of the end.
   expect(webhook.events()).toEqual(['raised held', 'cleared held'])
@@ -254,7 +254,7 @@ test('300 processes that fail for a project each are two messages: the first, an
   expect(webhook.told.length).toBe(2)
   await makeAlerts().update(well('p0'))
   expect(webhook.events().slice(2)).toEqual(['cleared run'])
-}, 60_000)
+})
 
 test('a run that failed before it was one is told of, and a database that is away for a moment is not', () => {
   const report = runOf({ run_id: NO_RUN, outcome: 'failed', error: 'no tables' })
@@ -291,7 +291,7 @@ test('a plain sync raises the alert of what is held, and a backfill that lets it
   expect(webhook.told[3].detail).toContain('by_model')
   expect(await exitOf('backfill', ...range, ...streams, '--accept-deletes')).toBe(0)
   expect(webhook.events().slice(4)).toEqual(['cleared held'])
-}, 90_000)
+})
 
 test('an audit that repairs tells what it held; one that only looks tells nothing', async () => {
   await setup.sync()
@@ -301,7 +301,7 @@ test('an audit that repairs tells what it held; one that only looks tells nothin
   expect(await exitOf('audit', '--repair')).toBe(1)
   expect(webhook.events()).toEqual(['raised run', 'raised held'])
   expect(webhook.told[0].detail).toMatch(/^run \d+ \(audit\) was partial: /)
-}, 90_000)
+})
 
 test('a webhook that never answers does not keep a sync from saying how it went, nor from ending', async () => {
   answer = 'nothing'
@@ -310,4 +310,4 @@ test('a webhook that never answers does not keep a sync from saying how it went,
   await until(() => webhook.asked() > 0)
   expect(JSON.parse(running.output())).toMatchObject({ outcome: 'failed' })
   expect((await running.done).code).toBe(1)
-}, 60_000)
+})

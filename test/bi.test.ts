@@ -45,7 +45,7 @@ beforeAll(async () => {
   chats = new Map(
     projects.map((project) => [project.id, daysIn(range).flatMap((day) => setup.service.world.chatsOf(project, day))]),
   )
-}, 120_000)
+})
 afterAll(() => setup.close())
 
 const weekOf = (day: Day) => addDays(day, -((dayNumber(day) + 3) % 7))

@@ -82,7 +82,7 @@ inBrowser('the status page', () => {
       executablePath: CHROMIUM,
       args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
     })
-  }, 90_000)
+  })
   afterAll(async () => {
     await browser?.close()
     await pages?.close()

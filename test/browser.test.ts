@@ -51,7 +51,7 @@ inBrowser('the pages', () => {
       executablePath: CHROMIUM,
       args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
     })
-  }, 90_000)
+  })
   afterAll(async () => {
     await browser?.close()
     running?.child.kill('SIGTERM')

@@ -132,7 +132,7 @@ test("limits are checked before anything is sent, and the service's warning is s
   }
   expect(project().prompts.length).toBe(before)
   expect((await create('prompt', '--text', 'Short', '--country', 'DE')).stdout).toContain('Warning: ')
-}, 60_000)
+})
 
 test('files are read as spreadsheets write them: quotes, newlines, a BOM, semicolons, JSON lines', () => {
   const expected = [
@@ -173,7 +173,7 @@ test('every bad line of a file is named, and nothing is sent', async () => {
     expect((await create('prompt', '--from', fileOf(name, text), '--yes')).code).toBe(2)
   expect((await create('prompt', '--from', '/nowhere.csv')).stderr).toContain('/nowhere.csv')
   expect(project().prompts.length).toBe(before)
-}, 60_000)
+})
 
 test('a file is previewed first, and without --yes nothing is sent where nobody can be asked', async () => {
   await start()
@@ -190,7 +190,7 @@ test('a file is previewed first, and without --yes nothing is sent where nobody 
   const again = await create('prompt', '--from', file, '--yes')
   expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('0 created, 50 there already')])
   await expectOnce()
-}, 90_000)
+})
 
 test('killed again and again in the middle of fifty lines, each is created exactly once', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 25 } })
@@ -221,7 +221,7 @@ test('killed again and again in the middle of fifty lines, each is created exact
   expect([last.code, last.stdout]).toEqual([0, expect.stringContaining('0 failed')])
   expect(kills).toBeGreaterThan(10)
   await expectOnce()
-}, 180_000)
+})
 
 test('answers that are lost after the service has acted double nothing', async () => {
   await start({ faults: { rate_limit: null, drop_after_create: 0.4, seed: 5 } })
@@ -236,7 +236,7 @@ test('answers that are lost after the service has acted double nothing', async (
   expect(new Set(made.map(({ text }) => text)).size).toBe(made.length)
   if (result.code === 0) await expectOnce()
   else expect(result.stdout).toContain('give its id')
-}, 120_000)
+})
 
 test('what the service says exists counts as existing, and used-up credits stop at once', async () => {
   await start()
@@ -253,7 +253,7 @@ test('what the service says exists counts as existing, and used-up credits stop 
   project().topics.push({ id: 'to_elsewhere', name: 'Made elsewhere' })
   const known = await create('topic', '--name', 'Made elsewhere')
   expect([known.code, known.stdout]).toEqual([0, expect.stringContaining('Exists already')])
-}, 90_000)
+})
 
 test('asked to stop in the middle, it says what was done, and a rerun goes on', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 60 } })
@@ -271,7 +271,7 @@ test('asked to stop in the middle, it says what was done, and a rerun goes on', 
   const last = await create('prompt', '--from', file, '--yes')
   expect([last.code, last.stdout]).toEqual([0, expect.stringContaining('0 failed')])
   await expectOnce()
-}, 90_000)
+})
 
 test('a sync that is at work on the prompts is waited for', async () => {
   await start()
@@ -284,7 +284,7 @@ test('a sync that is at work on the prompts is waited for', async () => {
   await new Promise((done) => setTimeout(done, 2500))
   await other.release()
   expect((await running).stdout).toContain('Created: pr_')
-}, 60_000)
+})
 
 test('a service that tells no country: nothing is sent again, and a lost answer is not taken for another prompt', async () => {
   await start()
@@ -303,7 +303,7 @@ test('a service that tells no country: nothing is sent again, and a lost answer 
   await new Promise((done) => setTimeout(done, 100))
   const result = await lost
   expect([result.code, result.stdout + result.stderr]).toEqual([1, expect.not.stringContaining('Created')])
-}, 90_000)
+})
 
 test('no topic is created for prompts that exist already', async () => {
   await start()

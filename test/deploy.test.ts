@@ -396,7 +396,7 @@ describe('the packed package in an empty folder', () => {
       if (!name.startsWith('.')) symlinkSync(join(root, 'node_modules', name), join(modules, name))
     }
     writeFileSync(join(home, 'package.json'), '{"type":"module"}')
-  }, 60_000)
+  })
   afterAll(async () => {
     folder.remove()
     await setup.close()
@@ -468,7 +468,7 @@ describe('the packed package in an empty folder', () => {
     expect(output).toContain('All well.')
     expect(output).toContain('complete')
     await expect(shell('npx visibility-sync init')).rejects.toThrow('exists')
-  }, 90_000)
+  })
 
   test('is a library too', async () => {
     writeFileSync(
@@ -479,7 +479,7 @@ describe('the packed package in an empty folder', () => {
     )
     const settings = Object.entries(setup.env).map(([name, value]) => `export ${name}='${value}'`)
     expect((await shell([...settings, 'node use.js'].join('\n'))).trim()).toBe('complete function')
-  }, 90_000)
+  })
 })
 
 test('the version is that of the package', async () => {

@@ -55,7 +55,7 @@ beforeAll(async () => {
   url = /Serving: +(\S+)/.exec(running.output())![1]!
   for (const table of ['visibility.brand_daily', 'visibility.brands', 'visibility_ops.coverage'])
     await setup.database.rows(`delete from ${table} where project_id = $1`, [never])
-}, 90_000)
+})
 afterAll(async () => {
   running?.child.kill('SIGTERM')
   await running?.done
@@ -407,7 +407,7 @@ inBrowser('in a browser', () => {
       executablePath: CHROMIUM,
       args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
     })
-  }, 30_000)
+  })
   afterAll(() => browser?.close())
 
   async function open(query = '', options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {

@@ -190,7 +190,7 @@ describe('a database that goes away in the middle of a run', () => {
     expect(result.json().outcome).toBe('complete')
     await own.expectExact()
     await own.close()
-  }, 120_000)
+  })
 
   test('comes back: a run on the queue and its worker go on, and the run ends complete', async () => {
     await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
@@ -208,7 +208,7 @@ describe('a database that goes away in the middle of a run', () => {
     expect((await worker.done).code).toBe(0)
     await own.expectExact()
     await own.close()
-  }, 120_000)
+  })
 
   test('stays away for longer than the patience: the run ends, and says so', async () => {
     await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 2 } } })
@@ -221,7 +221,7 @@ describe('a database that goes away in the middle of a run', () => {
     expect(result.json().error).toMatch(/the database has been away for \d+ s/)
     expect(['partial', 'failed']).toContain(result.json().outcome)
     await own.close()
-  }, 120_000)
+  })
 })
 
 test('a full disk fails the windows it hits, keeps what was there, and the next run completes', async () => {

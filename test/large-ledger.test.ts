@@ -77,7 +77,7 @@ beforeAll(async () => {
   })
   options = { services, projects, pool, watch, alerts, monotonic }
   view = new View(options)
-}, 120_000)
+})
 afterAll(async () => {
   pool.close()
   await setup.close()

@@ -235,7 +235,7 @@ test('a Metabase that repeats what it was sent gets no key, password or session 
       }
     }
   }
-}, 120_000)
+})
 
 test('a session that was opened with a password is not shown either', async () => {
   const session = 'opened-session-0815'

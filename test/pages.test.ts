@@ -30,7 +30,7 @@ beforeAll(async () => {
   url = /Serving: +(\S+)/.exec(running.output())![1]!
   await idle()
   cookie = cookieIn(await post('/sign-in', { token: TOKEN }))
-}, 60_000)
+})
 afterAll(async () => {
   running.child.kill('SIGTERM')
   await running.done
@@ -205,7 +205,7 @@ test('what is held is let through by its button, and only while it is held', asy
   const restated = await page('/restatements?stream=chats')
   expect(restated.text).toContain(`${before} gone`)
   setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
-}, 60_000)
+})
 
 test('rows in quarantine are shown by reason with an example, tried again, and dismissed with a reason', async () => {
   const open = () => count('visibility_ops.quarantine where resolved_at is null')

@@ -104,7 +104,7 @@ beforeAll(async () => {
     alerts: { webhook_url: `http://127.0.0.1:${(webhook.address() as AddressInfo).port}/${SECRETS.hook}` },
     schedule: { cron: '0 0 1 1 *', audit_cron: '0 0 1 1 *' },
   }
-}, 60_000)
+})
 afterAll(async () => {
   await new Promise((done) => webhook.close(done))
   await hostile.close()
@@ -156,7 +156,7 @@ test('a service that repeats keys and passwords in every way gets none of them i
   await expectCleanTables()
   expect(told.length).toBeGreaterThan(0)
   expect(tracesIn(told.join('\n'))).toEqual([])
-}, 120_000)
+})
 
 test('what was kept is shown without them', async () => {
   const list = expectClean(await run(['quarantine', 'list', '--json'])).json().entries
@@ -173,7 +173,7 @@ test('what was kept is shown without them', async () => {
     expectClean(await run(args))
   }
   await expectCleanTables()
-}, 120_000)
+})
 
 test('a wrong key, a refused project and a broken service are told without them, by every command that asks', async () => {
   for (const way of ['a wrong key', 'a project that the key may not read', 'the type of the content']) {
@@ -185,7 +185,7 @@ test('a wrong key, a refused project and a broken service are told without them,
   everything = undefined
   await expectCleanTables()
   expect(tracesIn(told.join('\n'))).toEqual([])
-}, 120_000)
+})
 
 test('creating things writes none of them to its results, its file or its ledger', async () => {
   const project = setup.projects[0]!.id
@@ -199,7 +199,7 @@ test('creating things writes none of them to its results, its file or its ledger
   const kept = await rows<{ text: string }>('select t::text as text from guarded_ops.creations t')
   expect(kept.length).toBeGreaterThanOrEqual(2)
   expect(tracesIn(JSON.stringify(kept))).toEqual([])
-}, 120_000)
+})
 
 test('the shared queue and its tables hold none of them', async () => {
   for (const way of ['the encoding of the content', 'the type of the content']) {
@@ -208,7 +208,7 @@ test('the shared queue and its tables hold none of them', async () => {
   }
   expectClean(await run(['status', '--json']))
   await expectCleanTables()
-}, 120_000)
+})
 
 test('no page, answer or metric shows them, and nothing that is asked for comes back with them', async () => {
   const server = startCli(['serve', '--port', '0'], { env, config })
@@ -239,7 +239,7 @@ test('no page, answer or metric shows them, and nothing that is asked for comes 
     expectClean(await server.done)
   }
   await expectCleanTables()
-}, 120_000)
+})
 
 test('an error that nobody catches is printed by its words alone, and without them', async () => {
   const carried =
@@ -253,7 +253,7 @@ test('an error that nobody catches is printed by its words alone, and without th
     expect(result.stderr).toContain('this should not happen: Error: lost [redacted]')
     expect(result.stderr).toContain('caused by: Error: [redacted]')
   }
-}, 60_000)
+})
 
 test('what was typed is not repeated where it is one of them', async () => {
   for (const args of [
@@ -269,7 +269,7 @@ test('what was typed is not repeated where it is one of them', async () => {
     ['sync', '--config', `/${SECRETS.token}`],
   ])
     expect({ args, code: expectClean(await run(args)).code }).toEqual({ args, code: 2 })
-}, 60_000)
+})
 
 test('a program that uses the library finds none of them in the report, the log or an error', async () => {
   const file = join(folder.path, 'sync.json')
@@ -284,4 +284,4 @@ test('a program that uses the library finds none of them in the report, the log 
   everything = undefined
   expect(error).toBeInstanceOf(Error)
   expect(tracesIn(`${(error as Error).message} ${(error as Error).stack}`)).toEqual([])
-}, 120_000)
+})

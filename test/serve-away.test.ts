@@ -88,7 +88,7 @@ test('while the database is away failed syncs are counted and told once, the las
   expect(code).toBe(0)
   expect(webhook.events()).toEqual(['raised database', 'cleared database'])
   expect(stderr).not.toContain('secret-path')
-}, 90_000)
+})
 
 test('started while the database is away it waits and says so, and goes on when it is there', async () => {
   await start()
@@ -112,7 +112,7 @@ test('started while the database is away it waits and says so, and goes on when 
   expect((await running!.done).code).toBe(0)
   // Nothing failed meanwhile, and it was not away for long.
   expect(webhook.told).toEqual([])
-}, 60_000)
+})
 
 test('a database that answers but cannot be used is no database that is away: serve ends with a sentence', async () => {
   await start()
@@ -123,7 +123,7 @@ test('a database that answers but cannot be used is no database that is away: se
   expect(code).toBe(2)
   expect(stderr).toContain('cannot be used')
   expect(stdout).toBe('')
-}, 60_000)
+})
 
 test('behind a network that lost its way, pages and probes still answer, and SIGTERM during a run ends it', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 200 } })
@@ -139,7 +139,7 @@ test('behind a network that lost its way, pages and probes still answer, and SIG
   const { code, stderr } = await running!.done
   expect(code).toBe(0)
   expect(stderr).toContain('asked to stop')
-}, 60_000)
+})
 
 test('a frozen database that thaws is noticed, and nothing has to be restarted', async () => {
   await start()
@@ -150,7 +150,7 @@ test('a frozen database that thaws is noticed, and nothing has to be restarted',
   proxy.resume()
   await until(() => ready(url))
   await until(async () => (await get(`${url}/`)).status === 200)
-}, 60_000)
+})
 
 test('a webhook that never answers holds up neither the next run nor the end', async () => {
   await start()
@@ -164,7 +164,7 @@ test('a webhook that never answers holds up neither the next run nor the end', a
   running!.child.kill('SIGTERM')
   expect((await running!.done).code).toBe(0)
   expect(webhook.told).toEqual([])
-}, 60_000)
+})
 
 test('a clock that steps back neither freezes the pages nor hides that the database is away', async () => {
   await start()
@@ -181,4 +181,4 @@ test('a clock that steps back neither freezes the pages nor hides that the datab
   expect((await get(`${url}/`)).text).not.toMatch(/<td><time [^>]*>in /)
   proxy.refuse()
   await until(async () => !(await ready(url)))
-}, 60_000)
+})

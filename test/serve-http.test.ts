@@ -31,7 +31,7 @@ beforeAll(async () => {
   await running.saw('run ended')
   url = /Serving: +(\S+)/.exec(running.output())![1]!
   await until(async () => (await get(`${url}/readyz`)).status === 200)
-}, 60_000)
+})
 afterAll(async () => {
   running.child.kill('SIGTERM')
   await running.done
@@ -160,13 +160,13 @@ test('readers that cannot be served soon are turned away with a time to come bac
     await client.end()
   }
   await until(async () => (await get(`${url}/`)).status === 200)
-}, 60_000)
+})
 
 test('two hundred who look at once at every page get an answer each', async () => {
   const paths = ['/', '/insights', '/api/status', '/metrics']
   const answers = await Promise.all(Array.from({ length: 200 }, (_, at) => get(url + paths[at % paths.length]!)))
   expect(answers.filter(({ status }) => status !== 200)).toEqual([])
-}, 60_000)
+})
 
 test('the health check of the image finds the server by its command line, and fails where there is none', async () => {
   const folder = temporaryFolder()

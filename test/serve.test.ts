@@ -106,7 +106,7 @@ test('it syncs at the start when something is due, and shows it everywhere', asy
     range,
     reports: (setup.fileConfig as { reports: never }).reports,
   })
-}, 60_000)
+})
 
 test('without a token nothing can be started, and with one only by who has it', async () => {
   await start()
@@ -144,7 +144,7 @@ test('without a token nothing can be started, and with one only by who has it', 
     outcome: 'complete',
   })
   expect((await get(`${opened}/api/runs/999999`, { headers: bearer })).status).toBe(404)
-}, 60_000)
+})
 
 test('asked to stop during a run it exits 0, and the next start completes it', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 300 } })
@@ -162,7 +162,7 @@ test('asked to stop during a run it exits 0, and the next start completes it', a
   )
   running!.child.kill('SIGTERM')
   expect((await running!.done).code).toBe(0)
-}, 60_000)
+})
 
 test('under a cron of every second it neither overlaps nor leaks nor grows', async () => {
   await start({ world: { ...SMALL, prompts: 2 } })
@@ -193,7 +193,7 @@ test('under a cron of every second it neither overlaps nor leaks nor grows', asy
   const middle = (list: number[]) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]!
   // The last third against the second: what grows without end would show.
   expect(middle(memory.slice(40))).toBeLessThan(middle(memory.slice(20, 40)) * 1.25)
-}, 120_000)
+})
 
 test('many who look at once all get an answer while a sync is running', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 100 } })
@@ -202,7 +202,7 @@ test('many who look at once all get an answer while a sync is running', async ()
   expect(answers.every(({ status }) => status === 200)).toBe(true)
   await until(ended())
   expect(await setup.database.rows('select outcome from visibility_ops.runs')).toEqual([{ outcome: 'complete' }])
-}, 60_000)
+})
 
 test('an address that cannot be listened on, a wrong schedule and a wrong staleness are refused', async () => {
   await start()
@@ -222,7 +222,7 @@ test('an address that cannot be listened on, a wrong schedule and a wrong stalen
     expect.stringContaining('serve.hosts.0: got "https://status.example.com"; allowed: a host name'),
   ])
   expect(await refused(['--port', '99999'], {})).toEqual([2, expect.stringContaining('--port')])
-}, 60_000)
+})
 
 async function listen(answer: () => number): Promise<{ url: string; told: any[] }> {
   const told: any[] = []
@@ -260,6 +260,7 @@ test('people are told once of trouble and once when it is over, by any process',
     log: setup.services.log,
     clock: () => new Date(),
     ledger: (work) => pool.write(work),
+    ledgerMs: 60_000,
   })
   const tell = (findings: Findings) => alerts.update(findings)
   const report = (over: Partial<RunReport>): RunReport => ({
@@ -348,11 +349,12 @@ test('a webhook that fails harms no run, is not shown in the log, and is tried a
     log: setup.services.log,
     clock: () => new Date(),
     ledger: (work) => pool.write(work),
+    ledgerMs: 60_000,
   })
   await alerts.update({ held: findingOfHeld([{ project_id: 'p', stream: 'a' }]) })
   expect(told).toEqual([])
   status = 200
-  await alerts.tellUntold()
+  await alerts.sendUnsent()
   expect(told.map(({ condition }) => condition)).toContain('held')
   pool.close()
   running!.child.kill('SIGTERM')
@@ -360,4 +362,4 @@ test('a webhook that fails harms no run, is not shown in the log, and is tried a
   expect(result.code).toBe(0)
   expect(result.stderr).not.toContain('secret-path')
   expect(result.stderr).not.toContain('wrong-key-of-the-test')
-}, 60_000)
+})

@@ -52,7 +52,7 @@ export class Alerts {
   /** Conditions of which the ledger does not know the last yet. */
   private readonly unsaved = new Set<string>()
   /** What was not taken, or waits for the end of a quiet period. */
-  private readonly untold = new Map<Condition, Finding | End>()
+  private readonly unsent = new Map<Condition, Finding | End>()
   private last: Promise<void> = Promise.resolve()
   /** Why the ledger did not answer in this turn. */
   private ledgerFailure: unknown
@@ -71,21 +71,21 @@ export class Alerts {
   update(findings: Findings): Promise<void> {
     return this.inTurn(async (signal) => {
       for (const [condition, found] of Object.entries(findings) as [Condition, Finding | End][]) {
-        await this.tellOne(condition, found, this.policyOf(condition, found), signal).catch(this.couldNotTell)
+        await this.sendOne(condition, found, this.policyOf(condition, found), signal).catch(this.couldNotSend)
       }
     })
   }
 
   /** Tries again what was not taken, and sends what was gathered once the quiet period is over. */
-  tellUntold(): Promise<void> {
-    if (this.untold.size === 0) return Promise.resolve()
+  sendUnsent(): Promise<void> {
+    if (this.unsent.size === 0) return Promise.resolve()
     return this.inTurn(async (signal) => {
-      for (const [condition, found] of [...this.untold]) {
+      for (const [condition, found] of [...this.unsent]) {
         const { clock, quietMs } = this.options
         const policy: Decide = isEnd(found)
           ? this.policyOf(condition, found)
           : (known) => afterQuiet(known, clock(), quietMs)
-        await this.tellOne(condition, found, policy, signal).catch(this.couldNotTell)
+        await this.sendOne(condition, found, policy, signal).catch(this.couldNotSend)
       }
     })
   }
@@ -110,7 +110,7 @@ export class Alerts {
   }
 
   /** Resolves once everything that was begun is sent. */
-  settled(): Promise<void> {
+  done(): Promise<void> {
     return this.last
   }
 
@@ -122,11 +122,11 @@ export class Alerts {
       this.ledgerFailure = undefined
       await work(signal === undefined ? limit : AbortSignal.any([limit, signal]))
     }
-    this.last = this.last.then(turn).catch(this.couldNotTell)
+    this.last = this.last.then(turn).catch(this.couldNotSend)
     return this.last
   }
 
-  private readonly couldNotTell = (error: unknown): void => {
+  private readonly couldNotSend = (error: unknown): void => {
     this.options.log.warn({ reason: messageOf(error) }, 'an alert could not be sent')
   }
 
@@ -138,7 +138,7 @@ export class Alerts {
     return (known) => afterTrouble(known, trouble, clock(), quietMs)
   }
 
-  private async tellOne(
+  private async sendOne(
     condition: Condition,
     found: Finding | End,
     policy: Decide,
@@ -146,13 +146,13 @@ export class Alerts {
   ): Promise<void> {
     if (this.options.channels.length === 0) return
     let before: AlertState | undefined
-    this.untold.set(condition, found)
+    this.unsent.set(condition, found)
     const { state, send } = await this.change(condition, (known) => {
       before = known
       return policy(known)
     })
-    this.untold.delete(condition)
-    if (state !== undefined && state.cleared_at === null && !state.is_told) this.untold.set(condition, found)
+    this.unsent.delete(condition)
+    if (state !== undefined && state.cleared_at === null && !state.is_told) this.unsent.set(condition, found)
     if (state === undefined || !send) return
     const notice = isEnd(found)
       ? clearedNotice(condition, { ...state, members: before?.members ?? [] }, this.options)
@@ -162,7 +162,7 @@ export class Alerts {
       return
     }
     // Not sent: sent at the next look, if it is still so.
-    this.untold.set(condition, found)
+    this.unsent.set(condition, found)
     const told_at = before?.told_at ?? null
     const undone = isEnd(found) ? before : { ...state, is_told: false, told_at }
     await this.change(condition, () => ({ state: undone, send: false }))

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 export const NEVER = '0 0 1 1 *'
 
 export async function until(what: () => Promise<boolean> | boolean): Promise<void> {
-  for (let attempt = 0; attempt < 600; attempt++) {
+  for (let attempt = 0; attempt < 1200; attempt++) {
     if (await what()) return
     await new Promise((done) => setTimeout(done, 50))
   }

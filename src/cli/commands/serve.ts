@@ -113,7 +113,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     else await alerts.update(findingsOfDatabase(watch.state))
     const status = view.latest?.status
     if (status !== undefined) await alerts.update(findingsOfStatus(status, view.ledgerNow(), maxStalenessMs))
-    await alerts.tellUntold()
+    await alerts.sendUnsent()
   }
   const runs = serveRuns(session, open, live, (report: RunReport, end: RunEnd, telemetry: RunTelemetry) => {
     metrics.finished({ ...report, outcome: end }, clock())
