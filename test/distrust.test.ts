@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
+import { runAudit } from '../src/audit/run-audit.ts'
 import { daysIn } from '../src/core/day.ts'
 import { createClient } from '../src/source/client.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
@@ -269,6 +270,26 @@ describe('history', () => {
     expect(new Set(ids.map(({ chat_id }) => chat_id))).toEqual(
       new Set(daysIn(day).flatMap((date) => world.chatsOf(project(), date).map(({ id }) => id))),
     )
+  })
+
+  test('chats that were read before a prompt was replaced, and reports after, are found by an audit', async () => {
+    await start({ config: { lookback_days: 1 } })
+    const { streams } = setup.services
+    await setup.sync({ streams: streams.named(['chats']) })
+    const { world } = setup.service
+    const [gone] = project().prompts
+    // As many chats come as go, and no report was there to change.
+    world.addPrompt(project(), { ...gone!, id: world.newId('pr', 'instead') })
+    world.deletePrompt(project(), gone!.id)
+    expect((await setup.sync()).outcome).toBe('complete')
+    const request = { projects: setup.projects, repair: true, signal: new AbortController().signal }
+    const { audited, remaining } = await runAudit(setup.services, request)
+    expect(audited.find(({ stream }) => stream === 'chats')).toMatchObject({
+      columns: ['number of chats', 'number of chats by prompt'],
+      differing: daysIn({ from: range.from, to: '2026-03-30' }),
+    })
+    expect(remaining).toBe(0)
+    await exact()
   })
 
   test('a brand keeps its newest name, in whatever order days are read', async () => {

@@ -1,18 +1,17 @@
-import { addDays, type Day, dayOf, daysIn, type Range } from '../core/day.ts'
+import { type Day, dayOf, daysIn } from '../core/day.ts'
 import { IncompleteError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { METRICS, type Metric } from '../core/vocabulary.ts'
 import { readCoverage } from '../ledger/coverage.ts'
-import type { CallContext } from '../source/client.ts'
 import { brandReport } from '../streams/brand-report.ts'
-import { chats } from '../streams/chats.ts'
-import { type DayStream, type Row, RowList } from '../streams/stream.ts'
+import { RowList } from '../streams/stream.ts'
 import { Density } from '../sync/plan/density.ts'
-import type { PageLimit } from '../sync/plan/page-limit.ts'
 import { WindowFeed } from '../sync/plan/window-feed.ts'
 import { readWindow } from '../sync/read/read-window.ts'
-import type { Services, SyncedProject } from '../sync/run/context.ts'
 import { slowQuery, tableName } from '../warehouse/connect.ts'
+import { auditChats, promptReport } from './audit-chats.ts'
+import { type AuditContext, type AuditedStream, UNKNOWN } from './audit-context.ts'
+import { readSample, sampleRange } from './sample.ts'
 import { addUp, type DaySums, differingDays, fromRows } from './sums.ts'
 
 /*
@@ -22,17 +21,6 @@ import { addUp, type DaySums, differingDays, fromRows } from './sums.ts'
  * Left out, with the reason: breakdowns by tag (a prompt carries several tags, so their rows overlap and do not add
  * up), and reports with filters (they see only a part).
  */
-
-export interface AuditedStream {
-  project_id: string
-  stream: string
-  /** The columns whose sums were compared. */
-  columns: string[]
-  days_compared: number
-  differing: Day[]
-  /** Why it was left out, if it was. */
-  left_out?: string
-}
 
 const COARSE = brandReport({ name: 'audit', dimensions: ['date'], filters: [] })
 const ADDITIVE: Metric[] = [
@@ -44,17 +32,6 @@ const ADDITIVE: Metric[] = [
   'position_sum',
   'position_count',
 ]
-const SAMPLE_DAYS = 3
-/** The audit's own reads are not windows of the ledger. */
-const UNKNOWN = { name: 'audit', rows: 0, valuesOf: async () => [] }
-
-export interface AuditContext {
-  services: Services
-  project: SyncedProject
-  limit: PageLimit
-  call: CallContext
-}
-
 /** Audits one project: every report that adds up, and the chats. `only` restricts it to some days. */
 export async function auditProject(context: AuditContext, only?: ReadonlySet<Day>): Promise<AuditedStream[]> {
   const { services, project } = context
@@ -116,7 +93,10 @@ export async function auditProject(context: AuditContext, only?: ReadonlySet<Day
     const differing = differingDays(coarse, sums, columns, candidate.days)
     results.push({ ...base, columns, days_compared: candidate.days.size, differing })
   }
-  if (chatDays.size > 0) results.push(await auditChats(context, chatDays, coarse))
+  if (chatDays.size > 0) {
+    const byPrompt = results.find(({ stream, left_out }) => stream === promptReport(context) && left_out === undefined)
+    results.push(await auditChats(context, chatDays, { coarse, byPrompt }))
+  }
   return results
 }
 
@@ -165,31 +145,6 @@ async function columnsThatAddUp(
   return ADDITIVE.filter((column) => differingDays(coarse, sums, [column], sampled).length === 0)
 }
 
-/** The rows of a few days; of the last one alone, if they are too many for a page. */
-async function readSample(
-  context: AuditContext,
-  stream: DayStream,
-  range: Range,
-): Promise<{ rows: Row[]; range: Range }> {
-  const { services, project } = context
-  const answer = await readWindow(
-    { ...services, limit: context.limit },
-    { caller: project.caller, stream, range, known: UNKNOWN },
-    context.call,
-    () => new RowList(),
-  )
-  if (answer.kind === 'rows') return { rows: answer.sifted.rows.values, range }
-  return readSample(context, stream, { from: range.to, to: range.to })
-}
-
-/** A few days next to each other that are old enough to have settled. */
-function sampleRange(days: ReadonlySet<Day>): Range {
-  const sorted = [...days].sort()
-  const to = sorted[Math.floor((sorted.length - 1) / 2)]!
-  const from = addDays(to, 1 - SAMPLE_DAYS)
-  return { from: sorted[0]! > from ? sorted[0]! : from, to }
-}
-
 async function warehouseSums(
   { services, project }: AuditContext,
   table: string,
@@ -208,31 +163,4 @@ async function warehouseSums(
   const sums: DaySums = new Map()
   addUp(sums, rows, columns)
   return sums
-}
-
-/** The number of chats of a day is the total of its answers, if that holds for this service. */
-async function auditChats(context: AuditContext, days: ReadonlySet<Day>, coarse: DaySums): Promise<AuditedStream> {
-  const { services, project } = context
-  const base = { project_id: project.id, stream: 'chats' }
-  const total = (day: Day) =>
-    Math.max(0, ...[...(coarse.get(day)?.values() ?? [])].map((sums) => sums.visibility_total ?? 0))
-  const { rows: asked, range } = await readSample(context, chats, sampleRange(days))
-  const counts = new Map<Day, number>()
-  const dateAt = chats.columns.findIndex(({ name }) => name === 'date')
-  for (const row of asked) counts.set(row[dateAt] as Day, (counts.get(row[dateAt] as Day) ?? 0) + 1)
-  const sampled = [...days].filter((day) => day >= range.from && day <= range.to)
-  if (sampled.some((day) => (counts.get(day) ?? 0) !== total(day))) {
-    const left_out =
-      'on the sampled days the number of chats is not the visibility_total of this service, so it cannot be compared'
-    return { ...base, columns: [], days_compared: 0, differing: [], left_out }
-  }
-  const { rows } = await services.warehouse.pool.query<{ date: Day; chats: number }>(
-    slowQuery(
-      `select date, count(*) as chats from ${tableName(services.warehouse, 'chats')} where project_id = $1 group by date`,
-      [project.id],
-    ),
-  )
-  const found = new Map(rows.map((row) => [row.date, row.chats]))
-  const differing = [...days].filter((day) => (found.get(day) ?? 0) !== total(day)).sort()
-  return { ...base, columns: ['number of chats'], days_compared: days.size, differing }
 }

@@ -10,7 +10,8 @@ import type { Executor } from '../sync/run/execute-here.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Observer } from '../sync/run/task.ts'
-import { type AuditedStream, auditProject } from './audit-project.ts'
+import type { AuditedStream } from './audit-context.ts'
+import { auditProject } from './audit-project.ts'
 
 export interface AuditResult {
   requests: number

@@ -1,4 +1,4 @@
-import type { AuditedStream } from '../../audit/audit-project.ts'
+import type { AuditedStream } from '../../audit/audit-context.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'

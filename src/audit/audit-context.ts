@@ -1,0 +1,25 @@
+import type { Day } from '../core/day.ts'
+import type { CallContext } from '../source/client.ts'
+import type { PageLimit } from '../sync/plan/page-limit.ts'
+import type { Services, SyncedProject } from '../sync/run/context.ts'
+
+export interface AuditContext {
+  services: Services
+  project: SyncedProject
+  limit: PageLimit
+  call: CallContext
+}
+
+export interface AuditedStream {
+  project_id: string
+  stream: string
+  /** The columns whose sums were compared. */
+  columns: string[]
+  days_compared: number
+  differing: Day[]
+  /** Why it was left out, if it was. */
+  left_out?: string
+}
+
+/** The audit's own reads are not windows of the ledger. */
+export const UNKNOWN = { name: 'audit', rows: 0, valuesOf: async () => [] }
