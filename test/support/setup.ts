@@ -1,7 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { type Config, loadConfig } from '../../src/core/config/load.ts'
+import type { Config } from '../../src/core/config/load.ts'
 import { createLog } from '../../src/core/logger.ts'
 import type { FaultSettings } from '../../src/reference/faults.ts'
 import { type ReferenceService, startReference } from '../../src/reference/server.ts'
@@ -12,14 +9,12 @@ import { StreamSet } from '../../src/streams/registry.ts'
 import type { Services, SyncedProject } from '../../src/sync/run/context.ts'
 import type { RunReport } from '../../src/sync/run/report.ts'
 import { type Observer, type RunRequest, runSync } from '../../src/sync/run/run-sync.ts'
+import { configOf } from './config.ts'
+import { FOUR_GRAINS } from './four-grains.ts'
 import { createDatabase, type TestDatabase } from './postgres.ts'
 
-export const FOUR_GRAINS = [
-  { name: 'brand_daily', dimensions: ['date'] },
-  { name: 'by_model', dimensions: ['date', 'model_id'] },
-  { name: 'by_topic', dimensions: ['date', 'topic_id'] },
-  { name: 'by_prompt', dimensions: ['date', 'prompt_id', 'model_id', 'country_code'] },
-]
+export { configOf } from './config.ts'
+export { FOUR_GRAINS } from './four-grains.ts'
 
 export const NO_LIMIT: FaultSettings = { rate_limit: null }
 
@@ -49,17 +44,6 @@ export interface SetupOptions {
   emptyDatabase?: boolean
 }
 
-/** The configuration as if it had been read from a file. */
-export function configOf(settings: Record<string, unknown>, env: Record<string, string> = {}): Config {
-  const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-config-'))
-  try {
-    writeFileSync(join(folder, 'sync.yaml'), JSON.stringify(settings))
-    return loadConfig({ file: join(folder, 'sync.yaml'), env })
-  } finally {
-    rmSync(folder, { recursive: true })
-  }
-}
-
 export async function setUp(options: SetupOptions = {}): Promise<Setup> {
   const now = options.now ?? '2026-03-31T12:00:00Z'
   const clock = () => new Date(now)
@@ -68,7 +52,8 @@ export async function setUp(options: SetupOptions = {}): Promise<Setup> {
     faults: options.faults ?? NO_LIMIT,
     ...(options.extras && { extras: options.extras }),
   })
-  const database = await createDatabase(options.emptyDatabase ? 'empty' : 'migrated')
+  const hasUsualTables = options.config?.reports === undefined && options.config?.warehouse === undefined
+  const database = await createDatabase(options.emptyDatabase ? 'empty' : hasUsualTables ? 'reports' : 'migrated')
   const fileConfig = {
     start_date: '2026-03-01',
     end_date: '2026-03-31',
