@@ -1,6 +1,7 @@
-// node bench/queue.mjs: the shared queue through the real commands, drained for real by workers against a fast service. How
-// soon a long plan is at work, what taking a window costs from the first to the last, what a second run over the same
-// windows costs the first, and how much faster more workers are. Writes bench/results/queue.json and prints what it found.
+// node bench/queue.mjs: the shared queue through the real commands, with real workers against a fast service. How well
+// workers share a rate limit, how soon a long plan is at work, what taking a window costs from the first to the last, what
+// a second run over the same windows costs the first, and how much faster more workers are. Writes
+// bench/results/queue.json and prints what it found.
 import { spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
@@ -22,6 +23,8 @@ const { values: options } = parseArgs({
     // For the comparison of more and fewer workers.
     scaling: { type: 'string', default: '1,2,4' },
     latency: { type: 'string', default: '100' },
+    // Workers that share a limit of 5 requests in 2 s.
+    limited: { type: 'string', default: '3' },
   },
 })
 const list = (text) => text.split(',').filter(Boolean).map(Number)
@@ -50,9 +53,23 @@ async function startService(latencyMs) {
   return { url, close: () => child.kill() }
 }
 
+/** The reference service, which grants so many requests in each period. */
+async function startLimited({ requests, periodMs }) {
+  const faults = [`rate_limit=${requests}`, `rate_window_ms=${periodMs}`].flatMap((fault) => ['--fault', fault])
+  const args = [bin, 'reference', '--port', '0', '--projects', '1', ...faults, '--json']
+  const child = spawn(process.execPath, args, { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
+  const started = await new Promise((found) => child.stdout.once('data', (data) => found(JSON.parse(data))))
+  return {
+    url: started.url,
+    key: started.company_key,
+    ids: started.projects.map(({ id }) => id),
+    close: () => child.kill(),
+  }
+}
+
 /** The command in a database of its own, with so many workers. */
-async function withWorkers({ projects, workers, concurrency, latencyMs = 0 }, work) {
-  const service = await startService(latencyMs)
+async function withWorkers({ projects, workers, concurrency, latencyMs = 0, limit }, work) {
+  const service = limit === undefined ? await startService(latencyMs) : await startLimited(limit)
   const name = `queue_${Math.random().toString(36).slice(2)}`
   await admin.query(`create database ${name} template template0`)
   const address = new URL(server.url)
@@ -66,8 +83,8 @@ async function withWorkers({ projects, workers, concurrency, latencyMs = 0 }, wo
     DATABASE_URL: address.href,
     LOG_LEVEL: 'error',
     VISIBILITY_API_URL: service.url,
-    VISIBILITY_API_KEY: 'any',
-    VISIBILITY_PROJECTS: Array.from({ length: projects }, (_, index) => `p${index}`).join(','),
+    VISIBILITY_API_KEY: service.key ?? 'any',
+    VISIBILITY_PROJECTS: (service.ids ?? Array.from({ length: projects }, (_, index) => `p${index}`)).join(','),
   }
   const start = (...args) => {
     const child = spawn(process.execPath, [bin, ...args, '--json'], {
@@ -153,14 +170,14 @@ async function drainLong(windows) {
     }
     const { seconds, windows: done } = outcomeOf(await run.done)
     const [first, second] = [taking.slice(0, taking.length / 2), taking.slice(taking.length / 2)]
-    const told = (part) => {
+    const summary = (part) => {
       const sorted = part.toSorted((a, b) => a - b)
       return { median_ms: quantile(sorted, 0.5), p95_ms: quantile(sorted, 0.95) }
     }
     return {
       ...{ windows: done, seconds, windows_per_second: done / seconds, first_at_work_s: (firstAt - startedAt) / 1000 },
       ...{ peak_mb: Math.round(peakMb), most_waiting: mostWaiting, samples: taking.length },
-      taking: { first_half: told(first), second_half: told(second) },
+      taking: { first_half: summary(first), second_half: summary(second) },
     }
   })
 }
@@ -193,9 +210,31 @@ async function scale(workers, concurrency) {
   )
 }
 
+/** Workers that share the requests of one project: how long beyond what the limit allows? */
+async function spendLimit(workers) {
+  const limit = { requests: 5, periodMs: 2000 }
+  return withWorkers({ projects: 1, workers, concurrency: 2, limit }, async ({ start }) => {
+    const run = await start('backfill', '--from', FROM, '--to', last(30), '--queue').done
+    const { seconds } = outcomeOf(run)
+    const requests = JSON.parse(run.output).streams.reduce((sum, row) => sum + row.requests, 0)
+    const refused = JSON.parse(run.output).streams.reduce((sum, row) => sum + row.retries, 0)
+    // The first requests go at once.
+    const ideal = (Math.ceil((requests - refused) / limit.requests) - 1) * (limit.periodMs / 1000)
+    return { workers, requests, refused, seconds, ideal_s: ideal, ratio: seconds / ideal }
+  })
+}
+
 const machine = `${cpus()[0].model}, ${cpus().length} threads, Node ${process.versions.node}`
-const results = { machine, drained: [], shared: [], workers: [] }
+const results = { machine, limited: [], drained: [], shared: [], workers: [] }
 try {
+  for (const workers of list(options.limited)) {
+    const found = await spendLimit(workers)
+    results.limited.push(found)
+    say(
+      `${workers} workers, 5 requests in 2 s: ${found.requests} requests (${found.refused} refused) in ${found.seconds.toFixed(1)} s, ` +
+        `${found.ratio.toFixed(2)} of the ${found.ideal_s} s that the limit asks for`,
+    )
+  }
   for (const windows of list(options.windows)) {
     const found = await drainLong(windows)
     results.drained.push(found)
