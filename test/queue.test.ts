@@ -89,9 +89,9 @@ async function untilTaken(): Promise<void> {
 const truth = () => ({ world: setup.service.world, range: RANGE, reports: FOUR_GRAINS })
 
 describe('many workers', () => {
-  test('over forty projects, with limits and faults, two killed and one restarted, leave every table equal to the truth', async () => {
+  test('over twenty projects, with limits and faults, two killed and one restarted, leave every table equal to the truth', async () => {
     await begin({
-      world: { projects: 40, prompts: 3, models: 2, brands: 3 },
+      world: { projects: 20, prompts: 3, models: 2, brands: 3 },
       faults: {
         rate_limit: 40,
         rate_window_ms: 2000,
