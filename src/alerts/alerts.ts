@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import type { Clock } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { outsideFailure } from '../core/outside.ts'
 import type { Redactor } from '../core/redactor.ts'
+import { withTimeLimit } from '../core/time-limit.ts'
 import {
   type AlertState,
   afterEnd,
@@ -217,17 +217,12 @@ export class Alerts {
   /** With a limit, because a database that is lost in the network does not even say no; and once in a turn. */
   private async inLedger<T>(work: (warehouse: Warehouse) => Promise<T>): Promise<T> {
     if (this.ledgerFailure !== undefined) throw this.ledgerFailure
-    const waiting = new AbortController()
-    const limit = delay(this.options.ledgerMs ?? LEDGER_MS, undefined, waiting).then(() => {
-      throw new TimeLimitError('the ledger takes too long')
-    })
+    const late = () => new TimeLimitError('the ledger takes too long')
     try {
-      return await Promise.race([this.options.ledger(work), limit])
+      return await withTimeLimit(this.options.ledgerMs ?? LEDGER_MS, this.options.ledger(work), late)
     } catch (error) {
       this.ledgerFailure = error
       throw error
-    } finally {
-      waiting.abort()
     }
   }
 }

@@ -52,9 +52,7 @@ export interface RunScope {
 export function findingsOfRun(report: RunReport, { isWhole }: RunScope): Findings {
   if (report.outcome === 'interrupted') return {}
   const failures = report.streams.flatMap(({ failed }) => failed)
-  const wrongKey = [report.error ?? '', ...failures.map(({ error }) => error)].find((text) =>
-    text.includes('check VISIBILITY_API_KEY'),
-  )
+  const wrongKey = report.code === 'key' ? report.error : failures.find(({ code }) => code === 'key')?.error
   const answered = report.streams.some(({ windows }) => windows > 0)
   // One message for one cause.
   const isKeyAlone = wrongKey !== undefined && failures.every(({ code }) => code === 'key')

@@ -1,17 +1,18 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { NO_RUN } from '../alerts/findings.ts'
-import { LockedError, messageOf } from '../core/errors.ts'
+import { waitAtMost } from '../core/time-limit.ts'
 import { runReason } from '../ledger/run-reason.ts'
 import { configuredProjects, type Open } from '../session/open-services.ts'
 import { pruneAfterRun } from '../session/prune.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
+import { cleanReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import { openJobMetrics } from '../telemetry/job-metrics.ts'
 import type { RunEnd } from '../telemetry/metrics.ts'
 import { observers } from '../telemetry/observers.ts'
 import { RunTelemetry } from '../telemetry/run-telemetry.ts'
 import { alertAfterRun } from './alert-after-run.ts'
+import { failedRun } from './failed-run.ts'
 import type { Session } from './session.ts'
 
 export interface JobRequest {
@@ -79,16 +80,14 @@ export async function asJob(
         sent.push(alertAfterRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))
       if (open !== undefined) sent.push(pruneAfterRun(session, open.warehouse, session.signal))
     }
-    const tooLate = delay(SEND_MS, undefined, { signal: late.signal }).catch(() => {})
-    await Promise.race([Promise.allSettled(sent), tooLate])
+    await waitAtMost(SEND_MS, Promise.allSettled(sent))
     late.abort()
   }
   const reportFailure = async (error: unknown) => {
-    const end = session.signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
-    const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
     const seconds = (monotonic() - begun) / 1000
-    const about = { run_id: runId ?? NO_RUN, command, source: open?.source ?? '', seconds, streams: [], notes: [] }
-    await send({ ...about, outcome, error: config.redactor.text(messageOf(error)) }, end)
+    const about = { run_id: runId ?? NO_RUN, command, source: open?.source ?? '', seconds }
+    const { report, end } = failedRun(error, session.signal.aborted, about)
+    await send(cleanReport(report, config.redactor), end)
   }
   telemetry.begin()
   try {

@@ -1,7 +1,6 @@
 import { NO_RUN } from '../alerts/findings.ts'
 import { runAudit } from '../audit/run-audit.ts'
 import { dayOf } from '../core/day.ts'
-import { LockedError, messageOf } from '../core/errors.ts'
 import type { Live } from '../schedule/live.ts'
 import type { Scheduler } from '../schedule/scheduler.ts'
 import { parseRange, streamsToBackfill } from '../session/backfill-request.ts'
@@ -13,6 +12,7 @@ import type { RunEnd } from '../telemetry/metrics.ts'
 import { RunTelemetry } from '../telemetry/run-telemetry.ts'
 import type { BackfillRequest } from '../web/backfill-routes.ts'
 import { auditReport } from './audit-report.ts'
+import { failedRun } from './failed-run.ts'
 import type { Session } from './session.ts'
 
 export interface ServeRuns {
@@ -55,10 +55,9 @@ export function serveRuns(
       const report = await work(follow.observer)
       finished({ ...report, run_id: runId, seconds: secondsSince() }, report.outcome, telemetry)
     } catch (error) {
-      const end = signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
-      const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
-      const about = { run_id: runId, command, source: open.source, seconds: secondsSince(), streams: [], notes: [] }
-      finished({ ...about, outcome, error: messageOf(error) }, end, telemetry)
+      const about = { run_id: runId, command, source: open.source, seconds: secondsSince() }
+      const { report, end } = failedRun(error, signal.aborted, about)
+      finished(report, end, telemetry)
       throw error
     } finally {
       follow.end()

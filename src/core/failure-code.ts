@@ -19,7 +19,7 @@ interface FailureRule {
   reportedAs?: 'transient' | 'error'
 }
 
-/** Why a window or list was not loaded. The worst come first: so they are listed. */
+/** Why a window or list was not loaded, by severity: reports list them in this order. */
 const RULES = {
   key: { ends: 'run', fault: 'access', isRefusal: true },
   project: { ends: 'project', fault: 'access', isRefusal: true },

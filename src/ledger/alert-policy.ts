@@ -74,7 +74,7 @@ function isQuiet(known: AlertState | undefined, now: Date, quietMs: number): boo
   return known?.told_at != null && now.getTime() - known.told_at.getTime() < quietMs
 }
 
-/** Of what the ledger knows and what this process did while it was away, the latter counts; both may have spread. */
+/** Merges the ledger's state with that of this process while the ledger was away: ours wins, members are united. */
 export function merged(ledger: AlertState | undefined, own: AlertState): AlertState {
   if (ledger === undefined || ledger.cleared_at !== null || own.cleared_at !== null) return own
   return {

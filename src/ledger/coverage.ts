@@ -168,7 +168,7 @@ export async function lockLoads({ client }: Transaction, warehouse: Warehouse, p
   await client.query(lockOfLoads(warehouse, pair).sql)
 }
 
-/** It has no result: the answer comes once the lock is ours. */
+/** Completes when the lock is held. */
 export function lockOfLoads(warehouse: Warehouse, pair: StreamOfProject): Statement<void> {
   const name = JSON.stringify([warehouse.schema, pair.projectId, pair.stream])
   return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => {} }
@@ -182,7 +182,7 @@ export interface PriorCoverage {
   hasRejects: boolean
 }
 
-/** What is known of a range. Its answer throws if a day of it was read after this read began. */
+/** What is known of a range. Reading the result throws a StaleReadError if a newer read was loaded. */
 export function priorCoverage(
   { opsSchema }: Warehouse,
   pair: StreamOfProject,

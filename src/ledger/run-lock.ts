@@ -9,6 +9,7 @@ import { monotonic } from '../core/monotonic.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import { sleep } from '../core/sleep.ts'
 import type { StreamOfProject } from '../core/stream-key.ts'
+import { withTimeLimit } from '../core/time-limit.ts'
 import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { openRun, type RunStart } from './runs.ts'
@@ -233,16 +234,6 @@ async function renew({ ops }: Warehouse, runId: number): Promise<boolean> {
 }
 
 /** A frozen connection must not stop the renewals: they go on over another one. */
-async function withDeadline<T>(work: Promise<T>, ms: number): Promise<T> {
-  const timer = new AbortController()
-  const late = delay(ms, undefined, { signal: timer.signal }).then(() => {
-    throw new TransientError(`no answer within ${ms / 1000} s`)
-  })
-  try {
-    return await Promise.race([work, late])
-  } finally {
-    timer.abort()
-    work.catch(() => {})
-    late.catch(() => {})
-  }
+function withDeadline<T>(work: Promise<T>, ms: number): Promise<T> {
+  return withTimeLimit(ms, work, () => new TransientError(`no answer within ${ms / 1000} s`))
 }

@@ -12,7 +12,7 @@ export class BackOff {
     return this.reason !== null && now < this.failedAt + this.pauseMs
   }
 
-  /** Gives how long the pause is, or zero where what failed was begun before the last one: that is one fault. */
+  /** Returns the pause. Zero if this work began before the last failure: then it is the same fault. */
   fail(reason: string, begunAt: number, now: number): number {
     if (this.reason !== null && begunAt < this.failedAt) return 0
     this.reason = reason

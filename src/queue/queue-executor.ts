@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
+import { waitAtMost } from '../core/time-limit.ts'
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
 import { applyResult } from '../sync/run/apply-result.ts'
 import type { Run } from '../sync/run/context.ts'
@@ -113,7 +113,7 @@ export class QueueExecutor {
       this.run.log.warn({ reason: messageOf(error) }, 'windows may still be in the queue; workers will not do them'),
     )
     // If the database is away, the next run takes them out.
-    await Promise.race([drop, delay(LEAVING_MS, undefined, { ref: false })])
+    await waitAtMost(LEAVING_MS, drop)
   }
 
   /** A connection that was lost is no reason to give up, as long as the run has its lease. */

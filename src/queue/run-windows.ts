@@ -14,7 +14,7 @@ import { type JobCost, type JobResult, toWire, type WireJobResult } from './job-
  * Reading a window twice is waste, never harm: loads are atomic, and an older read never replaces a newer one. So the
  * queue promises no more than at least once, and the first result of a window counts.
  *
- * Whoever changes both locks the job before the row, so that nobody waits in a circle.
+ * Lock order: the job, then the row. This prevents deadlocks.
  */
 
 /** What a worker needs to know of the run that a window belongs to. */

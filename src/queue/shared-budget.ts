@@ -84,7 +84,7 @@ export class WarehouseBudgetStore implements BudgetStore {
       const before = JSON.stringify(state)
       const results = batch.map(({ work }) => work(state, now))
       const after = JSON.stringify(state)
-      // That there is nothing to be had is believed only of what was read just now.
+      // That there is no permit is trusted only if the state was just read, not recalled.
       if (before === after && last === undefined) return results
       if (before !== after && (await this.write(after, version))) {
         this.last = { text: after, version: version + 1, now, at, readAt: last?.readAt ?? at }

@@ -41,7 +41,7 @@ export interface WorkerHealth {
   reason: string | null
 }
 
-/** Says that the worker is alive and how it does. It signs in if it is not known, or the server lost what was not logged. */
+/** Says that the worker is alive and how it does. Inserts its row if it is missing: the table is unlogged, so a crash empties it. */
 export async function heartbeat({ ops, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
   const health = { ...state, reason: state.reason === null ? null : redactor.text(state.reason) }
   const { id, ...rest } = worker

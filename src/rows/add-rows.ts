@@ -2,7 +2,7 @@ import type { Row, Stream } from '../streams/stream.ts'
 
 /**
  * Two rows with one key as one: counts are added up, and a ratio that both have alike stays, since it is that of the sums
- * too. One that differs cannot be distinguished from them and becomes null. Undefined if anything else differs: a contradiction.
+ * too. A ratio that differs cannot be computed from the two, so it becomes null. Undefined if anything else differs: a contradiction.
  */
 export function addRows({ columns, key, adds = [] }: Stream, one: Row, other: Row): Row | undefined {
   const sum: Row = new Array(one.length)

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { resolve } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
 import { shownId } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
+import { waitAtMost } from '../core/time-limit.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { startReference } from '../reference/server.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
@@ -186,9 +186,7 @@ async function quietly(log: Log, what: string, closing: Promise<void>): Promise<
 
 /** The queue asks the database, which may not answer; that must not keep the program from ending. */
 async function orLeave(closing: Promise<void>): Promise<void> {
-  const waiting = new AbortController()
-  await Promise.race([closing, delay(QUEUE_CLOSE_MS, undefined, waiting).catch(() => {})])
-  waiting.abort()
+  await waitAtMost(QUEUE_CLOSE_MS, closing)
 }
 
 export interface Open extends Services {

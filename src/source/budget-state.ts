@@ -16,7 +16,7 @@ export interface BudgetState {
   /** `remaining` as the last answer of the period said it, and when it came. */
   reported: number
   reportedAt: number
-  /** The period ends after the first and not after the second: services send it in whole seconds, rounded up. */
+  /** The period ends between these two: services send it in whole seconds, rounded up. */
   resetFrom: number
   resetBy: number
   /** Nobody sends before this time. */

@@ -84,7 +84,7 @@ export class Circuit {
     this.options.onChange(false, '')
   }
 
-  /** `mayOpen`: by its number and time, whatever they are, or not at all. */
+  /** `in time`: opens after enough failures and enough time. `now`: opens at once. `never`: is only counted. */
   fail({ reason, sentAt }: Failure, mayOpen: 'in time' | 'now' | 'never'): void {
     // What was sent before the last answer came says nothing about the time before that answer.
     if (this.failures === 0) this.silentSince = Math.max(sentAt, this.answeredAt)

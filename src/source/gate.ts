@@ -119,7 +119,7 @@ export class Gate {
     }
   }
 
-  /** Waits for leave from the budget. Undefined if requests must not be sent any more when it comes, or before. */
+  /** Waits for a permit of the budget. Undefined if the gate closed meanwhile. */
   async takePermit(account: Account, { signal, onWait }: Waiter): Promise<Permit | undefined> {
     const stop = new AbortController()
     const onAbort = () => stop.abort()

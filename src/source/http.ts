@@ -24,7 +24,7 @@ import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { Intake } from './parse-items.ts'
 import { type RateHeaders, readRateHeaders } from './rate-headers.ts'
-import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
+import { isTriedAgain, LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
 import { isTooLarge, unzip, unzipBody } from './unzip.ts'
 
 export interface HttpOptions {
@@ -73,7 +73,7 @@ export interface HttpClient {
   close(): void
 }
 
-const RETRIED = new Set([408, 425, 429])
+const _RETRIED = new Set([408, 425, 429])
 // A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
 const MOST_REFUSALS = 40
 // What was never sent is no attempt; but a host that refuses some connections must not be asked for ever.
@@ -143,7 +143,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       }
       const status = head.statusCode
       const rate = readRateHeaders(head.headers, Date.now())
-      permit.learn(rate, status === 429 || (isRetried(status) && rate.retryAfterMs !== undefined))
+      permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body, place, context.signal)
@@ -331,10 +331,6 @@ function spanOf({ method, path }: HttpRequest): Record<string, string> {
   return { 'http.request.method': method, 'url.path': `/${path}` }
 }
 
-function isRetried(status: number): boolean {
-  return RETRIED.has(status) || status >= 500
-}
-
 function refuseOtherType({ headers }: PlainResponse, place: string): void {
   const type = headers['content-type']
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
@@ -362,7 +358,7 @@ function failureOf(status: number, message: string, place: string, { retryAfterM
       status,
     })
   }
-  if (isRetried(status)) return new TransientError(text, { retryAfterMs, status })
+  if (isTriedAgain(status)) return new TransientError(text, { retryAfterMs, status })
   if (status === 401 || (status === 400 && WRONG_KEY.test(message))) {
     return new KeyError(`${text} (check VISIBILITY_API_KEY)`, { status })
   }

@@ -45,7 +45,7 @@ export class JsonScanner {
     }
   }
 
-  /** Where the value ends that begins here or behind white space. Throws a SyntaxError if none does. */
+  /** Returns the end of the value that begins here or after white space. Throws a SyntaxError if there is none. */
   endOfValue(start: number): number {
     const { bytes } = this
     let at = start
@@ -79,7 +79,7 @@ export class JsonScanner {
     }
   }
 
-  /** Where the value of a key begins that begins here. */
+  /** Given the start of a key, returns the start of its value. */
   endOfKey(start: number): number {
     if (this.bytes[start] !== QUOTE) throw this.errorAt(start, 'a key')
     const colon = this.skipSpace(this.endOfText(start))
@@ -87,7 +87,7 @@ export class JsonScanner {
     return colon + 1
   }
 
-  /** Where the text ends whose quote stands here. */
+  /** Given the opening quote of a text, returns its end. */
   endOfText(start: number): number {
     const { bytes } = this
     let at = start + 1

@@ -37,7 +37,7 @@ export async function parseAnswer(
     if (intake !== undefined)
       return { needsTextCheck, items: [], ...(await parseItems(bytes, needsTextCheck, intake, { limit })) }
     if (bytes.length > LARGEST_KEPT_PAGE) {
-      // As a service would say it that cannot serve so much: a lower limit is tried then.
+      // Reported as a 413, so that the caller tries a lower limit.
       throw new RefusedError(
         `the page has ${bytes.length} bytes, more than the ${LARGEST_KEPT_PAGE} that can be kept at once; a lower source.page_limit would help`,
         { status: 413 },

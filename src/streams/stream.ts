@@ -116,11 +116,11 @@ interface Common<Item> {
   isExtra?: boolean
   /** What the table and its columns mean, if the definition of the stream says so. */
   notes?: { about: string; columns: Record<string, string> }
-  /** Set if most rows are like others: they need not be parsed and judged each. */
+  /** Set if most rows are like others, so that the fast path can read them. */
   template?: TemplatePaths
 }
 
-/** By what rows are known that are like earlier ones. */
+/** How the fast path recognises rows that are like earlier ones. */
 export interface TemplatePaths {
   /** For each column, the path of its value in an item, as in `brand.id`. */
   paths: readonly string[]
@@ -144,7 +144,7 @@ export interface DayStream<Item = never> extends Common<Item> {
   stamped?: boolean
   /** What a filter can say: lists and everything but a list, or one value at a time. */
   filterTakes: 'lists' | 'single'
-  /** The value of a dimension in a row, to check that a filter was obeyed. */
+  /** The value of a dimension in a row, to check that a filter was applied. */
   dimensionOf(row: Row, dimension: Dimension): string | null
 }
 

@@ -1,6 +1,5 @@
 import { once } from 'node:events'
 import { Socket } from 'node:net'
-import { setTimeout as delay } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
 import {
   Client,
@@ -18,6 +17,7 @@ import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
+import { waitAtMost } from '../core/time-limit.ts'
 import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
@@ -170,13 +170,11 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     shortenDeadlines,
     async close() {
       shortenDeadlines()
-      const waiting = new AbortController()
       const closed = async () => {
         await pool.end()
         await Promise.all([...sockets].map((socket) => once(socket, 'close')))
       }
-      await Promise.race([closed(), delay(CLOSE_MS, undefined, waiting).catch(() => {})])
-      waiting.abort()
+      await waitAtMost(CLOSE_MS, closed())
       cut()
     },
     cut,

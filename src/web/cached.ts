@@ -6,7 +6,7 @@ export interface CachedOptions {
   freshMs: number
   /** How many keys are kept; the one that was asked for longest ago makes room. */
   most: number
-  /** If a value cannot be had anew for such a reason, the last one is given until it is so old. */
+  /** If a value cannot be refreshed because of such an error, the last one is served up to this age. */
   stale?: { ms: number; on: (error: unknown) => boolean }
 }
 
@@ -25,8 +25,9 @@ interface Entry<T> {
 // Those who ask for what just failed get the same answer, so that many who ask do not make it worse.
 const FAILED_MS = 500
 
-// Making values anew takes at most this share of the time, and none is kept for longer than this because it is costly.
+// A value that is costly to make is kept for so long that making it takes at most this share of the time.
 const SHARE = 0.01
+// But no longer than this.
 const LONGEST_MS = 10_000
 
 /** What many look at is worked out once: those who ask meanwhile, or soon after, get the same value. */

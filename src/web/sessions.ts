@@ -60,7 +60,7 @@ export class Sessions {
   }
 }
 
-/** Kept as a digest: to look one up tells by its time nothing of those that there are. */
+/** Stored as a digest, so that the time of a lookup reveals nothing about valid ids. */
 function keyOf(id: string): string {
   return createHash('sha256').update(id).digest('hex')
 }

@@ -1,9 +1,9 @@
 import { hostname } from 'node:os'
-import { setTimeout as delay } from 'node:timers/promises'
 import { Alerts } from '../../alerts/alerts.ts'
 import { channelsOf } from '../../alerts/channels.ts'
 import { ENDED, findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../../alerts/findings.ts'
 import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import { waitAtMost } from '../../core/time-limit.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { claimSource } from '../../ledger/source.ts'
@@ -223,13 +223,13 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     await untilStopped(session)
     log.info({ grace_seconds: config.serve.grace_seconds }, 'asked to stop')
     const stopping = Promise.all([scheduler.stop(), backfills.stop()]).then(() =>
-      Promise.race([Promise.all(afterwards), delay(LAST_WORDS_MS, undefined, { ref: false })]),
+      waitAtMost(LAST_WORDS_MS, Promise.all(afterwards)),
     )
-    await within(config.serve.grace_seconds * GRACE_OF_RUN * 1000, stopping, () => {
+    if (!(await waitAtMost(config.serve.grace_seconds * GRACE_OF_RUN * 1000, stopping))) {
       log.error('the run did not end in time; the next one reads what it left')
       // Nothing is waited for any more, a database that does not answer least of all.
       open.warehouse.cut()
-    })
+    }
     return 0
   } finally {
     clearInterval(lookingAround)
@@ -266,16 +266,4 @@ async function untilReadyOrAway(watch: DatabaseWatch, open: Open, getReady: () =
 
 function durationMs(text: string): number {
   return Number(text.slice(0, -1)) * UNITS[text.at(-1) as keyof typeof UNITS]
-}
-
-async function within(ms: number, work: Promise<unknown>, tooLate: () => void): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  const end = new Promise<void>((done) => {
-    timer = setTimeout(() => {
-      tooLate()
-      done()
-    }, ms)
-  })
-  await Promise.race([work, end])
-  clearTimeout(timer)
 }

@@ -4,7 +4,7 @@ import { InternPool, type Piece, TextBudget } from './intern-pool.ts'
 
 const TEMPLATES_KEPT = 16
 
-/** The shape of a row. */
+/** Rows with the same fields in the same order: what is written between their values, and what the values may be. */
 export interface RowTemplate {
   /** One before each field and one after the last. */
   pieces: Piece[]

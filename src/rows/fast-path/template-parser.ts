@@ -157,5 +157,3 @@ export class TemplateParser {
     return this.cache.paths.every((path, column) => Object.is(byPath.get(path) ?? null, row[column] ?? null))
   }
 }
-
-/** Rows with the same fields in the same order: what is written between their values, and what the values may be. */

@@ -90,7 +90,7 @@ export async function readWindow<R extends Rows>(
   return { kind: 'rows', sifted, cutAt, pageRows: undefined }
 }
 
-/** How many rows a window has, read in two halves; if it is a single day, whether there is one behind the last. */
+/** How many rows a window has, read in two halves. For a single day: the rows of its page, and 1 more if another follows. */
 export async function countRows(
   { client, limit }: Reader,
   { caller, stream, range }: Omit<WindowRequest, 'known'>,

@@ -69,7 +69,7 @@ async function offeredStreams(
   { warehouse, signal, clock }: Run,
   { projects, streams }: RunRequest,
 ): Promise<(project: SyncedProject, stream: Stream) => boolean> {
-  // Whoever asks for nothing else asks by name, and is to learn what the service says now.
+  // If only streams beyond the contract were named, the service is asked again.
   const extras = streams.filter(({ isExtra }) => isExtra).length
   if (extras === 0 || extras === streams.length) return () => true
   const ids = projects.map(({ id }) => id)
@@ -88,7 +88,7 @@ async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {
   return { today, summaryOf, dueDays: dueDays({ interest: daysOfInterest(config, today), today, lookbackDays }) }
 }
 
-/** If the ledger decides what is due: a given range is read whatever is known of it. */
+/** Streams whose coverage decides which days are due; none if a range was given. */
 function duePairs({ projects, streams, range }: RunRequest): StreamOfProject[] {
   if (range !== undefined) return []
   return projects.flatMap(({ id }) =>

@@ -7,8 +7,6 @@ import type { FailedItem, ItemResult, PageFacts, Run } from './context.ts'
 import { failureOf } from './perform-item.ts'
 import { countRequest, failItem, type Task, taskName } from './task.ts'
 
-/* What reading found out about the pages of the service decides which windows are read again. */
-
 /** Decides, by what reading found out about pages, which windows passed for complete and are to be read again. */
 export function learnPages(
   { task, range }: { task: Task; range: Range },

@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { addDays, type Day, dayOf } from '../../core/day.ts'
 import { KeyError, messageOf, TransientError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/monotonic.ts'
+import { waitAtMost } from '../../core/time-limit.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
 import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
@@ -217,7 +217,7 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
     await lock.release()
   }
   // Whoever stopped it does not wait for a database that is away: the lease expires by itself.
-  await (signal?.aborted ? Promise.race([close(), delay(CLOSING_MS, undefined, { ref: false })]) : close())
+  await (signal?.aborted ? waitAtMost(CLOSING_MS, close()) : close())
   const totals = { rows: sum(streams, 'rows_read'), requests: sum(streams, 'requests'), seconds }
   log[outcome === 'complete' ? 'info' : 'warn'](
     { outcome, ...totals, ...(error === null ? {} : { error }), reason: runReason(end) },

@@ -115,7 +115,7 @@ export function failItem({ task, range }: WorkItem, { reason, code: exactCode }:
   run.log[code === 'stale' ? 'warn' : 'error']({ ...logFields(task, range), reason }, 'failed')
 }
 
-/** By which tasks, and the windows of the page limit, are named. */
+/** The key of a task, by which PageLimit also names its windows. */
 export function taskName(task: Pick<Task, 'project' | 'stream'>): string {
   return streamKey(task.project.id, task.stream.name)
 }

@@ -29,7 +29,7 @@ export async function saveMentions(
       fresh.set(name, value)
       found.push(id)
     }
-    // One order for all transactions: two of them can then wait for each other, but never both at once.
+    // Sorted, so that all transactions lock rows in one order and cannot deadlock.
     return found.sort()
   }
   const brandName = (id: string) => labelOf(labels.brands, id)?.name ?? mentions.brands.get(id)?.name ?? null

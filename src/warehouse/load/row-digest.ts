@@ -29,7 +29,7 @@ export function digestSql(alias: string, columns: readonly Column[]): string {
     const value = `${alias}.${quote(name)}`
     if (type === 'date') return `hashint4extended(coalesce(${value} - date '2000-01-01', ${NO_DAY}), ${before})`
     if (type === 'text') return `hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
-    return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${placeOf(index)})`
+    return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${columnBit(index)})`
   }, '0')
   return `bit_xor(${hash})`
 }
@@ -54,7 +54,7 @@ export function digestOf(rows: PackedRows): bigint | undefined {
       } else if (type === 'date') {
         hash.addInt(length < 0 ? NO_DAY : view.getInt32(at))
       } else {
-        hash.low ^= placeOf(index)
+        hash.low ^= columnBit(index)
         if (length < 0) hash.addDouble(NO_NUMBER_UPPER, NO_NUMBER_LOWER)
         else hash.addDouble(view.getInt32(at), view.getInt32(at + 4))
       }
@@ -66,8 +66,8 @@ export function digestOf(rows: PackedRows): bigint | undefined {
   return (BigInt(high) << 32n) | BigInt(low >>> 0)
 }
 
-/** Zeroes leave the hash as it was; this says in which column they are. */
-function placeOf(index: number): number {
+/** A zero leaves the hash as it was, so this bit marks its column. */
+function columnBit(index: number): number {
   return 1 << (index % 30)
 }
 

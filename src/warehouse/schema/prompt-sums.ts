@@ -136,7 +136,7 @@ export async function sumOpenPeriods(warehouse: Warehouse, config: Config, signa
           `select exists (select from ${ops('open_periods')}) as open`,
         )
         if (!found[0]!.open) return { periods: 0, rows: 0 }
-        // Whoever changed rows and opened their periods has committed once this is ours; others open them again afterwards.
+        // Once we hold the lock, every earlier change is committed. Later changes open their periods again.
         await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
         const { rows: open } = await client.query<OpenPeriods>(
           `select project_id, unit, array_agg(start::text order by start) as starts from (

@@ -80,7 +80,7 @@ function rolesOf(version: number): string {
   return `(select oid, rolname from pg_roles where pg_has_role($1, oid, 'usage') or pg_has_role($1, oid, '${takesOn}'))`
 }
 
-/** PUBLIC where everybody may; the other role by which it holds; none if it is the role's own. */
+/** Through whom the right comes: PUBLIC, another role, or null for the role itself. */
 function viaOf(everybody: string): string {
   return `case when ${everybody} then 'PUBLIC' else min(r.rolname) filter (where r.rolname <> $1) end as via`
 }

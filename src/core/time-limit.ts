@@ -1,0 +1,19 @@
+import { setTimeout as delay } from 'node:timers/promises'
+
+/** Waits for work, but not for longer than `ms`. True if it ended in time; work that is late goes on by itself. */
+export async function waitAtMost(ms: number, work: Promise<unknown>): Promise<boolean> {
+  const timer = new AbortController()
+  const late = delay(ms, false, { signal: timer.signal }).catch(() => false)
+  try {
+    return await Promise.race([work.then(() => true), late])
+  } finally {
+    timer.abort()
+    work.catch(() => {})
+  }
+}
+
+/** The result of work, or the error that `late` makes if it takes longer than `ms`. */
+export async function withTimeLimit<T>(ms: number, work: Promise<T>, late: () => Error): Promise<T> {
+  if (!(await waitAtMost(ms, work))) throw late()
+  return work
+}
