@@ -86,8 +86,8 @@ export class WindowFeed {
     this.waiting.push(range)
   }
 
-  /** What was not handed out, for a run that ends early. */
-  failRemaining(): Range[] {
+  /** Takes out what was not handed out, for a run that ends early. */
+  takeRest(): Range[] {
     const left = [...this.waiting]
     while (this.due.length > 0) {
       const days = this.due.splice(0, adjacent(this.due).length)

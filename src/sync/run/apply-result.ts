@@ -7,34 +7,35 @@ import { failItem, logFields, type Task, type WorkItem } from './task.ts'
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */
 export function applyResult({ task, range }: WorkItem, result: ItemResult, seconds: number): void {
-  const { run, report, left } = task
+  const { run, report, remaining } = task
   report.seconds += seconds
   if (range !== undefined && (result.kind === 'loaded' || result.kind === 'split')) learnPages({ task, range }, result)
   if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
   if (result.kind === 'failed') failItem({ task, range }, result)
   if (result.kind === 'not-offered') report.not_offered = result.status
-  if ('list' in left || range === undefined) return
+  if (remaining.kind === 'list' || range === undefined) return
+  const { feed } = remaining
   switch (result.kind) {
     case 'loaded':
-      left.density.learn(range, result.rowsByDay)
-      return left.complete()
+      feed.density.learn(range, result.rowsByDay)
+      return feed.complete()
     case 'split':
-      left.density.learnFull(countDays(range), run.limit.current)
-      return left.split(range)
+      feed.density.learnFull(countDays(range), run.limit.current)
+      return feed.split(range)
     case 'not-offered':
-      return left.drop()
+      return feed.drop()
     case 'shorten':
-      return left.shorten(range)
+      return feed.shorten(range)
     case 'failed':
-      return left.fail(range, failureRule(result.code).isRefusal ?? false)
+      return feed.fail(range, failureRule(result.code).isRefusal ?? false)
   }
 }
 
 function finish(task: Task, { outcome }: Loaded, days: number, seconds: number): void {
-  const { run, project, report, observer } = task
+  const { run, project, report } = task
   addOutcome(report, outcome, days)
   const { inserted, updated, deleted, unchanged, held } = outcome.effect
-  observer.advanced?.({
+  task.board.observer.advanced?.({
     projectId: project.id,
     stream: report.stream,
     days,

@@ -9,15 +9,8 @@ import { Density } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import type { Run, RunRequest, SyncedProject } from './context.ts'
-import { emptyReport, type Failure, type StreamReport } from './report.ts'
-import { type Observer, type Task, taskName } from './task.ts'
-
-/** What the tasks of a run call when something happens. */
-export interface TaskHooks {
-  observer: Observer
-  stopRun: Task['stopRun']
-  noteFailure: (failure: Failure) => void
-}
+import { emptyReport } from './report.ts'
+import { type Remaining, type Task, type TaskBoard, taskName } from './task.ts'
 
 /** What the ledger says of the days that are due. */
 interface Planner {
@@ -26,42 +19,40 @@ interface Planner {
   dueDays: (known: CoverageSummary) => Day[]
 }
 
-/** One task for each project and stream, and the report that each fills. */
+/** One task for each project and stream. */
 export async function makeTasks(
   run: Run,
   request: RunRequest,
-  { observer, stopRun, noteFailure }: TaskHooks,
-): Promise<{ tasks: Map<string, Task>; reports: StreamReport[] }> {
-  const tasks = new Map<string, Task>()
-  const reports: StreamReport[] = []
-  const failedProjects: Task['failedProjects'] = new Map()
-  const failProject = (projectId: string, failure: Failure) => {
-    failedProjects.set(projectId, failure)
-    // The only project: its trouble is that of the run.
-    if (request.projects.length === 1) noteFailure(failure)
-  }
-  const failRun = (failure: Failure) => {
-    for (const { id } of request.projects) if (!failedProjects.has(id)) failedProjects.set(id, failure)
-    noteFailure(failure)
-  }
+  shared: Pick<TaskBoard, 'failures' | 'observer'>,
+): Promise<TaskBoard> {
+  const board: TaskBoard = { tasks: new Map(), ...shared }
   const totals = { days: 0, lists: 0 }
   const planner = await plannerOf(run, request)
   const isOffered = await offeredStreams(run, request)
   for (const project of request.projects) {
     for (const stream of request.streams) {
       if (!isOffered(project, stream)) continue
+      const remaining = await remainingOf(run, request, project, stream, planner)
+      if (remaining.kind === 'list') totals.lists++
+      else totals.days += remaining.feed.totalDays
       const report = emptyReport(project.id, stream.name)
-      reports.push(report)
-      const left = stream.by === 'list' ? { list: true } : await feedOf(run, request, project, stream, planner)
-      if ('list' in left) totals.lists++
-      else totals.days += left.totalDays
-      const shared = { run, observer, tasks, failedProjects, stopRun, failProject, failRun }
-      const task: Task = { ...shared, project, stream, report, left }
-      tasks.set(taskName(task), task)
+      const task: Task = { run, project, stream, report, remaining, board }
+      board.tasks.set(taskName(task), task)
     }
   }
-  observer.planned?.(totals)
-  return { tasks, reports }
+  board.observer.planned?.(totals)
+  return board
+}
+
+async function remainingOf(
+  run: Run,
+  request: RunRequest,
+  project: SyncedProject,
+  stream: Stream,
+  planner: Planner,
+): Promise<Remaining> {
+  if (stream.by === 'list') return { kind: 'list', isDue: true }
+  return { kind: 'windows', feed: await feedOf(run, request, project, stream, planner) }
 }
 
 /** What was found not to be offered within the last days is not asked for. Without streams beyond the contract nothing is read. */

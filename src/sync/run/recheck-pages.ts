@@ -14,10 +14,10 @@ export function learnPages(
 ): void {
   const { limit } = task.run
   const window = { name: taskName(task), range }
-  requeue(task.tasks, limit.learnLower(result.pageLimit))
-  if (result.cutAt !== undefined) requeue(task.tasks, limit.learnCut(window, result.cutAt))
+  requeue(task.board.tasks, limit.learnLower(result.pageLimit))
+  if (result.cutAt !== undefined) requeue(task.board.tasks, limit.learnCut(window, result.cutAt))
   if (result.kind !== 'loaded' || result.pageRows === undefined) return
-  if (result.pageRows >= limit.current) requeue(task.tasks, [window])
+  if (result.pageRows >= limit.current) requeue(task.board.tasks, [window])
   else limit.remember(window, result.pageRows)
 }
 
@@ -58,7 +58,7 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
 /** Windows that passed for complete until the service was found to cut its answers are read again. */
 export function requeue(tasks: ReadonlyMap<string, Task>, windows: readonly SizedWindow[]): void {
   for (const { name, range } of windows) {
-    const left = tasks.get(name)?.left
-    if (left !== undefined && !('list' in left)) left.readAgain(range)
+    const remaining = tasks.get(name)?.remaining
+    if (remaining?.kind === 'windows') remaining.feed.readAgain(range)
   }
 }

@@ -1,6 +1,6 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { addDays, type Day, dayOf } from '../../core/day.ts'
-import { KeyError, messageOf, TransientError } from '../../core/errors.ts'
+import { messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { waitAtMost } from '../../core/time-limit.ts'
@@ -22,6 +22,7 @@ import { makeTasks } from './make-tasks.ts'
 import { findCut } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
+import { RunFailures } from './run-failures.ts'
 import { settleOwnBrands, sumForViews } from './settle-run.ts'
 import { failRemaining, type Observer } from './task.ts'
 
@@ -29,8 +30,8 @@ export type { RunRequest } from './context.ts'
 export type { Executor } from './execute-here.ts'
 export type { Observer, Step } from './task.ts'
 
-// Rows that arrive while they are counted look like a cut; that must not go on for ever.
-const CUT_ROUNDS = 6
+// Rows that arrive while they are counted look like a cap; that must not go on for ever.
+const CAP_ROUNDS = 6
 const CLOSING_MS = 6000
 
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
@@ -64,71 +65,40 @@ async function performRun(
   const lock = await lockStreams(services, request)
   request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   observer.started?.({ runId: lock.runId, command: request.command })
-  const stop = new RunStop([lock.lost, ...(request.signal === undefined ? [] : [request.signal])])
-  const run = beginRun(services, request, lock.runId, stop.signal)
-  const deadline = stopAtDeadline(config, (failure) => stop.because(failure))
+  const ids = request.projects.map(({ id }) => id)
+  const failures = new RunFailures(ids, { lostLease: lock.lost, request: request.signal })
+  const run = beginRun(services, request, lock.runId, failures.signal)
+  const deadline = stopAtDeadline(config, (failure) => failures.stopRun(failure))
   let reports: StreamReport[] = []
   let notes: string[] = []
   try {
     await describeStreams(run, request)
-    const hooks = {
-      observer,
-      stopRun: (failure: Failure) => stop.because(failure),
-      noteFailure: (failure: Failure) => stop.note(failure),
-    }
-    const made = await makeTasks(run, request, hooks)
-    reports = made.reports
-    const all = [...made.tasks.values()]
-    run.log.info({ command: request.command, source: services.source, streams: all.length }, 'run started')
-    await execute(run, all)
-    // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
-    for (let round = 0; round < CUT_ROUNDS && (await findCut(run, made.tasks)); round++) await execute(run, all)
-    for (const task of all) failRemaining(task)
-    if (!request.signal?.aborted) {
-      const ids = request.projects.map(({ id }) => id)
-      notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
-    }
-    // With `extras: auto` whatever is not offered is simply not there; `check` lists it.
-    const isNamed = (stream: string) =>
-      config.extras !== 'auto' ||
-      !EXTRA_STREAMS.some((name) => name === stream) ||
-      config.streams.some((name) => name === stream)
-    notes.push(...notOfferedNotes(reports, isNamed))
+    const board = await makeTasks(run, request, { failures, observer })
+    const tasks = [...board.tasks.values()]
+    reports = tasks.map(({ report }) => report)
+    run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
+    await execute(run, tasks)
+    // Each round either proves the largest answer whole or finds a cap, which lowers the page limit.
+    for (let round = 0; round < CAP_ROUNDS && (await findCut(run, board.tasks)); round++) await execute(run, tasks)
+    for (const task of tasks) failRemaining(task)
+    if (!request.signal?.aborted) notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
+    notes.push(...notOfferedNotes(reports, isNamedIn(config)))
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)
   } catch (cause) {
-    if (!run.signal.aborted)
-      stop.note({
-        reason: messageOf(cause),
-        code: isTransient(cause) ? 'transient' : reportedCode(failureCodeOf(cause)),
-      })
+    const code = isTransient(cause) ? 'transient' : reportedCode(failureCodeOf(cause))
+    if (!run.signal.aborted) failures.note({ reason: messageOf(cause), code })
   } finally {
     clearTimeout(deadline)
   }
-  if (lock.lost.aborted) stop.note({ reason: messageOf(lock.lost.reason), code: 'transient' })
   const seconds = (monotonic() - startedAt) / 1000
-  return closeWith(run, request, lock, reportOf(run, request, { reports, notes, seconds, failure: stop.failure }))
+  return closeWith(run, request, lock, reportOf(run, request, { reports, notes, seconds, failure: failures.first }))
 }
 
-/** The signal by which a run ends early, and the first reason that it was given. */
-class RunStop {
-  private readonly stopped = new AbortController()
-  readonly signal: AbortSignal
-  failure: Failure | undefined
-
-  constructor(others: readonly AbortSignal[]) {
-    this.signal = AbortSignal.any([this.stopped.signal, ...others])
-  }
-
-  note(failure: Failure): void {
-    this.failure ??= failure
-  }
-
-  because(failure: Failure): void {
-    this.note(failure)
-    // The windows that are left say why: only a key that was refused is cured by another key.
-    this.stopped.abort(failure.code === 'key' ? new KeyError(failure.reason) : new TransientError(failure.reason))
-  }
+/** With `extras: auto` whatever is not offered is simply not there; `check` lists it. */
+function isNamedIn({ extras, streams }: Config): (stream: string) => boolean {
+  return (stream) =>
+    extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || streams.some((name) => name === stream)
 }
 
 function lockStreams(services: Services, { projects, streams, command, signal }: RunRequest): Promise<RunLock> {
