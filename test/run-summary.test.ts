@@ -128,9 +128,9 @@ describe('the next step is one that helps', () => {
     ['bad-page', 'npx visibility-sync AGAIN', /max_bad_share/],
     ['transient', 'npx visibility-sync AGAIN', /read again what failed temporarily/],
     ['dead', 'npx visibility-sync AGAIN', /set aside/],
-    ['lost', 'npx visibility-sync AGAIN', /queue lost/],
+    ['worker-died', 'npx visibility-sync AGAIN', /why workers die/],
     ['error', 'npx visibility-sync check', /privileges/],
-    ['stale', 'npx visibility-sync status', /missing/],
+    ['superseded', 'npx visibility-sync status', /missing/],
     ['interrupted', 'npx visibility-sync AGAIN', /where this run stopped/],
   ]
   test('for every code there is one', () => {

@@ -68,10 +68,10 @@ function stepFor(
       run: again,
     },
     transient: { say: 'read again what failed temporarily', run: again },
-    dead: { say: 'read again what the queue set aside', run: again },
-    lost: { say: 'read again what the queue lost', run: again },
+    dead: { say: 'read again what was given up', run: again },
+    'worker-died': { say: 'see why workers die, for example of too little memory; then read again', run: again },
     error: { say: 'see whether the database and its privileges are sound', run: command('check') },
-    stale: undefined,
+    superseded: undefined,
     interrupted: {
       say: report.command === 'sync' ? 'go on where this run stopped' : 'read what this run left',
       run: again,

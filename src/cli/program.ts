@@ -329,7 +329,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
   )
   add(
     'partition',
-    'moves report tables in one piece into monthly parts; may be stopped and started again',
+    'moves report tables without partitions into monthly partitions; may be stopped and started again',
     ['partition'],
     async () => (await import('./commands/partition.ts')).partition,
   )

@@ -89,7 +89,7 @@ function effectOf({ outcome }: RunReport, total: StreamReport): string {
 
 function problems(report: RunReport, context: RunContext): string[] {
   const mark = (trouble: Trouble['kind']) =>
-    ['held', 'quarantined', 'stale', 'interrupted'].includes(trouble) ? warning('!') : bad('✗')
+    ['held', 'quarantined', 'superseded', 'interrupted'].includes(trouble) ? warning('!') : bad('✗')
   const ended =
     report.error === undefined
       ? []

@@ -111,9 +111,9 @@ export class TimeLimitError extends VisibilityError {
   readonly code = 'time-limit'
 }
 
-/** A newer read of the same days was loaded meanwhile: this answer is stale and was not written. */
-export class StaleReadError extends VisibilityError {
-  readonly code = 'stale'
+/** A newer read of the same days was loaded meanwhile: this answer was not written. */
+export class SupersededError extends VisibilityError {
+  readonly code = 'superseded'
 }
 
 export function messageOf(error: unknown): string {

@@ -34,12 +34,12 @@ const RULES = {
   transient: { ends: 'window', fault: 'unknown' },
   /** Given up in the queue by an older version. */
   dead: { ends: 'window', fault: 'unknown' },
-  /** Its workers died again and again. */
-  lost: { ends: 'window', fault: 'unknown' },
+  /** The workers that read it died again and again. */
+  'worker-died': { ends: 'window', fault: 'unknown' },
   /** Everything that was not foreseen. */
   error: { ends: 'window', fault: 'unknown' },
   /** A newer read of the same days was loaded meanwhile. */
-  stale: { ends: 'window', fault: 'window' },
+  superseded: { ends: 'window', fault: 'window' },
   /** The run that asked for it is over. */
   'run-over': { ends: 'window', fault: 'window', reportedAs: 'error' },
   interrupted: { ends: 'window', fault: 'unknown' },

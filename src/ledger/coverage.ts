@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import { addDays, type Day, dayFromNumber, daysIn, type Range } from '../core/day.ts'
-import { StaleReadError, UsageError } from '../core/errors.ts'
+import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { type StreamOfProject, streamKey } from '../core/stream-key.ts'
 import type { Transaction, Warehouse } from '../warehouse/connect.ts'
@@ -182,7 +182,7 @@ export interface PriorCoverage {
   hasRejects: boolean
 }
 
-/** What is known of a range. Reading the result throws a StaleReadError if a newer read was loaded. */
+/** What is known of a range. Reading the result throws a SupersededError if a newer read was loaded. */
 export function priorCoverage(
   { opsSchema }: Warehouse,
   pair: StreamOfProject,
@@ -208,7 +208,9 @@ function knownBefore(rows: readonly KnownDay[], pair: StreamOfProject, fencingTo
   for (const { date, read_order, state } of rows) {
     if (date === null) continue
     if (read_order > fencingToken) {
-      throw new StaleReadError(`${pair.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`)
+      throw new SupersededError(
+        `${pair.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`,
+      )
     }
     states.set(date, state)
   }

@@ -13,7 +13,7 @@ export interface LedgerSize {
   tables: TableSize[]
 }
 
-/** What the machinery's own tables take, the largest first. */
+/** The size of the tables of the ops schema, the largest first. */
 export async function readLedgerSize(warehouse: Warehouse): Promise<LedgerSize> {
   const tables = await readTableSizes(warehouse, warehouse.opsSchema)
   return { bytes: tables.reduce((sum, { bytes }) => sum + bytes, 0), tables }

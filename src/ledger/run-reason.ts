@@ -140,10 +140,12 @@ const WORDS: Record<TroubleKind, (number: number, streams: string, projects: num
   incomplete: (number, streams) => `${windows(number, streams)} could not be proven complete`,
   'bad-page': (number, streams) => `${windows(number, streams)} had too many bad rows, so nothing of them was loaded`,
   transient: (number, streams) => `${windows(number, streams)} could not be read or loaded`,
-  dead: (number, streams) => `${windows(number, streams)} ${were(number)} set aside by the queue`,
-  lost: (number, streams) => `${windows(number, streams)} vanished from the queue`,
+  dead: (number, streams) => `${windows(number, streams)} ${were(number)} given up in the queue`,
+  'worker-died': (number, streams) =>
+    `${windows(number, streams)} ${were(number)} given up: workers that read it died again and again`,
   error: (number, streams) => `${windows(number, streams)} failed`,
-  stale: (number, streams) => `a newer read of ${windows(number, streams)} was loaded meanwhile, so this one was not`,
+  superseded: (number, streams) =>
+    `a newer read of ${windows(number, streams)} was loaded meanwhile, so this one was not`,
   interrupted: (number, streams) => `${windows(number, streams)} ${were(number)} not read, because the run was stopped`,
   held: (number, streams) => `${windows(number, streams)} ${number === 1 ? 'is' : 'are'} held`,
   quarantined: (number, streams) => `${count(number, 'row')} of ${streams} ${were(number)} quarantined`,

@@ -40,7 +40,7 @@ const MOST = 1000
 const HELP_MS = 5000
 // If no result came for so long, it checks that its windows are still in the queue.
 const SILENCE_MS = 10_000
-const MOST_STALE_READS = 5
+const MOST_SUPERSEDED_READS = 5
 // A sync goes before any backfill; within a run, what was handed out first goes first.
 const SYNC_FIRST = 1_000_000_000
 const LEAVING_MS = 6000
@@ -60,7 +60,7 @@ export class QueueExecutor {
   /** Projects whose windows were taken out of the queue, because they cannot be read. */
   private readonly withdrawn = new Set<string>()
   /** How often each item was read while a newer read of its days was loaded. */
-  private readonly staleReads = new Map<string, number>()
+  private readonly supersededReads = new Map<string, number>()
   /** Of the workers that take from this queue: how many windows at once they do. */
   private slots = 0
   private hasWorkers = false
@@ -262,7 +262,7 @@ export class QueueExecutor {
       this.returned.push(item)
       return
     }
-    if (result.kind === 'failed' && result.code === 'stale' && this.mayReadAgain(item)) return putBack(item)
+    if (result.kind === 'failed' && result.code === 'superseded' && this.mayReadAgain(item)) return putBack(item)
     if (result.kind === 'failed' && result.code !== 'interrupted') {
       const { reason } = result
       this.givenUp.push({ runId: this.run.runId, project, stream: task.stream.name, range, reason })
@@ -273,9 +273,9 @@ export class QueueExecutor {
   /** Another run loaded the same days meanwhile: they are read again, a few times at most. */
   private mayReadAgain({ task, range }: WorkItem): boolean {
     const name = JSON.stringify([task.project.id, task.stream.name, range])
-    const times = (this.staleReads.get(name) ?? 0) + 1
-    this.staleReads.set(name, times)
-    return times <= MOST_STALE_READS
+    const times = (this.supersededReads.get(name) ?? 0) + 1
+    this.supersededReads.set(name, times)
+    return times <= MOST_SUPERSEDED_READS
   }
 
   /** Other windows of a project that cannot be read are not tried. */

@@ -12,7 +12,7 @@ export const REAP_MS = 2000
 // A window that takes down whoever reads it must not go round for ever.
 const MOST_LOSSES = 8
 
-interface LostWindow {
+interface AbandonedWindow {
   window_id: string
   worker_id: string
   losses: number
@@ -28,14 +28,14 @@ interface LostWindow {
 export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   const { warehouse } = queue
   const dead = new Set<string>()
-  for (const window of await lostWindows(queue)) {
+  for (const window of await abandonedWindows(queue)) {
     const { window_id: id, worker_id: workerId } = window
     const isDead = window.is_silent || isGone(window.process)
     if (isDead) dead.add(workerId)
     const reason = isDead ? 'its worker is gone' : 'its worker got nowhere with it'
     if (window.losses + 1 >= MOST_LOSSES) {
       const reason = `the processes that worked at it vanished ${MOST_LOSSES} times`
-      const result = { kind: 'failed' as const, code: 'lost' as const, reason }
+      const result = { kind: 'failed' as const, code: 'worker-died' as const, reason }
       const acceptDeletes = window.accept_deletes
       await inTransaction(warehouse, (tx) =>
         publishResult(tx, queue, { id, acceptDeletes }, { result, cost: { seconds: 0, statuses: {} } }),
@@ -49,8 +49,8 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   for (const owner of dead) await voidRequestsOf(warehouse, owner)
 }
 
-async function lostWindows({ name, warehouse: { pool, opsSchema } }: Queue): Promise<LostWindow[]> {
-  const { rows } = await pool.query<LostWindow & { is_lost: boolean }>(
+async function abandonedWindows({ name, warehouse: { pool, opsSchema } }: Queue): Promise<AbandonedWindow[]> {
+  const { rows } = await pool.query<AbandonedWindow & { is_lost: boolean }>(
     `select w.window_id, w.worker_id, w.losses, (w.request->>'accept_deletes')::boolean as accept_deletes, k.process,
        coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as is_silent,
        coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})

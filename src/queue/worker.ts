@@ -38,7 +38,7 @@ interface Job {
   window: TakenWindow
   startedAt: number
   /** Aborted if it is not this worker's any more. */
-  lost: AbortController
+  revoked: AbortController
   progressAt: number
   /** By how long after the last progress the next one must come. */
   allowMs: number
@@ -115,7 +115,7 @@ export class QueueWorker {
     const job: Job = {
       window,
       startedAt: now,
-      lost: new AbortController(),
+      revoked: new AbortController(),
       progressAt: now,
       allowMs: this.stepMs,
       statuses: {},
@@ -157,7 +157,7 @@ export class QueueWorker {
     const jobs = [...this.jobs.keys()]
     const said = jobs.map(({ window, progressAt, allowMs }) => ({ id: window.id, idleMs: now - progressAt, allowMs }))
     const lost = new Set(await extendLeases(this.services.warehouse, this.self.id, said))
-    for (const job of jobs) if (lost.has(job.window.id) || now - job.progressAt > job.allowMs) job.lost.abort()
+    for (const job of jobs) if (lost.has(job.window.id) || now - job.progressAt > job.allowMs) job.revoked.abort()
   }
 
   private async perform(job: Job): Promise<void> {
@@ -169,7 +169,7 @@ export class QueueWorker {
     const waitMs = await this.budgets.spentForMs(project)
     if (waitMs > 0) return this.publish(job, { kind: 'deferred', waitMs })
     const { limit, mentions } = this.memoryOf(window)
-    const signal = AbortSignal.any([this.stopping.signal, job.lost.signal])
+    const signal = AbortSignal.any([this.stopping.signal, job.revoked.signal])
     const run: Run = {
       ...makeRun(
         services,
@@ -230,7 +230,7 @@ export class QueueWorker {
     const { reason, code } = result
     const about = aboutOf(window)
     if (code === 'run-over') return log.debug(about, 'the run that asked for a window is over')
-    if (code === 'interrupted') return this.release(job, { isLoss: job.lost.signal.aborted })
+    if (code === 'interrupted') return this.release(job, { isLoss: job.revoked.signal.aborted })
     log.warn({ ...about, reason }, 'window failed')
     const { fault, isRefusal } = failureRule(code)
     // It may be so only from here: the process of the run tries, and what it finds is final.
@@ -246,7 +246,7 @@ export class QueueWorker {
     }
     this.backOff.recover()
     // What the service refuses it refuses again; what to do about a newer read, the run decides.
-    const isFinal = isRefusal || code === 'stale' || window.failures + 1 >= MOST_FAILURES
+    const isFinal = isRefusal || code === 'superseded' || window.failures + 1 >= MOST_FAILURES
     if (isFinal) return this.publish(job, result)
     await this.release(job, { failure: { spent: this.resultOf(job, result).cost } })
   }

@@ -26,14 +26,14 @@ export interface Warehouse {
   pool: Pool
   schema: string
   opsSchema: string
-  /** The schema for people, and the one for the machinery. */
+  /** Typed queries of the data schema and of the ops schema. */
   tables: Tables
   ops: Ops
   /** How long work waits for a database that is away. */
   patienceMs: number
   /** True behind a pooler, where two transactions may be on two connections of the server. */
   isPooled: boolean
-  /** Cleans what is written to the schema for the machinery: words of the service and of errors, never rows. */
+  /** Cleans what is written to the ops schema: words of the service and of errors, never rows. */
   redactor: Redactor
   /** Asks the server for its version: an unreachable or too old one is said in one sentence. */
   check(): Promise<void>
@@ -338,7 +338,7 @@ function bound(client: PoolClient): Pick<PoolClient, 'query' | 'release'> {
   return { query: client.query.bind(client) as PoolClient['query'], release: () => {} }
 }
 
-/** The quoted name of a table in the schema for people. */
+/** The quoted name of a table in the data schema. */
 export function tableName(warehouse: Warehouse, table: string): string {
   return quote(warehouse.schema, table)
 }

@@ -7,7 +7,7 @@ interface Named {
   name: string | null
 }
 
-/** The schema for people. */
+/** The data schema, which BI tools query. */
 export interface WarehouseTables {
   projects: Named
   brands: Named & { brand_id: string; is_own: boolean }
@@ -20,7 +20,7 @@ export interface WarehouseTables {
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
 export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale'
 
-/** The schema for the machinery. */
+/** The ops schema: the ledger and the queue's own tables. */
 export interface OpsTables {
   runs: {
     run_id: Generated<number>

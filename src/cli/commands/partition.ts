@@ -9,7 +9,7 @@ import { readLayout } from '../../warehouse/schema/partitions.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
-/** `partition`: moves report tables in one piece into monthly parts. May be stopped and started again at any time. */
+/** `partition`: moves report tables without partitions into monthly partitions. May be stopped and started again at any time. */
 export async function partition(session: Session): Promise<number> {
   const { config, log } = session
   if (config.warehouse.partition !== 'month') {
@@ -35,7 +35,7 @@ export async function partition(session: Session): Promise<number> {
       const { layout } = await readLayout(warehouse.pool, warehouse, report.name)
       if (layout === 'months') continue
       await beginMove(warehouse, report)
-      // Views are renewed before the first row leaves the old piece.
+      // Views are renewed before the first row leaves the old table.
       await migrate(warehouse, config)
       const done = await moveMonths(warehouse, report, signal, (step) => {
         steps.push(step)

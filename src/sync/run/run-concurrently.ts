@@ -1,16 +1,16 @@
 /** Where jobs come from. */
-export interface JobSource {
+export interface WorkSource {
   /** The next job, or undefined if there is none now; finishing other jobs may make one. */
   next(): (() => Promise<unknown>) | undefined
 }
 
 /** Runs the jobs of all sources side by side, at most so many at once, taking turns between sources. Jobs do not throw. */
-export async function runConcurrently(sources: readonly JobSource[], concurrency: number): Promise<void> {
+export async function runConcurrently(sources: readonly WorkSource[], concurrency: number): Promise<void> {
   const running = new Set<Promise<unknown>>()
   let turn = 0
   for (;;) {
     while (running.size < concurrency) {
-      const job = nextJob()
+      const job = nextWork()
       if (job === undefined) break
       const promise: Promise<unknown> = job().finally(() => running.delete(promise))
       running.add(promise)
@@ -19,7 +19,7 @@ export async function runConcurrently(sources: readonly JobSource[], concurrency
     await Promise.race(running)
   }
 
-  function nextJob(): (() => Promise<unknown>) | undefined {
+  function nextWork(): (() => Promise<unknown>) | undefined {
     for (let step = 0; step < sources.length; step++) {
       const index = (turn + step) % sources.length
       const job = sources[index]!.next()

@@ -79,7 +79,7 @@ export async function syncWindow(
 }
 
 /** A window that was read, ready to be loaded. */
-interface ReadWindow {
+interface LoadableWindow {
   pair: StreamOfProject
   stream: DayStream
   range: Range
@@ -88,7 +88,7 @@ interface ReadWindow {
   page: Pick<Loaded, 'pageRows' | 'cutAt' | 'pageLimit'>
 }
 
-async function loadWindow(run: Run, load: ReadWindow): Promise<Loaded> {
+async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { rows } = load.sifted
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
   if (load.read.rowsBefore === 0) rows.arrange()
@@ -100,7 +100,7 @@ async function loadWindow(run: Run, load: ReadWindow): Promise<Loaded> {
 async function loadInTransaction(
   run: Run,
   tx: Transaction,
-  load: ReadWindow,
+  load: LoadableWindow,
 ): Promise<{ loaded: Loaded; fresh: MentionMemory }> {
   const { warehouse, config, runId } = run
   const { pair, stream, range, sifted, read } = load
@@ -141,7 +141,7 @@ async function loadInTransaction(
 async function saveWindowLedger(
   run: Run,
   tx: Transaction,
-  { pair, range, sifted, read }: ReadWindow,
+  { pair, range, sifted, read }: LoadableWindow,
   { prior, effect, known }: { prior: PriorCoverage; effect: Effect; known: KnownRejects },
 ): Promise<void> {
   const { runId } = run

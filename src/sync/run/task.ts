@@ -116,7 +116,7 @@ export function failItem({ task, range }: WorkItem, { reason, code: exactCode }:
   else if (ends === 'run') failures.failRun(failure)
   else if (ends === 'project') failures.failProject(project.id, failure)
   else if (ends === 'stream') failRemaining(task, [], failure)
-  run.log[code === 'stale' ? 'warn' : 'error']({ ...logFields(task, range), reason }, 'failed')
+  run.log[code === 'superseded' ? 'warn' : 'error']({ ...logFields(task, range), reason }, 'failed')
 }
 
 /** The key of a task, by which PageLimit also names its windows. */

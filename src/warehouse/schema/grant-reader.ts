@@ -2,7 +2,7 @@ import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { inTransaction, type Warehouse } from '../connect.ts'
 
-/** Lets a role read the tables for people, those made later too, and nothing else. Gives the statements that it ran. */
+/** Lets a role read the data schema, tables made later too, and nothing else. Gives the statements that it ran. */
 export async function grantReader(warehouse: Warehouse, role: string): Promise<string[]> {
   return inTransaction(warehouse, async ({ client }) => {
     const { rows } = await client.query<{ there: boolean; privileged: boolean }>(

@@ -16,8 +16,8 @@ import { TRIGGER_NAMES, unwatch } from './prompt-sums.ts'
 import { createReportTable, isNewestFirst } from './report-table.ts'
 
 /*
- * Moves a report table in one piece into monthly parts. First the whole table becomes the part for everything that has
- * no part of its own, which changes no row; then month after month leaves it, each in one transaction. The table is
+ * Moves a report table without partitions into monthly partitions. First the whole table becomes the default partition for everything that has
+ * no partition of its own, which changes no row; then month after month leaves it, each in one transaction. The table is
  * whole at every moment, may be read and synced meanwhile, and whoever is interrupted goes on where it stopped.
  */
 
@@ -29,7 +29,7 @@ export interface MoveStep {
   left: number
 }
 
-/** Makes the table one that has parts, with all its rows in a single one. Nothing if that was done before. */
+/** Makes the table a partitioned one, with all its rows in a single partition. Nothing if that was done before. */
 export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
   const { schema, opsSchema } = warehouse
   const table = quote(schema, report.name)
@@ -52,7 +52,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     await createReportTable(client, warehouse, report, 'month', newestFirst)
     await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
     for (const grant of grants) await client.query(grant)
-    // The views still read the old piece, and are renewed before anything leaves it.
+    // The views still read the old table, and are renewed before anything leaves it.
     await ops.updateTable('views').set({ fingerprint: '' }).execute()
   }
   await inTransaction(warehouse, work, undefined, LONG_WORK)
@@ -67,7 +67,7 @@ export async function moveMonths(
   moved: (step: MoveStep) => void,
 ): Promise<boolean> {
   if ((await readLayout(warehouse.pool, warehouse, report.name)).layout !== 'moving') return true
-  // Whatever still reads the old piece would lose the rows that leave it, a view of ours that could not be renewed, too.
+  // Whatever still reads the old table would lose the rows that leave it, a view of ours that could not be renewed, too.
   await refuseDependents(warehouse.pool, rest(warehouse, report.name), 'none', warehouse)
   const { rows } = await warehouse.pool.query<{ month: Month }>(
     slowQuery(`select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`),
@@ -89,7 +89,7 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
       // Others may read, and wait with their writing.
       await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
       await client.query(partStatement(warehouse, table, month))
-      // By name: the old piece may have its columns in another order.
+      // By name: the old table may have its columns in another order.
       const names = await columnsOf(client, quote(warehouse.schema, table))
       const { rowCount } = await client.query(
         `insert into ${partOf(warehouse, table, month)} (${names}) select ${names} from ${rest(warehouse, table)} where ${within}`,
@@ -103,7 +103,7 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
   )
 }
 
-/** The piece that everything left is dropped; false if rows came into it meanwhile. */
+/** The old table is dropped once it is empty; false if rows came into it meanwhile. */
 async function endMove(warehouse: Warehouse, table: string): Promise<boolean> {
   const work = async ({ client }: Transaction) => {
     await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
@@ -134,7 +134,7 @@ async function columnsOf(client: PoolClient, table: string): Promise<string> {
   return rows[0]!.names
 }
 
-/** Views and functions that go on reading the old piece while its rows leave it. Ours are renewed in between. */
+/** Views and functions that go on reading the old table while its rows leave it. Ours are renewed in between. */
 async function refuseDependents(
   client: Pick<PoolClient, 'query'>,
   table: string,

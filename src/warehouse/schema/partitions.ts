@@ -4,9 +4,9 @@ import { quote } from '../../core/identifier.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { inTransaction, type Warehouse } from '../connect.ts'
 
-/* Report tables in monthly parts. The parts live in the schema of the machinery, so that people see one table. */
+/* Report tables in monthly partitions. The partitions are in the ops schema, so that users see one table. */
 
-/** How a table is laid out: in one piece, in months, or on its way from the one to the other. */
+/** How a table is laid out: without partitions, in months, or on its way from the one to the other. */
 export type Layout = 'plain' | 'months' | 'moving'
 
 /** The month of a day, as YYYY-MM. */
@@ -18,7 +18,7 @@ const FRESH_MS = 60_000
 // What is known of a database goes with its connections, and is asked again after a minute.
 const known = new WeakMap<Warehouse, Map<string, { at: number; layout: Layout; months: Set<Month> }>>()
 
-/** Makes the parts that these days need and that are not there yet. A table in one piece needs none. */
+/** Makes the partitions that these days need and that are not there yet. A table without partitions needs none. */
 export async function ensureMonths(warehouse: Warehouse, table: string, days: Iterable<Day>): Promise<void> {
   const tables = known.get(warehouse) ?? new Map<string, { at: number; layout: Layout; months: Set<Month> }>()
   known.set(warehouse, tables)
@@ -58,7 +58,7 @@ export async function readLayout(
   return { layout: rows.some(({ bound }) => bound === 'DEFAULT') ? 'moving' : 'months', months: new Set(months) }
 }
 
-/** Makes the part of a month, in a transaction; nothing if another process was faster. */
+/** Makes the partition of a month, in a transaction; nothing if another process was faster. */
 export async function makeMonth(client: PoolClient, warehouse: Warehouse, table: string, month: Month): Promise<void> {
   await client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${warehouse.schema}.${table}`])
   const { layout, months } = await readLayout(client, warehouse, table)

@@ -54,7 +54,7 @@ function badge(troubled: ProjectHealth['troubled']): Html {
   return html`<span class="badge ${rank >= 3 ? 'bad' : 'warn'}">${count(troubled.length, 'stream')}</span>`
 }
 
-/** "chats: 2 days held; prompts: stale": the gravest first. */
+/** "chats: 2 days held; prompts: stale": the worst first. */
 function words(troubled: ProjectHealth['troubled']): string {
   const shown = troubled.slice(0, 3).map((stream) => `${stream.row.stream}: ${stream.words.join(', ')}`)
   return shown.join('; ') + (troubled.length > 3 ? ` and ${troubled.length - 3} more` : '')
