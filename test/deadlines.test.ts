@@ -1,14 +1,9 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { PackedRows } from '../src/rows/packed-rows.ts'
-import {
-  connectWarehouse,
-  inTransaction,
-  isLostConnection,
-  LONG_WORK,
-  type Transaction,
-  type Warehouse,
-} from '../src/warehouse/connect.ts'
+import { connectWarehouse, type Warehouse } from '../src/warehouse/connect.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
+import { isRetryable } from '../src/warehouse/retryable.ts'
+import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { startCli } from './support/cli.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
@@ -52,7 +47,7 @@ describe('a frozen connection', () => {
       await warehouse.pool.query('select 1')
       if (ask !== asks[1]) proxy.freeze()
       const error = await ask().catch((failure: unknown) => failure)
-      expect(isLostConnection(error) || (error as { code?: string }).code === 'transient').toBe(true)
+      expect(isRetryable(error) || (error as { code?: string }).code === 'transient').toBe(true)
       proxy.resume()
       expect((await warehouse.pool.query('select 2 as two')).rows).toEqual([{ two: 2 }])
     }

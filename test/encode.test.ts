@@ -3,8 +3,8 @@ import fc from 'fast-check'
 import { dayFromNumber, dayNumber } from '../src/core/day.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import type { Row } from '../src/streams/stream.ts'
-import { inTransaction } from '../src/warehouse/connect.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
+import { inTransaction } from '../src/warehouse/transaction.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
 let database: TestDatabase

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from '@jest/globals'
 import type { Project } from '../src/reference/world.ts'
-import { applyLabels } from '../src/warehouse/load/mentions.ts'
+import { applyLabels } from '../src/warehouse/load/labels.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
 /* What ids meant, and when. */

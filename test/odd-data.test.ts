@@ -11,8 +11,9 @@ import { saveDeadWindows } from '../src/queue/dead-windows.ts'
 import { createClient } from '../src/source/client.ts'
 import { noMentions } from '../src/streams/stream.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
-import { inTransaction, isLostConnection, type Transaction } from '../src/warehouse/connect.ts'
 import { saveMentions } from '../src/warehouse/load/mentions.ts'
+import { isRetryable } from '../src/warehouse/retryable.ts'
+import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 
 /* Data that is allowed and that nobody would think of: very many of something, very long, or called like a part of JavaScript. */
@@ -104,7 +105,15 @@ describe('very many', () => {
       mentions.tags.add(id)
       mentions.models.add(id)
     }
-    await run((tx) => saveMentions(tx, 'or_1', mentions, setup.config.labels, new Map(), true))
+    await run((tx) =>
+      saveMentions(tx, {
+        projectId: 'or_1',
+        mentions,
+        labels: setup.config.labels,
+        memory: new Map(),
+        mayRename: true,
+      }),
+    )
     for (const table of ['brands', 'topics', 'tags', 'models']) {
       const [found] = await rowsOf<{ n: number }>(
         `select count(*)::int as n from visibility.${table} where project_id = 'or_1'`,
@@ -174,12 +183,12 @@ describe('very many', () => {
       (error: unknown) => error,
     )
     expect(failure).not.toBeInstanceOf(TransientError)
-    expect(isLostConnection(failure)).toBe(false)
+    expect(isRetryable(failure)).toBe(false)
     expect(await rowsOf('select 1 as one')).toEqual([{ one: 1 }])
     // A pooler whose server is gone.
-    expect(
-      isLostConnection(Object.assign(new Error('server conn crashed?'), { code: '08P01', severity: 'FATAL' })),
-    ).toBe(true)
+    expect(isRetryable(Object.assign(new Error('server conn crashed?'), { code: '08P01', severity: 'FATAL' }))).toBe(
+      true,
+    )
   })
 })
 

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
-import { connectWarehouse, inTransaction } from '../src/warehouse/connect.ts'
+import { connectWarehouse } from '../src/warehouse/connect.ts'
+import { inTransaction } from '../src/warehouse/transaction.ts'
 import { runCli, startCli } from './support/cli.ts'
 import { hasPgBouncer, PGBOUNCER, type PgBouncer, startPgBouncer } from './support/pgbouncer.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, setUp } from './support/setup.ts'

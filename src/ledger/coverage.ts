@@ -3,9 +3,10 @@ import { addDays, type Day, dayFromNumber, daysIn, type Range } from '../core/da
 import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { type StreamOfProject, streamKey } from '../core/stream-key.ts'
-import type { Transaction, Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
 import { literal, type Statement } from '../warehouse/statement.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 export interface CoveredDay {
   date: Day

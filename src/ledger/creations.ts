@@ -1,6 +1,7 @@
 import { sql } from 'kysely'
 import { LockedError } from '../core/errors.ts'
-import { inTransaction, type Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { inTransaction } from '../warehouse/transaction.ts'
 
 export type CreationKind = 'prompt' | 'topic' | 'domain-classification' | 'url-classification'
 export type CreationState = 'sent' | 'created' | 'existing' | 'failed'

@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import type { Redactor } from '../core/redactor.ts'
 import type { StreamOfProject } from '../core/stream-key.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
-import type { Transaction } from '../warehouse/connect.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 /** Notes once what the interface does not mention. */
 export async function saveDrift(

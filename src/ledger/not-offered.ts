@@ -1,5 +1,6 @@
 import type { StreamOfProject } from '../core/stream-key.ts'
-import type { Transaction, Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 /* What the service was found not to offer. It is not asked for again for a week: it may begin to offer it. */
 

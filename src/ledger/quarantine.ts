@@ -3,7 +3,8 @@ import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import type { StreamOfProject } from '../core/stream-key.ts'
 import type { Reject } from '../rows/sift.ts'
-import type { Transaction, Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface KnownRejects {

@@ -1,8 +1,8 @@
 import { sql } from 'kysely'
 import type { Day } from '../core/day.ts'
 import type { StreamOfProject } from '../core/stream-key.ts'
-import type { Transaction } from '../warehouse/connect.ts'
 import type { Change } from '../warehouse/load/window-effect.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 /** Keeps what a re-read changed in days that were read before, and returns those days. */
 export async function saveRestatements(

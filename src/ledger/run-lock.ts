@@ -10,8 +10,9 @@ import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import { sleep } from '../core/sleep.ts'
 import type { StreamOfProject } from '../core/stream-key.ts'
 import { withTimeLimit } from '../core/time-limit.ts'
-import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
+import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { openRun, type RunStart } from './runs.ts'
 
 /*

@@ -2,8 +2,10 @@ import type PgBoss from 'pg-boss'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
-import { inTransaction, isLostConnection, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
+import { isRetryable } from '../warehouse/retryable.ts'
+import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 
 /*
  * pg-boss in the same Postgres, by its public interface alone. It hands each job to one process at a time; everything
@@ -53,7 +55,7 @@ export async function openQueue(warehouse: Warehouse, name: string, log: Log, si
       // What was begun has timers of its own, which would keep the process alive.
       await close().catch(() => {})
       if (codeOf(error) === PRIVILEGE) throw lacksPrivilege(warehouse, error)
-      throw isLostConnection(error) ? new TransientError(messageOf(error), { cause: error }) : error
+      throw isRetryable(error) ? new TransientError(messageOf(error), { cause: error }) : error
     }
   })
 }

@@ -1,9 +1,10 @@
 import { type ExpressionBuilder, type RawBuilder, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import { inTransaction, type Transaction, type Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
+import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { fetchJobs, type Queue, within } from './boss.ts'
 import { type JobCost, type JobResult, toWire, type WireJobResult } from './job-result.ts'
 

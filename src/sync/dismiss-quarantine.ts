@@ -7,7 +7,8 @@ import {
   type QuarantineFilter,
   settleDays,
 } from '../ledger/quarantine.ts'
-import { inTransaction, type Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { inTransaction } from '../warehouse/transaction.ts'
 
 /** Dismisses open entries, so that they no longer make runs partial. Their days are read again by the next run. */
 export async function dismissQuarantine(

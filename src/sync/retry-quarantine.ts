@@ -15,11 +15,11 @@ import { PackedRows } from '../rows/packed-rows.ts'
 import { safeJson } from '../rows/raw-text.ts'
 import { CONTRADICTION, type Sifted, sift } from '../rows/sift.ts'
 import { RowList, type Stream } from '../streams/stream.ts'
-import { inTransaction, type Transaction } from '../warehouse/connect.ts'
 import { saveMentions } from '../warehouse/load/mentions.ts'
 import { replaceList } from '../warehouse/load/replace-list.ts'
 import { replaceWindow, windowSnapshot } from '../warehouse/load/replace-window.ts'
 import { runBatch } from '../warehouse/statement.ts'
+import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import type { Services } from './run/context.ts'
 
 /** A retry reads nothing from the service. */
@@ -115,7 +115,8 @@ async function retryGroup(
     for (const { index, reason } of sifted.rejects) bad.set(sound[index]!.quarantine_id, reason)
     const passed = sound.filter(({ quarantine_id }) => !bad.has(quarantine_id))
     await adjustRows(tx, pair, await load(tx, services, stream, projectId, sifted))
-    await saveMentions(tx, projectId, sifted.mentions, services.config.labels, new Map(), false)
+    const { labels } = services.config
+    await saveMentions(tx, { projectId, mentions: sifted.mentions, labels, memory: new Map(), mayRename: false })
     await resolveEntries(
       tx,
       passed.map(({ quarantine_id }) => quarantine_id),

@@ -7,20 +7,18 @@ import {
   type ClientConfig,
   type CustomTypesConfig,
   Pool,
-  type PoolClient,
   type PoolConfig,
   type QueryConfig,
   types,
 } from 'pg'
 import { secretsOfAddress } from '../core/config/secrets.ts'
-import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
-import { clip } from '../core/text.ts'
 import { waitAtMost } from '../core/time-limit.ts'
 import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
-import { DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
+import { DeadlineClient } from './deadline-client.ts'
 
 export interface Warehouse {
   pool: Pool
@@ -45,29 +43,9 @@ export interface Warehouse {
   cut(): void
 }
 
-/** One transaction: its connection, and Kysely bound to that connection. */
-export interface Transaction {
-  client: PoolClient
-  tables: Tables
-  ops: Ops
-  redactor: Redactor
-}
-
 const OLDEST = 150_000
 // Poolers carry these two over to other connections of the same client, and to no other client.
 const SESSION = 'set timezone = UTC; set datestyle = ISO'
-// A lock of another process is not waited for without end. A load holds its locks for a second or two.
-const LOCK_TIMEOUT_MS = 25_000
-// Longer than any wait for a lock, so that the server says which it was.
-const STATEMENT_DEADLINE_MS = 30_000
-// Inside the transaction, because behind a pooler a setting of the session would stay for other clients. The server
-// notices soon when we are gone, so that our own locks do not stay.
-// Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
-const BEGIN = [
-  'begin; set local client_min_messages = warning; set local jit = off',
-  'set local idle_in_transaction_session_timeout = 25000; set local client_connection_check_interval = 2000',
-  'set local tcp_keepalives_idle = 10; set local tcp_keepalives_interval = 5; set local tcp_keepalives_count = 3',
-].join('; ')
 const CONNECT_MS = 10_000
 const ENDING_MS = 5000
 const HURRY_CONNECT_MS = 3000
@@ -215,10 +193,6 @@ async function isAtWork(config: ClientConfig, processId: number): Promise<boolea
   }
 }
 
-function deadlineClient(client: ClientBase): DeadlineClient {
-  return client as unknown as DeadlineClient
-}
-
 /** A query that may take long for good reasons: it reads much. */
 export function slowQuery(text: string, values?: unknown[]): QueryConfig {
   return { text, ...(values === undefined ? {} : { values }), deadlineMs: SLOW_MS } as QueryConfig
@@ -246,96 +220,6 @@ export function refuseOld(version: number): void {
   if (version >= OLDEST) return
   const name = Math.floor(version / 10_000)
   throw new UsageError(`the database is Postgres ${name}; visibility-sync needs Postgres 15 or later`)
-}
-
-const LOST = new Set([
-  'ECONNRESET',
-  'ECONNREFUSED',
-  'EPIPE',
-  'ETIMEDOUT',
-  '57P01',
-  '57P02',
-  '57P03',
-  '40001',
-  '40P01',
-  '55P03',
-])
-
-const PROTOCOL_VIOLATION = '08P01'
-
-/** True if trying again on another connection may work. */
-export function isLostConnection(error: unknown): boolean {
-  const code = codeOf(error) ?? ''
-  // A message that Postgres does not understand, such as one with too many values, is our fault and will not pass. A
-  // pooler that loses its server reports it under the same code, but ends the connection with it.
-  if (code === PROTOCOL_VIOLATION) return (error as { severity?: unknown }).severity === 'FATAL'
-  return (
-    LOST.has(code) ||
-    code.startsWith('08') ||
-    /Connection terminated|Client has encountered a connection error|not queryable|timeout exceeded when trying to connect/i.test(
-      messageOf(error),
-    )
-  )
-}
-
-export interface TransactionOptions {
-  /** How long a statement may take; `none` for work that moves or builds whole tables. */
-  deadlineMs?: number | 'none'
-  lockTimeoutMs?: number
-}
-
-/** For migrations and other work on whole tables, which takes as long as it takes. */
-export const LONG_WORK: TransactionOptions = { deadlineMs: 'none', lockTimeoutMs: 60_000 }
-
-/** Runs work in one transaction; any error rolls all of it back. */
-export async function inTransaction<T>(
-  warehouse: Warehouse,
-  work: (transaction: Transaction) => Promise<T>,
-  signal?: AbortSignal,
-  { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS }: TransactionOptions = {},
-): Promise<T> {
-  const client = await warehouse.pool.connect().catch((cause: unknown) => {
-    throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
-  })
-  let broken: Error | undefined
-  const onError = (error: Error) => {
-    broken = error
-  }
-  client.on('error', onError)
-  // Whoever is asked to stop must not wait for a lock of someone else: without its connection the transaction is undone.
-  const connection = deadlineClient(client)
-  const onAbort = () => connection.destroySocket()
-  signal?.addEventListener('abort', onAbort)
-  const only = { connect: async () => ({ ...bound(client) }), end: async () => {} } as unknown as Pool
-  const kysely = <S>(schema: string) =>
-    new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
-  try {
-    await client.query(`${BEGIN}; set local lock_timeout = ${lockTimeoutMs}`)
-    connection.deadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
-    const { schema, opsSchema, redactor } = warehouse
-    const result = await work({ client, tables: kysely(schema), ops: kysely(opsSchema), redactor })
-    await client.query('commit')
-    return result
-  } catch (error) {
-    connection.deadlineMs = QUERY_DEADLINE_MS
-    await client.query('rollback').catch((failure: Error) => {
-      broken ??= failure
-    })
-    if (isLostConnection(error) || broken !== undefined) {
-      throw new TransientError(`the database connection was lost: ${clip(messageOf(error), 200)}`, { cause: error })
-    }
-    throw error
-  } finally {
-    signal?.removeEventListener('abort', onAbort)
-    client.off('error', onError)
-    connection.deadlineMs = QUERY_DEADLINE_MS
-    client.release(broken)
-  }
-}
-
-/** A pool's client whose release is ours, not Kysely's. */
-function bound(client: PoolClient): Pick<PoolClient, 'query' | 'release'> {
-  return { query: client.query.bind(client) as PoolClient['query'], release: () => {} }
 }
 
 /** The quoted name of a table in the data schema. */

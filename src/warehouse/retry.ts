@@ -1,7 +1,7 @@
 import { TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
-import { isLostConnection } from './connect.ts'
+import { isRetryable } from './retryable.ts'
 
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 3000
@@ -29,5 +29,5 @@ export async function withRetries<T>(
 
 /** True if the database could not be reached, or the connection to it was lost on the way. */
 export function isTransient(error: unknown): boolean {
-  return error instanceof TransientError || isLostConnection(error)
+  return error instanceof TransientError || isRetryable(error)
 }

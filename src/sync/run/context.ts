@@ -6,9 +6,10 @@ import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import type { Caller, Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
-import type { Transaction, Warehouse } from '../../warehouse/connect.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
 import type { MentionMemory } from '../../warehouse/load/mentions.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
+import type { Transaction } from '../../warehouse/transaction.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 
 /** What every run needs: its collaborators. */

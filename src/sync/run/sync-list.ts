@@ -8,11 +8,12 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { ListStream } from '../../streams/stream.ts'
-import { inTransaction } from '../../warehouse/connect.ts'
-import { nameProject, rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
+import { rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
+import { nameProject } from '../../warehouse/load/projects.ts'
 import { replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { runBatch } from '../../warehouse/statement.ts'
+import { inTransaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-list.ts'
 import type { Loaded, Run, SyncedProject } from './context.ts'
 
@@ -42,7 +43,14 @@ export async function syncList(
         const known = await knownRejects(tx, pair, rejects)
         const load = { projectId: project.id, stream, rows, children, mayDelete: known.open === 0, acceptDeletes }
         const effect = await replaceList(tx, warehouse, load)
-        const fresh = await saveMentions(tx, project.id, mentions, run.config.labels, run.mentions, false)
+        const save = {
+          projectId: project.id,
+          mentions,
+          labels: run.config.labels,
+          memory: run.mentions,
+          mayRename: false,
+        }
+        const fresh = await saveMentions(tx, save)
         if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
         await saveRejects(tx, pair, known, { runId, isHeld: effect.held !== undefined })
         await saveDrift(tx, pair, drift, runId)

@@ -21,13 +21,14 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
-import { inTransaction, type Transaction, tableName } from '../../warehouse/connect.ts'
+import { tableName } from '../../warehouse/connect.ts'
 import { type MentionMemory, rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
 import { replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import type { Effect } from '../../warehouse/load/window-effect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
 import { runBatch } from '../../warehouse/statement.ts'
+import { inTransaction, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
 import type { ItemResult, Loaded, Run, SyncedProject } from './context.ts'
 
@@ -124,7 +125,8 @@ async function loadInTransaction(
     fencingToken: read.fencingToken,
   })
   const mayRename = range.to >= run.recentFrom
-  const fresh = await saveMentions(tx, pair.projectId, mentions, config.labels, run.mentions, mayRename)
+  const save = { projectId: pair.projectId, mentions, labels: config.labels, memory: run.mentions, mayRename }
+  const fresh = await saveMentions(tx, save)
   await saveDrift(tx, pair, sifted.drift, runId)
   if (stream.isExtra) await forgetNotOffered(tx, pair)
   await saveWindowLedger(run, tx, load, { prior, effect, known })

@@ -1,26 +1,28 @@
 import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
-import { quote } from '../../core/identifier.ts'
 import type { Mentions } from '../../streams/stream.ts'
-import { type Transaction, tableName, type Warehouse } from '../connect.ts'
+import type { Transaction } from '../transaction.ts'
+import { labelOf } from './labels.ts'
 
 /** What this run has written already, so that a window costs no query if it mentions nothing new. */
 export type MentionMemory = Map<string, string | null>
 
-/**
- * Fills brands, topics, tags and models with what rows mention. Only recent days may rename a brand: old ones may carry
- * an old name. Returns what to remember once the transaction commits.
- */
-export async function saveMentions(
-  { tables, ops }: Transaction,
-  projectId: string,
-  mentions: Mentions,
-  labels: Config['labels'],
-  memory: MentionMemory,
-  mayRename: boolean,
-): Promise<MentionMemory> {
+/** The rows of one window mention these, or fewer. */
+export interface MentionSave {
+  projectId: string
+  mentions: Mentions
+  labels: Config['labels']
+  memory: MentionMemory
+  /** Only recent days may rename a brand: old ones may carry an old name. */
+  mayRename: boolean
+}
+
+/** Fills brands, topics, tags and models with what rows mention. Returns what to remember once the transaction commits. */
+export async function saveMentions(tx: Transaction, save: MentionSave): Promise<MentionMemory> {
+  const { projectId, mentions, labels, memory, mayRename } = save
+  const { tables } = tx
   const fresh: MentionMemory = new Map()
-  const unknown = (kind: string, ids: Iterable<string>, valueOf: (id: string) => string | null) => {
+  const unknown = (kind: string, ids: Iterable<string>, valueOf: (id: string) => string | null = () => null) => {
     const found: string[] = []
     for (const id of ids) {
       const name = `${projectId}\0${kind}\0${id}`
@@ -33,40 +35,9 @@ export async function saveMentions(
     return found.sort()
   }
   const brandName = (id: string) => labelOf(labels.brands, id)?.name ?? mentions.brands.get(id)?.name ?? null
-
   const brands = unknown('brand', mentions.brands.keys(), brandName)
-  if (brands.length > 0) {
-    const names = brands.map(brandName)
-    const own = brands.map((id) => labelOf(labels.brands, id)?.own ?? false)
-    const listed = ops
-      .selectFrom('coverage')
-      .select('run_id')
-      .where('project_id', '=', projectId)
-      .where('stream', '=', 'brands')
-      .where('read_at', '>', sql<Date>`now() - interval '2 days'`)
-    await tables
-      .insertInto('brands')
-      .columns(['project_id', 'brand_id', 'name', 'is_own'])
-      // Lists as single values: a statement takes no more than 65,535 of them.
-      .expression(
-        sql`select ${projectId}::text, brand.* from unnest(${brands}::text[], ${names}::text[], ${own}::boolean[]) brand` as never,
-      )
-      .onConflict((conflict) =>
-        !mayRename
-          ? conflict.doNothing()
-          : conflict
-              .columns(['project_id', 'brand_id'])
-              // An answer without the name does not erase a name that is known.
-              .doUpdateSet((eb) => ({ name: eb.fn.coalesce('excluded.name', 'brands.name') }))
-              .where((eb) =>
-                eb(eb.fn.coalesce('excluded.name', 'brands.name'), 'is distinct from', eb.ref('brands.name')),
-              )
-              // While a rename is under way in the service, its list has the new name and some rows the old one.
-              .where(sql<boolean>`not exists (${listed})`),
-      )
-      .execute()
-  }
-  const topics = unknown('topic', mentions.topics, () => null)
+  if (brands.length > 0) await saveBrands(tx, save, brands, brands.map(brandName))
+  const topics = unknown('topic', mentions.topics)
   if (topics.length > 0) {
     await tables
       .insertInto('topics')
@@ -75,7 +46,7 @@ export async function saveMentions(
       .onConflict((conflict) => conflict.doNothing())
       .execute()
   }
-  const tags = unknown('tag', mentions.tags, () => null)
+  const tags = unknown('tag', mentions.tags)
   if (tags.length > 0) {
     await tables
       .insertInto('tags')
@@ -84,7 +55,7 @@ export async function saveMentions(
       .onConflict((conflict) => conflict.doNothing())
       .execute()
   }
-  const models = unknown('model', mentions.models, () => null)
+  const models = unknown('model', mentions.models)
   if (models.length > 0) {
     await tables
       .insertInto('models')
@@ -96,14 +67,45 @@ export async function saveMentions(
   return fresh
 }
 
+async function saveBrands(
+  { tables, ops }: Transaction,
+  { projectId, labels, mayRename }: MentionSave,
+  ids: readonly string[],
+  names: readonly (string | null)[],
+): Promise<void> {
+  const own = ids.map((id) => labelOf(labels.brands, id)?.own ?? false)
+  const listed = ops
+    .selectFrom('coverage')
+    .select('run_id')
+    .where('project_id', '=', projectId)
+    .where('stream', '=', 'brands')
+    .where('read_at', '>', sql<Date>`now() - interval '2 days'`)
+  await tables
+    .insertInto('brands')
+    .columns(['project_id', 'brand_id', 'name', 'is_own'])
+    // Lists as single values: a statement takes no more than 65,535 of them.
+    .expression(
+      sql`select ${projectId}::text, brand.* from unnest(${ids}::text[], ${names}::text[], ${own}::boolean[]) brand` as never,
+    )
+    .onConflict((conflict) =>
+      !mayRename
+        ? conflict.doNothing()
+        : conflict
+            .columns(['project_id', 'brand_id'])
+            // An answer without the name does not erase a name that is known.
+            .doUpdateSet((eb) => ({ name: eb.fn.coalesce('excluded.name', 'brands.name') }))
+            .where((eb) =>
+              eb(eb.fn.coalesce('excluded.name', 'brands.name'), 'is distinct from', eb.ref('brands.name')),
+            )
+            // While a rename is under way in the service, its list has the new name and some rows the old one.
+            .where(sql<boolean>`not exists (${listed})`),
+    )
+    .execute()
+}
+
 function namedRows(projectId: string, ids: string[], labels: Record<string, string>): never {
   const names = ids.map((id) => labelOf(labels, id) ?? null)
   return sql`select ${projectId}::text, named.* from unnest(${ids}::text[], ${names}::text[]) named` as never
-}
-
-/** An id may be the name of something that every object has, such as `constructor`. */
-function labelOf<Label>(labels: Record<string, Label>, id: string): Label | undefined {
-  return Object.hasOwn(labels, id) ? labels[id] : undefined
 }
 
 // Forgetting costs a statement that changes nothing; remembering without end costs memory.
@@ -113,58 +115,4 @@ const MOST_REMEMBERED = 200_000
 export function rememberMentions(memory: MentionMemory, fresh: MentionMemory): void {
   if (memory.size > MOST_REMEMBERED) memory.clear()
   for (const [name, value] of fresh) memory.set(name, value)
-}
-
-/** Lists the configured projects. */
-export async function listProjects({ pool, schema }: Warehouse, projectIds: readonly string[]): Promise<void> {
-  await pool.query(
-    `insert into ${quote(schema, 'projects')} (project_id) select unnest($1::text[]) on conflict do nothing`,
-    [projectIds],
-  )
-}
-
-/** Brings names in line with the labels of the configuration. */
-export async function applyLabels(
-  { tables }: Warehouse,
-  projectIds: readonly string[],
-  labels: Config['labels'],
-): Promise<void> {
-  const ofProjects = sql<boolean>`project_id = any(${projectIds}::text[])`
-  for (const [id, { name }] of Object.entries(labels.brands)) {
-    if (name === undefined) continue
-    await tables
-      .updateTable('brands')
-      .set({ name })
-      .where(ofProjects)
-      .where('brand_id', '=', id)
-      .where('name', 'is distinct from', name)
-      .execute()
-  }
-  for (const [id, name] of Object.entries(labels.topics)) {
-    await tables
-      .updateTable('topics')
-      .set({ name })
-      .where(ofProjects)
-      .where('topic_id', '=', id)
-      .where('name', 'is distinct from', name)
-      .execute()
-  }
-  for (const [id, name] of Object.entries(labels.tags)) {
-    await tables
-      .updateTable('tags')
-      .set({ name })
-      .where(ofProjects)
-      .where('tag_id', '=', id)
-      .where('name', 'is distinct from', name)
-      .execute()
-  }
-}
-
-/** The name of a project is that of its profile, unless the service lists projects. */
-export async function nameProject({ client }: Transaction, warehouse: Warehouse, projectId: string): Promise<void> {
-  await client.query(
-    `update ${tableName(warehouse, 'projects')} p set name = f.name from ${tableName(warehouse, 'project_profiles')} f
-     where p.project_id = $1 and p.listed_at is null and f.project_id = $1 and f.name is not null and p.name is distinct from f.name`,
-    [projectId],
-  )
 }

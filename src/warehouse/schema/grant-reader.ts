@@ -1,6 +1,7 @@
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
-import { inTransaction, type Warehouse } from '../connect.ts'
+import type { Warehouse } from '../connect.ts'
+import { inTransaction } from '../transaction.ts'
 
 /** Lets a role read the data schema, tables made later too, and nothing else. Gives the statements that it ran. */
 export async function grantReader(warehouse: Warehouse, role: string): Promise<string[]> {

@@ -2,7 +2,8 @@ import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
-import { inTransaction, LONG_WORK, slowQuery, type Transaction, type Warehouse } from '../connect.ts'
+import { slowQuery, type Warehouse } from '../connect.ts'
+import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import {
   attachStatement,
   forgetLayouts,

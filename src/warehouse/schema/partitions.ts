@@ -2,7 +2,8 @@ import type { PoolClient } from 'pg'
 import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import { monotonic } from '../../core/monotonic.ts'
-import { inTransaction, type Warehouse } from '../connect.ts'
+import type { Warehouse } from '../connect.ts'
+import { inTransaction } from '../transaction.ts'
 
 /* Report tables in monthly partitions. The partitions are in the ops schema, so that users see one table. */
 

@@ -2,8 +2,9 @@ import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
-import { inTransaction, type Warehouse } from '../connect.ts'
+import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
+import { inTransaction } from '../transaction.ts'
 import { applyText, fillIn, readSql, reportBy } from './views.ts'
 
 /*
