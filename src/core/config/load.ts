@@ -66,7 +66,6 @@ const RESERVED = new Set([
   ...EXTRA_STREAMS,
   ...['project_profiles', 'models', 'prompt_tags', 'prompt_suggestion_tags', 'chat_contents'],
   ...['calendar', 'weeks_compared', 'months_compared', 'prompt_history', 'brand_history'],
-  ...['sources_weekly', 'cited_pages_weekly', 'source_gaps'],
   ...BI_VIEWS,
 ])
 
