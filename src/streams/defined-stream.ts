@@ -101,7 +101,7 @@ export function definedStream(
       read: (client, caller, page, context) =>
         projectField === undefined
           ? client.open(caller, { method, path }, page, context)
-          : ownItem(client, caller, { method, path, projectField }, page, context),
+          : ownItem(client, caller, projectField, page, context),
     })
   }
   const positions = new Map(columns.map(({ name }, at) => [name, at]))
@@ -125,16 +125,15 @@ export function definedStream(
   })
 }
 
-/** Of a list of all projects, the item of the one that asks: each project keeps its own row. */
+/** Of the list of all projects, the item of the one that asks: each project keeps its own row. */
 async function ownItem(
   client: Client,
   caller: Caller,
-  { projectField, ...operation }: { method: 'GET' | 'POST'; path: string; projectField: string },
+  projectField: string,
   page: { limit: number; offset: number },
   context: Parameters<Client['open']>[3],
 ): Promise<Page> {
-  // Items that an intake takes cannot be chosen from.
-  const all = await client.open(caller, { ...operation, withoutProject: true }, page, { ...context, intake: undefined })
+  const all = await client.projects(caller, page, context)
   const items = all.items.filter(
     (item) => (item as Record<string, unknown> | null)?.[projectField] === caller.projectId,
   )

@@ -5,7 +5,6 @@ import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { waitAtMost } from '../../core/time-limit.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
-import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
@@ -19,6 +18,7 @@ import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunRequest, Services } from './context.ts'
 import { type Executor, executeHere } from './execute-here.ts'
 import { makeTasks } from './make-tasks.ts'
+import { isNamed, isUsualRefusal } from './not-offered.ts'
 import { findCut } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
@@ -89,11 +89,7 @@ async function performRun(
       notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
     }
     // With `extras: auto` whatever is not offered is simply not there; `check` lists it.
-    const isNamed = (stream: string) =>
-      config.extras !== 'auto' ||
-      !EXTRA_STREAMS.some((name) => name === stream) ||
-      config.streams.some((name) => name === stream)
-    notes.push(...notOfferedNotes(reports, isNamed))
+    notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)
   } catch (cause) {
