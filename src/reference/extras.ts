@@ -13,6 +13,7 @@ export const EXTRA_OPERATIONS = [
   'GET /classifications/urls',
   'POST /reports/domains',
   'POST /reports/urls',
+  'GET /chats/{id}/content',
 ] as const
 export type ExtraOperation = (typeof EXTRA_OPERATIONS)[number]
 

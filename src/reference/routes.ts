@@ -8,7 +8,7 @@ import { brandReport, chatList } from './aggregate.ts'
 import { extraItems, projectList } from './extras.ts'
 import type { Faults } from './faults.ts'
 import { mangle } from './mangle.ts'
-import { domainReport, urlReport } from './sources.ts'
+import { chatContent, domainReport, urlReport } from './sources.ts'
 import { COMPANY_KEY, type Project, type Prompt, type World } from './world.ts'
 
 /* The operations of the interface over the synthetic world. */
@@ -47,7 +47,7 @@ interface Mood {
 
 export function createRoutes(world: World, mood: Mood): (call: Call, project: Project | undefined) => Routed {
   function route(call: Call, project: Project | undefined): Routed {
-    const name = `${call.method} ${call.path.slice('/v1'.length)}`
+    const name = `${call.method} ${call.path.slice('/v1'.length)}`.replace(/(\/chats\/)[^/]+(\/content)$/, '$1{id}$2')
     if (name === 'GET /projects' && project === undefined) {
       if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
       if (call.key !== COMPANY_KEY) throw new Refusal(403, 'this key covers one project')
@@ -110,6 +110,13 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
         const made = { name: title, color: color ?? 'orange' }
         list.push(made)
         return { body: made, created: true }
+      }
+      case 'GET /chats/{id}/content': {
+        if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
+        const id = decodeURIComponent(call.path.split('/').at(-2)!)
+        const chat = world.chat(project, id)
+        if (chat === undefined) throw new Refusal(404, 'no such chat')
+        return { body: chatContent(project, chat), created: false }
       }
       case 'POST /reports/domains':
       case 'POST /reports/urls':

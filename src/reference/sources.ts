@@ -49,6 +49,31 @@ function sourcesOf(project: Project, chat: Chat): Source[] {
   })
 }
 
+/** What a single answer says, as the service gives it for one chat. */
+export function chatContent(project: Project, chat: Chat): Record<string, unknown> {
+  const names = chat.mentions.map(({ brand }) => brand.name)
+  const answer = names.length === 0 ? 'It depends on the shoe.' : `Look at ${names.join(', ')}.`
+  return {
+    id: chat.id,
+    prompt: { id: chat.prompt.id },
+    model: { id: chat.modelId },
+    model_channel: { id: chat.channelId },
+    messages: [
+      { role: 'user', content: chat.prompt.text },
+      { role: 'assistant', content: answer },
+    ],
+    sources: sourcesOf(project, chat).map(({ url, domain, cited }, index) => ({
+      url,
+      urlNormalized: url,
+      domain,
+      citationCount: cited,
+      citationPosition: cited === 0 ? null : index + 1,
+    })),
+    brands_mentioned: chat.mentions.map(({ brand, position }) => ({ id: brand.id, name: brand.name, position })),
+    queries: [chat.prompt.text.toLowerCase()],
+  }
+}
+
 interface Group {
   values: DimensionValues
   chats: number

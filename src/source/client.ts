@@ -212,6 +212,20 @@ export function createClient(options: ClientOptions) {
       return page(caller, { method: 'GET', path: 'chats', query }, request, context)
     },
 
+    /** What a single answer says. It is sent once: whoever has a budget of requests decides whether to ask again. */
+    async chatContent(
+      caller: Caller,
+      id: string,
+      context?: CallContext,
+    ): Promise<{ content: Record<string, unknown>; needsTextCheck: boolean }> {
+      const template = 'chats/{id}/content'
+      const path = `chats/${encodeURIComponent(id)}/content`
+      const query = { project_id: caller.projectId }
+      const answer = await send(caller, { method: 'GET', path, template, query, repeatable: false }, context)
+      const content = shaped(z.record(z.string(), z.unknown()), answer, `GET /${template}`)
+      return { content, needsTextCheck: answer.needsTextCheck }
+    },
+
     createPrompt(caller: Caller, request: requests.CreatePromptRequest, context?: CallContext) {
       return create(caller, 'prompts', checked(requests.createPromptRequest, request), createdPrompt, context)
     },

@@ -47,6 +47,8 @@ export interface StreamDefinition {
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
   /** True if the table also has rows that the list does not show: what reports mention. */
   isShared?: boolean
+  /** Fields that items have and that are not kept; any other is noted as drift. */
+  alsoKnown?: readonly string[]
   /** The field in which an item names its project, if the list is one of all projects and is asked for without an id. */
   projectField?: string
 }
@@ -161,7 +163,7 @@ interface Tree {
 }
 
 /** What an item must look like: every field may be absent or null, except those of the key. */
-function itemSchema({ columns, key, by, dimensions = [] }: StreamDefinition): z.ZodObject {
+function itemSchema({ columns, key, by, dimensions = [], alsoKnown = [] }: StreamDefinition): z.ZodObject {
   const tree: Tree = {}
   // Deepest first: a field that is kept whole may also have parts that are kept.
   const deepestFirst = columns.toSorted((a, b) => b.path.split('.').length - a.path.split('.').length)
@@ -181,6 +183,7 @@ function itemSchema({ columns, key, by, dimensions = [] }: StreamDefinition): z.
     const last = steps.at(-1)!
     if (at[last] === undefined || isNeeded) at[last] = isNeeded ? needed : value.nullish()
   }
+  for (const name of alsoKnown) tree[name] ??= z.unknown().optional()
   return z.object(shapeOf(tree))
 }
 

@@ -72,7 +72,8 @@ export async function check(session: Session): Promise<number> {
       return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
     }
     await judge(`project ${project.id}`, read, { project_id: project.id })
-    const extras = session.streams.all.filter(({ isExtra }) => isExtra)
+    // Contents are asked for by the ids of chats.
+    const extras = session.streams.all.filter(({ isExtra, perChat }) => isExtra && !perChat)
     const isReadable = verdicts.at(-1)!.ok
     if (extras.length > 0 && isReadable) {
       const { client } = source!

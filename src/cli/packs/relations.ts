@@ -45,6 +45,7 @@ const KEYS: Record<string, string[]> = {
   brand_history: ['project_id', 'brand_id', 'valid_from'],
   calendar: ['date'],
   chats: ['project_id', 'chat_id'],
+  chat_contents: ['project_id', 'chat_id'],
 }
 
 /** In views these identify a row, in this order. */

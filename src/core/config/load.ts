@@ -299,6 +299,8 @@ function checkSense(config: FileConfig, origin: string): void {
   if (start_date !== undefined && end_date === undefined && start_date > dayOf(new Date())) {
     fail(`start_date: got "${start_date}"; allowed: today (UTC) or earlier, unless end_date is set`)
   }
+  if (config.chat_contents !== undefined && !config.streams.includes('chats'))
+    fail('chat_contents: needs the stream chats, which is not in streams')
   const names = new Set<string>()
   for (const [index, report] of config.reports.entries()) {
     if (RESERVED.has(report.name))

@@ -49,7 +49,7 @@ export async function makeTasks(
   const isOffered = await offeredStreams(run, request)
   for (const project of request.projects) {
     for (const stream of request.streams) {
-      if (!isOffered(project, stream)) continue
+      if (stream.perChat || !isOffered(project, stream)) continue
       const report = emptyReport(project.id, stream.name)
       reports.push(report)
       const left = stream.by === 'list' ? { list: true } : await feedOf(run, request, project, stream, planner)

@@ -19,6 +19,7 @@ import type { Run, RunRequest, Services } from './context.ts'
 import { type Executor, executeHere } from './execute-here.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
+import { readChatContents } from './read-chat-contents.ts'
 import { findCut } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
@@ -84,6 +85,8 @@ async function performRun(
     // Each round either proves the largest answer whole or finds a cut, which lowers the page limit.
     for (let round = 0; round < CUT_ROUNDS && (await findCut(run, made.tasks)); round++) await execute(run, all)
     for (const task of all) failRemaining(task)
+    const contents = request.streams.find(({ perChat }) => perChat)
+    if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
     if (!request.signal?.aborted) {
       const ids = request.projects.map(({ id }) => id)
       notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))

@@ -75,6 +75,10 @@ export function putBack({ task, range }: WorkItem): void {
 }
 
 export function countRequest({ report, observer }: Task, status: number | undefined): void {
+  countRequestOf(report, observer, status)
+}
+
+export function countRequestOf(report: StreamReport, observer: Observer, status: number | undefined): void {
   report.requests++
   if (isTriedAgain(status)) report.retries++
   observer.asked?.(status)

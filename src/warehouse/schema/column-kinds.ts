@@ -18,7 +18,7 @@ const DATES = 'date week month quarter first_day last_day'
 const TIMES = 'first_seen_at removed_at valid_from valid_to changed_at read_at restated_at last_read_at listed_at'
 const LISTS = 'rival_names tags'
 const DOCUMENTS =
-  'domains messages user_location brand_presentation products_and_services target_markets audience_distribution'
+  'domains messages sources brands_mentioned queries user_location brand_presentation products_and_services target_markets audience_distribution'
 const FLAGS = 'agrees leads enough_answers comparison_is_complete used_prepared_profile listed_own'
 const INTEGERS =
   'year weekday ago missing_days held_days quarantined_rows prompts_asked prompts_of_the_day prompts_missing days rows restatements chats'
