@@ -5,6 +5,7 @@ import type { Caller, Client, Page } from '../source/client.ts'
 import {
   type Column,
   type ColumnType,
+  type DayStream,
   defineDayStream,
   defineListStream,
   type Row,
@@ -47,6 +48,8 @@ export interface StreamDefinition {
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
   /** True if the table also has rows that the list does not show: what reports mention. */
   isShared?: boolean
+  /** A dimension over which the counts add up: a day too large for a page is asked for by it and added up again. */
+  finerBy?: DefinedColumn
   /** Fields that items have and that are not kept; any other is noted as drift. */
   alsoKnown?: readonly string[]
   /** The field in which an item names its project, if the list is one of all projects and is asked for without an id. */
@@ -107,8 +110,10 @@ export function definedStream(
     })
   }
   const positions = new Map(columns.map(({ name }, at) => [name, at]))
+  const { finerBy } = definition
   return defineDayStream<unknown>({
     ...common,
+    ...(finerBy && { finer: () => definedStream(byOneMore(definition, finerBy)) as DayStream }),
     splits: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
     filterTakes: 'lists',
     stamped: true,
@@ -125,6 +130,16 @@ export function definedStream(
     },
     dimensionOf: (row, dimension) => (row[positions.get(dimension)!] ?? null) as string | null,
   })
+}
+
+function byOneMore(definition: StreamDefinition, column: DefinedColumn): StreamDefinition {
+  const { finerBy: _, ...rest } = definition
+  return {
+    ...rest,
+    dimensions: [...(definition.dimensions ?? []), column.name as Dimension],
+    columns: [...definition.columns, column],
+    key: [...definition.key, column.name],
+  }
 }
 
 /** Of the list of all projects, the item of the one that asks: each project keeps its own row. */

@@ -144,6 +144,8 @@ export interface DayStream<Item = never> extends Common<Item> {
   splits: Dimension[]
   /** True if the table has `changed_at`, set whenever a row is written. */
   stamped?: boolean
+  /** The same report by one dimension more, whose counts add up to those of this one; undefined if there is none. */
+  finer?: (() => DayStream) | undefined
   /** What a filter can say: lists and everything but a list, or one value at a time. */
   filterTakes: 'lists' | 'single'
   /** The value of a dimension in a row, to check that a filter was applied. */
