@@ -138,6 +138,9 @@ export function createWorld(options: WorldOptions = {}) {
       return chats
     },
 
+    /** Channels behind which another model was put. */
+    movedChannels: new Map<string, string>(),
+
     /** A chat by its id, if a day that was asked for has it. */
     chat(project: Project, id: string): Chat | undefined {
       for (const name of [...shownDays].filter((day) => day.startsWith(`${project.id} `))) {
