@@ -3,6 +3,7 @@ import { dayOf } from './core/day.ts'
 import { cleanError, UsageError } from './core/errors.ts'
 import { createLog } from './core/logger.ts'
 import { packageVersion } from './core/package-files.ts'
+import { resolveAllProjects } from './session/all-projects.ts'
 import { parseRange, streamsToBackfill } from './session/backfill-request.ts'
 import { withServices } from './session/open-services.ts'
 import { pruneAfterRun } from './session/prune.ts'
@@ -57,6 +58,7 @@ async function runOnce(config: Config, options: SyncOptions): Promise<RunReport>
     destination: { write: (line) => onLog?.(line) },
   })
   const range = options.range === undefined ? undefined : parseRange(options.range, config, dayOf(new Date()))
+  await resolveAllProjects(config, options.signal)
   const configured = new StreamSet(config)
   const streams =
     range === undefined ? configured.named(options.streams) : streamsToBackfill(configured, options.streams)

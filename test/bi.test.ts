@@ -8,7 +8,7 @@ import { BI_VIEWS, type BiView } from '../src/core/vocabulary.ts'
 import type { Chat, Project } from '../src/reference/world.ts'
 import { grantReader } from '../src/warehouse/schema/grant-reader.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { VIEWS, viewsOf } from '../src/warehouse/schema/view-notes.ts'
+import { QUESTIONS, VIEWS, viewsOf } from '../src/warehouse/schema/view-notes.ts'
 import { runCli } from './support/cli.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 import { clarity, newcombe, type Sample, verdict, wilson } from './support/statistics.ts'
@@ -217,7 +217,10 @@ function leadOf(mine: Cell, rival: Cell): string {
   return interval(mine).visibility_high < interval(rival).visibility_low ? 'behind' : 'no_clear_lead'
 }
 
-const expected: Record<Exclude<BiView, 'data_status' | 'freshness'>, () => Row[]> = {
+/** Views of domains and URLs have tests of their own. */
+type Source = 'sources_weekly' | 'cited_pages_weekly' | 'source_gaps'
+
+const expected: Record<Exclude<BiView, 'data_status' | 'freshness' | Source>, () => Row[]> = {
   visibility_daily: () =>
     [...cells((chat) => [[chat.date]])].map((cell) => {
       const { week, ...rest } = base(cell)
@@ -583,8 +586,8 @@ describe('every view agrees with the raw chats', () => {
   })
 })
 
-test('each of the twelve questions has a view, and its file says which question it answers and what it needs', () => {
-  for (let question = 1; question <= 12; question++) expect(viewsOf(question).length).toBeGreaterThan(0)
+test('each question has a view, and its file says which question it answers and what it needs', () => {
+  for (let question = 1; question <= QUESTIONS.length; question++) expect(viewsOf(question).length).toBeGreaterThan(0)
   for (const name of BI_VIEWS) {
     const [first, second] = readFileSync(new URL(`../sql/views/${name}.sql`, import.meta.url), 'utf8').split('\n')
     expect(first).toContain(`-- Question ${VIEWS[name].question}:`)
@@ -596,7 +599,8 @@ test('a view whose report is not configured is left out and explained, and made 
   const few = await setUp({ emptyDatabase: true, config: { reports: [{ name: 'total', dimensions: ['date'] }] } })
   try {
     const first = await migrate(few.database.warehouse, few.config)
-    expect(first.views.made).toEqual([...viewsOf(1), ...viewsOf(2), 'answers_daily', 'data_status', 'freshness'])
+    const needNone = ['data_status', 'freshness', ...viewsOf(13)]
+    expect(first.views.made).toEqual([...viewsOf(1), ...viewsOf(2), 'answers_daily', ...needNone])
     expect(first.views.left).toContainEqual({
       name: 'topics_weekly',
       reason: 'needs an unfiltered report by date, topic_id, and none is configured',
@@ -722,7 +726,9 @@ describe('the reader role', () => {
     expect(questions!.filter((text) => /^-- \d+\. /.test(text)).length).toBeGreaterThanOrEqual(12)
     for (const text of questions!) {
       const { rows } = await reader.query(text)
-      if (rows.length === 0) throw new Error(`no rows: ${text}`)
+      // Views of domains and URLs are empty without their reports; sources.test.ts runs them with rows.
+      if (rows.length === 0 && !viewsOf(13).some((name) => text.includes(`.${name}`)))
+        throw new Error(`no rows: ${text}`)
     }
   })
 })

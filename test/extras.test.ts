@@ -233,31 +233,48 @@ describe('against a service that offers all of it', () => {
   })
 })
 
-test('a day of URLs that overflows a page is split by a dimension of its own, and equal keys still add up', async () => {
-  const reports = [{ name: 'urls_daily', of: 'urls', dimensions: ['date', 'prompt_id', 'model_id'] }]
-  const setup = await setUp({
-    world: { ...small, prompts: 20 },
-    extras: 'all',
-    config: { start_date: '2026-03-31', end_date: '2026-03-31', streams: [], reports, source: { page_limit: 40 } },
-  })
-  try {
-    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
-    const { world } = setup.service
+test.each([
+  { by: 'dimensions of its own', dimensions: ['date', 'prompt_id', 'model_id'], limit: 40 },
+  { by: 'a dimension more, having only the date', dimensions: ['date'], limit: 60 },
+  { by: 'a dimension more, where a value of its own overflows', dimensions: ['date', 'model_id'], limit: 40 },
+])(
+  'a day of URLs that overflows a page is split by $by, and equal keys still add up',
+  async ({ dimensions, limit }) => {
     const day = { from: '2026-03-31', to: '2026-03-31' }
-    const items = urlReport(world, world.projects[0]!, {
-      range: day,
-      dimensions: reports[0]!.dimensions as never,
-      filters: [],
+    const setup = await setUp({
+      world: { ...small, prompts: 20, brands: 6 },
+      extras: 'all',
+      faults: { rate_limit: null, unstable_order: true },
+      config: {
+        ...{ start_date: day.from, end_date: day.to, streams: [], source: { page_limit: limit } },
+        reports: [{ name: 'urls_daily', of: 'urls', dimensions }],
+      },
     })
-    const { rows } = await setup.database.warehouse.pool.query(
-      'select sum(retrievals) as seen from visibility.urls_daily',
-    )
-    expect(rows).toEqual([{ seen: items.reduce((n, item) => n + (item.retrievals as number), 0) }])
-    expect(setup.service.requests.some(({ body }) => Array.isArray(body.filters))).toBe(true)
-  } finally {
-    await setup.close()
-  }
-})
+    try {
+      expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+      const { world } = setup.service
+      const items = urlReport(world, world.projects[0]!, { range: day, dimensions: dimensions as never, filters: [] })
+      const wanted = new Map<string, number[]>()
+      for (const { url, prompt, model, usage_count, citation_count, retrievals } of items as Record<string, any>[]) {
+        const key = [url, prompt?.id, model?.id].join(' ')
+        const [used = 0, cited = 0, seen = 0] = wanted.get(key) ?? []
+        wanted.set(key, [used + usage_count, cited + citation_count, seen + retrievals])
+      }
+      expect(wanted.size).toBeGreaterThan(limit)
+      const [prompt, model] = ['prompt_id', 'model_id'].map((name) => (dimensions.includes(name) ? name : "''"))
+      const rows = await setup.database.rows<Record<string, any>>(
+        `select trim(url || ' ' || ${prompt} || ' ' || ${model}) as key, usage_count, citation_count, retrievals from visibility.urls_daily`,
+      )
+      const found = new Map(rows.map((row) => [row.key, [row.usage_count, row.citation_count, row.retrievals]]))
+      const plain = new Map([...wanted].map(([key, counts]) => [key.trim().replaceAll('  ', ' '), counts]))
+      expect(new Map([...found].map(([key, counts]) => [key.replaceAll('  ', ' '), counts]))).toEqual(plain)
+      expect(await setup.database.rows('select * from visibility_ops.drift')).toEqual([])
+      expect(setup.service.requests.some(({ body }) => Array.isArray(body.filters))).toBe(true)
+    } finally {
+      await setup.close()
+    }
+  },
+)
 
 test('rows with equal keys add up counts, keep a ratio that is the same, and contradict each other in anything else', () => {
   const stream = reportStream({ name: 'r', of: 'urls', dimensions: ['date'], filters: [] })

@@ -50,7 +50,12 @@ export function tablesPage(): string {
     '|---|---|---|',
     ...QUESTIONS.map((question, index) => {
       const views = viewsOf(index + 1)
-      const needs = new Set(views.map((name) => VIEWS[name].needs.join(', ')).filter((text) => text !== ''))
+      const needs = new Set(
+        views
+          .map((name) => VIEWS[name])
+          .map((view) => `${view.needs.join(', ')}${view.of === undefined ? '' : ` of ${view.of}`}`)
+          .filter((text) => text !== ''),
+      )
       return `| ${index + 1}. ${question} | ${views.join(', ')} | ${[...needs].join('; ')} |`
     }),
     '',

@@ -108,11 +108,11 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     command.action(async (...words: unknown[]) => {
       // Commander passes the arguments, then the options, then the command.
       const options = words.at(-2) as O & GlobalOptions
-      const given = words.slice(0, -2) as A
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
       try {
-        setCode(await (await load())(session, options, ...given))
+        if (session.config.all_projects) await (await import('./resolve-projects.ts')).resolveProjects(session, name)
+        setCode(await (await load())(session, options, ...(words.slice(0, -2) as A)))
       } finally {
         session.end()
       }

@@ -110,5 +110,8 @@ export const BI_VIEWS = [
   'answers_daily',
   'data_status',
   'freshness',
+  'sources_weekly',
+  'cited_pages_weekly',
+  'source_gaps',
 ] as const
 export type BiView = (typeof BI_VIEWS)[number]

@@ -1,10 +1,13 @@
-import { type Day, daysIn, type Range } from '../core/day.ts'
+import { addDays, type Day, dayNumber, daysIn, type Range } from '../core/day.ts'
 import type { Dimension, Filter } from '../core/vocabulary.ts'
 import type { Brand, Chat, Project, World } from './world.ts'
 
+/** Besides those of the contract, the weeks and months that the live service knows. */
+export type ReportDimension = Dimension | 'week' | 'month'
+
 export interface ReportQuery {
   range: Range
-  dimensions: Dimension[]
+  dimensions: ReportDimension[]
   filters: Filter[]
 }
 
@@ -45,7 +48,7 @@ export function brandReport(world: World, project: Project, query: ReportQuery):
   return rows.sort((a, b) => (b.visibility as number) - (a.visibility as number))
 }
 
-export function tagsFor(dimensions: Dimension[], chat: Chat): (string | null)[] {
+export function tagsFor(dimensions: readonly ReportDimension[], chat: Chat): (string | null)[] {
   if (!dimensions.includes('tag_id')) return [null]
   return chat.prompt.tagIds.length === 0 ? [null] : chat.prompt.tagIds
 }
@@ -62,7 +65,7 @@ function passes(value: string | null, filter: Filter): boolean {
   return filter.operator === 'in' ? among : !among
 }
 
-export function valueOf(chat: Chat, dimension: Dimension, tagId: string | null): string | null {
+export function valueOf(chat: Chat, dimension: ReportDimension, tagId: string | null): string | null {
   switch (dimension) {
     case 'prompt_id':
       return chat.prompt.id
@@ -80,12 +83,16 @@ export function valueOf(chat: Chat, dimension: Dimension, tagId: string | null):
       return chat.id
     case 'date':
       return chat.date
+    case 'week':
+      return addDays(chat.date, -((dayNumber(chat.date) + 3) % 7))
+    case 'month':
+      return `${chat.date.slice(0, 7)}-01`
   }
 }
 
 function count(
   groups: Map<string, Group>,
-  dimensions: Dimension[],
+  dimensions: ReportDimension[],
   brands: Brand[],
   chat: Chat,
   tagId: string | null,
@@ -116,7 +123,9 @@ function count(
   }
 }
 
-const FIELDS: Record<Dimension, string> = {
+const FIELDS: Record<ReportDimension, string> = {
+  week: 'week',
+  month: 'month',
   prompt_id: 'prompt',
   model_id: 'model',
   model_channel_id: 'model_channel',
@@ -127,7 +136,7 @@ const FIELDS: Record<Dimension, string> = {
   date: 'date',
 }
 
-function row(group: Group, totals: Totals, dimensions: Dimension[]): Record<string, unknown> {
+function row(group: Group, totals: Totals, dimensions: ReportDimension[]): Record<string, unknown> {
   const { brand, mentions, seen, sentimentSum, positionSum } = totals
   const item: Record<string, unknown> = {
     brand: { id: brand.id, name: brand.name },
@@ -146,14 +155,17 @@ function row(group: Group, totals: Totals, dimensions: Dimension[]): Record<stri
   return { ...item, ...dimensionFields(group.values, dimensions) }
 }
 
-export type DimensionValues = Partial<Record<Dimension, string | null>>
+export type DimensionValues = Partial<Record<ReportDimension, string | null>>
 
 /** The dimensions of a row as the service writes them: ids as objects, days and countries plain. */
-export function dimensionFields(values: DimensionValues, dimensions: readonly Dimension[]): Record<string, unknown> {
+export function dimensionFields(
+  values: DimensionValues,
+  dimensions: readonly ReportDimension[],
+): Record<string, unknown> {
   const fields: Record<string, unknown> = {}
   for (const dimension of dimensions) {
     const value = values[dimension] ?? null
-    const plain = dimension === 'date' || dimension === 'country_code'
+    const plain = ['date', 'week', 'month', 'country_code'].includes(dimension)
     fields[FIELDS[dimension]] = plain || value === null ? value : { id: value }
   }
   return fields

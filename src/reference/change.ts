@@ -11,6 +11,7 @@ export const changeSchema = z.discriminatedUnion('action', [
   z.strictObject({ action: z.literal('delete_prompt'), ...project, prompt_id: z.string() }),
   z.strictObject({ action: z.literal('delete_topic'), ...project, topic_id: z.string() }),
   z.strictObject({ action: z.literal('rename_brand'), ...project, brand_id: z.string(), name: z.string() }),
+  z.strictObject({ action: z.literal('move_channel'), ...project, channel_id: z.string(), model_id: z.string() }),
   z.strictObject({ action: z.literal('drop_chat'), ...project, chat_id: z.string() }),
 ])
 export type Change = z.infer<typeof changeSchema>
@@ -27,6 +28,8 @@ export function changeWorld(world: World, change: Change): void {
       return world.deleteTopic(found, change.topic_id)
     case 'rename_brand':
       return world.renameBrand(found, change.brand_id, change.name)
+    case 'move_channel':
+      return void world.movedChannels.set(change.channel_id, change.model_id)
     case 'drop_chat':
       return world.dropChat(change.chat_id)
   }

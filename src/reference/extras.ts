@@ -9,10 +9,12 @@ export const EXTRA_OPERATIONS = [
   'GET /brands',
   'GET /topics',
   'GET /tags',
+  'GET /models',
   'GET /model-channels',
   'GET /classifications/urls',
   'POST /reports/domains',
   'POST /reports/urls',
+  'GET /chats/{id}/content',
 ] as const
 export type ExtraOperation = (typeof EXTRA_OPERATIONS)[number]
 
@@ -42,8 +44,11 @@ export function extraItems(operation: string, project: Project, world: World): u
       return project.topics
     case 'GET /tags':
       return project.tags.map((id, index) => ({ id, name: TAGS[index] }))
+    case 'GET /models':
+      return world.models.map((id) => ({ id, name: id.replace('-', ' ') }))
     case 'GET /model-channels': {
       const channels = new Map(world.models.map((model) => [`channel-${model.split('-')[0]}`, model]))
+      for (const [channel, model] of world.movedChannels) channels.set(channel, model)
       return [...channels].map(([id, model]) => ({
         id,
         name: id.replace('channel-', 'Channel '),

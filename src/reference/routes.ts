@@ -2,13 +2,14 @@ import type { z } from 'zod'
 import { countDays, type Range } from '../core/day.ts'
 import { hashText } from '../core/random.ts'
 import { clip } from '../core/text.ts'
-import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
+import { type Filter, PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import * as requests from '../source/requests.ts'
 import { brandReport, chatList } from './aggregate.ts'
 import { extraItems, projectList } from './extras.ts'
 import type { Faults } from './faults.ts'
 import { mangle } from './mangle.ts'
-import { domainReport, urlReport } from './sources.ts'
+import { chatContent, domainReport, urlReport } from './sources.ts'
+import { applyHaving, type WiderReportRequest, widerReportRequest } from './wider-report.ts'
 import { COMPANY_KEY, type Project, type Prompt, type World } from './world.ts'
 
 /* The operations of the interface over the synthetic world. */
@@ -46,8 +47,10 @@ interface Mood {
 }
 
 export function createRoutes(world: World, mood: Mood): (call: Call, project: Project | undefined) => Routed {
+  let turn = 0
+
   function route(call: Call, project: Project | undefined): Routed {
-    const name = `${call.method} ${call.path.slice('/v1'.length)}`
+    const name = `${call.method} ${call.path.slice('/v1'.length)}`.replace(/(\/chats\/)[^/]+(\/content)$/, '$1{id}$2')
     if (name === 'GET /projects' && project === undefined) {
       if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
       if (call.key !== COMPANY_KEY) throw new Refusal(403, 'this key covers one project')
@@ -111,6 +114,13 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
         list.push(made)
         return { body: made, created: true }
       }
+      case 'GET /chats/{id}/content': {
+        if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
+        const id = decodeURIComponent(call.path.split('/').at(-2)!)
+        const chat = world.chat(project, id)
+        if (chat === undefined) throw new Refusal(404, 'no such chat')
+        return { body: chatContent(project, chat), created: false }
+      }
       case 'POST /reports/domains':
       case 'POST /reports/urls':
         if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
@@ -121,8 +131,15 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
   }
 
   function reportItems(call: Call, project: Project, report: typeof brandReport): unknown[] {
-    const query = valid(requests.reportRequest, call.body)
-    const filters = query.filters ?? []
+    const isSources = report !== brandReport
+    // A service that knows more operations also knows more of its reports.
+    const isWider = ['domains', 'urls'].some((subject) => mood.offers(`POST /reports/${subject}`))
+    const query: WiderReportRequest = isWider
+      ? valid(widerReportRequest, call.body)
+      : valid(requests.reportRequest, call.body)
+    const filters = (query.filters ?? []) as Filter[]
+    if (!isSources && filters.some(({ field }) => field === 'classification'))
+      throw new Refusal(400, 'filters: classification is a field of reports of domains and URLs')
     if (mood.faults().refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
     const { max_values } = mood.faults()
     if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {
@@ -133,8 +150,18 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
       dimensions: query.dimensions ?? [],
       filters: mood.faults().ignore_filters ? [] : filters,
     })
-    sortRows(rows, query.order_by ?? [])
-    return paged(rows, query)
+    const order = query.order_by ?? []
+    const [odd] = isSources ? order.filter(({ field }) => rows.length > 0 && typeof rows[0]![field] !== 'number') : []
+    if (odd !== undefined) throw new Refusal(400, `order_by: ${clip(odd.field, 40)} is no metric`)
+    const kept = applyHaving(rows, query.having)
+    sortRows(kept, order)
+    // Without an order, the same rows come in another one each time.
+    return paged(isSources && order.length === 0 ? turned(kept, ++turn) : kept, query)
+  }
+
+  function turned<T>(items: T[], by: number): T[] {
+    const start = items.length === 0 ? 0 : (by * 7) % items.length
+    return [...items.slice(start), ...items.slice(0, start)]
   }
 
   function createPrompt(request: requests.CreatePromptRequest, project: Project): unknown {

@@ -129,6 +129,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
   function authenticate(call: Call): Project | undefined {
     if (!call.path.startsWith('/v1/')) throw new Refusal(404, 'no such address; the base address ends in /v1')
     if (call.key === undefined) throw new Refusal(401, 'the X-API-Key header is missing')
+    if (call.body.project_id === null) throw new Refusal(400, 'project_id: null is no id; leave it out')
     const wanted = (call.query.project_id ?? call.body.project_id) as string | undefined
     const own = world.projects.find(({ key }) => key === call.key)
     // It is about the key, not about a project.

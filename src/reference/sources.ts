@@ -1,5 +1,6 @@
 import { daysIn } from '../core/day.ts'
 import { hashText, seededRandom } from '../core/random.ts'
+import type { Filter } from '../core/vocabulary.ts'
 import { chatPasses, type DimensionValues, dimensionFields, type ReportQuery, tagsFor, valueOf } from './aggregate.ts'
 import { brandDomain } from './extras.ts'
 import type { Chat, Project, World } from './world.ts'
@@ -31,6 +32,8 @@ interface Source {
   domainKind: string
   url: string
   pageKind: string
+  /** Another kind under which a filter finds it: slices by classification overlap. */
+  otherKind: string | undefined
   cited: number
 }
 
@@ -45,8 +48,35 @@ function sourcesOf(project: Project, chat: Chat): Source[] {
   return Array.from({ length: 2 + Math.floor(random() * 4) }, () => {
     const [domain, domainKind] = domains[Math.floor(random() * domains.length)]!
     const [path, pageKind] = PAGES[Math.floor(random() * PAGES.length)]!
-    return { domain, domainKind, url: `https://${domain}/${path}`, pageKind, cited: Math.floor(random() * 3) }
+    const url = `https://${domain}/${path}`
+    const otherKind = hashText(url) % 8 === 0 ? 'OTHER' : undefined
+    return { domain, domainKind, url, pageKind, otherKind, cited: Math.floor(random() * 3) }
   })
+}
+
+/** What a single answer says, as the service gives it for one chat. */
+export function chatContent(project: Project, chat: Chat): Record<string, unknown> {
+  const names = chat.mentions.map(({ brand }) => brand.name)
+  const answer = names.length === 0 ? 'It depends on the shoe.' : `Look at ${names.join(', ')}.`
+  return {
+    id: chat.id,
+    prompt: { id: chat.prompt.id },
+    model: { id: chat.modelId },
+    model_channel: { id: chat.channelId },
+    messages: [
+      { role: 'user', content: chat.prompt.text },
+      { role: 'assistant', content: answer },
+    ],
+    sources: sourcesOf(project, chat).map(({ url, domain, cited }, index) => ({
+      url,
+      urlNormalized: url,
+      domain,
+      citationCount: cited,
+      citationPosition: cited === 0 ? null : index + 1,
+    })),
+    brands_mentioned: chat.mentions.map(({ brand, position }) => ({ id: brand.id, name: brand.name, position })),
+    queries: [chat.prompt.text.toLowerCase()],
+  }
 }
 
 interface Group {
@@ -55,18 +85,33 @@ interface Group {
   sources: Map<string, { source: Source; chats: Set<string>; retrievals: number; cited: number }>
 }
 
-function grouped(world: World, project: Project, query: ReportQuery, nameOf: (source: Source) => string): Group[] {
+/** A page counts as of its own kind and of another one, if it has one; so what is in a slice may be in another as well. */
+function isOfKind(source: Source, { operator, values }: Filter, kindOf: (source: Source) => string): boolean {
+  const kinds = [kindOf(source), ...(source.otherKind === undefined ? [] : [source.otherKind])]
+  return kinds.some((kind) => values.includes(kind) === (operator === 'in'))
+}
+
+function grouped(
+  world: World,
+  project: Project,
+  query: ReportQuery,
+  nameOf: (source: Source) => string,
+  kindOf: (source: Source) => string,
+): Group[] {
   const groups = new Map<string, Group>()
+  const ofChats = query.filters.filter(({ field }) => field !== 'classification')
+  const ofSources = query.filters.filter(({ field }) => field === 'classification')
   for (const date of daysIn(query.range)) {
     for (const chat of world.chatsOf(project, date)) {
       for (const tagId of tagsFor(query.dimensions, chat)) {
-        if (!query.filters.every((filter) => chatPasses(chat, tagId, filter))) continue
+        if (!ofChats.every((filter) => chatPasses(chat, tagId, filter))) continue
         const values = Object.fromEntries(query.dimensions.map((name) => [name, valueOf(chat, name, tagId)]))
         const name = JSON.stringify(values)
         const group = groups.get(name) ?? { values, chats: 0, sources: new Map() }
         groups.set(name, group)
         group.chats++
         for (const source of sourcesOf(project, chat)) {
+          if (!ofSources.every((filter) => isOfKind(source, filter, kindOf))) continue
           const key = nameOf(source)
           const known = group.sources.get(key) ?? { source, chats: new Set(), retrievals: 0, cited: 0 }
           group.sources.set(key, known)
@@ -81,7 +126,13 @@ function grouped(world: World, project: Project, query: ReportQuery, nameOf: (so
 }
 
 export function domainReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
-  return grouped(world, project, query, ({ domain }) => domain).flatMap(({ values, chats: all, sources }) =>
+  return grouped(
+    world,
+    project,
+    query,
+    ({ domain }) => domain,
+    ({ domainKind }) => domainKind,
+  ).flatMap(({ values, chats: all, sources }) =>
     [...sources.values()].map(({ source, chats, retrievals, cited }) => ({
       domain: source.domain,
       classification: source.domainKind,
@@ -100,7 +151,13 @@ export function domainReport(world: World, project: Project, query: ReportQuery)
 
 /** A few pages stand there twice, each row with a part of the counts: the report has no unique key. */
 export function urlReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
-  return grouped(world, project, query, ({ url }) => url).flatMap(({ values, sources }) =>
+  return grouped(
+    world,
+    project,
+    query,
+    ({ url }) => url,
+    ({ pageKind }) => pageKind,
+  ).flatMap(({ values, sources }) =>
     [...sources.values()].flatMap(({ source, chats, retrievals, cited }) => {
       const row = (usage: number, retrieved: number, citations: number) => ({
         url: source.url,

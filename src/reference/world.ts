@@ -98,8 +98,12 @@ export function createWorld(options: WorldOptions = {}) {
   const rewrites = new Map<string, number>()
   const droppedChats = new Set<string>()
 
+  /** Projects and days whose chats somebody asked for. */
+  const shownDays = new Set<string>()
+
   function generated(project: Project, date: Day): GeneratedChat[] {
     const name = `${project.id} ${date}`
+    shownDays.add(name)
     const known = cache.get(name)
     if (known !== undefined) return known
     const epoch = rewrites.get(name) ?? 0
@@ -132,6 +136,18 @@ export function createWorld(options: WorldOptions = {}) {
         else if (now >= chat.appearsAt) chats.push(chat.first)
       }
       return chats
+    },
+
+    /** Channels behind which another model was put. */
+    movedChannels: new Map<string, string>(),
+
+    /** A chat by its id, if a day that was asked for has it. */
+    chat(project: Project, id: string): Chat | undefined {
+      for (const name of [...shownDays].filter((day) => day.startsWith(`${project.id} `))) {
+        const found = this.chatsOf(project, name.slice(project.id.length + 1)).find((chat) => chat.id === id)
+        if (found !== undefined) return found
+      }
+      return undefined
     },
 
     /** The service measures these days again: values change, and nothing says so. */

@@ -167,7 +167,7 @@ export class Sifter<R extends Rows> {
     }
   }
 
-  /** Takes a part of an answer that has no key in common with other parts. */
+  /** Takes a part of an answer. Only rows that add up may have keys in common with other parts. */
   takePart(raws: readonly unknown[], needsTextCheck: boolean): void {
     this.validate = itemValidator(this.stream, { ...this.options, needsTextCheck })
     this.takenAgain = this.taken
@@ -192,7 +192,8 @@ export class Sifter<R extends Rows> {
       const isFirst = this.contradicted.get(position) === undefined
       // Rows that were added to the first one before the contradiction came are shown too.
       if (!isFirst && (this.stream.adds === undefined || this.contradicting.has(index))) continue
-      this.reject(raw, index, CONTRADICTION)
+      // One that stands here already contradicts a row of an earlier part, which cannot be shown any more.
+      if (!this.contradicting.has(index)) this.reject(raw, index, CONTRADICTION)
       if (!isFirst) continue
       this.contradicted.set(position, checked.row)
       this.count(checked.row, -1)

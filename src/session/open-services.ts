@@ -109,6 +109,8 @@ export function configuredProjects(config: Config, clock: Clock): SyncedProject[
     const { projects } = referenceWorld(config, clock)
     return projects.map(({ id }) => ({ id, caller: { key: COMPANY_KEY, projectId: id }, ownKey: false }))
   }
+  // Which projects there are was not asked yet, as by commands that work without the service.
+  if (config.all_projects) return []
   const list = config.projects.length === 0 ? [{ id: undefined, api_key: undefined }] : config.projects
   return list.map(({ id, api_key }) => ({
     id: id ?? DEFAULT_PROJECT,

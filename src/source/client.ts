@@ -48,8 +48,6 @@ export interface Caller {
 export interface Operation {
   method: 'GET' | 'POST'
   path: string
-  /** True if it is about the key, not about a project. */
-  withoutProject?: boolean
 }
 
 export type Client = ReturnType<typeof createClient>
@@ -66,6 +64,8 @@ export function createClient(options: ClientOptions) {
     onOutage: options.onOutage,
   })
   const accounts = new Map<string, Account>()
+  /** The lists of projects that keys were given, until something new begins. */
+  const projectPages = new Map<string, Promise<Page>>()
   const makeBudget = options.budgetFor ?? (() => createBudget(options.requestsPerMinute ?? 200))
 
   function accountOf({ key, projectId }: Caller): Account {
@@ -79,7 +79,9 @@ export function createClient(options: ClientOptions) {
     try {
       return await http.send(request, accountOf(caller), context)
     } catch (error) {
-      if (caller.projectId === undefined) await refuseMissingProject(error, () => projectsOf(caller, context))
+      // The list of projects itself needs none.
+      if (caller.projectId === undefined && request.path !== 'projects')
+        await refuseMissingProject(error, () => projectsOf(caller, context))
       throw error
     }
   }
@@ -146,15 +148,32 @@ export function createClient(options: ClientOptions) {
 
     /** A list or report by its path: what a service may offer beyond the ten operations. */
     open(caller: Caller, operation: Operation, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
-      const { method, path, withoutProject = false } = operation
-      const project = withoutProject ? {} : { project_id: caller.projectId }
-      const params = checked(requests.reportRequest, { ...request, ...project })
+      const { method, path } = operation
+      const params = checked(requests.reportRequest, { ...request, project_id: caller.projectId })
       return page(
         caller,
         { method, path, ...(method === 'GET' ? { query: params } : { json: params }) },
         request,
         context,
       )
+    },
+
+    /** The projects that a key covers. It is the same list for each of them, so it is asked for once until `reconsider`. */
+    projects(caller: Caller, request: { limit: number; offset: number }, context?: CallContext): Promise<Page> {
+      const name = JSON.stringify([caller.key, request.limit, request.offset])
+      const known = projectPages.get(name)
+      if (known !== undefined) return known
+      // Items that an intake takes would be there only once.
+      const asked = page(caller, { method: 'GET', path: 'projects', query: { ...request } }, request, {
+        ...context,
+        intake: undefined,
+      })
+      projectPages.set(name, asked)
+      // A refusal is the same for each project; anything else may pass.
+      asked.catch((error: unknown) => {
+        if (!(error instanceof RefusedError)) projectPages.delete(name)
+      })
+      return asked
     },
 
     /** The profile as the service gave it; null if it has none. */
@@ -193,6 +212,20 @@ export function createClient(options: ClientOptions) {
       return page(caller, { method: 'GET', path: 'chats', query }, request, context)
     },
 
+    /** What a single answer says. It is sent once: whoever has a budget of requests decides whether to ask again. */
+    async chatContent(
+      caller: Caller,
+      id: string,
+      context?: CallContext,
+    ): Promise<{ content: Record<string, unknown>; needsTextCheck: boolean }> {
+      const template = 'chats/{id}/content'
+      const path = `chats/${encodeURIComponent(id)}/content`
+      const query = { project_id: caller.projectId }
+      const answer = await send(caller, { method: 'GET', path, template, query, repeatable: false }, context)
+      const content = shaped(z.record(z.string(), z.unknown()), answer, `GET /${template}`)
+      return { content, needsTextCheck: answer.needsTextCheck }
+    },
+
     createPrompt(caller: Caller, request: requests.CreatePromptRequest, context?: CallContext) {
       return create(caller, 'prompts', checked(requests.createPromptRequest, request), createdPrompt, context)
     },
@@ -218,6 +251,7 @@ export function createClient(options: ClientOptions) {
 
     /** To be called where something new begins, with those who will ask: what was given up before is asked again. */
     reconsider(callers: readonly Caller[]): void {
+      projectPages.clear()
       http.reconsider(callers.map(accountOf))
     },
 

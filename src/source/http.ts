@@ -40,6 +40,8 @@ export interface HttpOptions {
 export interface HttpRequest {
   method: 'GET' | 'POST'
   path: string
+  /** The path with the names of its parts, if it differs from request to request. */
+  template?: string
   query?: Record<string, string | number | undefined>
   json?: unknown
   /** Only what changes nothing in the service may be sent twice. */
@@ -323,12 +325,12 @@ export function smallRequest(projectId: string | undefined): HttpRequest {
   return { method: 'GET', path: 'prompts', query, repeatable: false, timeoutMs: SMALL_MS }
 }
 
-function placeOf({ method, path }: HttpRequest): string {
-  return `${method} /${path}`
+function placeOf({ method, path, template = path }: HttpRequest): string {
+  return `${method} /${template}`
 }
 
-function spanOf({ method, path }: HttpRequest): Record<string, string> {
-  return { 'http.request.method': method, 'url.path': `/${path}` }
+function spanOf({ method, path, template = path }: HttpRequest): Record<string, string> {
+  return { 'http.request.method': method, 'url.path': `/${template}` }
 }
 
 function refuseOtherType({ headers }: PlainResponse, place: string): void {

@@ -5,6 +5,7 @@ import type { Caller, Client, Page } from '../source/client.ts'
 import {
   type Column,
   type ColumnType,
+  type DayStream,
   defineDayStream,
   defineListStream,
   type Row,
@@ -47,6 +48,10 @@ export interface StreamDefinition {
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
   /** True if the table also has rows that the list does not show: what reports mention. */
   isShared?: boolean
+  /** A dimension over which the counts add up: a day too large for a page is asked for by it and added up again. */
+  finerBy?: DefinedColumn
+  /** Fields that items have and that are not kept; any other is noted as drift. */
+  alsoKnown?: readonly string[]
   /** The field in which an item names its project, if the list is one of all projects and is asked for without an id. */
   projectField?: string
 }
@@ -101,12 +106,14 @@ export function definedStream(
       read: (client, caller, page, context) =>
         projectField === undefined
           ? client.open(caller, { method, path }, page, context)
-          : ownItem(client, caller, { method, path, projectField }, page, context),
+          : ownItem(client, caller, projectField, page, context),
     })
   }
   const positions = new Map(columns.map(({ name }, at) => [name, at]))
+  const { finerBy } = definition
   return defineDayStream<unknown>({
     ...common,
+    ...(finerBy && { finer: () => definedStream(byOneMore(definition, finerBy)) as DayStream }),
     splits: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
     filterTakes: 'lists',
     stamped: true,
@@ -125,16 +132,25 @@ export function definedStream(
   })
 }
 
-/** Of a list of all projects, the item of the one that asks: each project keeps its own row. */
+function byOneMore(definition: StreamDefinition, column: DefinedColumn): StreamDefinition {
+  const { finerBy: _, ...rest } = definition
+  return {
+    ...rest,
+    dimensions: [...(definition.dimensions ?? []), column.name as Dimension],
+    columns: [...definition.columns, column],
+    key: [...definition.key, column.name],
+  }
+}
+
+/** Of the list of all projects, the item of the one that asks: each project keeps its own row. */
 async function ownItem(
   client: Client,
   caller: Caller,
-  { projectField, ...operation }: { method: 'GET' | 'POST'; path: string; projectField: string },
+  projectField: string,
   page: { limit: number; offset: number },
   context: Parameters<Client['open']>[3],
 ): Promise<Page> {
-  // Items that an intake takes cannot be chosen from.
-  const all = await client.open(caller, { ...operation, withoutProject: true }, page, { ...context, intake: undefined })
+  const all = await client.projects(caller, page, context)
   const items = all.items.filter(
     (item) => (item as Record<string, unknown> | null)?.[projectField] === caller.projectId,
   )
@@ -162,7 +178,7 @@ interface Tree {
 }
 
 /** What an item must look like: every field may be absent or null, except those of the key. */
-function itemSchema({ columns, key, by, dimensions = [] }: StreamDefinition): z.ZodObject {
+function itemSchema({ columns, key, by, dimensions = [], alsoKnown = [] }: StreamDefinition): z.ZodObject {
   const tree: Tree = {}
   // Deepest first: a field that is kept whole may also have parts that are kept.
   const deepestFirst = columns.toSorted((a, b) => b.path.split('.').length - a.path.split('.').length)
@@ -182,6 +198,7 @@ function itemSchema({ columns, key, by, dimensions = [] }: StreamDefinition): z.
     const last = steps.at(-1)!
     if (at[last] === undefined || isNeeded) at[last] = isNeeded ? needed : value.nullish()
   }
+  for (const name of alsoKnown) tree[name] ??= z.unknown().optional()
   return z.object(shapeOf(tree))
 }
 

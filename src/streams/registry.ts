@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { didYouMean } from '../core/similar.ts'
 import { type BaseStream, EXTRA_STREAMS, type ExtraStream } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
+import { CHAT_CONTENTS } from './chat-contents.ts'
 import { chats } from './chats.ts'
 import { customDefinition } from './custom-stream.ts'
 import { definedStream } from './defined-stream.ts'
@@ -60,6 +61,7 @@ export class StreamSet {
       ...extraStreams(config).map((name) => definedStream(extraList(name), labelsOf(config.labels, name))),
       ...(config.disabled.includes('template-parser') ? reports.map(withoutTemplates) : reports),
       ...config.custom_streams.map((custom) => definedStream(customDefinition(custom))),
+      ...(config.chat_contents === undefined ? [] : [{ ...definedStream(CHAT_CONTENTS), perChat: true }]),
     ]
     this.all = [...streams.filter(({ by }) => by === 'list'), ...streams.filter(({ by }) => by === 'day')]
   }

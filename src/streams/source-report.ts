@@ -55,13 +55,22 @@ const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
   },
 }
 
+const dimensionColumn = (name: Exclude<Dimension, 'date'>): DefinedColumn => ({
+  ...{ name, path: PATH_OF[name], type: 'text', about: DIMENSION_NOTES[name] },
+})
+
 /** The definition of a report of domains or URLs. */
 export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'brands'>): StreamDefinition {
   const { columns, about, ...subject } = SUBJECTS[of]
   const others = report.dimensions.filter((dimension): dimension is Exclude<Dimension, 'date'> => dimension !== 'date')
   const [own, ...rest] = columns
+  // An answer belongs to one prompt and one model, so counts of pages add up over them. Domains have no such counts alone.
+  const finer = (['prompt_id', 'model_id'] as const).find((name) => subject.adds && !others.includes(name))
   return {
     ...subject,
+    ...(finer && { finerBy: dimensionColumn(finer) }),
+    // A service may give fields of dimensions that were not asked for.
+    alsoKnown: Object.values(PATH_OF).map((path) => path.split('.')[0]!),
     name: report.name,
     table: report.name,
     about: `${about}, by ${['date', ...others].join(', ')}. Ratios: divide sums, never average them.`,
@@ -73,9 +82,7 @@ export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'b
     columns: [
       { name: 'date', path: 'date', type: 'date', about: 'The day, UTC.' },
       own!,
-      ...others.map(
-        (name): DefinedColumn => ({ name, path: PATH_OF[name], type: 'text', about: DIMENSION_NOTES[name] }),
-      ),
+      ...others.map(dimensionColumn),
       ...rest,
     ],
   }

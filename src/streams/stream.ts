@@ -114,6 +114,8 @@ interface Common<Item> {
   adds?: readonly string[]
   /** True if a service need not offer it: then it is left out, and no run fails for it. */
   isExtra?: boolean
+  /** True for what is asked for chat by chat within a daily budget, after everything else of a run. */
+  perChat?: boolean
   /** What the table and its columns mean, if the definition of the stream says so. */
   notes?: { about: string; columns: Record<string, string> }
   /** Set if most rows are like others, so that the fast path can read them. */
@@ -142,6 +144,8 @@ export interface DayStream<Item = never> extends Common<Item> {
   splits: Dimension[]
   /** True if the table has `changed_at`, set whenever a row is written. */
   stamped?: boolean
+  /** The same report by one dimension more, whose counts add up to those of this one; undefined if there is none. */
+  finer?: (() => DayStream) | undefined
   /** What a filter can say: lists and everything but a list, or one value at a time. */
   filterTakes: 'lists' | 'single'
   /** The value of a dimension in a row, to check that a filter was applied. */

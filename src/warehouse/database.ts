@@ -176,6 +176,8 @@ export interface OpsTables {
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
   reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date>; of: Generated<string> }
   not_offered: { project_id: string; stream: string; status: number; asked_at: Generated<Date> }
+  unread_chats: { project_id: string; chat_id: string; status: number; asked_at: Generated<Date> }
+  daily_requests: { project_id: string; stream: string; day: string; requests: number }
   custom_streams: { name: string; definition: unknown; created_at: Generated<Date> }
 }
 

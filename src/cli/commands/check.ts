@@ -6,6 +6,7 @@ import { count, listSome } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { queueSchema } from '../../queue/boss.ts'
+import { resolveAllProjects } from '../../session/all-projects.ts'
 import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../../session/open-services.ts'
 import type { Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
@@ -57,7 +58,10 @@ export async function check(session: Session): Promise<number> {
   )
   let source: OpenSource | undefined
   await judge('source', async () => {
-    source = await openSource(impatient(config), clock)
+    const soon = impatient(config)
+    await resolveAllProjects(soon, session.signal)
+    Object.assign(config, { projects: soon.projects, all_projects: soon.all_projects })
+    source = await openSource(soon, clock)
     return source.source
   })
   for (const project of source?.projects ?? []) {
@@ -68,11 +72,12 @@ export async function check(session: Session): Promise<number> {
       return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
     }
     await judge(`project ${project.id}`, read, { project_id: project.id })
-    const extras = session.streams.all.filter(({ isExtra }) => isExtra)
+    // Contents are asked for by the ids of chats.
+    const extras = session.streams.all.filter(({ isExtra, perChat }) => isExtra && !perChat)
     const isReadable = verdicts.at(-1)!.ok
     if (extras.length > 0 && isReadable) {
       const { client } = source!
-      const ask = () => offeredExtras(client, project, extras, { day: dayOf(clock()), signal: session.signal })
+      const ask = () => offeredExtras(client, project, extras, { config, day: dayOf(clock()), signal: session.signal })
       await judge(`extras of ${project.id}`, ask, { project_id: project.id })
     }
   }
@@ -128,7 +133,7 @@ async function offeredExtras(
   client: Client,
   { caller }: SyncedProject,
   extras: readonly Stream[],
-  { day, signal }: { day: Day; signal: AbortSignal },
+  { config, day, signal }: { config: Config; day: Day; signal: AbortSignal },
 ): Promise<string> {
   const offered: string[] = []
   const missing: string[] = []
@@ -139,7 +144,7 @@ async function offeredExtras(
       else await stream.read(client, caller, { range: { from: day, to: day }, page, filters: [] }, { signal })
       offered.push(stream.name)
     } catch (error) {
-      if (!saysNotOffered(stream, error)) throw error
+      if (!saysNotOffered(config, stream, error)) throw error
       missing.push(`${stream.name} (HTTP ${error.status})`)
     }
   }

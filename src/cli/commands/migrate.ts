@@ -33,6 +33,7 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     const moved =
       movedFrom === undefined ? [] : [`The source moved from ${movedFrom} to ${sourceAddress(session.config)}`]
     const left = views.left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`)
+    const empty = views.empty.map(({ name, reason }) => `Empty: the view ${name}, which ${reason}`)
     session.print(
       {
         warehouse: database.shown,
@@ -40,9 +41,10 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
         reports_made: reportsMade,
         views_made: views.made,
         views_left_out: views.left,
+        views_empty: views.empty,
         source_moved_from: movedFrom ?? null,
       },
-      [text, ...moved, ...left].join('\n'),
+      [text, ...moved, ...left, ...empty].join('\n'),
     )
     return 0
   } finally {

@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs'
-import { daysOfInterest } from '../../core/config/load.ts'
-import { dayOf, daysIn, showRange } from '../../core/day.ts'
+import { type Config, daysOfInterest } from '../../core/config/load.ts'
+import { type Day, dayOf, daysIn, showRange } from '../../core/day.ts'
 import { codeOf, UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
+import { CONTENTS, dueChats, usedRequests } from '../../ledger/chat-contents.ts'
 import { hasLedger, NO_COVERAGE, readCoverage, readCoverageSummaries } from '../../ledger/coverage.ts'
 import { type NotOffered, readNotOffered } from '../../ledger/not-offered.ts'
 import { parseRange } from '../../session/backfill-request.ts'
@@ -16,6 +17,7 @@ import {
 import { Density } from '../../sync/plan/density.ts'
 import { dueDays, readableRange } from '../../sync/plan/due-days.ts'
 import { planWindows } from '../../sync/plan/window-feed.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -111,7 +113,9 @@ export async function makePlan(
       for (const stream of streams) {
         if (stream.isExtra && isLeft(id, stream.name)) continue
         const base = { project_id: id, stream: stream.name }
-        if (stream.by === 'day') {
+        if (stream.perChat) {
+          if (range === undefined) rows.push({ ...base, ...(await plannedContents(warehouse, config, id, today)) })
+        } else if (stream.by === 'day') {
           const { due_days, guessed, windows } = await planned({ projectId: id, stream: stream.name })
           rows.push({ ...base, due_days, requests: windows.length, guessed, windows })
         } else if (range === undefined) {
@@ -131,6 +135,37 @@ export async function makePlan(
   }
 }
 
+/** One request for each chat that is left, as far as the budget of the day goes. */
+async function plannedContents(
+  warehouse: Warehouse | undefined,
+  config: Config,
+  projectId: string,
+  today: Day,
+): Promise<Pick<PlanRow, 'due_days' | 'requests' | 'guessed' | 'windows'>> {
+  const settings = config.chat_contents!
+  const read = async () => {
+    if (warehouse === undefined) return undefined
+    const used = await usedRequests(warehouse, projectId, today)
+    const { count: due } = await dueChats(warehouse, settings, projectId, daysOfInterest(config, today), 1)
+    return { used, due }
+  }
+  const known = await read().catch(unlessNoTable)
+  const left = Math.max(0, settings.requests_per_day - (known?.used ?? 0))
+  // Chats that this run reads are not known yet.
+  const words = known === undefined ? 'chats of this run' : count(known.due, 'chat')
+  return {
+    due_days: 0,
+    requests: known === undefined ? left : Math.min(left, known.due),
+    guessed: known === undefined,
+    windows: [`${words}, ${left} of ${count(settings.requests_per_day, 'request')} left today`],
+  }
+}
+
+function unlessNoTable(error: unknown): undefined {
+  if (codeOf(error) !== NO_TABLE) throw error
+  return undefined
+}
+
 /** A plan changes nothing, so the tables may be those of an older version, which knew no such streams. */
 function knownNotOffered(...args: Parameters<typeof readNotOffered>): Promise<NotOffered[]> {
   return readNotOffered(...args).catch((error: unknown) => {
@@ -145,7 +180,11 @@ function render(rows: PlanRow[], source: string, names: ProjectNames, width: num
   const table = renderTable<PlanRow>(
     [
       { title: 'stream', value: (row) => row.stream },
-      { title: 'days due', align: 'right', value: (row) => (row.windows[0] === WHOLE_LIST ? '–' : row.due_days) },
+      {
+        title: 'days due',
+        align: 'right',
+        value: (row) => (row.windows[0] === WHOLE_LIST || row.stream === CONTENTS ? '–' : row.due_days),
+      },
       { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'up to ' : ''}${row.requests}` },
       { title: 'windows, newest first', value: (row) => shortList(row.windows) },
     ],

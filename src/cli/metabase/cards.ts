@@ -23,6 +23,7 @@ const MODELS: Record<string, keyof typeof VIEWS> = {
   'Visibility by model and week': 'visibility_by_model_weekly',
   'Topics by week': 'topics_weekly',
   'Answers by day': 'answers_daily',
+  'Sources by week': 'sources_weekly',
 }
 
 export function questionCard(question: Question, database: number, tables: readonly Table[]): CardResult {

@@ -45,12 +45,13 @@ const KEYS: Record<string, string[]> = {
   brand_history: ['project_id', 'brand_id', 'valid_from'],
   calendar: ['date'],
   chats: ['project_id', 'chat_id'],
+  chat_contents: ['project_id', 'chat_id'],
 }
 
 /** In views these identify a row, in this order. */
 const GRAIN = [
   ...['project_id', 'stream', 'date', 'week', 'month', 'brand_id', 'own_brand_id', 'rival_brand_id', 'prompt_id'],
-  ...['topic_id', 'tag_id', 'country_code', 'model_id', 'model_channel_id'],
+  ...['domain', 'url', 'topic_id', 'tag_id', 'country_code', 'model_id', 'model_channel_id'],
 ]
 
 /** Null is a value of these: prompts without a topic, a tag or a country, answers whose model the service does not name. */
@@ -97,6 +98,7 @@ function keyOf(table: string): string[] {
 
 function grainOf({ columns }: TableNote): string[] {
   const there = GRAIN.filter((name) => name in columns)
-  // The prompt decides its topic; the two days of a freshness row are no key.
-  return there.includes('prompt_id') ? there.filter((name) => name !== 'topic_id') : there
+  // A prompt has one topic, and a page one domain.
+  const implied = there.includes('prompt_id') ? 'topic_id' : there.includes('url') ? 'domain' : undefined
+  return there.filter((name) => name !== implied)
 }

@@ -58,6 +58,26 @@ export const CHARTS: readonly Chart[] = [
     ['visibility', 'previous_visibility', 'change'],
   ),
   list(
+    'Sources cited',
+    'sources_weekly',
+    [
+      'week',
+      'project',
+      'domain',
+      'classification',
+      'is_own',
+      'is_rival',
+      'citation_count',
+      'retrieved_chat_count',
+      'retrieved_share',
+      'answers',
+      'rank',
+    ],
+    [{ column: 'rank', operator: '<=', value: 20 }],
+    ['week', 'project', 'rank'],
+    ['retrieved_share'],
+  ),
+  list(
     'Freshness',
     'freshness',
     [

@@ -60,6 +60,9 @@ export const customStream = z
       if (stream.columns.some((other) => other.path.startsWith(`${path}.`)))
         fail('columns', path, 'a field with parts has the type json')
     }
+    for (const list of ['key', 'adds', 'dimensions'] as const) {
+      if (new Set(stream[list]).size < stream[list].length) fail(list, stream[list], 'each column once')
+    }
     for (const name of stream.key) {
       if (!['text', 'date'].includes(typeOf.get(name) ?? '')) fail('key', name, 'columns of type text or date')
     }

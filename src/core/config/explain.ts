@@ -20,6 +20,8 @@ export function explain(config: object, written: unknown, env: NodeJS.ProcessEnv
   const groups = new Set(everySetting().map(({ path }) => path.replace(/(\[\]|\.\*).*$/, '')))
   const inFile = [...groups].flatMap((path) => {
     const steps = path.split('.')
+    if (path === 'projects' && (config as { all_projects?: boolean }).all_projects)
+      return [{ setting: path, value: 'all', from: 'variable VISIBILITY_PROJECTS' }]
     return leavesOf(valueAt(config, steps), steps).map(({ path: leaf, value }) => ({
       setting: leaf.join('.'),
       value: shown(leaf, value),

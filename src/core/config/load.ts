@@ -6,7 +6,7 @@ import { codeOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
 import { didYouMean } from '../similar.ts'
 import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
-import { REFERENCE } from './choose-source.ts'
+import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
 import { type Explained, explain } from './explain.ts'
 import { readDocument } from './read-document.ts'
@@ -27,6 +27,8 @@ export interface Config extends FileConfig {
   file: string | undefined
   /** Things worth saying that are not errors. */
   warnings: string[]
+  /** True while VISIBILITY_PROJECTS is "all" and the service has not been asked yet which projects there are. */
+  all_projects: boolean
   /** What opens the parts of the HTTP server that start work. */
   token: string | undefined
   /** Where and how to reach a Metabase. */
@@ -47,6 +49,8 @@ export interface LoadOptions {
   redactor?: Redactor
 }
 
+/** The value of VISIBILITY_PROJECTS that asks for whatever the service lists. */
+const ALL_PROJECTS = 'all'
 const DEFAULT_FILE = 'config/sync.yaml'
 const LOG_FORMATS = ['auto', 'json', 'text'] as const
 export type LogFormat = (typeof LOG_FORMATS)[number]
@@ -66,7 +70,6 @@ const RESERVED = new Set([
   ...EXTRA_STREAMS,
   ...['project_profiles', 'models', 'prompt_tags', 'prompt_suggestion_tags', 'chat_contents'],
   ...['calendar', 'weeks_compared', 'months_compared', 'prompt_history', 'brand_history'],
-  ...['sources_weekly', 'cited_pages_weekly', 'source_gaps'],
   ...BI_VIEWS,
 ])
 
@@ -119,6 +122,9 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
   const config = parse(merged, document.written, origin, env)
   const level = oneOf(env, 'LOG_LEVEL', LOG_LEVELS)
   checkSense(config, origin)
+  const isAll = nonEmpty(env.VISIBILITY_PROJECTS) === ALL_PROJECTS
+  if (isAll && config.source.api_key === undefined && chosenSource(config)?.kind === 'service')
+    throw new UsageError('VISIBILITY_API_KEY: nothing is set; VISIBILITY_PROJECTS=all needs a key that lists projects')
   refuseStraySecrets(config, secrets, origin)
   return {
     ...config,
@@ -127,6 +133,7 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
     disabled: disabledParts(env),
     file,
     warnings: document.warnings,
+    all_projects: isAll,
     token,
     metabase,
     redactor,
@@ -164,6 +171,7 @@ const OUTSIDE_THE_FILE: Omit<Config, keyof FileConfig | 'redactor'> = {
   disabled: [],
   file: undefined,
   warnings: [],
+  all_projects: false,
   token: undefined,
   metabase: { api_key: undefined, user: undefined, password: undefined, database_url: undefined },
 }
@@ -210,6 +218,12 @@ function withEnvironment(
   // A wrong kind of list in the file is refused, not covered up.
   if (projects !== undefined && (merged.projects === undefined || Array.isArray(merged.projects))) {
     const ids = projects.split(',').map((id) => id.trim())
+    // Which projects those are, the service says; the file may have keys of some.
+    if (projects === ALL_PROJECTS) return merged
+    if (ids.includes(ALL_PROJECTS))
+      throw new UsageError(
+        `VISIBILITY_PROJECTS: got "${ALL_PROJECTS}" among ids; allowed: "${ALL_PROJECTS}" alone, or ids`,
+      )
     const known = Array.isArray(merged.projects) ? (merged.projects as { id?: string }[]) : []
     merged.projects = ids.filter((id) => id !== '').map((id) => known.find((project) => project?.id === id) ?? { id })
   }
@@ -285,6 +299,8 @@ function checkSense(config: FileConfig, origin: string): void {
   if (start_date !== undefined && end_date === undefined && start_date > dayOf(new Date())) {
     fail(`start_date: got "${start_date}"; allowed: today (UTC) or earlier, unless end_date is set`)
   }
+  if (config.chat_contents !== undefined && !config.streams.includes('chats'))
+    fail('chat_contents: needs the stream chats, which is not in streams')
   const names = new Set<string>()
   for (const [index, report] of config.reports.entries()) {
     if (RESERVED.has(report.name))

@@ -110,6 +110,8 @@ export const DEFAULT_REPORTS: ReportConfig[] = [
   { name: 'brand_daily_by_prompt_model', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] },
 ]
 
+const SHARE = 'a share of the chats above 0, up to 1'
+
 const STALENESS = 'a number of minutes, hours or days, as 90m, 26h or 2d'
 
 const HOST_NAME = 'a host name such as status.example.com, without scheme and port'
@@ -200,6 +202,17 @@ export const configSchema = z.strictObject({
     .default('off'),
   reports: z.array(report).default(DEFAULT_REPORTS),
   custom_streams: z.array(customStream).default([]),
+  chat_contents: z
+    .strictObject({
+      share: z.number({ error: SHARE }).gt(0, { error: SHARE }).max(1, { error: SHARE }).optional(),
+      prompts: z
+        .array(z.string().min(1).max(255), { error: 'a list of ids of prompts' })
+        .min(1, { error: 'at least one id of a prompt' })
+        .optional(),
+      requests_per_day: wholeNumber(1, 1_000_000).default(200),
+    })
+    .refine(({ share, prompts }) => share !== undefined || prompts !== undefined, { error: 'share, prompts, or both' })
+    .optional(),
   schedule: z
     .strictObject({
       cron: cronText.default('15 * * * *'),

@@ -50,8 +50,8 @@ export async function readWindow<R extends Rows>(
   makeRows: () => R,
 ): Promise<WindowAnswer<R>> {
   const place = `${stream.name} ${showRange(range)}`
-  const ask = (filters: Filter[]) => (page: { limit: number; offset: number }) =>
-    stream.read(client, caller, { range, page, filters }, context)
+  const ask = (as: DayStream, filters: Filter[]) => (page: { limit: number; offset: number }) =>
+    as.read(client, caller, { range, page, filters }, context)
   // A day that turns out too large is split by the values that were seen of its first dimension.
   const splitBy = countDays(range) === 1 ? stream.splits[0] : undefined
   const seen = new Set<string>()
@@ -64,7 +64,7 @@ export async function readWindow<R extends Rows>(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, intake }),
     limit,
   )
-  const read = ask([])
+  const read = ask(stream, [])
   const rows = page.count
   const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
   let cutAt: number | undefined
@@ -110,7 +110,7 @@ interface LargeDay {
   stream: DayStream
   range: Range
   limit: PageLimit
-  ask: (filters: Filter[]) => ReadPage
+  ask: (as: DayStream, filters: Filter[]) => ReadPage
   place: string
   /** Values of the first dimension to split by, as far as the first page showed them. */
   seen: ReadonlySet<string>
@@ -119,47 +119,56 @@ interface LargeDay {
 
 /**
  * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
- * counting. If the service refuses filters or ignores them, by overlapping offset pages.
+ * counting. If it has none, or not enough of them, by a dimension more over which its counts add up. If the service refuses
+ * filters or ignores them, by overlapping offset pages.
  */
-async function readLargeDay<R extends Rows>(
-  { stream, range, limit, ask, place, seen, valuesOf }: LargeDay,
-  makeRows: () => R,
-): Promise<Sifted<R>> {
-  const siftInto = <T extends Rows>(rows: T, items: unknown[], needsTextCheck: boolean) =>
-    sift(stream, items, { range, needsTextCheck }, rows)
-  const siftDay = (items: unknown[], needsTextCheck: boolean) => siftInto(new RowList(), items, needsTextCheck)
+async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): Promise<Sifted<R>> {
+  const { stream, range, limit, ask, place } = day
   const problems: string[] = []
-  if (stream.splits.length > 0) {
-    try {
-      const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
-      const accept = ({ items, needsTextCheck }: Part) => sifter.takePart(items, needsTextCheck)
-      const rows = await readBySplitting(
-        { stream, limit, siftDay, place, accept, valuesOf },
-        (filters) => readPage(ask(filters), limit),
-        [...seen].sort(),
-      )
-      if (await hasNoMoreThan(ask([]), rows)) return sifter.finish()
-      problems.push(`the parts by ${stream.splits.join(', ')} do not add up to the whole`)
-    } catch (error) {
-      // A refused filter is a reason to try the other way; anything else is not.
-      if (
-        !(
-          error instanceof IncompleteError ||
-          error instanceof UsageError ||
-          (error instanceof RefusedError && (error.status === 400 || error.status === 422))
-        )
-      )
-        throw error
-      problems.push(error.message)
-    }
+  const finer = stream.finer?.()
+  const ways = [...(stream.splits.length > 0 ? [stream] : []), ...(finer === undefined ? [] : [finer])]
+  for (const split of ways) {
+    const found = await readInParts(day, split, makeRows)
+    if (typeof found !== 'string') return found
+    problems.push(found)
   }
   try {
     const positions = keyPositions(stream)
     const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
-    const page = await readByOffset(ask([]), limit, keys, place)
-    return siftInto(makeRows(), page.items, page.needsTextCheck)
+    const page = await readByOffset(ask(stream, []), limit, keys, place)
+    return sift(stream, page.items, { range, needsTextCheck: page.needsTextCheck }, makeRows())
   } catch (error) {
     if (!(error instanceof IncompleteError) || problems.length === 0) throw error
     throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)
+  }
+}
+
+/** Asks for the day as `split` has it, in parts that fit a page, and takes the rows as the stream has them; or says why not. */
+async function readInParts<R extends Rows>(
+  { stream, range, limit, ask, place, seen, valuesOf }: LargeDay,
+  split: DayStream,
+  makeRows: () => R,
+): Promise<Sifted<R> | string> {
+  const siftDay = (items: unknown[], needsTextCheck: boolean) =>
+    sift(split, items, { range, needsTextCheck }, new RowList())
+  try {
+    const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
+    const accept = ({ items, needsTextCheck }: Part) => sifter.takePart(items, needsTextCheck)
+    const rows = await readBySplitting(
+      { stream: split, limit, siftDay, place, accept, valuesOf },
+      (filters) => readPage(ask(split, filters), limit),
+      split === stream ? [...seen].sort() : [],
+    )
+    if (await hasNoMoreThan(ask(split, []), rows)) return sifter.finish()
+    return `the parts by ${split.splits.join(', ')} do not add up to the whole`
+  } catch (error) {
+    // A refused filter is a reason to try another way; anything else is not.
+    if (
+      error instanceof IncompleteError ||
+      error instanceof UsageError ||
+      (error instanceof RefusedError && (error.status === 400 || error.status === 422))
+    )
+      return error.message
+    throw error
   }
 }

@@ -31,7 +31,7 @@ export async function makeTasks(
   const isOffered = await offeredStreams(run, request)
   for (const project of request.projects) {
     for (const stream of request.streams) {
-      if (!isOffered(project, stream)) continue
+      if (stream.perChat || !isOffered(project, stream)) continue
       const remaining = await remainingOf(run, request, project, stream, planner)
       if (remaining.kind === 'list') totals.lists++
       else totals.days += remaining.feed.totalDays

@@ -53,7 +53,8 @@ async function perform(
     return await syncWindow(run, project, stream, range!, context)
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
-    if (saysNotOffered(stream, error)) return noteNotOffered(run, project, stream, error, call).catch(failureOf)
+    if (saysNotOffered(run.config, stream, error))
+      return noteNotOffered(run, project, stream, error, call).catch(failureOf)
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     return failureOf(error)
   }

@@ -110,10 +110,13 @@ export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean
   return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
 }
 
-/** What the service turned out not to offer, of the streams that were asked for by name: said by the run that asked. */
-export function notOfferedNotes(streams: readonly StreamReport[], isNamed: (stream: string) => boolean): string[] {
+/** What the service turned out not to offer: said by the run that asked. */
+export function notOfferedNotes(
+  streams: readonly StreamReport[],
+  isWorthSaying: (stream: string, status: number) => boolean,
+): string[] {
   return streams.flatMap(({ project_id, stream, not_offered }) =>
-    not_offered === undefined || !isNamed(stream)
+    not_offered === undefined || !isWorthSaying(stream, not_offered)
       ? []
       : [`${stream} of ${project_id}: not offered by the service (HTTP ${not_offered}); it is asked again in a week`],
   )

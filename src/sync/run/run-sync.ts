@@ -5,7 +5,6 @@ import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { waitAtMost } from '../../core/time-limit.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
-import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
@@ -20,6 +19,8 @@ import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunRequest, Services } from './context.ts'
 import { type Executor, executeHere } from './execute-here.ts'
 import { makeTasks } from './make-tasks.ts'
+import { isNamed, isUsualRefusal } from './not-offered.ts'
+import { readChatContents } from './read-chat-contents.ts'
 import { findCut } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
@@ -82,8 +83,10 @@ async function performRun(
     // Each round either proves the largest answer whole or finds a cap, which lowers the page limit.
     for (let round = 0; round < CAP_ROUNDS && (await findCut(run, board.tasks)); round++) await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
+    const contents = request.streams.find(({ perChat }) => perChat)
+    if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
     if (!request.signal?.aborted) notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
-    notes.push(...notOfferedNotes(reports, isNamedIn(config)))
+    notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)
   } catch (cause) {
@@ -94,12 +97,6 @@ async function performRun(
   }
   const seconds = (monotonic() - startedAt) / 1000
   return closeWith(run, request, lock, reportOf(run, request, { reports, notes, seconds, failure: failures.first }))
-}
-
-/** With `extras: auto` whatever is not offered is simply not there; `check` lists it. */
-function isNamedIn({ extras, streams }: Config): (stream: string) => boolean {
-  return (stream) =>
-    extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || streams.some((name) => name === stream)
 }
 
 function lockStreams(services: Services, { projects, streams, command, signal }: RunRequest): Promise<RunLock> {

@@ -77,9 +77,13 @@ export function putBack({ task, range }: WorkItem): void {
 }
 
 export function countRequest({ report, board }: Task, status: number | undefined): void {
+  countRequestOf(report, board.observer, status)
+}
+
+export function countRequestOf(report: StreamReport, observer: Observer, status: number | undefined): void {
   report.requests++
   if (isTriedAgain(status)) report.retries++
-  board.observer.asked?.(status)
+  observer.asked?.(status)
 }
 
 /** Writes down what was left, for a run or a stream that ends. */

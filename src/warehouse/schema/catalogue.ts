@@ -2,6 +2,7 @@ import type { Config, ReportConfig } from '../../core/config/load.ts'
 import type { Dimension, Metric } from '../../core/vocabulary.ts'
 import { METRICS } from '../../core/vocabulary.ts'
 import { DIMENSION_NOTES, otherDimensions } from '../../streams/brand-report.ts'
+import { CHAT_CONTENTS } from '../../streams/chat-contents.ts'
 import { customDefinition } from '../../streams/custom-stream.ts'
 import type { StreamDefinition } from '../../streams/defined-stream.ts'
 import { extraList } from '../../streams/extra-lists.ts'
@@ -142,6 +143,10 @@ export const TABLES: Record<string, TableNote> = {
       date: 'The day, UTC.',
     },
   },
+  chat_contents: definedNote(CHAT_CONTENTS, {
+    first_seen_at: 'When it was read.',
+    removed_at: 'Always null: what was read stays.',
+  }),
 }
 
 /** Views that do not depend on a report. */

@@ -226,6 +226,24 @@ export const OPS_TABLES: Record<string, TableNote> = {
     },
   },
   ...SUM_TABLES,
+  unread_chats: {
+    about: 'Chats whose contents are not asked for again.',
+    columns: {
+      project_id: PROJECT,
+      chat_id: 'The chat.',
+      status: 'The HTTP status of the answer: 404 or 410 if the chat is gone, 200 if its content is in quarantine.',
+      asked_at: 'When it was asked for.',
+    },
+  },
+  daily_requests: {
+    about: 'How many requests of a daily budget are used up, see chat_contents in the configuration.',
+    columns: {
+      project_id: PROJECT,
+      stream: 'The stream.',
+      day: 'The day, UTC.',
+      requests: 'The requests, counted before they are sent.',
+    },
+  },
   alerts: {
     about: 'Alerts: what was raised, when it was sent, and when it cleared. Cleared alerts stay for a while.',
     columns: {

@@ -28,6 +28,7 @@ const TABLES: Record<string, string[]> = {
   domain_classifications: [],
   model_channels: [],
   chats: ['prompt_id', 'model_id', 'date'],
+  chat_contents: ['chat_id'],
   prompt_history: ['prompt_id', 'topic_id'],
   brand_history: ['brand_id'],
 }

@@ -1,4 +1,5 @@
 import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
+import { COLUMNS } from './view-columns.ts'
 
 /* What each view is for: the one source of its comment, of its columns' comments and of its place in the docs. */
 
@@ -8,8 +9,10 @@ export interface ViewNote {
   about: string
   /** The dimensions of the report that it needs; empty if it needs none. */
   needs: Dimension[]
-  /** What the report is about; brands by default. */
-  of?: ReportSubject
+  /** What the report is about, if not brands. Such a view is empty while no report of that kind is configured. */
+  of?: Exclude<ReportSubject, 'brands'>
+  /** True if the report may have more dimensions: its counts add up over them. */
+  mayBeFiner?: boolean
   columns: Record<string, string>
 }
 
@@ -26,130 +29,21 @@ export const QUESTIONS: readonly string[] = [
   'Branded or not, or by funnel stage?',
   'Which countries lead or lag?',
   'Can I trust it: did every prompt and model run, is the sample large enough?',
+  'Which sources do the models cite?',
 ]
 
-/** What a column means wherever it stands. */
-const COLUMNS = {
-  project_id: "The service's id of the project.",
-  project: 'The name of the project, or its id if no name is known.',
-  date: 'The day, UTC.',
-  week: 'The Monday of the week.',
-  month: 'The first day of the month.',
-  brand_id: "The service's id of the brand.",
-  brand: 'The name of the brand, or its id.',
-  is_own:
-    'True for own brands: by labels in the configuration, else by the list of the service, else by the name of the profile.',
-  model_id: 'The name of the model.',
-  model_channel_id:
-    'The channel through which the model was asked. It stays the same when the model behind it changes.',
-  topic_id: "The service's id of the topic; null if the prompt has none.",
-  topic: 'The name of the topic, or its id.',
-  tag_id: "The service's id of the tag; null for prompts without one.",
-  tag: 'The name of the tag, or its id.',
-  prompt_id: "The service's id of the prompt.",
-  prompt: 'The text of the prompt, or its id.',
-  country_code: 'The country from which the prompt was asked, two letters.',
-  visibility: 'Share of answers that name the brand, 0 to 1: the sum of visibility_count over the sum of answers.',
-  visibility_count: 'Number of answers that name the brand.',
-  answers:
-    'The sample: number of answers. The same for every brand of a group: never add it up over brands, use answers_daily for that.',
-  mention_count: 'How often the answers name the brand.',
-  all_mentions: 'How often the answers name any tracked brand.',
-  share_of_voice: "The brand's mentions over those of all tracked brands, 0 to 1.",
-  position: "Mean position in the answers, by the service's own numbers; lower is better; null without one.",
-  position_count: 'The sample: number of answers with a position.',
-  sentiment: "Mean sentiment, by the service's own numbers and on its scale; null without one.",
-  sentiment_count: 'The sample: number of mentions with a sentiment.',
-  previous_visibility: 'The same for the period before; null if there is none.',
-  previous_answers: 'The sample of the period before.',
-  previous_share_of_voice: 'The same for the week before; null if there is none.',
-  previous_all_mentions: 'All mentions of the week before.',
-  previous_position: 'The same for the week before; null if there is none.',
-  previous_position_count: 'The sample of the week before.',
-  previous_sentiment: 'The same for the week before; null if there is none.',
-  previous_sentiment_count: 'The sample of the week before.',
-  change: 'This period minus the one before; null if there is none before.',
-  is_improving: 'True if the position is lower than the week before.',
-  is_falling: 'True if the sentiment is lower than the week before.',
-  rank: 'Rank within the week, 1 is highest.',
-  leads: 'True for the most visible brand of the topic.',
-  is_invisible: 'True if no answer names the brand.',
-  gap_to_leader: 'Visibility minus that of the most visible brand: 0 for the leader, negative for others.',
-  own_brand_id: "The service's id of the own brand.",
-  own_brand: 'The name of the own brand, or its id.',
-  rival_brand_id: "The service's id of the rival.",
-  rival_brand: 'The name of the rival, or its id.',
-  own_visibility: 'Share of answers that name the own brand.',
-  rival_visibility: 'Share of answers that name the rival.',
-  lead: 'own_visibility minus rival_visibility.',
-  own_share_of_both: "The own brand's mentions over those of both.",
-  own_mention_count: 'How often the answers name the own brand.',
-  rival_mention_count: 'How often the answers name the rival.',
-  rivals: 'How many rivals appear.',
-  best_rival_visibility: 'The highest visibility of a rival.',
-  rival_names: 'The rivals that appear.',
-  chats: 'Number of single answers in the table of chats.',
-  agrees: 'True if chats and report have the same number.',
-  prompts_asked: 'How many prompts this model answered that day.',
-  prompts_of_the_day: 'How many prompts any model answered that day.',
-  prompts_missing: 'How many of those this model did not answer.',
-  visibility_low:
-    'Lower end of the 95 % interval of the visibility (Wilson). It covers asking these prompts again, not the whole market.',
-  visibility_high: 'Upper end of that interval.',
-  enough_answers: 'True from 30 answers on; below, do not read much into a share.',
-  previous_visibility_count: 'Number of answers of the period before that name the brand.',
-  change_low: 'Lower end of the 95 % interval of the change (Newcombe).',
-  change_high: 'Upper end of that interval.',
-  verdict:
-    'The change in words: up or down where its interval is clear of zero, no_clear_change, too_few (a sample under 30 answers), new (no period before).',
-  change_same_prompts:
-    'The change over the prompts that both periods have: prompts that were added or removed do not move it. From the report by prompt and model; null without it.',
-  days: 'How many days of the period were read.',
-  is_complete:
-    'True if all days of the period were read after they were over, with no row rejected and no answer held.',
-  is_provisional: 'True while the numbers may still change: days are too young, held, or to be read again.',
-  comparison_is_complete: 'True if this period and the one before are complete; null if there is none before.',
-  usual_visibility:
-    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
-  usual_share_of_voice:
-    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
-  usual_answers: 'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
-  is_unusual:
-    'True if the day is more than 3 × 1.4826 × the median absolute deviation from what is usual; null if that is not known.',
-  position_points: 'The position times position_count: add it up, and divide it by position_count added up.',
-  previous_position_points: 'The same for the week before.',
-  sentiment_points: 'The sentiment times sentiment_count: add it up, and divide it by sentiment_count added up.',
-  previous_sentiment_points: 'The same for the week before.',
-  previous_mention_count: 'How often the answers of the week before name the brand.',
-  own_visibility_count: 'Number of answers that name the own brand.',
-  own_answers: 'The sample of the own brand; answers is that of the rival.',
-  rival_visibility_count: 'Number of answers that name the rival.',
-  own_visibility_low: 'Lower end of the 95 % interval of own_visibility (Wilson).',
-  own_visibility_high: 'Upper end of that interval.',
-  rival_visibility_low: 'Lower end of the 95 % interval of rival_visibility (Wilson).',
-  rival_visibility_high: 'Upper end of that interval.',
-  lead_verdict:
-    'ahead or behind if the two intervals do not touch, no_clear_lead, or too_few (a sample under 30 answers).',
-  rival_list: 'The rivals that appear, as one text: filters on lists fail in BI tools.',
-  clarity: 'The change over the half of its interval that lies towards zero: above 1 the change is clear.',
-  rank_by_size: 'Rank within the week by the size of the change, however small the sample.',
-  stream: 'The stream: a list, the chats, or a report.',
-  rows: 'How many rows the day had when it was last read. For a list, how long it was.',
-  read_at: 'When it was last asked for.',
-  state: 'read, quarantined (some rows were rejected), held (an answer awaits review) or stale (to be read again).',
-  restated_at: 'When a later read last changed rows of this day; null if none did.',
-  restatements: 'How many later reads changed rows of this day.',
-  last_read_at: 'When anything of the stream was last read; null if it never was.',
-  first_day: 'The first day that was read; null for lists.',
-  last_day: 'The last day that was read; null for lists.',
-  missing_days: 'Days of interest that were never read; null for lists.',
-  held_days: 'Days whose last answer awaits review, because it would have deleted more than half of the rows.',
-  quarantined_rows: 'Rows that failed validation and are not in the tables.',
-  is_stale: 'True if nothing was read for longer than serve.max_staleness in the configuration.',
-  margin_of_error: 'Half the width of a 95 % interval around a visibility of one half: the widest it can be.',
-} as const
-
 type ColumnName = keyof typeof COLUMNS
+
+/** A note on a view of what models retrieve and cite. */
+function sourceNote(
+  of: Exclude<ReportSubject, 'brands'>,
+  about: string,
+  needs: string,
+  columns: string,
+  instead: Partial<Record<ColumnName, string>> = {},
+): ViewNote {
+  return { ...note(13, about, needs, columns, instead), of }
+}
 
 /** `instead` is what some columns of this view mean instead. */
 function note(
@@ -323,6 +217,51 @@ export const VIEWS: Record<BiView, ViewNote> = {
     'How fresh and how whole each stream is.',
     '',
     'project_id project stream last_read_at first_day last_day missing_days held_days quarantined_rows is_stale',
+  ),
+  sources_weekly: sourceNote(
+    'domains',
+    'Domains that answers retrieve and cite, by week, and the week before. Empty without a report of domains by date.',
+    'date',
+    'project_id project week domain classification is_own is_rival retrieved_chat_count answers retrieved_share ' +
+      'retrieved_share_low retrieved_share_high enough_answers citation_count citations_per_answer ' +
+      'previous_retrieved_chat_count previous_answers previous_retrieved_share change change_low change_high verdict ' +
+      `previous_citation_count rank ${BOTH_READ}`,
+    {
+      is_own: 'True for own domains: by the domains listed for brands, else by the classification.',
+      answers:
+        'The sample: number of answers of the days on which anything is retrieved. The same for every domain: never add it up over domains.',
+      rank: 'Rank within the project and week by citation_count, 1 is highest.',
+    },
+  ),
+  cited_pages_weekly: {
+    ...sourceNote(
+      'urls',
+      'Pages that answers use and cite, by week. Empty without a report of URLs.',
+      'date',
+      'project_id project week url title classification domain is_own is_rival usage_count citation_count retrievals ' +
+        `citations_per_retrieval rank ${READ}`,
+      {
+        classification: 'Its kind, as the service gave it last: HOMEPAGE, PRODUCT_PAGE, LISTICLE, ARTICLE and others.',
+        domain: 'The host in its address; null where it has none.',
+        is_own: 'True for pages of own domains, by the domains listed for brands.',
+        is_rival: 'True for pages of domains of rivals, by the domains listed for brands.',
+        rank: 'Rank within the project and week by citation_count, 1 is highest.',
+      },
+    ),
+    mayBeFiner: true,
+  },
+  source_gaps: sourceNote(
+    'domains',
+    'Domains that answers cite for prompts and models where rivals appear and the own brand does not, by week. Empty without reports of domains and of brands by prompt and model.',
+    'date prompt_id model_id',
+    'project_id project week own_brand_id own_brand domain classification is_own is_rival prompts models citation_count ' +
+      `retrieved_chat_count rank ${READ}`,
+    {
+      is_own: 'True for own domains: by the domains listed for brands, else by the classification.',
+      citation_count: 'How often answers to those prompts cite it.',
+      retrieved_chat_count: 'Number of answers to those prompts that retrieve it.',
+      rank: 'Rank within the week and own brand by citation_count, 1 is highest.',
+    },
   ),
 }
 

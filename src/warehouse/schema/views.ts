@@ -6,15 +6,20 @@ import { codeOf, messageOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { packageFile } from '../../core/package-files.ts'
 import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
+import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
-import { VIEWS } from './view-notes.ts'
+import { VIEWS, type ViewNote } from './view-notes.ts'
 
 export interface ViewResult {
   made: BiView[]
   /** Views that were not made or not renewed, and why. */
   left: { name: BiView; reason: string }[]
+  /** Views that are there but have no rows, and why. */
+  empty: { name: BiView; reason: string }[]
 }
+
+const REPORT = /\{report [\w ]+\}/g
 
 interface Database {
   client: PoolClient
@@ -23,26 +28,31 @@ interface Database {
 
 /**
  * Makes the views for BI from sql/views, those whose report is configured. A view is replaced, never dropped, and only
- * when its text changed: what people built on top of it stays, and nobody waits for a lock on every run.
+ * when its text changed: what people built on top of it stays, and nobody waits for a lock on every run. Views of domains and
+ * URLs are made in any case: few services offer those reports, and what reads the catalogue must not fail for it.
  */
 export async function applyViews(database: Database, warehouse: Warehouse, config: Config): Promise<ViewResult> {
   const there = await relationsIn(database.client, warehouse.schema)
   const fingerprints = await readFingerprints(database.ops)
-  const result: ViewResult = { made: [], left: [] }
+  const earlier = await readReports(database.ops)
+  const result: ViewResult = { made: [], left: [], empty: [] }
   for (const name of BI_VIEWS) {
-    const { needs, of = 'brands' } = VIEWS[name]
-    const report = reportBy(config.reports, needs, of)
+    const view = VIEWS[name]
+    const { needs, of } = view
+    // What was read of domains and URLs is shown even if the report is no longer configured.
+    const report = reportOf(config.reports, view) ?? (of && reportOf(earlier, view))
     if (report === undefined && needs.length > 0) {
-      const subject = of === 'brands' ? '' : ` of ${of}`
+      const subject = of === undefined ? '' : ` of ${of}`
       const reason = `needs an unfiltered report${subject} by ${needs.join(', ')}, and none is configured`
-      result.left.push({ name, reason })
-      continue
+      const list = of === undefined ? result.left : result.empty
+      list.push({ name, reason })
+      if (of === undefined) continue
     }
     if (there.has(name) && !fingerprints.has(name)) {
       result.left.push({ name, reason: 'has a name that another table or view of this schema took first' })
       continue
     }
-    const text = fillIn(readSql(`views/${name}`), warehouse, report?.name)
+    const text = viewText(name, warehouse, report)
     if (there.has(name) && fingerprints.get(name) === fingerprintOf(text)) continue
     const problem = await replace(database.client, text)
     if (problem !== undefined) {
@@ -53,6 +63,56 @@ export async function applyViews(database: Database, warehouse: Warehouse, confi
     result.made.push(name)
   }
   return result
+}
+
+function viewText(name: BiView, warehouse: Warehouse, report: ReportConfig | undefined): string {
+  const { of, needs } = VIEWS[name]
+  const text = readSql(`views/${name}`)
+  return report === undefined && of !== undefined
+    ? fillIn(
+        text.replaceAll(REPORT, () => noRows(needs, of)),
+        warehouse,
+      )
+    : fillIn(text, warehouse, report?.name)
+}
+
+/** Takes the place of a report that is not configured: its columns, so that the view keeps its types once it is. */
+function noRows(dimensions: Dimension[], of: ReportSubject): string {
+  const { columns } = reportStream({ name: 'none', of, dimensions, filters: [] })
+  const nulls = columns.map(({ name, type }) => {
+    const value = {
+      text: 'text collate "C"',
+      double: 'double precision',
+      date: 'date',
+      jsonb: 'jsonb',
+      boolean: 'boolean',
+    }
+    return `null::${value[type]} as ${quote(name)}`
+  })
+  return `(select null::text collate "C" as project_id, ${nulls.join(', ')} where false)`
+}
+
+async function readReports(ops: Ops): Promise<ReportConfig[]> {
+  const known = await ops
+    .selectFrom('reports')
+    .select(['name', 'of', 'dimensions', 'filters'])
+    .orderBy('name')
+    .execute()
+  return known as unknown as ReportConfig[]
+}
+
+/** The report that a view reads: the one with its dimensions or, for counts that add up, with the fewest more. */
+function reportOf(reports: readonly ReportConfig[], { needs, of, mayBeFiner }: ViewNote): ReportConfig | undefined {
+  const exact = reportBy(reports, needs, of)
+  if (exact !== undefined || !mayBeFiner) return exact
+  return reports
+    .filter((report) => report.of === of && report.filters.length === 0 && isFiner(report.dimensions, needs))
+    .toSorted((a, b) => a.dimensions.length - b.dimensions.length)[0]
+}
+
+/** Rows by tag overlap, so they do not add up. */
+function isFiner(dimensions: readonly Dimension[], needs: readonly Dimension[]): boolean {
+  return needs.every((name) => dimensions.includes(name)) && !dimensions.includes('tag_id')
 }
 
 /** Runs a text that makes something which views need, if it differs from the last one; true if it did. */
@@ -95,7 +155,7 @@ export function fillIn(text: string, warehouse: Warehouse, report = ''): string 
     .replaceAll('{schema}', quote(warehouse.schema))
     .replaceAll('{ops}', quote(warehouse.opsSchema))
     .replaceAll('{stream}', escapeLiteral(report))
-    .replaceAll(/\{report [\w ]+\}/g, quote(warehouse.schema, report))
+    .replaceAll(REPORT, quote(warehouse.schema, report))
 }
 
 function fingerprintOf(text: string): string {

@@ -124,6 +124,29 @@ export interface AbsentRow {
   whole_count: number
 }
 
+/** A domain that answers retrieve and cite. */
+export interface SourceRow {
+  domain: string
+  classification: string | null
+  is_own: boolean
+  is_rival: boolean
+  citation_count: number | null
+  retrieved_chat_count: number | null
+  answers: number | null
+  retrieved_share: number | null
+  retrieved_share_low: number | null
+  retrieved_share_high: number | null
+  whole_count: number
+}
+
+/** A domain that answers cite where rivals appear and the own brand does not. */
+export interface SourceGapRow
+  extends Omit<SourceRow, 'answers' | 'retrieved_share' | 'retrieved_share_low' | 'retrieved_share_high'> {
+  most_prompts_in_a_week: number
+  weeks: number
+  last_week: Day
+}
+
 export interface DaysRead {
   days: number
   whole_days: number
@@ -148,6 +171,8 @@ export interface Insights {
   rival: Brand | undefined
   leadsByModel: Read<LeadRow>
   movers: Read<MoverRow>
+  sources: Read<SourceRow>
+  sourceGaps: Read<SourceGapRow>
 }
 
 export interface InsightsRequest {
@@ -157,6 +182,7 @@ export interface InsightsRequest {
 
 export const MOVERS_SHOWN = 12
 export const ABSENT_SHOWN = 25
+export const SOURCES_SHOWN = 12
 
 /** Everything of the page but the absent prompts, which have pages of their own. */
 export async function readInsights(warehouse: Warehouse, request: InsightsRequest): Promise<Insights> {
@@ -174,6 +200,8 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
   context.rival = rival?.id ?? ''
   const leadsByModel = await reader.read<LeadRow>('head-to-head-by-model')
   const movers = await reader.read<MoverRow>('movers', `\nlimit ${MOVERS_SHOWN}`)
+  const sources = await reader.read<SourceRow>('sources', `\nlimit ${SOURCES_SHOWN}`)
+  const sourceGaps = await reader.read<SourceGapRow>('source-gaps', `\nlimit ${SOURCES_SHOWN}`)
   return {
     brands,
     own,
@@ -186,6 +214,8 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
     rival,
     leadsByModel,
     movers,
+    sources,
+    sourceGaps,
   }
 }
 
@@ -277,7 +307,9 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
   }
 }
 
-const WITHOUT_OWN: ReadonlySet<Section> = new Set(['visibility', 'share-of-voice', 'position', 'sentiment', 'movers'])
+const WITHOUT_OWN: ReadonlySet<Section> = new Set([
+  ...(['visibility', 'share-of-voice', 'position', 'sentiment', 'movers', 'sources'] as const),
+])
 
 function chooseOwn(brands: readonly Brand[], asked: string | undefined): Brand | undefined {
   const own = brands.filter(({ isOwn }) => isOwn)

@@ -22,6 +22,8 @@ export const SECTIONS = [
   'head-to-head-by-model',
   'movers',
   'absent-prompts',
+  'sources',
+  'source-gaps',
 ] as const
 export type Section = (typeof SECTIONS)[number]
 
@@ -64,6 +66,10 @@ export function needsOf(section: Section, { grain, week }: Filters): { views: Bi
       return week === undefined ? { views: [], report: BY_TOPIC_AND_MODEL } : { views: ['movers_weekly'] }
     case 'absent-prompts':
       return { views: ['absent_prompts'] }
+    case 'sources':
+      return { views: ['sources_weekly'] }
+    case 'source-gaps':
+      return { views: ['source_gaps'] }
   }
 }
 
@@ -245,7 +251,44 @@ where project_id = ${text(filters.project)} and own_brand_id = ${text(own)}
 group by prompt_id, prompt, topic_id, topic, model_id
 order by weeks_absent desc, best_rival_visibility desc, answers desc, prompt_id, model_id`
   },
+
+  sources({ schema, filters }) {
+    const of = (name: string) => relation(schema, name)
+    const where = `where project_id = ${text(filters.project)} and ${between('week', weeksIn(filters.range))}`
+    return `with s as (
+  select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
+    ${wholeSum('citation_count')} as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count
+  from ${of('sources_weekly')}
+  ${where}
+  group by domain, is_own, is_rival
+), a as (
+  -- A domain is not in every week; the answers of a week count in any case.
+  select ${wholeSum('answers')} as answers
+  from (select week, max(answers) as answers from ${of('sources_weekly')} ${where} group by week) w
+)
+select s.domain, s.classification, s.is_own, s.is_rival, s.citation_count, s.retrieved_chat_count, a.answers,
+  s.retrieved_chat_count / nullif(a.answers, 0) as retrieved_share,
+  ${of('wilson_low')}(s.retrieved_chat_count, a.answers) as retrieved_share_low,
+  ${of('wilson_high')}(s.retrieved_chat_count, a.answers) as retrieved_share_high,
+  count(*) over () as whole_count
+from s cross join a
+order by s.citation_count desc nulls last, s.retrieved_chat_count desc nulls last, s.domain, s.is_own, s.is_rival`
+  },
+
+  'source-gaps'({ schema, filters, own }) {
+    return `select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
+  sum(citation_count) as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count,
+  max(prompts) as most_prompts_in_a_week, count(*) as weeks, max(week) as last_week, count(*) over () as whole_count
+from ${relation(schema, 'source_gaps')}
+where project_id = ${text(filters.project)} and own_brand_id = ${text(own)}
+  and ${between('week', weeksIn(filters.range))}
+group by domain, is_own, is_rival
+order by citation_count desc, domain, is_own, is_rival`
+  },
 }
+
+/** Null where a row does not have the number: the sum of the others would pass for all of it. */
+const wholeSum = (column: string) => `case when count(${column}) = count(*) then sum(${column}) end`
 
 // Both are seen in the same answers, so their intervals must not touch: that holds however they depend on each other.
 const LEAD_VERDICT = `  case

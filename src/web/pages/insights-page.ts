@@ -10,6 +10,7 @@ import { heatPanel } from './insights-heat.ts'
 import { leadPanel } from './insights-leads.ts'
 import { absentPanel, moverPanel } from './insights-lists.ts'
 import { sqlOf } from './insights-parts.ts'
+import { sourceGapPanel, sourcePanel } from './insights-sources.ts'
 import { tiles } from './insights-tiles.ts'
 import { layout } from './layout.ts'
 
@@ -51,7 +52,9 @@ ${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', s
 ${own === undefined ? '' : heatPanel(filters, heat, name)}
 ${own === undefined ? '' : leadPanel(filters, { own: name, leads, byModel: leadsByModel, rival })}
 ${moverPanel(filters, movers)}
-${own === undefined ? '' : absentPanel(filters, absent, name)}</div>
+${own === undefined ? '' : absentPanel(filters, absent, name)}
+${sourcePanel(filters, insights.sources)}
+${own === undefined ? '' : sourceGapPanel(filters, insights.sourceGaps, name)}</div>
 ${filters.print ? html`<p class="note">In the charts the band is the 95 % interval, dashed lines and hollow points are incomplete, and what is shaded may still change. Intervals cover asking these prompts again, not the market.</p>` : ''}`
 }
 

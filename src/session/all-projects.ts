@@ -1,0 +1,77 @@
+import { chooseSource } from '../core/config/choose-source.ts'
+import type { Config } from '../core/config/load.ts'
+import { KeyError, messageOf, RefusedError, TransientError, UsageError } from '../core/errors.ts'
+import { count } from '../core/text.ts'
+import { type Client, createClient } from '../source/client.ts'
+
+/* VISIBILITY_PROJECTS=all: the projects that the service lists for the key. */
+
+// A limit that the service had for long, and more projects than most companies have.
+const PAGE = 1000
+const MOST_PAGES = 20
+const ID = /^[\w.:-]{1,255}$/
+
+/** Asks the service which projects there are, and sets them in the configuration. Without "all" nothing is asked. */
+export async function resolveAllProjects(config: Config, signal?: AbortSignal): Promise<void> {
+  if (!config.all_projects) return
+  const chosen = chooseSource(config)
+  // The reference service in this process has as many projects as it makes.
+  if (chosen.kind === 'service') {
+    const { source } = config
+    const client = createClient({
+      baseUrl: chosen.baseUrl,
+      timeoutMs: source.timeout_seconds * 1000,
+      maxAttempts: source.max_attempts,
+      patienceMs: source.patience_seconds * 1000,
+      requestsPerMinute: source.requests_per_minute,
+      compress: source.compress,
+    })
+    try {
+      const ids = await listedIds(client, source.api_key ?? '', signal)
+      const known = new Map(config.projects.map((project) => [project.id, project]))
+      config.projects = ids.map((id) => known.get(id) ?? { id })
+    } catch (error) {
+      throw explained(error)
+    } finally {
+      client.close()
+    }
+  }
+  config.all_projects = false
+}
+
+async function listedIds(client: Client, key: string, signal: AbortSignal | undefined): Promise<string[]> {
+  const ids = new Set<string>()
+  for (let page = 0; page < MOST_PAGES; page++) {
+    const asked = { limit: PAGE, offset: page * PAGE }
+    const { items } = await client.projects({ key, projectId: undefined }, asked, { signal })
+    for (const item of items) {
+      const id = (item as { id?: unknown } | null)?.id
+      if (typeof id !== 'string' || !ID.test(id)) throw new UsageError(refusal('an item of the list has no usable id'))
+      ids.add(id)
+    }
+    if (items.length >= PAGE) continue
+    // Rows move between pages, so an id that comes twice may have taken the turn of another.
+    if (ids.size < page * PAGE + items.length)
+      throw new TransientError(`VISIBILITY_PROJECTS: got "all", but the pages of the list repeat a project; try again`)
+    if (ids.size === 0) throw new UsageError(refusal('it lists none for this key'))
+    return [...ids]
+  }
+  throw new UsageError(refusal(`it lists more than ${count(MOST_PAGES * PAGE, 'project')}`))
+}
+
+/** A list that is not offered is the fault of the variable, not of the service. */
+function explained(error: unknown): unknown {
+  if (error instanceof RefusedError && !(error instanceof KeyError)) return new UsageError(refusal(error.message))
+  if (error instanceof TransientError && !error.message.startsWith('VISIBILITY_PROJECTS'))
+    return new TransientError(
+      `VISIBILITY_PROJECTS: got "all", and the projects cannot be listed: ${messageOf(error)}`,
+      {
+        cause: error,
+      },
+    )
+  return error
+}
+
+function refusal(reason: string): string {
+  return `VISIBILITY_PROJECTS: got "all", but the service does not list projects: ${reason}; set it to their ids, separated by commas`
+}

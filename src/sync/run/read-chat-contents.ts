@@ -1,0 +1,229 @@
+import { type Config, daysOfInterest } from '../../core/config/load.ts'
+import { dayOf } from '../../core/day.ts'
+import { DownError, InterruptedError, messageOf, RefusedError } from '../../core/errors.ts'
+import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
+import { monotonic } from '../../core/monotonic.ts'
+import { CONTENTS, dueChats, QUARANTINED, readChat, saveUnread, takeRequests } from '../../ledger/chat-contents.ts'
+import { saveDrift } from '../../ledger/drift.ts'
+import { forgetNotOffered, readNotOffered, saveNotOffered } from '../../ledger/not-offered.ts'
+import { knownRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { PackedRows } from '../../rows/packed-rows.ts'
+import { sift } from '../../rows/sift.ts'
+import type { CallContext } from '../../source/client.ts'
+import type { ListStream } from '../../streams/stream.ts'
+import { insertNewRows } from '../../warehouse/load/insert-new-rows.ts'
+import { withRetries } from '../../warehouse/retry.ts'
+import { inTransaction } from '../../warehouse/transaction.ts'
+import type { Run, SyncedProject } from './context.ts'
+import { emptyReport, type StreamReport } from './report.ts'
+import { countRequestOf, type Observer } from './task.ts'
+
+/*
+ * The contents of chats, one request each, after everything else was read. Each batch is loaded by itself, so a run that ends
+ * early loses at most the requests of one batch, and the next run goes on with the chats that are left.
+ */
+
+const BATCH = 20
+/** So many ids are read from the table at once. */
+const FETCHED = 1000
+/** Within one run. A chat that fails more often is left to the next run. */
+const MOST_TRIES = 3
+const GONE = [404, 410]
+
+type Settings = NonNullable<Config['chat_contents']>
+
+/** One answer: the content as it came, a chat that is gone, or why there is none. */
+interface Read {
+  id: string
+  content?: Record<string, unknown>
+  needsTextCheck?: boolean
+  gone?: number
+  error?: unknown
+}
+
+interface Reading {
+  run: Run
+  project: SyncedProject
+  stream: ListStream
+  settings: Settings
+  report: StreamReport
+  observer: Observer
+  context: CallContext
+}
+
+/** Reads as many as the budget of the day allows, of each project; gives what became of it. */
+export async function readChatContents(
+  run: Run,
+  projects: readonly SyncedProject[],
+  stream: ListStream,
+  observer: Observer,
+): Promise<StreamReport[]> {
+  const settings = run.config.chat_contents
+  if (settings === undefined) return []
+  const reports: StreamReport[] = []
+  for (const project of projects) {
+    if (run.signal.aborted) break
+    const known = await withRetries(run.warehouse, run.signal, () =>
+      readNotOffered(run.warehouse, [project.id], run.clock()),
+    )
+    if (known.some(({ stream: name, project_id }) => name === CONTENTS && project_id === project.id)) continue
+    const report = emptyReport(project.id, CONTENTS)
+    reports.push(report)
+    const onAttempt = (status: number | undefined) => countRequestOf(report, observer, status)
+    const context = { signal: run.signal, onAttempt }
+    await readProject({ run, project, stream, settings, report, observer, context }).catch((error: unknown) => {
+      if (run.signal.aborted || error instanceof InterruptedError) return
+      fail(report, 'the contents of chats', error)
+    })
+  }
+  return reports
+}
+
+async function readProject(reading: Reading): Promise<void> {
+  const { run, project, settings, report } = reading
+  const interest = daysOfInterest(run.config, dayOf(run.clock()))
+  const tries = new Map<string, number>()
+  let queue: string[] = []
+  while (!run.signal.aborted) {
+    if (queue.length === 0) {
+      // Those that failed in this run are still due.
+      const due = await withRetries(run.warehouse, run.signal, () =>
+        dueChats(run.warehouse, settings, project.id, interest, FETCHED + tries.size),
+      )
+      queue = due.ids.filter((id) => !tries.has(id))
+    }
+    const wanted = queue.splice(0, BATCH)
+    if (wanted.length === 0) return
+    const day = dayOf(run.clock())
+    const budget = { wanted: wanted.length, budget: settings.requests_per_day }
+    const taken = await withRetries(run.warehouse, run.signal, () =>
+      takeRequests(run.warehouse, { projectId: project.id, day }, budget),
+    )
+    if (taken === 0) return
+    const answers = await askAll(reading, wanted.slice(0, taken))
+    if (await isNoLongerOffered(reading, answers)) return
+    await load(reading, answers)
+    for (const { id, error } of answers) {
+      if (error === undefined) continue
+      if (isFatal(error)) throw error
+      const times = (tries.get(id) ?? 0) + 1
+      tries.set(id, times)
+      if (times < MOST_TRIES) queue.push(id)
+      else fail(report, id, error)
+    }
+  }
+}
+
+/** Other chats of the project would fail for the same reason, and use up the budget. */
+function isFatal(error: unknown): boolean {
+  return error instanceof DownError || error instanceof RefusedError
+}
+
+async function askAll(reading: Reading, ids: readonly string[]): Promise<Read[]> {
+  const left = [...ids]
+  const answers: Read[] = []
+  const work = async () => {
+    for (let id = left.shift(); id !== undefined; id = left.shift()) answers.push(await ask(reading, id))
+  }
+  await Promise.all(Array.from({ length: reading.run.config.source.concurrency }, work))
+  return answers
+}
+
+async function ask({ run, project, context }: Reading, id: string): Promise<Read> {
+  try {
+    return { id, ...(await run.client.chatContent(project.caller, id, context)) }
+  } catch (error) {
+    if (run.signal.aborted || error instanceof InterruptedError) throw error
+    const status = error instanceof RefusedError ? error.status : undefined
+    return GONE.includes(status ?? 0) ? { id, gone: status! } : { id, error }
+  }
+}
+
+/**
+ * A service that offers no contents answers as if every chat were gone. So if a batch has chats that are gone and no content, a
+ * chat is asked for whose content was read before. Only if that is there, the others are gone.
+ */
+async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Promise<boolean> {
+  const refused = answers.find(({ error }) => error instanceof RefusedError && [403, 405].includes(error.status ?? 0))
+  if (refused !== undefined) return noteNotOffered(reading, (refused.error as RefusedError).status!)
+  const gone = answers.find((answer) => answer.gone !== undefined)
+  if (gone === undefined || answers.some(({ content }) => content !== undefined)) return false
+  const { run, project, settings } = reading
+  const known = await withRetries(run.warehouse, run.signal, () => readChat(run.warehouse, project.id))
+  if (known === undefined) return noteNotOffered(reading, gone.gone!)
+  const pair = { projectId: project.id, day: dayOf(run.clock()) }
+  const budget = { wanted: 1, budget: settings.requests_per_day }
+  const taken = await withRetries(run.warehouse, run.signal, () => takeRequests(run.warehouse, pair, budget))
+  // Nothing is left to find out with: the next day asks for the same chats again.
+  if (taken === 0) return true
+  const control = await ask(reading, known)
+  if (control.error !== undefined) throw control.error
+  return control.gone === undefined ? false : noteNotOffered(reading, gone.gone!)
+}
+
+async function noteNotOffered({ run, project, report, context }: Reading, status: number): Promise<true> {
+  // The same answer also means a project that may not be read: then this throws.
+  await run.client.ping(project.caller, context)
+  const pair = { projectId: project.id, stream: CONTENTS }
+  await withRetries(run.warehouse, run.signal, () => saveNotOffered(run.warehouse, pair, status, run.clock()))
+  report.not_offered = status
+  return true
+}
+
+async function load({ run, project, stream, report, observer }: Reading, answers: readonly Read[]): Promise<void> {
+  const startedAt = monotonic()
+  const { warehouse, runId } = run
+  const pair = { projectId: project.id, stream: stream.name }
+  const read = answers.flatMap(({ id, content, needsTextCheck }) =>
+    content === undefined ? [] : [{ id, needsTextCheck, item: { ...content, id: content.id ?? id } }],
+  )
+  const items = read.map(({ item }) => item)
+  const needsTextCheck = read.some((one) => one.needsTextCheck)
+  const other = read.find(({ id, item }) => typeof item.id === 'string' && item.id !== id)
+  if (other !== undefined)
+    throw new RefusedError(`GET /chats/{id}/content: asked for ${other.id}, got the content of another chat`)
+  const sifted = sift(stream, items, { needsTextCheck }, new PackedRows(stream.columns, project.id))
+  const unread = [
+    ...answers.flatMap(({ id, gone }) => (gone === undefined ? [] : [{ id, status: gone }])),
+    ...sifted.rejects.map(({ index }) => ({ id: read[index]!.id, status: QUARANTINED })),
+  ]
+  if (read.length + unread.length === 0) return
+  const { inserted, quarantined } = await withRetries(warehouse, run.signal, () =>
+    inTransaction(
+      warehouse,
+      async (tx) => {
+        const known = await knownRejects(tx, pair, sifted.rejects)
+        const added = await insertNewRows(tx, warehouse, stream, sifted.rows)
+        // Not the whole list: what is not in it is not resolved.
+        await saveRejects(tx, pair, known, { runId, isHeld: true })
+        await saveDrift(tx, pair, sifted.drift, runId)
+        await saveUnread(tx, project.id, unread)
+        if (read.length > 0) await forgetNotOffered(tx, pair)
+        run.signal.throwIfAborted()
+        return { inserted: added, quarantined: known.open }
+      },
+      run.signal,
+    ),
+  )
+  const seconds = (monotonic() - startedAt) / 1000
+  report.windows++
+  report.rows_read += read.length
+  report.inserted += inserted
+  report.unchanged += sifted.rows.length - inserted
+  report.quarantined += quarantined
+  report.seconds += seconds
+  const effect = { inserted, updated: 0, deleted: 0, unchanged: 0 }
+  observer.advanced?.({
+    projectId: project.id,
+    stream: CONTENTS,
+    days: 0,
+    rows: read.length,
+    effect,
+    quarantined,
+    seconds,
+  })
+}
+
+function fail(report: StreamReport, range: string, error: unknown): void {
+  report.failed.push({ range, error: messageOf(error), code: reportedCode(failureCodeOf(error)) })
+}
