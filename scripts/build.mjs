@@ -40,6 +40,8 @@ const { metafile } = await build({
   },
   metafile: true,
   logLevel: 'warning',
+  // Asking which runtime it is, pg would load the fetch API of Node 20.
+  define: { navigator: '{"userAgent":"Node.js"}' },
   // Used by few commands, found on disk by their names, or optional.
   external: ['fastify', 'nodemailer', 'pg-boss', 'prom-client', 'pg-native'],
   // Packages of the older kind ask for modules of Node in this way.

@@ -23,7 +23,7 @@ export async function saveMentions(
   const unknown = (kind: string, ids: Iterable<string>, valueOf: (id: string) => string | null) => {
     const found: string[] = []
     for (const id of ids) {
-      const name = `${projectId}\0${kind}\0${id}`
+      const name = mentionKey(projectId, kind, id)
       const value = valueOf(id)
       if (memory.has(name) && (memory.get(name) === value || !mayRename)) continue
       fresh.set(name, value)
@@ -104,6 +104,33 @@ function namedRows(projectId: string, ids: string[], labels: Record<string, stri
 /** An id may be the name of something that every object has, such as `constructor`. */
 function labelOf<Label>(labels: Record<string, Label>, id: string): Label | undefined {
   return Object.hasOwn(labels, id) ? labels[id] : undefined
+}
+
+/** What the tables know of these projects, asked once: a run that finds nothing new then writes nothing of it. */
+export async function readMentions(
+  warehouse: Warehouse,
+  projectIds: readonly string[],
+  memory: MentionMemory,
+): Promise<void> {
+  const list = (kind: string, table: string, name: string) =>
+    `select project_id, '${kind}' as kind, ${kind}_id as id, ${name} as name from ${tableName(warehouse, table)}
+     where project_id = any($1)`
+  // The names of topics and tags are not what rows mention.
+  const query = [
+    list('brand', 'brands', 'name'),
+    list('topic', 'topics', 'null'),
+    list('tag', 'tags', 'null'),
+    list('model', 'models', 'null'),
+  ].join(' union all ')
+  const { rows } = await warehouse.pool.query<{ project_id: string; kind: string; id: string; name: string | null }>(
+    `${query} limit $2`,
+    [projectIds, MOST_REMEMBERED],
+  )
+  for (const { project_id, kind, id, name } of rows) memory.set(mentionKey(project_id, kind, id), name)
+}
+
+function mentionKey(projectId: string, kind: string, id: string): string {
+  return `${projectId}\0${kind}\0${id}`
 }
 
 // Forgetting costs a statement that changes nothing; remembering without end costs memory.
