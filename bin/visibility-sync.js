@@ -1,14 +1,20 @@
 #!/usr/bin/env node
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, fstatSync, readFileSync, writeFileSync } from 'node:fs'
 
 const file = (path) => new URL(`../${path}`, import.meta.url)
 const words = process.argv.slice(2)
 const main = file('dist/command/main.js')
 // Asked for by scripts and completion again and again: answered from a file, without loading anything.
-const ready = words.length === 1 ? readyAnswer(words[0]) : undefined
+const ready = words.length === 1 ? await readyAnswer(words[0]) : undefined
 if (ready !== undefined) {
-  // Whoever reads it may stop reading, as `head` does.
-  process.stdout.on('error', () => {}).write(ready)
+  // Opening process.stdout would take a third of the time.
+  try {
+    writeFileSync(1, ready)
+  } catch (error) {
+    // Whoever reads it may stop reading, as `head` does, or be slow.
+    if (error.code === 'EAGAIN') process.stdout.write(ready)
+    else if (error.code !== 'EPIPE') process.exitCode = 1
+  }
 } else if (existsSync(main)) {
   const { default: module } = await import('node:module')
   const { fileURLToPath } = await import('node:url')
@@ -20,10 +26,11 @@ if (ready !== undefined) {
   process.exit(2)
 }
 
-function readyAnswer(word) {
+async function readyAnswer(word) {
   if (word === '--version') return `${JSON.parse(readFileSync(file('package.json'), 'utf8')).version}\n`
-  // Rendered for 80 columns, which is what is used where nobody looks.
+  // Rendered for 80 columns, which is what is used where there is no terminal.
   const help = file('dist/command/help.txt')
-  if (['--help', '-h'].includes(word) && !process.stdout.isTTY && existsSync(help)) return readFileSync(help)
-  return undefined
+  if (!['--help', '-h'].includes(word) || !existsSync(help)) return undefined
+  const mayBeTerminal = fstatSync(1).isCharacterDevice()
+  return mayBeTerminal && (await import('node:tty')).isatty(1) ? undefined : readFileSync(help)
 }
