@@ -10,8 +10,10 @@ const COUNTRIES = ['DE', 'US', 'GB', 'FR', 'JP']
 
 const options = JSON.parse(process.argv[2] ?? '{}')
 const { rowsPerDay = 990, latencyMs = 0 } = options
-/** "same", "changed" (every tenth row differs) or "vanished" (every twentieth row is missing). */
+/** "same", "changed" (every tenth row differs), "vanished" (every twentieth row is missing) or "deleted" (a prompt is). */
 let variant = 'same'
+/** Every answer in another order. */
+let shuffle = false
 let latency = latencyMs
 let requests = 0
 let cache = new Map()
@@ -29,6 +31,7 @@ function dayText(dayNumber) {
     if (variant === 'vanished' && index % 20 === 7) continue
     const group = Math.floor(index / BRANDS)
     const prompt = Math.floor(group / MODELS.length)
+    if (variant === 'deleted' && prompt === 3) continue
     const total = 4 + ((dayNumber + group) % 9)
     const seen = (dayNumber * 7 + index * 13) % (total + 1)
     const mentions = seen * 2 + (variant === 'changed' && index % 10 === 3 ? 1 : 0)
@@ -60,6 +63,7 @@ function dayText(dayNumber) {
 /** Rows of a range from an offset on: whole days where they fit, parts of a day at the ends. */
 function page({ start_date, end_date, limit = 1000, offset = 0 }) {
   const [from, to] = [Date.parse(start_date) / DAY_MS, Date.parse(end_date) / DAY_MS]
+  if (shuffle) return shuffledPage(from, to, limit, offset)
   const parts = []
   let skip = offset
   let left = limit
@@ -78,6 +82,17 @@ function page({ start_date, end_date, limit = 1000, offset = 0 }) {
   return Buffer.concat([OPEN, ...joined, CLOSE])
 }
 
+/** A page of all rows of the range in an order that no other answer has. */
+function shuffledPage(from, to, limit, offset) {
+  const rows = []
+  for (let day = from; day <= to; day++) rows.push(...dayText(day).rows)
+  for (let index = rows.length - 1; index > 0; index--) {
+    const other = Math.floor(Math.random() * (index + 1))
+    ;[rows[index], rows[other]] = [rows[other], rows[index]]
+  }
+  return Buffer.concat([OPEN, Buffer.from(rows.slice(offset, offset + limit).join(',')), CLOSE])
+}
+
 const server = createServer((request, response) => {
   let body = ''
   request.on('data', (chunk) => {
@@ -89,6 +104,7 @@ const server = createServer((request, response) => {
       if (asked.variant !== undefined && asked.variant !== variant) cache = new Map()
       variant = asked.variant ?? variant
       latency = asked.latencyMs ?? latency
+      shuffle = asked.shuffle ?? shuffle
       // Rendering is not part of what is measured.
       if (asked.warm)
         for (let day = Date.parse(asked.warm.from) / DAY_MS; day <= Date.parse(asked.warm.to) / DAY_MS; day++)

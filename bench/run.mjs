@@ -28,12 +28,26 @@ const { values: options } = parseArgs({
     latencies: { type: 'string', default: '0,30,300' },
     'skip-dlt': { type: 'boolean', default: false },
     quick: { type: 'boolean', default: false },
+    // Generic connectors beside the command, for cost and for correctness; --peer takes one of them.
+    peers: { type: 'boolean', default: false },
+    peer: { type: 'string' },
+    'peer-rows': { type: 'string', default: '150000' },
   },
 })
 const ROWS_A_DAY = 990
 const root = fileURLToPath(new URL('..', import.meta.url))
 const rounds = options.quick ? 1 : Number(options.rounds)
 const say = (text) => process.stderr.write(`${text}\n`)
+if (options.peers || options.peer !== undefined) {
+  const { benchPeers, peersTable } = await import('./peers.mjs')
+  const wanted = { rows: Number(options['peer-rows']), rounds: options.quick ? 1 : 3, only: options.peer }
+  const found = await benchPeers(wanted)
+  mkdirSync(join(root, 'bench/results'), { recursive: true })
+  writeFileSync(join(root, 'bench/results/peers.json'), `${JSON.stringify(found, null, 2)}\n`)
+  writeFileSync(join(root, 'bench/results/peers.md'), `${peersTable(found)}\n`)
+  process.stdout.write(`${peersTable(found)}\n`)
+  process.exit()
+}
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-bench-'))
 const rangeOf = (rows) => {
   const days = Math.ceil(rows / ROWS_A_DAY)

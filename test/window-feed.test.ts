@@ -45,7 +45,6 @@ test('every due day ends up read or failed exactly once, however windows split, 
             feed.fail(range, false)
             end(range)
           } else if (count >= pageLimit && days.length > 1) {
-            feed.density.learnFull(days.length, pageLimit)
             feed.split(range)
           } else {
             feed.density.learn(range, new Map(days.map((day) => [day, rowsOf(day)])))

@@ -22,4 +22,4 @@ export interface AuditedStream {
 }
 
 /** The audit's own reads are not windows of the ledger. */
-export const UNKNOWN = { name: 'audit', rows: 0, valuesOf: async () => [] }
+export const UNKNOWN = { name: 'audit', rows: 0, maxDays: Number.MAX_SAFE_INTEGER, valuesOf: async () => [] }

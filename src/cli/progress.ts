@@ -1,4 +1,4 @@
-import { count } from '../core/text.ts'
+import { count, grouped } from '../core/text.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 
 const WIDTH = 24
@@ -115,7 +115,7 @@ function progressText(state: ProgressState): string[] {
   return [
     `${Math.floor(share * 100)} %`,
     count(state.rows, 'row'),
-    `${rate.toLocaleString('en-US')}/s`,
+    `${grouped(rate)}/s`,
     Number.isNaN(left) ? 'starting' : `${duration(left)} left`,
   ]
 }

@@ -1,5 +1,5 @@
 import { bad, good, warning } from '../core/paint.ts'
-import { count } from '../core/text.ts'
+import { count, grouped } from '../core/text.ts'
 import { AFTERMATH, type Trouble, troublesOf } from '../ledger/run-reason.ts'
 import type { HeldStatus } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
@@ -78,12 +78,12 @@ function effectOf({ outcome }: RunReport, total: StreamReport): string {
   const changed = total.inserted + total.updated + total.deleted
   const kept = outcome === 'interrupted' ? '; what was loaded is kept' : ''
   if (windows === 0) return outcome === 'complete' ? 'nothing was due' : 'nothing was loaded'
-  const untouched = unchanged === 0 ? '' : `, ${unchanged.toLocaleString('en-US')} untouched`
+  const untouched = unchanged === 0 ? '' : `, ${grouped(unchanged)} untouched`
   if (changed > 0) return `${count(changed, 'row')} changed${untouched}${kept}`
   if (rows_read === 0) return `the service has no rows for what was read${kept}`
   if (outcome === 'complete' && unchanged === rows_read)
     return `nothing to change: ${rows_read === 1 ? 'the one row read is as it was' : `all ${count(rows_read, 'row')} read are as they were`}`
-  const same = `${unchanged.toLocaleString('en-US')} of ${count(rows_read, 'row')} read`
+  const same = `${grouped(unchanged)} of ${count(rows_read, 'row')} read`
   return `no row changed: ${same} ${unchanged === 1 ? 'is as it was' : 'are as they were'}${kept}`
 }
 
@@ -110,7 +110,7 @@ function occurrenceLines(occurrences: Trouble['occurrences'], { names, width }: 
     return wrap(`${where}: ${names.within(detail)}`, width, '    ', '      ')
   })
   const more = occurrences.length - MOST_LISTED
-  return more > 0 ? [...shown, `    … and ${more.toLocaleString('en-US')} more; --json shows all`] : shown
+  return more > 0 ? [...shown, `    … and ${grouped(more)} more; --json shows all`] : shown
 }
 
 /** What the service does not have is no row of the result; its requests are part of the total. */

@@ -1,4 +1,5 @@
 import { strong, toOneLine } from '../core/paint.ts'
+import { grouped } from '../core/text.ts'
 import { widthOf, wrap, wrapCell } from './wrap.ts'
 
 export interface TableColumn<Row> {
@@ -20,8 +21,6 @@ export interface TableOptions<Row> {
   note?: (row: Row) => string | undefined
 }
 
-// Made once: a formatter for each number costs more than the rest of a long table.
-const NUMBERS = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 })
 const GAP = 2
 // Narrower columns of text are hard to read; titles are never broken.
 const NARROWEST = 12
@@ -69,7 +68,7 @@ export function renderTable<Row>(
 }
 
 function cellOf(value: string | number): string {
-  return typeof value === 'number' ? NUMBERS.format(value) : toOneLine(value)
+  return typeof value === 'number' ? grouped(value) : toOneLine(value)
 }
 
 function totalOf(widths: readonly number[]): number {

@@ -7,9 +7,16 @@ export function clip(text: string, length = 300): string {
   return cut.replaceAll('\0', '\uFFFD').toWellFormed()
 }
 
+/** "12,000", with at most one decimal. Node's own formatter reads its locales first, which takes longer than a whole table. */
+export function grouped(number: number): string {
+  const [whole, decimals] = String(Math.round(number * 10) / 10).split('.')
+  const separated = whole!.replace(/\B(?=(\d{3})+$)/g, ',')
+  return decimals === undefined ? separated : `${separated}.${decimals}`
+}
+
 /** "3 rows", "1 row", "12,000 rows". */
 export function count(number: number, noun: string, plural = `${noun}s`): string {
-  return `${number.toLocaleString('en-US')} ${number === 1 ? noun : plural}`
+  return `${grouped(number)} ${number === 1 ? noun : plural}`
 }
 
 /** "a, b and 7 more": a list short enough for one line. */

@@ -96,18 +96,37 @@ export async function pruneLedger(
   const until = monotonic() + limitMs
   const pruned: Pruned = {}
   const isLate = () => signal?.aborted === true || monotonic() >= until
-  for (const { table, days, remove } of RULES) {
+  const rules = RULES.map(({ table, days, remove }) => {
     const cutoff = new Date(now.getTime() - days(retention) * 86_400_000)
     const statement = remove(
       (name) => quote(opsSchema, name),
       (name) => quote(schema, name),
     )
-    for (;;) {
-      if (isLate()) return pruned
-      const { rowCount } = await pool.query(statement, [cutoff, batch])
-      if (rowCount) pruned[table] = (pruned[table] ?? 0) + rowCount
-      if ((rowCount ?? 0) < batch) break
-    }
+    return { table, cutoff, statement }
+  })
+  // One batch of each table in one statement: mostly there is nothing to remove.
+  let left = rules
+  while (left.length > 0 && !isLate()) {
+    const removed = await removeBatches(pool, left, batch)
+    for (const [table, count] of removed) if (count > 0) pruned[table] = (pruned[table] ?? 0) + count
+    left = left.filter(({ table }) => removed.get(table)! >= batch)
   }
   return pruned
+}
+
+async function removeBatches(
+  pool: Warehouse['pool'],
+  rules: readonly { table: string; cutoff: Date; statement: string }[],
+  batch: number,
+): Promise<Map<string, number>> {
+  const parts = rules.map(({ table, statement }, index) => {
+    const own = statement.replace(/\$[12]/g, (value) => (value === '$1' ? `$${index + 2}::timestamptz` : '$1::int'))
+    return { name: `"of_${table}"`, own }
+  })
+  const { rows } = await pool.query<Record<string, number>>(
+    `with ${parts.map(({ name, own }) => `${name} as (${own} returning 1)`).join(', ')}
+     select ${parts.map(({ name }, index) => `(select count(*)::int from ${name}) as "${rules[index]!.table}"`).join(', ')}`,
+    [batch, ...rules.map(({ cutoff }) => cutoff)],
+  )
+  return new Map(Object.entries(rows[0]!))
 }

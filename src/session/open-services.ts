@@ -8,7 +8,6 @@ import { messageOf, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { waitAtMost } from '../core/time-limit.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
-import { startReference } from '../reference/server.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import { TemplateCaches } from '../rows/fast-path/template-cache.ts'
 import type { RequestBudget } from '../source/budget.ts'
@@ -70,6 +69,7 @@ export async function openSource(
   const projects = chooseProjects(all, named)
   if (chosen.kind === 'reference') {
     const world = referenceWorld(config, clock)
+    const { startReference } = await import('../reference/server.ts')
     const reference = await startReference({ world })
     const client = createClient({ ...options, baseUrl: reference.url, compress: false })
     return {

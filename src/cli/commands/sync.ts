@@ -49,7 +49,8 @@ export async function runAndPrint(
         const report = await runSync(open, requestOf(open), job.observer, open.execute)
         const warehouse = { url: shown, schema: config.warehouse.schema, embedded }
         if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
-        session.print({ ...report, warehouse }, await summaryOf(session, open, report, warehouse))
+        const summary = session.json ? '' : await summaryOf(session, open, report, warehouse)
+        session.print({ ...report, warehouse }, summary)
         await job.ended(report)
         return report.outcome === 'complete' ? 0 : 1
       }),

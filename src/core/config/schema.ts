@@ -2,6 +2,7 @@ import cron from 'node-cron'
 import * as z from 'zod'
 import { isDay } from '../day.ts'
 import { IDENTIFIER, IDENTIFIER_RULE } from '../identifier.ts'
+import { grouped } from '../text.ts'
 import {
   BASE_STREAMS,
   DIMENSIONS,
@@ -21,7 +22,7 @@ const day = z
 
 /** Numbers filled in from the environment arrive as text. */
 function wholeNumber(from: number, to: number) {
-  const error = `a whole number from ${from.toLocaleString('en-US')} to ${to.toLocaleString('en-US')}`
+  const error = `a whole number from ${grouped(from)} to ${grouped(to)}`
   return z.preprocess(
     (value) => (typeof value === 'string' && /^\d+$/.test(value) ? Number(value) : value),
     z.int({ error }).min(from, { error }).max(to, { error }),
@@ -68,6 +69,7 @@ function isWellEscaped(text: string): boolean {
 }
 
 function isTimeZone(text: string): boolean {
+  if (text === 'UTC') return true
   try {
     return new Intl.DateTimeFormat('en', { timeZone: text }).resolvedOptions().timeZone !== ''
   } catch {

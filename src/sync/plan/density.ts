@@ -27,6 +27,11 @@ export class Density {
     return this.recent.length > 0
   }
 
+  /** How many rows a day is known to have. */
+  rowsOn(day: Day): number {
+    return this.known.get(day) ?? 0
+  }
+
   learn(range: Range, rowsByDay: ReadonlyMap<Day, number>): void {
     for (let day = range.from; day <= range.to; day = addDays(day, 1)) {
       const rows = rowsByDay.get(day) ?? 0

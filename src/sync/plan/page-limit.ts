@@ -21,7 +21,10 @@ export interface SizedWindow {
  */
 export class PageLimit {
   private readonly sizes = new Map<number, { windows: SizedWindow[]; lengths: Map<string, number> }>()
-  /** An answer of this many rows was shown to be whole, so no smaller one was cut. */
+  /** The largest answer to each stream: a service that gave so many rows cuts no answer to fewer. */
+  private readonly served = new Map<string, number>()
+  private readonly probes = new Map<string, Promise<void>>()
+  /** Windows of this many rows were counted in another way, and were whole. */
   private proven = 0
 
   constructor(public current: number) {}
@@ -55,6 +58,25 @@ export class PageLimit {
     return length !== undefined && length !== countDays(range)
   }
 
+  /** An answer had so many rows. */
+  learnServed(stream: string, rows: number): void {
+    this.served.set(stream, Math.max(rows, this.served.get(stream) ?? 0))
+  }
+
+  /**
+   * True where an answer to the same stream had more rows than these, so that no answer of so many was cut. If none had,
+   * `probe` asks for more, once for all windows of a size: one answer proves it for the whole run.
+   */
+  async servesMoreThan(stream: string, rows: number, probe: () => Promise<number>): Promise<boolean> {
+    const hasServed = () => (this.served.get(stream) ?? 0) > rows
+    if (hasServed()) return true
+    const name = `${stream} ${rows}`
+    const begun = this.probes.get(name) ?? probe().then((served) => this.learnServed(stream, served))
+    this.probes.set(name, begun)
+    await begun
+    return hasServed()
+  }
+
   /** A window passed for complete with so many rows. */
   remember(window: SizedWindow, rows: number): void {
     if (rows < WORTH_COMPARING) return
@@ -78,11 +100,15 @@ export class PageLimit {
     return again.flatMap(([, { windows }]) => windows)
   }
 
-  /** The windows with the largest answer, which passed for complete without filling a page: where a cut would show. */
+  /**
+   * The windows with the largest answer, which passed for complete without filling a page: where a cut would show. None if
+   * a larger answer was served.
+   */
   largest(): { rows: number; windows: SizedWindow[] } | undefined {
     let rows = 0
     for (const [size, { windows }] of this.sizes) if (windows.length > 0) rows = Math.max(rows, size)
-    return rows <= this.proven ? undefined : { rows, windows: this.sizes.get(rows)!.windows }
+    if (rows <= Math.max(this.proven, ...[...this.served.values()].map((most) => most - 1))) return undefined
+    return { rows, windows: this.sizes.get(rows)!.windows }
   }
 
   learnWhole(rows: number): void {

@@ -10,6 +10,8 @@ export class WindowFeed {
   private maxDays: number
   /** Nothing came back since a window was too much: one at a time. */
   private cautious = false
+  /** Set while nothing is known of the rows a day: no longer window is asked for, and each full page halves it. */
+  private probeDays: number | undefined
   readonly totalDays: number
 
   constructor(
@@ -21,6 +23,7 @@ export class WindowFeed {
     this.due = [...due].sort().reverse()
     this.totalDays = this.due.length
     this.maxDays = maxDays
+    if (!density.isKnown) this.probeDays = Number.MAX_SAFE_INTEGER
   }
 
   /** The next window; undefined if there is none, or none before an answer teaches how long it may be. */
@@ -32,9 +35,9 @@ export class WindowFeed {
     }
     if (this.due.length === 0 || this.maxDays === 0) return undefined
     // Nothing is to be learned where windows may not be longer than the first one anyway.
-    const learning = !this.density.isKnown && this.maxDays > PROBE_DAYS
+    const learning = this.probeDays !== undefined && this.maxDays > PROBE_DAYS
     if (this.inFlight > 0 && (this.cautious || learning)) return undefined
-    const stretch = adjacent(this.due, 0, this.maxDays)
+    const stretch = adjacent(this.due, 0, Math.min(this.maxDays, this.probeDays ?? this.maxDays))
     const length = this.density.fit(stretch, this.pageLimit())
     const days = this.due.splice(0, length)
     this.inFlight++
@@ -45,11 +48,19 @@ export class WindowFeed {
   complete(): void {
     this.inFlight--
     this.cautious = false
+    if (this.density.isKnown) this.probeDays = undefined
   }
 
   /** The window has more rows than a page: it is read again in two. */
   split(range: Range): void {
     this.inFlight--
+    if (this.probeDays !== undefined) {
+      // Both halves may be full again; after the first answer that is not, the length of the others is known.
+      this.probeDays = Math.max(1, Math.floor(countDays(range) / 2))
+      this.due = [...this.due, ...daysIn(range)].sort().reverse()
+      return
+    }
+    this.density.learnFull(countDays(range), this.pageLimit())
     const [older, newer] = halves(range)
     this.waiting.push(older, newer)
   }
@@ -84,6 +95,19 @@ export class WindowFeed {
   /** A window that was taken for complete was not: it is read once more. */
   readAgain(range: Range): void {
     this.waiting.push(range)
+  }
+
+  /** A longer range than this one, by days next to it that are known to have rows: it has more of them. */
+  longerThan({ from, to }: Range): Range | undefined {
+    const most = Math.min(countDays({ from, to }), this.maxDays - countDays({ from, to }))
+    const run = (start: Day, step: 1 | -1) => {
+      let days = 0
+      while (days < most && this.density.rowsOn(addDays(start, step * (days + 1))) > 0) days++
+      return days
+    }
+    const [older, newer] = [run(from, -1), run(to, 1)]
+    if (Math.max(older, newer) === 0) return undefined
+    return older > newer ? { from: addDays(from, -older), to } : { from, to: addDays(to, newer) }
   }
 
   /** Takes out what was not handed out, for a run that ends early. */

@@ -1,13 +1,13 @@
-import { countDays, type Range, showRange } from '../../core/day.ts'
+import { addDays, countDays, type Range, showRange } from '../../core/day.ts'
 import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import { type Sifted, Sifter, sift, siftingIntake } from '../../rows/sift.ts'
-import type { CallContext, Caller, Client } from '../../source/client.ts'
+import type { CallContext, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
-import { halves } from '../plan/window-feed.ts'
+import { type RangeRequest, servedIn } from './count-rows.ts'
 import { hasNoMoreThan, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
@@ -18,10 +18,7 @@ export interface Reader {
 }
 
 /** What is asked for: one window of one stream. */
-export interface WindowRequest {
-  caller: Caller
-  stream: DayStream
-  range: Range
+export interface WindowRequest extends RangeRequest {
   known: KnownWindow
 }
 
@@ -35,6 +32,8 @@ export interface KnownWindow {
   name: string
   /** How many rows the window had before. */
   rows: number
+  /** No window may have more days. */
+  maxDays: number
   /** Values of a dimension that are known from elsewhere. */
   valuesOf: (dimension: Dimension) => Promise<string[]>
 }
@@ -66,15 +65,19 @@ export async function readWindow<R extends Rows>(
   )
   const read = ask(stream, [])
   const rows = page.count
+  limit.learnServed(stream.name, rows)
   const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
   let cutAt: number | undefined
   let whole = rows < Math.min(page.asked, limit.current)
   const window = { name: known.name, range }
-  // Fewer rows than there were, or than the service says there are: worth one more request before it is believed.
-  const shrunk = rows < known.rows || (page.total !== undefined && page.total > rows)
+  // Fewer rows than there were, or than the service says there are: worth a proof before it is believed.
+  const isShort = page.total !== undefined && page.total > rows
   const suspicious = whole && limit.isSuspicious(window, rows)
-  if (whole && (shrunk || suspicious)) {
-    whole = await hasNoMoreThan(read, rows)
+  if (whole && (isShort || rows < known.rows || suspicious)) {
+    const longer = longerRange(range, known.maxDays)
+    const probe = async () => (longer ? servedIn({ client, limit }, { caller, stream, range: longer }, context) : 0)
+    const isServable = !isShort && (await limit.servesMoreThan(stream.name, rows, probe))
+    whole = isServable || (await hasNoMoreThan(read, rows))
     if (!whole) {
       cutAt = rows
       limit.lowerTo(rows)
@@ -90,20 +93,10 @@ export async function readWindow<R extends Rows>(
   return { kind: 'rows', sifted, cutAt, pageRows: undefined }
 }
 
-/** How many rows a window has, read in two halves. For a single day: the rows of its page, and 1 more if another follows. */
-export async function countRows(
-  { client, limit }: Reader,
-  { caller, stream, range }: Omit<WindowRequest, 'known'>,
-  context: CallContext,
-): Promise<number> {
-  const read = (part: Range) => (page: { limit: number; offset: number }) =>
-    stream.read(client, caller, { range: part, page, filters: [] }, context)
-  if (countDays(range) === 1) {
-    const { count } = await readPage(read(range), limit)
-    return count + ((await hasNoMoreThan(read(range), count)) ? 0 : 1)
-  }
-  const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).count))
-  return counts.reduce((sum, count) => sum + count, 0)
+/** Twice as many days, or as many as a window may have: where the service shows whether it gives more rows. */
+function longerRange(range: Range, maxDays: number): Range | undefined {
+  const days = Math.min(countDays(range), maxDays - countDays(range))
+  return days > 0 ? { from: addDays(range.from, -days), to: range.to } : undefined
 }
 
 interface LargeDay {

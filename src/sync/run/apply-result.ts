@@ -7,7 +7,7 @@ import { failItem, logFields, type Task, type WorkItem } from './task.ts'
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */
 export function applyResult({ task, range }: WorkItem, result: ItemResult, seconds: number): void {
-  const { run, report, remaining } = task
+  const { report, remaining } = task
   report.seconds += seconds
   if (range !== undefined && (result.kind === 'loaded' || result.kind === 'split')) learnPages({ task, range }, result)
   if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
@@ -20,7 +20,6 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
       feed.density.learn(range, result.rowsByDay)
       return feed.complete()
     case 'split':
-      feed.density.learnFull(countDays(range), run.limit.current)
       return feed.split(range)
     case 'not-offered':
       return feed.drop()

@@ -1,17 +1,10 @@
 import { countDays, type Range, showRange } from '../../core/day.ts'
-import {
-  DownError,
-  InterruptedError,
-  KeyError,
-  messageOf,
-  ProjectError,
-  RefusedError,
-  TransientError,
-} from '../../core/errors.ts'
+import { InterruptedError, messageOf, TransientError } from '../../core/errors.ts'
 import { failureCodeOf } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
+import { isTooMuch } from '../read/too-much.ts'
 import type { FailedItem, ItemResult, Run, SyncedProject } from './context.ts'
 import { noteNotOffered, saysNotOffered } from './not-offered.ts'
 import { syncList } from './sync-list.ts'
@@ -70,11 +63,4 @@ export function failureOf(error: unknown): FailedItem {
     code: failureCodeOf(error),
     ...(isUnanswered ? { isUnanswered } : {}),
   }
-}
-
-/** Errors by which a service says, or shows, that a window is too long for it. */
-function isTooMuch(error: unknown): boolean {
-  if (error instanceof KeyError || error instanceof ProjectError || error instanceof DownError) return false
-  if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
-  return error instanceof TransientError && (error.timedOut || [408, 504].includes(error.status ?? 0))
 }

@@ -2,7 +2,7 @@ import type { Range } from '../../core/day.ts'
 import { InterruptedError } from '../../core/errors.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import type { SizedWindow } from '../plan/page-limit.ts'
-import { countRows } from '../read/read-window.ts'
+import { countRows, servedIn } from '../read/count-rows.ts'
 import type { FailedItem, ItemResult, PageFacts, Run } from './context.ts'
 import { failureOf } from './perform-item.ts'
 import { countRequest, failItem, type Task, taskName } from './task.ts'
@@ -14,6 +14,9 @@ export function learnPages(
 ): void {
   const { limit } = task.run
   const window = { name: taskName(task), range }
+  // If another process read it, its answer is seen here for the first time.
+  const served = result.cutAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))
+  limit.learnServed(task.stream.name, served)
   requeue(task.board.tasks, limit.learnLower(result.pageLimit))
   if (result.cutAt !== undefined) requeue(task.board.tasks, limit.learnCut(window, result.cutAt))
   if (result.kind !== 'loaded' || result.pageRows === undefined) return
@@ -23,8 +26,9 @@ export function learnPages(
 
 /**
  * A service that cuts all answers to a number that nobody would guess shows it in the largest one: if that is whole, so
- * are the smaller ones. It is read once more in two halves; true if they have more rows, and the windows that were
- * cut are to be read again.
+ * are the smaller ones. A range with more rows is asked for; if its answer is larger, none was cut to that number.
+ * Otherwise the window is read once more in two halves; true if they have more rows, and the windows that were cut are
+ * to be read again.
  */
 export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
   const largest = run.limit.largest()
@@ -32,15 +36,16 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
   const { rows, windows } = largest
   const window = windows[0]!
   const task = tasks.get(window.name)
-  if (task?.stream.by !== 'day') return false
+  if (task?.stream.by !== 'day' || task.remaining.kind !== 'windows') return false
+  const request = { caller: task.project.caller, stream: task.stream, range: window.range }
+  const longer = task.remaining.feed.longerThan(window.range)
   const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
   const startedAt = monotonic()
   try {
-    const counted = await countRows(
-      run,
-      { caller: task.project.caller, stream: task.stream, range: window.range },
-      context,
-    )
+    const served = longer === undefined ? 0 : await servedIn(run, { ...request, range: longer }, context)
+    run.limit.learnServed(task.stream.name, served)
+    if (served > rows) return false
+    const counted = await countRows(run, request, context)
     const cut = counted > rows
     if (cut) requeue(tasks, [window, ...run.limit.learnCut(window, rows)])
     else run.limit.learnWhole(rows)

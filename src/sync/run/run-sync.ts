@@ -10,6 +10,7 @@ import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
 import { claimSource } from '../../ledger/source.ts'
 import { applyLabels } from '../../warehouse/load/labels.ts'
+import { readMentions } from '../../warehouse/load/mentions.ts'
 import { listProjects } from '../../warehouse/load/projects.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
@@ -138,12 +139,16 @@ export function stopAtDeadline({ source }: Config, stop: (failure: Failure) => v
 }
 
 /** Tells the views which projects and streams there are, before any of their rows is loaded. */
-async function describeStreams({ warehouse, config, clock, signal }: Run, { projects }: RunRequest): Promise<void> {
+async function describeStreams(
+  { warehouse, config, clock, signal, mentions }: Run,
+  { projects }: RunRequest,
+): Promise<void> {
   const ids = projects.map(({ id }) => id)
   await withRetries(warehouse, signal, async () => {
     await listProjects(warehouse, ids)
     await applyLabels(warehouse, ids, config.labels)
     await saveStreamSettings(warehouse.pool, warehouse, config, daysOfInterest(config, dayOf(clock())), ids)
+    await readMentions(warehouse, ids, mentions)
   })
 }
 

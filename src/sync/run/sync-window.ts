@@ -48,6 +48,7 @@ export async function syncWindow(
   const known = {
     name: streamKey(project.id, stream.name),
     rows: read.rowsBefore,
+    maxDays: run.config.source.max_window_days,
     valuesOf: valuesKnownOf(run, project),
   }
   const pack = () => new PackedRows(stream.columns, project.id)

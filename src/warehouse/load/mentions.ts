@@ -1,6 +1,7 @@
 import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import type { Mentions } from '../../streams/stream.ts'
+import { tableName, type Warehouse } from '../connect.ts'
 import type { Transaction } from '../transaction.ts'
 import { labelOf } from './labels.ts'
 
@@ -25,7 +26,7 @@ export async function saveMentions(tx: Transaction, save: MentionSave): Promise<
   const unknown = (kind: string, ids: Iterable<string>, valueOf: (id: string) => string | null = () => null) => {
     const found: string[] = []
     for (const id of ids) {
-      const name = `${projectId}\0${kind}\0${id}`
+      const name = mentionKey(projectId, kind, id)
       const value = valueOf(id)
       if (memory.has(name) && (memory.get(name) === value || !mayRename)) continue
       fresh.set(name, value)
@@ -106,6 +107,33 @@ async function saveBrands(
 function namedRows(projectId: string, ids: string[], labels: Record<string, string>): never {
   const names = ids.map((id) => labelOf(labels, id) ?? null)
   return sql`select ${projectId}::text, named.* from unnest(${ids}::text[], ${names}::text[]) named` as never
+}
+
+/** What the tables know of these projects, asked once: a run that finds nothing new then writes nothing of it. */
+export async function readMentions(
+  warehouse: Warehouse,
+  projectIds: readonly string[],
+  memory: MentionMemory,
+): Promise<void> {
+  const list = (kind: string, table: string, name: string) =>
+    `select project_id, '${kind}' as kind, ${kind}_id as id, ${name} as name from ${tableName(warehouse, table)}
+     where project_id = any($1)`
+  // The names of topics and tags are not what rows mention.
+  const query = [
+    list('brand', 'brands', 'name'),
+    list('topic', 'topics', 'null'),
+    list('tag', 'tags', 'null'),
+    list('model', 'models', 'null'),
+  ].join(' union all ')
+  const { rows } = await warehouse.pool.query<{ project_id: string; kind: string; id: string; name: string | null }>(
+    `${query} limit $2`,
+    [projectIds, MOST_REMEMBERED],
+  )
+  for (const { project_id, kind, id, name } of rows) memory.set(mentionKey(project_id, kind, id), name)
+}
+
+function mentionKey(projectId: string, kind: string, id: string): string {
+  return `${projectId}\0${kind}\0${id}`
 }
 
 // Forgetting costs a statement that changes nothing; remembering without end costs memory.

@@ -1,27 +1,26 @@
-"""The same rows through dlt's REST source, merged into Postgres by their key."""
-import sys
+"""dlt as its defaults are: the REST source with offset pages, merged into Postgres by the key of a row."""
+import json
+import os
 
 import dlt
 from dlt.sources.helpers.rest_client.paginators import OffsetPaginator
 from dlt.sources.rest_api import rest_api_source
 
-url, start, end, database, folder = sys.argv[1:6]
-
-KEY = ["date", "brand__id", "prompt__id", "model__id", "country_code"]
+peer = json.loads(os.environ["PEER"])
 source = rest_api_source(
     {
-        "client": {"base_url": url + "/", "headers": {"X-API-Key": "k"}},
+        "client": {"base_url": peer["url"] + "/", "headers": {"X-API-Key": "k"}},
         "resources": [
             {
                 "name": "fine",
-                "primary_key": KEY,
+                "primary_key": ["date", "brand__id", "prompt__id", "model__id", "country_code"],
                 "write_disposition": "merge",
                 "endpoint": {
                     "path": "reports/brands",
                     "method": "POST",
                     "json": {
-                        "start_date": start,
-                        "end_date": end,
+                        "start_date": peer["from"],
+                        "end_date": peer["to"],
                         "dimensions": ["date", "prompt_id", "model_id", "country_code"],
                     },
                     "data_selector": "data",
@@ -40,9 +39,9 @@ source = rest_api_source(
     }
 )
 pipeline = dlt.pipeline(
-    pipeline_name="bench",
-    pipelines_dir=folder,
-    destination=dlt.destinations.postgres(database),
-    dataset_name="visibility_dlt",
+    pipeline_name="peer",
+    pipelines_dir=peer["folder"],
+    destination=dlt.destinations.postgres(peer["database"]),
+    dataset_name="peer",
 )
-print(pipeline.run(source))
+pipeline.run(source)

@@ -1,0 +1,50 @@
+import { countDays, type Range } from '../../core/day.ts'
+import type { CallContext, Caller, Client } from '../../source/client.ts'
+import type { DayStream } from '../../streams/stream.ts'
+import type { PageLimit } from '../plan/page-limit.ts'
+import { halves } from '../plan/window-feed.ts'
+import { hasNoMoreThan, readPage } from './read-pages.ts'
+import { isTooMuch } from './too-much.ts'
+
+export interface RangeRequest {
+  caller: Caller
+  stream: DayStream
+  range: Range
+}
+
+interface Counter {
+  client: Client
+  limit: PageLimit
+}
+
+/** How many rows one answer for a range has; 0 where the range is too long for the service, which proves nothing. */
+export async function servedIn(
+  { client, limit }: Counter,
+  { caller, stream, range }: RangeRequest,
+  context: CallContext,
+): Promise<number> {
+  try {
+    const read = (page: { limit: number; offset: number }) =>
+      stream.read(client, caller, { range, page, filters: [] }, { ...context, isDivisible: true })
+    return (await readPage(read, limit)).count
+  } catch (error) {
+    if (isTooMuch(error)) return 0
+    throw error
+  }
+}
+
+/** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */
+export async function countRows(
+  { client, limit }: Counter,
+  { caller, stream, range }: RangeRequest,
+  context: CallContext,
+): Promise<number> {
+  const read = (part: Range) => (page: { limit: number; offset: number }) =>
+    stream.read(client, caller, { range: part, page, filters: [] }, context)
+  if (countDays(range) === 1) {
+    const { count } = await readPage(read(range), limit)
+    return count + ((await hasNoMoreThan(read(range), count)) ? 0 : 1)
+  }
+  const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).count))
+  return counts.reduce((sum, count) => sum + count, 0)
+}

@@ -1,0 +1,79 @@
+import { expect, test } from '@jest/globals'
+import { addDays, type Day, daysIn } from '../src/core/day.ts'
+import { FOUR_GRAINS, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { expectReport } from './support/truth.ts'
+
+/* What a report costs in requests, whatever number of rows its days have. */
+
+const LAST = '2026-03-31'
+const BY_PROMPT = FOUR_GRAINS.slice(3)
+
+interface World {
+  prompts: number
+  models: number
+  brands: number
+}
+
+/** One report over so many days; each prompt, model and brand gives a row a day. */
+async function withReport(
+  world: World,
+  { length, limit, cap = null }: { length: number; limit: number; cap?: number | null },
+  use: (setup: Setup, days: Day[], dropOne: (day: Day) => void) => Promise<void>,
+) {
+  const range = { from: addDays(LAST, 1 - length), to: LAST }
+  const setup = await setUp({
+    world: { projects: 1, ...world },
+    faults: { ...NO_LIMIT, silent_cap: cap },
+    config: { start_date: range.from, streams: [], reports: BY_PROMPT, source: { page_limit: limit } },
+  })
+  const { world: synthetic } = setup.service
+  const project = synthetic.projects[0]!
+  try {
+    await use(setup, daysIn(range), (day) => synthetic.dropChat(synthetic.chatsOf(project, day)[0]!.id))
+    await expectReport(setup.database, { world: synthetic, range, reports: [] }, project, BY_PROMPT[0]!)
+  } finally {
+    await setup.close()
+  }
+}
+
+test.each([
+  { perDay: 1, prompts: 1, models: 1, brands: 1, length: 400, limit: 10_000 },
+  { perDay: 2, prompts: 2, models: 1, brands: 1, length: 400, limit: 300 },
+  { perDay: 10, prompts: 10, models: 1, brands: 1, length: 200, limit: 300 },
+  { perDay: 27, prompts: 9, models: 3, brands: 1, length: 110, limit: 300 },
+  // Ten days make 250 rows, to which services like to cut their answers.
+  { perDay: 25, prompts: 25, models: 1, brands: 1, length: 150, limit: 275 },
+  { perDay: 45, prompts: 15, models: 3, brands: 1, length: 100, limit: 300 },
+  { perDay: 90, prompts: 15, models: 3, brands: 2, length: 60, limit: 300 },
+  { perDay: 270, prompts: 10, models: 3, brands: 9, length: 40, limit: 300 },
+])(
+  '$perDay rows a day and $limit a page: at most 1.1 × rows / limit + 3 requests, first, again, and where each window lost rows',
+  async ({ perDay, length, limit, ...world }) => {
+    await withReport(world, { length, limit }, async (setup, days, dropOne) => {
+      const cost = async (request: Parameters<Setup['sync']>[0]) => {
+        setup.service.requests.length = 0
+        const { outcome, streams } = await setup.sync(request)
+        expect(outcome).toBe('complete')
+        const rows = streams[0]!.rows_read
+        return { rows, requests: setup.service.requests.length, most: Math.floor(1.1 * (rows / limit) + 3) }
+      }
+      const backfill = { command: 'backfill', range: { from: days[0]!, to: LAST }, acceptDeletes: true }
+      const costs = [await cost({}), await cost(backfill)]
+      // So that each window loses rows, but no more than a few.
+      const poorer = days.filter((_, index) => index % Math.ceil(20 / perDay) === 0)
+      for (const day of poorer) dropOne(day)
+      costs.push(await cost(backfill))
+      expect(costs[2]!.rows).toBe(costs[1]!.rows - poorer.length * world.brands)
+      expect(costs.filter(({ requests, most }) => requests > most)).toEqual([])
+    })
+  },
+)
+
+test('a window that has as many rows as answers are cut to proves nothing for the others', async () => {
+  const world = { prompts: 26, models: 1, brands: 1 }
+  await withReport(world, { length: 60, limit: 275, cap: 250 }, async (setup, days, dropOne) => {
+    // The newest windows are whole with 250 rows; older ones have some more, and are cut to as many.
+    for (const day of days.slice(-30)) dropOne(day)
+    expect((await setup.sync()).outcome).toBe('complete')
+  })
+})
