@@ -279,11 +279,11 @@ describe('faults', () => {
     // Long answers are taken in batches, and others are read in between.
     const read = async (limit: number) => {
       let ids: string[] = []
-      const intake = {
+      const sink = {
         begin: () => void (ids = []),
         take: (items: unknown[]) => ids.push(...items.map((item) => (item as { id: string }).id)) > 0,
       }
-      await client.prompts(caller, { limit }, { intake })
+      await client.prompts(caller, { limit }, { sink })
       return ids
     }
     for (const limits of [[9000, 1, 40, 5000], [7, 9500, 6000], [1], [8000, 8001, 8002]]) {

@@ -6,11 +6,11 @@ import { CONTRADICTION, siftingIntake } from '../src/rows/sift.ts'
 import { type Bounds, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 
-/** Parses a text and collects what the intake was given since it last began. */
+/** Parses a text and collects what the sink was given since it last began. */
 async function parse(text: string, bounds: Partial<Bounds> = {}) {
   let items: unknown[] = []
   let batches = 0
-  const intake = {
+  const sink = {
     begin() {
       items = []
       batches = 0
@@ -20,7 +20,7 @@ async function parse(text: string, bounds: Partial<Bounds> = {}) {
       batches++
     },
   }
-  const { body, count } = await parseItems(Buffer.from(text), false, intake, { limit: 10_000, ...bounds })
+  const { body, count } = await parseItems(Buffer.from(text), false, sink, { limit: 10_000, ...bounds })
   return { body, count, items, batches }
 }
 
@@ -101,13 +101,13 @@ test('rows of different batches that contradict each other are both rejected wit
   const range = { from: '2026-01-01', to: '2026-01-31' }
   const templates = new TemplateCaches()
   const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
-  const { takeByTemplate: _, ...intake } = siftingIntake(
+  const { takeByTemplate: _, ...sink } = siftingIntake(
     report,
     { range, templates },
     () => new PackedRows(report.columns, 'p'),
   )
-  await parseItems(Buffer.from(JSON.stringify({ data })), false, intake, { limit: 10_000 })
-  const { rows, rejects, rowsByDay, drift } = intake.finish()
+  await parseItems(Buffer.from(JSON.stringify({ data })), false, sink, { limit: 10_000 })
+  const { rows, rejects, rowsByDay, drift } = sink.finish()
   expect([rows.length, rowsByDay.get('2026-01-02')]).toEqual([3999, 3999])
   expect(rejects).toEqual([
     { raw: JSON.stringify(row(0, 2)), reason: CONTRADICTION, index: 4000, date: '2026-01-02' },

@@ -14,9 +14,9 @@ const covered = (
   readAt = '2030-01-01T00:00:00Z',
 ): CoveredDay => ({ date, rows, state, readAt: new Date(readAt) })
 
-const known = (coverage: CoveredDay[], settledMonths: string[] = []): CoverageSummary => ({
+const known = (coverage: CoveredDay[], completeMonths: string[] = []): CoverageSummary => ({
   coverage,
-  settledMonths: new Set(settledMonths),
+  completeMonths: new Set(completeMonths),
 })
 
 test('leap days and year ends are days, and impossible dates are not', () => {

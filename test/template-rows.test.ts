@@ -16,21 +16,21 @@ const templates = new TemplateCaches()
 /** Reads an answer as a sync does, with rows that may be read by template or with each of them parsed. */
 async function read(text: string, byTemplate: boolean) {
   let taken = 0
-  const { takeByTemplate, ...intake } = siftingIntake(
+  const { takeByTemplate, ...sink } = siftingIntake(
     report,
     { range, templates },
     () => new PackedRows(report.columns, 'or_1'),
   )
   const counting = {
-    ...intake,
+    ...sink,
     takeByTemplate(bytes: Buffer, start: number) {
       const end = takeByTemplate!(bytes, start)
       if (end >= 0) taken++
       return end
     },
   }
-  const { body, count } = await parseItems(Buffer.from(text), false, byTemplate ? counting : intake, { limit: 10_000 })
-  const { rows, rowsByDay, rejects, mentions, drift } = intake.finish()
+  const { body, count } = await parseItems(Buffer.from(text), false, byTemplate ? counting : sink, { limit: 10_000 })
+  const { rows, rowsByDay, rejects, mentions, drift } = sink.finish()
   const chunks = [...rows.chunks()].map((chunk) => Buffer.from(chunk))
   rows.arrange()
   const packed = Buffer.concat([...chunks, ...rows.chunks()]).toString('latin1')

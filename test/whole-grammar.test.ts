@@ -5,7 +5,7 @@ import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { type Sifted, sift, siftingIntake } from '../src/rows/sift.ts'
 import { JsonScanner } from '../src/source/json-scanner.ts'
-import { type Bounds, type Intake, parseItems } from '../src/source/parse-items.ts'
+import { type Bounds, type ItemSink, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 
 /*
@@ -57,22 +57,22 @@ function membersOf(text: string): number {
   return text.trimStart().startsWith('{') ? found : 0
 }
 
-function withoutTemplates({ begin, take }: Intake): Intake {
+function withoutTemplates({ begin, take }: ItemSink): ItemSink {
   return { begin, take }
 }
 
-const WAYS: Record<string, (intake: Intake) => [Intake, Bounds]> = {
-  'row by row': (intake) => [intake, { limit: 100 }],
-  'in small batches': (intake) => [withoutTemplates(intake), { limit: 100, batchBytes: 150 }],
-  'in one batch': (intake) => [withoutTemplates(intake), { limit: 100 }],
-  'with each end looked for': (intake) => [withoutTemplates(intake), { limit: 100, values: 1e6, batchBytes: 150 }],
+const WAYS: Record<string, (sink: ItemSink) => [ItemSink, Bounds]> = {
+  'row by row': (sink) => [sink, { limit: 100 }],
+  'in small batches': (sink) => [withoutTemplates(sink), { limit: 100, batchBytes: 150 }],
+  'in one batch': (sink) => [withoutTemplates(sink), { limit: 100 }],
+  'with each end looked for': (sink) => [withoutTemplates(sink), { limit: 100, values: 1e6, batchBytes: 150 }],
 }
 
 async function read(text: string, way: keyof typeof WAYS): Promise<Outcome> {
   const sifting = siftingIntake(report, { range, templates }, rowsOf)
-  const [intake, bounds] = WAYS[way]!(sifting)
+  const [sink, bounds] = WAYS[way]!(sifting)
   try {
-    const { count } = await parseItems(Buffer.from(text), false, intake, bounds)
+    const { count } = await parseItems(Buffer.from(text), false, sink, bounds)
     return summary(sifting.finish(), count)
   } catch (error) {
     if (error instanceof SyntaxError) return 'mangled'
@@ -327,12 +327,12 @@ test('a page with more items than were asked for is shown as such, and one with 
   const many = (count: number) => `{"data":[${Array.from({ length: count }, () => '{}').join(',')}]}`
   for (const bounds of [{ limit: 50 }, { limit: 50, values: 1e6 }]) {
     let taken = 0
-    const intake = {
+    const sink = {
       begin: () => void (taken = 0),
       take: (items: unknown[]) => void (taken += items.length),
     }
-    expect(await parseItems(Buffer.from(many(60)), false, intake, bounds)).toMatchObject({ count: 60 })
-    const refused = parseItems(Buffer.from(many(500_000)), false, intake, bounds)
+    expect(await parseItems(Buffer.from(many(60)), false, sink, bounds)).toMatchObject({ count: 60 })
+    const refused = parseItems(Buffer.from(many(500_000)), false, sink, bounds)
     await expect(refused).rejects.toBeInstanceOf(RefusedError)
     await expect(refused).rejects.toThrow('asked for at most 50 items and got more than 20,000 items')
     expect(taken).toBeLessThan(100_000)
@@ -341,11 +341,11 @@ test('a page with more items than were asked for is shown as such, and one with 
 
 test('an answer with more values than may be kept is refused', async () => {
   const values = `{"data":[${Array.from({ length: 100 }, () => `[${'{},'.repeat(999)}{}]`).join(',')}]}`
-  const intake = { begin() {}, take() {} }
-  await expect(parseItems(Buffer.from(values), false, intake, { limit: 100, values: 50_000 })).rejects.toThrow(
+  const sink = { begin() {}, take() {} }
+  await expect(parseItems(Buffer.from(values), false, sink, { limit: 100, values: 50_000 })).rejects.toThrow(
     'the answer holds more than 50,000 values',
   )
-  expect(await parseItems(Buffer.from(values), false, intake, { limit: 100 })).toMatchObject({ count: 100 })
+  expect(await parseItems(Buffer.from(values), false, sink, { limit: 100 })).toMatchObject({ count: 100 })
 })
 
 test('an item that is too large is rejected alone, whichever way it is read', async () => {

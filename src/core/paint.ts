@@ -19,12 +19,12 @@ export const warning = style(33, 39)
 export const strong = style(1, 22)
 export const faint = style(2, 22)
 
-/** Ready to be written to a terminal or a file: our own styles as colours or not at all, and nothing else that is obeyed. */
+/** Ready to be written to a terminal or a file: our own styles as colours or not at all, and no other control characters. */
 export function toTerminal(text: string, colour: boolean): string {
   return mapParts(text, printable, (mark) => (colour ? `\u001b[${mark.slice(MARK.length)}` : ''))
 }
 
-/** One line for a table or a sentence: what is obeyed is made visible, line breaks become spaces, styles stay. */
+/** One line for a table or a sentence: control characters are made visible, line breaks become spaces, styles stay. */
 export function toOneLine(text: string): string {
   return mapParts(
     text,

@@ -1,5 +1,5 @@
 /*
- * Text from the service, from files and from the database may hold characters that a terminal obeys: escape sequences that
+ * Text from the service, from files and from the database may hold control characters: escape sequences that
  * set its title or its clipboard, and marks that turn the direction of what follows.
  */
 
@@ -7,7 +7,7 @@
 const OBEYED = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu
 
 /**
- * A text that a terminal shows and does not obey: line feeds stay, everything else is written as \uXXXX. JSON keeps its
+ * A text that is safe on a terminal: line feeds stay, everything else is written as \uXXXX. JSON keeps its
  * meaning, because it holds such characters only within texts, where the escape says the same.
  */
 export function printable(text: string): string {

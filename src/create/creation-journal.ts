@@ -9,7 +9,7 @@ import {
 } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
-import { beginCreation, type Creation, type CreationKind, readCreations, settleCreation } from '../ledger/creations.ts'
+import { beginCreation, type Creation, type CreationKind, finishCreation, readCreations } from '../ledger/creations.ts'
 import { domainClassifications } from '../streams/domain-classifications.ts'
 import { prompts } from '../streams/prompts.ts'
 import type { ListStream } from '../streams/stream.ts'
@@ -92,9 +92,9 @@ export class CreationJournal {
     const known = this.known.get(wish.kind)!
     const there = known.get(key.identity)
     if (there !== undefined) {
-      // Known from before, or settled now if an earlier attempt was left open.
+      // Known from before, or finished now if an earlier attempt was left open.
       if (this.tried.get(wish.kind)?.get(key.identity)?.state === 'sent')
-        await settleCreation(this.services.warehouse, key, { state: 'created', id: there })
+        await finishCreation(this.services.warehouse, key, { state: 'created', id: there })
       return { status: 'existing', id: there, message: null }
     }
     const topicId = wish.topic === undefined ? undefined : isId(wish.topic) ? wish.topic : this.topicIds.get(wish.topic)
@@ -115,11 +115,11 @@ export class CreationJournal {
     if (made.status !== 'failed') {
       known.set(key.identity, made.id)
       await this.keep(wish, made.id)
-      await settleCreation(this.services.warehouse, key, { state: made.status, id: made.id, warning: made.message })
+      await finishCreation(this.services.warehouse, key, { state: made.status, id: made.id, warning: made.message })
     } else if (made.open) {
       this.inDoubt.add(`${wish.kind} ${key.identity}`)
     } else {
-      await settleCreation(this.services.warehouse, key, { state: 'failed', error: made.message })
+      await finishCreation(this.services.warehouse, key, { state: 'failed', error: made.message })
     }
     return made
   }

@@ -18,14 +18,14 @@ export interface CoveredDay {
 /** What planning needs to know of a project and stream. */
 export interface CoverageSummary {
   /** Months of which every day was read, soundly and late enough: nothing of them is due. */
-  settledMonths: ReadonlySet<string>
+  completeMonths: ReadonlySet<string>
   /** The days of the other months, and the most recent ones. */
   coverage: CoveredDay[]
 }
 
-export const NO_COVERAGE: CoverageSummary = { settledMonths: new Set(), coverage: [] }
+export const NO_COVERAGE: CoverageSummary = { completeMonths: new Set(), coverage: [] }
 
-/** The first and last settled month of a stream, and all of them where some are missing in between. */
+/** The first and last complete month of a stream, and all of them if some are missing in between. */
 interface SettledMonths {
   project_id: string
   stream: string
@@ -47,14 +47,14 @@ interface OpenMonth {
 // From these days the rows to come are predicted.
 const RECENT_DAYS = 31
 
-/** What is known of all streams of all projects, looking only at the days of months that are not settled. */
+/** What is known of all streams of all projects, looking only at the days of months that are not complete. */
 export async function readCoverageSummaries(
   warehouse: Warehouse,
   pairs: readonly StreamOfProject[],
   { today, lookbackDays }: { today: Day; lookbackDays: number },
 ): Promise<(pair: StreamOfProject) => CoverageSummary> {
   const months = quote(warehouse.opsSchema, 'coverage_months')
-  const settled = `m.days = (m.month + interval '1 month')::date - m.month
+  const isComplete = `m.days = (m.month + interval '1 month')::date - m.month
     and m.days_held + m.days_quarantined + m.days_stale = 0 and m.youngest >= $3`
   const values = [
     pairs.map(({ projectId }) => projectId),
@@ -63,9 +63,9 @@ export async function readCoverageSummaries(
     addDays(today, -RECENT_DAYS),
   ]
   const mine = '(m.project_id, m.stream) in (select * from unnest($1::text[], $2::text[]))'
-  const known = new Map<string, { settledMonths: ReadonlySet<string>; coverage: CoveredDay[] }>()
+  const known = new Map<string, { completeMonths: ReadonlySet<string>; coverage: CoveredDay[] }>()
   const entry = (key: string) => {
-    const found = known.get(key) ?? { settledMonths: NO_COVERAGE.settledMonths, coverage: [] }
+    const found = known.get(key) ?? { completeMonths: NO_COVERAGE.completeMonths, coverage: [] }
     known.set(key, found)
     return found
   }
@@ -73,11 +73,11 @@ export async function readCoverageSummaries(
     `select m.project_id, m.stream, to_char(min(m.month), 'YYYY-MM') as first, to_char(max(m.month), 'YYYY-MM') as last,
        case when count(*) <> (extract(year from age(max(m.month), min(m.month))) * 12
          + extract(month from age(max(m.month), min(m.month))) + 1) then array_agg(to_char(m.month, 'YYYY-MM')) end as months
-     from ${months} m where ${mine} and ${settled} group by 1, 2`,
+     from ${months} m where ${mine} and ${isComplete} group by 1, 2`,
     values.slice(0, 3),
   )
   const stretches = new Map<string, ReadonlySet<string>>()
-  for (const row of whole) entry(streamKey(row.project_id, row.stream)).settledMonths = monthsOf(row, stretches)
+  for (const row of whole) entry(streamKey(row.project_id, row.stream)).completeMonths = monthsOf(row, stretches)
   // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
   const { rows: open } = await warehouse.pool.query<OpenMonth>(
     `select m.project_id, m.stream, d.* from ${months} m cross join lateral (
@@ -86,7 +86,7 @@ export async function readCoverageSummaries(
        from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
          and c.date >= m.month and c.date < m.month + interval '1 month'
      ) d
-     where ${mine} and d.dates is not null and (not (${settled}) or m.last_day >= $4::date)`,
+     where ${mine} and d.dates is not null and (not (${isComplete}) or m.last_day >= $4::date)`,
     values,
   )
   const texts = new Map<number, Day>()
@@ -276,8 +276,8 @@ export async function adjustRows(
   }
 }
 
-/** A list that was read whole settles what earlier days left held or quarantined. */
-export async function settleList({ ops }: Transaction, pair: StreamOfProject, before: Day): Promise<void> {
+/** A list that was read whole clears the held and quarantined states of earlier days. */
+export async function clearListStates({ ops }: Transaction, pair: StreamOfProject, before: Day): Promise<void> {
   await ops
     .updateTable('coverage')
     .set({ state: 'read', held_since: null })

@@ -67,7 +67,7 @@ export async function beginCreation(
   })
 }
 
-export async function settleCreation(
+export async function finishCreation(
   { ops, redactor }: Warehouse,
   key: CreationKey,
   end: { state: CreationState; id?: string | null; warning?: string | null; error?: string | null },

@@ -44,7 +44,7 @@ export interface RejectsOrigin {
   /** The days of the answer; without them it was a list. */
   range?: Range
   runId: number
-  /** Days on which the answer was held for review: it settles nothing there. */
+  /** Days on which the answer was held for review: nothing is resolved there. */
   heldDays?: ReadonlySet<Day> | undefined
   /** True if a list was held for review. */
   isHeld?: boolean
@@ -258,7 +258,7 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
 }
 
 /** Days with rejects of which none is open any more are read again: rows that were kept for their sake may be gone. */
-export async function settleDays({ ops }: Transaction, pair: StreamOfProject): Promise<void> {
+export async function markDaysDue({ ops }: Transaction, pair: StreamOfProject): Promise<void> {
   await ops
     .updateTable('coverage as c')
     .set({ state: 'stale' })

@@ -12,7 +12,7 @@ import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
  * else (who has which window, who is alive, what came of it) is in tables of our own.
  */
 
-/** An open queue of one meaning. */
+/** An open queue, for processes with one configuration. */
 export interface Queue {
   name: string
   api: PgBoss

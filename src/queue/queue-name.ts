@@ -16,12 +16,12 @@ export interface Meaning {
 }
 
 /**
- * A queue for each meaning: processes whose configurations would load different rows have different queues, so none can
+ * A queue for each configuration: processes whose settings would load different rows have different queues, so none can
  * do a window of the other. Keys are left out: they decide who may read, not what it means.
  */
 export function queueNameOf({ config, streams: streamSet, sourceAddress, projects }: Meaning): string {
   const streams = streamSet.all.map(({ name, by, table, columns, key }) => ({ name, by, table, columns, key }))
-  const meaning = {
+  const fingerprint = {
     version: LOADING_VERSION,
     source: sourceAddress,
     projects: [...projects].sort(),
@@ -31,5 +31,5 @@ export function queueNameOf({ config, streams: streamSet, sourceAddress, project
     labels: config.labels,
     max_bad_share: config.max_bad_share,
   }
-  return `windows_${createHash('sha256').update(JSON.stringify(meaning)).digest('hex').slice(0, 16)}`
+  return `windows_${createHash('sha256').update(JSON.stringify(fingerprint)).digest('hex').slice(0, 16)}`
 }

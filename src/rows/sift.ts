@@ -1,7 +1,7 @@
 import type { Day } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip, count as counted } from '../core/text.ts'
-import type { Intake, Origin } from '../source/parse-items.ts'
+import type { ItemSink, Origin } from '../source/parse-items.ts'
 import {
   type Child,
   datePosition,
@@ -71,7 +71,7 @@ export function siftingIntake<R extends Rows>(
   stream: Stream,
   options: Omit<SiftOptions, 'needsTextCheck'>,
   makeRows: () => R,
-): Intake & { finish(): Sifted<R>; discard(): void } {
+): ItemSink & { finish(): Sifted<R>; discard(): void } {
   const sifterOf = (needsTextCheck: boolean) => new Sifter(stream, { ...options, needsTextCheck }, makeRows())
   let sifter = sifterOf(true)
   return {

@@ -13,7 +13,7 @@ export type { CallContext } from './http.ts'
 
 /** One response of a list or report: items not validated yet. */
 export interface Page {
-  /** Empty if an intake took them. */
+  /** Empty if an sink took them. */
   items: unknown[]
   /** How many items there were. */
   count: number
@@ -163,10 +163,10 @@ export function createClient(options: ClientOptions) {
       const name = JSON.stringify([caller.key, request.limit, request.offset])
       const known = projectPages.get(name)
       if (known !== undefined) return known
-      // Items that an intake takes would be there only once.
+      // Items that an sink takes would be there only once.
       const asked = page(caller, { method: 'GET', path: 'projects', query: { ...request } }, request, {
         ...context,
-        intake: undefined,
+        sink: undefined,
       })
       projectPages.set(name, asked)
       // A refusal is the same for each project; anything else may pass.

@@ -22,7 +22,7 @@ import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
-import type { Intake } from './parse-items.ts'
+import type { ItemSink } from './parse-items.ts'
 import { type RateHeaders, readRateHeaders } from './rate-headers.ts'
 import { isTriedAgain, LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
 import { isTooLarge, unzip, unzipBody } from './unzip.ts'
@@ -60,7 +60,7 @@ export interface CallContext {
   /** Called before each wait: for the request budget, or before a request is tried again. */
   onWait?: ((ms: number) => void) | undefined
   /** Takes the items of a page; the page then comes without them. */
-  intake?: Intake | undefined
+  sink?: ItemSink | undefined
   /** True if less could be asked for instead, which is better than running out of time again and again. */
   isDivisible?: boolean
 }
@@ -150,7 +150,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body, place, context.signal)
         refuseOtherType(head, place)
-        return { status, ...(await parseAnswer(bytes, place, request.limit, context.intake)) }
+        return { status, ...(await parseAnswer(bytes, place, request.limit, context.sink)) }
       }
       const message = clip(errorMessage(await errorText(head, body.bytes)))
       throw failureOf(status, message, place, rate)

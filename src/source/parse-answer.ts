@@ -1,13 +1,13 @@
 import { RefusedError, TransientError } from '../core/errors.ts'
 import { count as counted } from '../core/text.ts'
 import { JsonScanner } from './json-scanner.ts'
-import { type Intake, parseItems } from './parse-items.ts'
+import { type ItemSink, parseItems } from './parse-items.ts'
 
 /** What the body of a success comes to. */
 export interface Answer {
   /** Without the items, if it is a page. */
   body: unknown
-  /** The items of a page that no intake took. */
+  /** The items of a page that no sink took. */
   items: unknown[]
   /** How many items there were. */
   count: number
@@ -29,13 +29,13 @@ export async function parseAnswer(
   bytes: Buffer,
   place: string,
   limit: number | undefined,
-  intake: Intake | undefined,
+  sink: ItemSink | undefined,
 ): Promise<Answer> {
   const needsTextCheck = mayHoldBadText(bytes)
   try {
     if (limit === undefined) return { needsTextCheck, body: parseObject(bytes), items: [], count: 0 }
-    if (intake !== undefined)
-      return { needsTextCheck, items: [], ...(await parseItems(bytes, needsTextCheck, intake, { limit })) }
+    if (sink !== undefined)
+      return { needsTextCheck, items: [], ...(await parseItems(bytes, needsTextCheck, sink, { limit })) }
     if (bytes.length > LARGEST_KEPT_PAGE) {
       // Reported as a 413, so that the caller tries a lower limit.
       throw new RefusedError(
@@ -57,7 +57,7 @@ export async function parseAnswer(
   }
 }
 
-class Collected implements Intake {
+class Collected implements ItemSink {
   items: unknown[] = []
 
   begin(): void {

@@ -7,7 +7,7 @@ import { LargeItem } from './large-item.ts'
 import { reclaimMemory } from './reclaim-memory.ts'
 
 /** Takes the items of an answer while it is being parsed, so that only a batch of them is alive at once. */
-export interface Intake {
+export interface ItemSink {
   /** An answer begins; what an earlier attempt gave does not count. */
   begin(needsTextCheck: boolean): void
   /** `origin` is where a single item was read. */
@@ -77,10 +77,10 @@ const OBJECT_END = 0x7d
 export async function parseItems(
   bytes: Buffer,
   needsTextCheck: boolean,
-  intake: Intake,
+  sink: ItemSink,
   bounds: Bounds,
 ): Promise<ParsedAnswer> {
-  return new PageParser(bytes, intake, bounds).parse(needsTextCheck)
+  return new PageParser(bytes, sink, bounds).parse(needsTextCheck)
 }
 
 type Take = (items: unknown[]) => void
@@ -96,18 +96,18 @@ class PageParser {
 
   constructor(
     private readonly bytes: Buffer,
-    private readonly intake: Intake,
+    private readonly sink: ItemSink,
     private readonly bounds: Bounds,
   ) {
     this.scanner = new JsonScanner(bytes)
-    this.goesOneByOne = intake.takeByTemplate !== undefined
+    this.goesOneByOne = sink.takeByTemplate !== undefined
     this.guesses = bounds.values === undefined
     this.batchBytes = bounds.batchBytes ?? BATCH_BYTES
   }
 
   async parse(needsTextCheck: boolean): Promise<ParsedAnswer> {
-    const { bytes, scanner, intake } = this
-    intake.begin(needsTextCheck)
+    const { bytes, scanner, sink } = this
+    sink.begin(needsTextCheck)
     const first = scanner.skipSpace(0)
     if (bytes[first] !== OBJECT_START) {
       const end = scanner.endOfValue(first)
@@ -136,7 +136,7 @@ class PageParser {
       if (bytes[at] === OBJECT_END) throw scanner.errorAt(at, 'a key')
     }
     this.expectEnd(at + 1)
-    if (list !== undefined && intake.needsSecondPass?.()) await this.runSecondPass(list)
+    if (list !== undefined && sink.needsSecondPass?.()) await this.runSecondPass(list)
     return { body: Object.fromEntries(members), count: this.count }
   }
 
@@ -146,7 +146,7 @@ class PageParser {
     const take: Take = (items) => {
       this.count += items.length
       this.checkCount()
-      this.intake.take(items)
+      this.sink.take(items)
     }
     let at = scanner.skipSpace(start)
     if (bytes[at] === LIST_END) return at + 1
@@ -172,7 +172,7 @@ class PageParser {
     const { bytes, scanner } = this
     let at = scanner.skipSpace(list)
     while (bytes[at] !== LIST_END) {
-      at = scanner.skipSpace(this.takeBatch(at, (items) => this.intake.takeSecondPass?.(items)))
+      at = scanner.skipSpace(this.takeBatch(at, (items) => this.sink.takeSecondPass?.(items)))
       if (bytes[at] === COMMA) at = scanner.skipSpace(at + 1)
       await new Promise(setImmediate)
     }
@@ -180,10 +180,10 @@ class PageParser {
 
   /** Takes items that are like earlier ones, and the first one that is not, up to this place; gives where the last of them ends. */
   private takeOneByOne(start: number, until: number): number {
-    const { bytes, scanner, intake } = this
+    const { bytes, scanner, sink } = this
     let at = start
     for (;;) {
-      const end = intake.takeByTemplate!(bytes, at)
+      const end = sink.takeByTemplate!(bytes, at)
       if (end < 0) return this.takeParsed(at)
       this.count++
       if (end >= until || bytes[end] !== COMMA) {
@@ -197,7 +197,7 @@ class PageParser {
   private takeParsed(start: number): number {
     const { bytes } = this
     const end = this.scanner.endOfValue(start)
-    this.intake.take([this.itemAt(start, end)], { bytes, start, end })
+    this.sink.take([this.itemAt(start, end)], { bytes, start, end })
     this.count++
     this.checkCount()
     this.parsedAlone++

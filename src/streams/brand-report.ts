@@ -74,9 +74,9 @@ export function brandReport(report: ReportConfig): DayStream {
       // What a brand is called on a day.
       together: ['brand.id', 'brand.name', 'date'],
     },
-    splits: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
+    splitDimensions: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
     filterTakes: 'lists',
-    stamped: true,
+    hasChangedAt: true,
 
     read: (client, caller, { range, page, filters }, context) =>
       client.brandsReport(

@@ -10,7 +10,7 @@ export const chats = defineDayStream<ChatItem>({
   columns: [...COLUMNS.map((name) => ({ name, type: 'text' as const })), { name: 'date', type: 'date' }],
   key: ['chat_id'],
   item: chatItem,
-  splits: ['model_id', 'prompt_id'],
+  splitDimensions: ['model_id', 'prompt_id'],
   filterTakes: 'single',
   read: (client, caller, { range, page, filters }, context) =>
     client.chats(

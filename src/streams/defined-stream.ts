@@ -102,7 +102,7 @@ export function definedStream(
     return defineListStream<unknown>({
       ...common,
       ...(definition.isShared && { isShared: true }),
-      ...(projectField && { single: true }),
+      ...(projectField && { isSingleObject: true }),
       read: (client, caller, page, context) =>
         projectField === undefined
           ? client.open(caller, { method, path }, page, context)
@@ -114,9 +114,9 @@ export function definedStream(
   return defineDayStream<unknown>({
     ...common,
     ...(finerBy && { finer: () => definedStream(byOneMore(definition, finerBy)) as DayStream }),
-    splits: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
+    splitDimensions: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
     filterTakes: 'lists',
-    stamped: true,
+    hasChangedAt: true,
     read: (client, caller, { range, page, filters }, context) => {
       const all = [...(definition.filters ?? []), ...filters]
       const request = {

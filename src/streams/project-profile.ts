@@ -8,7 +8,7 @@ const json = (value: unknown): Value => (value == null ? null : JSON.stringify(v
 export const projectProfile = defineListStream<ProfileItem>({
   name: 'project_profile',
   table: 'project_profiles',
-  single: true,
+  isSingleObject: true,
   columns: [
     { name: 'name', type: 'text' },
     { name: 'occupation', type: 'text', longest: TEXT_MAX },

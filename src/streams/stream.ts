@@ -141,9 +141,9 @@ export interface DayStream<Item = never> extends Common<Item> {
   by: 'day'
   read(client: Client, caller: Caller, ask: Ask, context: CallContext): Promise<Page>
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
-  splits: Dimension[]
+  splitDimensions: Dimension[]
   /** True if the table has `changed_at`, set whenever a row is written. */
-  stamped?: boolean
+  hasChangedAt?: boolean
   /** The same report by one dimension more, whose counts add up to those of this one; undefined if there is none. */
   finer?: (() => DayStream) | undefined
   /** What a filter can say: lists and everything but a list, or one value at a time. */
@@ -156,7 +156,7 @@ export interface DayStream<Item = never> extends Common<Item> {
 export interface ListStream<Item = never> extends Common<Item> {
   by: 'list'
   /** Where the whole list is one object that may be null: no paging. */
-  single?: boolean
+  isSingleObject?: boolean
   /** True if the table also has rows that the list does not show: what reports mention. Those do not count as removed. */
   isShared?: boolean
   read(client: Client, caller: Caller, page: { limit: number; offset: number }, context: CallContext): Promise<Page>

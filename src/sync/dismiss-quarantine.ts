@@ -3,9 +3,9 @@ import { streamKey } from '../core/stream-key.ts'
 import {
   dismissEntries,
   listQuarantine,
+  markDaysDue,
   type QuarantineEntry,
   type QuarantineFilter,
-  settleDays,
 } from '../ledger/quarantine.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { inTransaction } from '../warehouse/transaction.ts'
@@ -26,7 +26,7 @@ export async function dismissQuarantine(
     const pairs = new Map(
       entries.map(({ project_id, stream }) => [streamKey(project_id, stream), { projectId: project_id, stream }]),
     )
-    for (const pair of pairs.values()) await settleDays(tx, pair)
+    for (const pair of pairs.values()) await markDaysDue(tx, pair)
     return entries
   })
 }

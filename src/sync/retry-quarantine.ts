@@ -5,11 +5,11 @@ import { streamKey } from '../core/stream-key.ts'
 import { adjustRows, lockLoads, markStale } from '../ledger/coverage.ts'
 import {
   listQuarantine,
+  markDaysDue,
   type QuarantineEntry,
   type QuarantineFilter,
   reopenEntries,
   resolveEntries,
-  settleDays,
 } from '../ledger/quarantine.ts'
 import { PackedRows } from '../rows/packed-rows.ts'
 import { safeJson } from '../rows/raw-text.ts'
@@ -90,7 +90,7 @@ async function retryGroup(
   const pair = { projectId, stream: stream.name }
   await inTransaction(services.warehouse, async (tx) => {
     await lockLoads(tx, services.warehouse, pair)
-    // A sync may have settled some of them since they were listed.
+    // A sync may have resolved some of them since they were listed.
     const ids = entries.map(({ quarantine_id }) => quarantine_id)
     const still = await listQuarantine(tx, { ids })
     const bad = new Map<number, string>()
@@ -122,7 +122,7 @@ async function retryGroup(
       passed.map(({ quarantine_id }) => quarantine_id),
       'loaded by a retry',
     )
-    await settleDays(tx, pair)
+    await markDaysDue(tx, pair)
     result.loaded += passed.length
     for (const [quarantine_id, reason] of bad) result.still_bad.push({ quarantine_id, reason })
   })
@@ -148,9 +148,9 @@ async function load(
 ): Promise<[Day, number][]> {
   if (rows.length === 0) return []
   // Rows that are not among these stay: this is no answer, only what was missing from one.
-  const careful = { mayDelete: false, acceptDeletes: true, heldBefore: new Set<string>() }
+  const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: new Set<string>() }
   if (stream.by === 'list') {
-    await replaceList(tx, services.warehouse, { projectId, stream, rows, children, ...careful })
+    await replaceList(tx, services.warehouse, { projectId, stream, rows, children, ...insertOnly })
     return []
   }
   const days = [...rowsByDay.keys()].sort()
@@ -163,7 +163,7 @@ async function load(
     ...window,
     rows,
     rowsByDay,
-    ...careful,
+    ...insertOnly,
     fencingToken: Number.MAX_SAFE_INTEGER,
   })
   return [...byDay].map(([day, { inserted }]) => [day, inserted])

@@ -94,7 +94,7 @@ export async function makePlan(
       const known = summaryOf(pair)
       const coverage =
         range === undefined || warehouse === undefined ? known.coverage : await readCoverage(warehouse, pair, range)
-      const nothing = coverage.length === 0 && known.settledMonths.size === 0
+      const nothing = coverage.length === 0 && known.completeMonths.size === 0
       if (nothing && unknown !== undefined) return unknown
       const days = range === undefined ? due(known) : daysIn(readableRange(range, today))
       const density = new Density(coverage, today)

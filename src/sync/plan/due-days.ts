@@ -22,7 +22,7 @@ export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: 
   const range = readableRange(interest, today)
   const months = byMonth(range)
   const lookbackFrom = addDays(range.to, 1 - lookbackDays)
-  return ({ coverage, settledMonths }) => {
+  return ({ coverage, completeMonths }) => {
     const known = new Map(coverage.map((day) => [day.date, day]))
     const isDue = (day: Day) => {
       const seen = known.get(day)
@@ -33,9 +33,9 @@ export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: 
     const outside = coverage.filter(({ date }) => date <= today && (date < range.from || date > range.to))
     const due = outside.flatMap(({ date, state }) => (state === 'read' ? [] : [date]))
     for (const [month, days] of months) {
-      if (settledMonths.has(month) && month < lookbackFrom.slice(0, 7)) continue
+      if (completeMonths.has(month) && month < lookbackFrom.slice(0, 7)) continue
       for (const day of days) {
-        if (settledMonths.has(month) ? day >= lookbackFrom : isDue(day)) due.push(day)
+        if (completeMonths.has(month) ? day >= lookbackFrom : isDue(day)) due.push(day)
       }
     }
     return due

@@ -1,7 +1,7 @@
 import { countDays, type Range } from '../../core/day.ts'
 import { messageOf, RefusedError } from '../../core/errors.ts'
 
-/** Sizes that services like to cut pages to. */
+/** Sizes at which services like to cap pages. */
 const USUAL_CAPS = new Set([100, 200, 250, 500])
 const FALLBACKS = [1000, 100]
 // Equal sizes of small windows mean nothing, and a page this small would prove nothing either.
@@ -17,11 +17,11 @@ export interface SizedWindow {
 
 /**
  * The page limit in force. It starts from the configuration and is lowered when the service refuses it and accepts a
- * lower one, or is found to cut answers to fewer rows without a word.
+ * lower one, or is found to cap answers at fewer rows without saying so.
  */
 export class PageLimit {
   private readonly sizes = new Map<number, { windows: SizedWindow[]; lengths: Map<string, number> }>()
-  /** The largest answer to each stream: a service that gave so many rows cuts no answer to fewer. */
+  /** The largest answer to each stream: a service that gave so many rows caps no answer at fewer. */
   private readonly served = new Map<string, number>()
   private readonly probes = new Map<string, Promise<void>>()
   /** Windows of this many rows were counted in another way, and were whole. */
@@ -46,7 +46,7 @@ export class PageLimit {
   }
 
   /**
-   * True if an answer shorter than the limit may still have been cut: its size is a usual cap, or a window of another
+   * True if an answer shorter than the limit may still have been capped: its size is a usual cap, or a window of another
    * length of the same stream had the very same size.
    */
   isSuspicious({ name, range }: SizedWindow, rows: number): boolean {
@@ -64,7 +64,7 @@ export class PageLimit {
   }
 
   /**
-   * True where an answer to the same stream had more rows than these, so that no answer of so many was cut. If none had,
+   * True if an answer to the same stream had more rows than these, so that no answer of so many was capped. If none had,
    * `probe` asks for more, once for all windows of a size: one answer proves it for the whole run.
    */
   async servesMoreThan(stream: string, rows: number, probe: () => Promise<number>): Promise<boolean> {
@@ -101,7 +101,7 @@ export class PageLimit {
   }
 
   /**
-   * The windows with the largest answer, which passed for complete without filling a page: where a cut would show. None if
+   * The windows with the largest answer, which passed for complete without filling a page: where a cap would show. None if
    * a larger answer was served.
    */
   largest(): { rows: number; windows: SizedWindow[] } | undefined {
@@ -115,13 +115,13 @@ export class PageLimit {
     this.proven = Math.max(this.proven, rows)
   }
 
-  /** The service cuts answers to so many rows: larger pages need not be asked for. */
+  /** The service caps answers at so many rows: larger pages need not be asked for. */
   lowerTo(rows: number): void {
     if (rows >= SMALLEST) this.current = Math.min(this.current, rows)
   }
 
-  /** The service cuts answers to so many rows. Returns the other windows of this size, which passed for complete. */
-  learnCut(window: SizedWindow, rows: number): SizedWindow[] {
+  /** The service caps answers at so many rows. Returns the other windows of this size, which passed for complete. */
+  learnCap(window: SizedWindow, rows: number): SizedWindow[] {
     this.lowerTo(rows)
     const same = this.sizes.get(rows)?.windows ?? []
     this.sizes.delete(rows)
@@ -129,7 +129,7 @@ export class PageLimit {
   }
 }
 
-/** A size to which services like to cut their pages. */
+/** A size at which services like to cap their pages. */
 export function isUsualCap(rows: number): boolean {
   return rows > 0 && (rows % 1000 === 0 || USUAL_CAPS.has(rows))
 }

@@ -16,12 +16,12 @@ export async function readList(
 ): Promise<Sifted<PackedRows>> {
   const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
   const notes: DriftNote[] = []
-  const intake = siftingIntake(stream, { templates }, makeRows)
-  const first = await readPage((page) => stream.read(client, caller, page, { ...context, intake }), limit)
+  const sink = siftingIntake(stream, { templates }, makeRows)
+  const first = await readPage((page) => stream.read(client, caller, page, { ...context, sink }), limit)
   const { asked } = first
   let page: Page = first
   let sifted: Sifted<PackedRows> | undefined
-  if (!stream.single) {
+  if (!stream.isSingleObject) {
     const { count } = page
     if (count > asked) notes.push(longPage(asked, count))
     let whole = count < Math.min(asked, limit.current)
@@ -35,9 +35,9 @@ export async function readList(
         notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${count} rows` })
       }
     }
-    if (whole) sifted = intake.finish()
+    if (whole) sifted = sink.finish()
     else {
-      intake.discard()
+      sink.discard()
       const positions = keyPositions(stream)
       const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
       page = await readByOffset(read, limit, keys, stream.name)

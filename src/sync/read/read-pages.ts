@@ -6,7 +6,7 @@ import { safeJson } from '../../rows/raw-text.ts'
 import type { Page } from '../../source/client.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 
-/** Asks for one page of something whose other parameters are settled. */
+/** Asks for one page of something whose other parameters are fixed. */
 export type ReadPage = (page: { limit: number; offset: number }) => Promise<Page>
 
 export type KeyOfRaw = (raw: unknown) => string
@@ -76,7 +76,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
       // Looked at with each page: a service that ignores the offset would be read without end.
       if (problem === '' && keys.size < items.length) problem = 'a row stood on two pages'
       if (problem !== '') break
-      // A short page ends the list, unless the service cuts pages: then there is something behind it.
+      // A short page ends the list, unless the service caps pages: then there is something behind it.
       if (page.items.length < page.asked && (await hasNoMoreThan(read, items.length))) break
       if (page.items.length < 2) {
         problem = 'pages are too short to overlap'

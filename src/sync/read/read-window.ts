@@ -23,9 +23,9 @@ export interface WindowRequest extends RangeRequest {
 }
 
 export type WindowAnswer<R extends Rows> =
-  | { kind: 'rows'; sifted: Sifted<R>; cutAt: number | undefined; pageRows: number | undefined }
-  /** More rows than a page: read the halves instead. `cutAt` is set if the service cut it without a word. */
-  | { kind: 'split'; cutAt: number | undefined; notes: DriftNote[] }
+  | { kind: 'rows'; sifted: Sifted<R>; cappedAt: number | undefined; pageRows: number | undefined }
+  /** More rows than a page: read the halves instead. `cappedAt` is set if the service capped it without saying so. */
+  | { kind: 'split'; cappedAt: number | undefined; notes: DriftNote[] }
 
 export interface KnownWindow {
   /** The project and the stream. */
@@ -52,22 +52,22 @@ export async function readWindow<R extends Rows>(
   const ask = (as: DayStream, filters: Filter[]) => (page: { limit: number; offset: number }) =>
     as.read(client, caller, { range, page, filters }, context)
   // A day that turns out too large is split by the values that were seen of its first dimension.
-  const splitBy = countDays(range) === 1 ? stream.splits[0] : undefined
+  const splitBy = countDays(range) === 1 ? stream.splitDimensions[0] : undefined
   const seen = new Set<string>()
   const each = (row: Row) => {
     const value = stream.dimensionOf(row, splitBy!)
     if (value !== null) seen.add(value)
   }
-  const intake = siftingIntake(stream, { range, templates, each: splitBy && each }, makeRows)
+  const sink = siftingIntake(stream, { range, templates, each: splitBy && each }, makeRows)
   const page = await readPage(
-    (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, intake }),
+    (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, sink }),
     limit,
   )
   const read = ask(stream, [])
   const rows = page.count
   limit.learnServed(stream.name, rows)
   const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
-  let cutAt: number | undefined
+  let cappedAt: number | undefined
   let whole = rows < Math.min(page.asked, limit.current)
   const window = { name: known.name, range }
   // Fewer rows than there were, or than the service says there are: worth a proof before it is believed.
@@ -79,18 +79,18 @@ export async function readWindow<R extends Rows>(
     const isServable = !isShort && (await limit.servesMoreThan(stream.name, rows, probe))
     whole = isServable || (await hasNoMoreThan(read, rows))
     if (!whole) {
-      cutAt = rows
+      cappedAt = rows
       limit.lowerTo(rows)
       const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
       notes.push({ kind: 'short_page', name: 'limit', example })
     }
   }
-  if (whole) return { kind: 'rows', sifted: intake.finish(), cutAt, pageRows: rows }
-  if (countDays(range) > 1) return { kind: 'split', cutAt, notes }
-  intake.discard()
+  if (whole) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
+  if (countDays(range) > 1) return { kind: 'split', cappedAt, notes }
+  sink.discard()
   const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)
-  return { kind: 'rows', sifted, cutAt, pageRows: undefined }
+  return { kind: 'rows', sifted, cappedAt, pageRows: undefined }
 }
 
 /** Twice as many days, or as many as a window may have: where the service shows whether it gives more rows. */
@@ -119,7 +119,7 @@ async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): P
   const { stream, range, limit, ask, place } = day
   const problems: string[] = []
   const finer = stream.finer?.()
-  const ways = [...(stream.splits.length > 0 ? [stream] : []), ...(finer === undefined ? [] : [finer])]
+  const ways = [...(stream.splitDimensions.length > 0 ? [stream] : []), ...(finer === undefined ? [] : [finer])]
   for (const split of ways) {
     const found = await readInParts(day, split, makeRows)
     if (typeof found !== 'string') return found
@@ -153,7 +153,7 @@ async function readInParts<R extends Rows>(
       split === stream ? [...seen].sort() : [],
     )
     if (await hasNoMoreThan(ask(split, []), rows)) return sifter.finish()
-    return `the parts by ${split.splits.join(', ')} do not add up to the whole`
+    return `the parts by ${split.splitDimensions.join(', ')} do not add up to the whole`
   } catch (error) {
     // A refused filter is a reason to try another way; anything else is not.
     if (

@@ -33,7 +33,7 @@ const FILL = 0.8
  * caller proves that nothing is missing.
  */
 export async function readBySplitting(context: Context, ask: Ask, first: string[]): Promise<number> {
-  return split(context, ask, [], context.stream.splits, first)
+  return split(context, ask, [], context.stream.splitDimensions, first)
 }
 
 async function split(

@@ -82,8 +82,8 @@ export interface Outcome {
 export interface PageFacts {
   /** The page limit in force in the end: lower if the service refused a higher one. */
   pageLimit: number
-  /** Set if an answer of so many rows was cut without a word. */
-  cutAt?: number | undefined
+  /** Set if an answer of so many rows was capped without saying so. */
+  cappedAt?: number | undefined
 }
 
 /** A window or list that was loaded, and what it taught. */

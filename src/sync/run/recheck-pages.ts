@@ -15,22 +15,22 @@ export function learnPages(
   const { limit } = task.run
   const window = { name: taskName(task), range }
   // If another process read it, its answer is seen here for the first time.
-  const served = result.cutAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))
+  const served = result.cappedAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))
   limit.learnServed(task.stream.name, served)
   requeue(task.board.tasks, limit.learnLower(result.pageLimit))
-  if (result.cutAt !== undefined) requeue(task.board.tasks, limit.learnCut(window, result.cutAt))
+  if (result.cappedAt !== undefined) requeue(task.board.tasks, limit.learnCap(window, result.cappedAt))
   if (result.kind !== 'loaded' || result.pageRows === undefined) return
   if (result.pageRows >= limit.current) requeue(task.board.tasks, [window])
   else limit.remember(window, result.pageRows)
 }
 
 /**
- * A service that cuts all answers to a number that nobody would guess shows it in the largest one: if that is whole, so
- * are the smaller ones. A range with more rows is asked for; if its answer is larger, none was cut to that number.
- * Otherwise the window is read once more in two halves; true if they have more rows, and the windows that were cut are
+ * A service that caps all answers at a number that nobody would guess shows it in the largest one: if that is whole, so
+ * are the smaller ones. A range with more rows is asked for; if its answer is larger, none was capped at that number.
+ * Otherwise the window is read once more in two halves; true if they have more rows, and the windows that were capped are
  * to be read again.
  */
-export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
+export async function findCap(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
   const largest = run.limit.largest()
   if (largest === undefined || run.signal.aborted) return false
   const { rows, windows } = largest
@@ -46,10 +46,10 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
     run.limit.learnServed(task.stream.name, served)
     if (served > rows) return false
     const counted = await countRows(run, request, context)
-    const cut = counted > rows
-    if (cut) requeue(tasks, [window, ...run.limit.learnCut(window, rows)])
+    const isCapped = counted > rows
+    if (isCapped) requeue(tasks, [window, ...run.limit.learnCap(window, rows)])
     else run.limit.learnWhole(rows)
-    return cut
+    return isCapped
   } catch (error) {
     const stopped = run.signal.aborted || error instanceof InterruptedError
     const failure: FailedItem = stopped ? { kind: 'failed', reason: '', code: 'interrupted' } : failureOf(error)
@@ -60,7 +60,7 @@ export async function findCut(run: Run, tasks: ReadonlyMap<string, Task>): Promi
   }
 }
 
-/** Windows that passed for complete until the service was found to cut its answers are read again. */
+/** Windows that passed for complete until the service was found to cap its answers are read again. */
 export function requeue(tasks: ReadonlyMap<string, Task>, windows: readonly SizedWindow[]): void {
   for (const { name, range } of windows) {
     const remaining = tasks.get(name)?.remaining

@@ -19,14 +19,14 @@ import { readableRange } from '../plan/due-days.ts'
 import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunRequest, Services } from './context.ts'
 import { type Executor, executeHere } from './execute-here.ts'
+import { markOwnBrands, sumForViews } from './finish-run.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
 import { readChatContents } from './read-chat-contents.ts'
-import { findCut } from './recheck-pages.ts'
+import { findCap } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
 import { RunFailures } from './run-failures.ts'
-import { settleOwnBrands, sumForViews } from './settle-run.ts'
 import { failRemaining, type Observer } from './task.ts'
 
 export type { RunRequest } from './context.ts'
@@ -82,11 +82,11 @@ async function performRun(
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
     await execute(run, tasks)
     // Each round either proves the largest answer whole or finds a cap, which lowers the page limit.
-    for (let round = 0; round < CAP_ROUNDS && (await findCut(run, board.tasks)); round++) await execute(run, tasks)
+    for (let round = 0; round < CAP_ROUNDS && (await findCap(run, board.tasks)); round++) await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
-    if (!request.signal?.aborted) notes = await withRetries(warehouse, run.signal, () => settleOwnBrands(services, ids))
+    if (!request.signal?.aborted) notes = await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))
     notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
     for (const note of notes) run.log.warn(note)
     await sumForViews(run)

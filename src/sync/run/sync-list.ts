@@ -1,6 +1,13 @@
 import { type Day, dayOf } from '../../core/day.ts'
 import { inSpan } from '../../core/trace.ts'
-import { beginRead, heldSince, lockOfLoads, priorCoverage, saveCoverage, settleList } from '../../ledger/coverage.ts'
+import {
+  beginRead,
+  clearListStates,
+  heldSince,
+  lockOfLoads,
+  priorCoverage,
+  saveCoverage,
+} from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
 import { knownRejects, saveRejects } from '../../ledger/quarantine.ts'
@@ -57,7 +64,7 @@ export async function syncList(
         if (stream.isExtra) await forgetNotOffered(tx, pair)
         const state = effect.held !== undefined ? 'held' : known.open > 0 ? 'quarantined' : 'read'
         const since = state === 'held' ? await heldSince(tx, pair) : undefined
-        await settleList(tx, pair, today)
+        await clearListStates(tx, pair, today)
         const range = { from: today, to: today }
         await saveCoverage(tx, {
           pair,

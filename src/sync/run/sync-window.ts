@@ -59,11 +59,11 @@ export async function syncWindow(
       const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, notes, run.runId))
       await withRetries(run.warehouse, run.signal, save)
     }
-    return { kind: 'split', cutAt: answer.cutAt, pageLimit: run.limit.current }
+    return { kind: 'split', cappedAt: answer.cappedAt, pageLimit: run.limit.current }
   }
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
-  const page = { pageRows: answer.pageRows, cutAt: answer.cutAt, pageLimit: run.limit.current }
+  const page = { pageRows: answer.pageRows, cappedAt: answer.cappedAt, pageLimit: run.limit.current }
   const load = { pair, stream, range, sifted, read, page }
   const loaded = await withRetries(run.warehouse, run.signal, async () => {
     if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
@@ -87,7 +87,7 @@ interface LoadableWindow {
   range: Range
   sifted: Sifted<PackedRows>
   read: BegunRead
-  page: Pick<Loaded, 'pageRows' | 'cutAt' | 'pageLimit'>
+  page: Pick<Loaded, 'pageRows' | 'cappedAt' | 'pageLimit'>
 }
 
 async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {

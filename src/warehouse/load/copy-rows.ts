@@ -8,7 +8,7 @@ import type { PackedRows } from '../../rows/packed-rows.ts'
 export async function copyRows(client: PoolClient, table: string, rows: PackedRows): Promise<void> {
   const names = ['project_id', ...rows.columns.map(({ name }) => name)].map((name) => quote(name)).join(', ')
   const stream = client.query(copyFrom(`copy ${table} (${names}) from stdin with (format binary)`))
-  survive(stream)
+  ignoreLateWrites(stream)
   let over = false
   const done = finished(stream).finally(() => {
     over = true
@@ -27,12 +27,12 @@ export async function copyRows(client: PoolClient, table: string, rows: PackedRo
  * pg-copy-streams forgets its connection when that fails, and still writes to it once the socket drains: a TypeError
  * that nothing can catch. A connection that swallows everything takes its place.
  */
-function survive(stream: ReturnType<typeof copyFrom>): void {
+function ignoreLateWrites(stream: ReturnType<typeof copyFrom>): void {
   const inner = stream as unknown as { handleError(error: Error): void; connection: unknown }
   const original = inner.handleError.bind(stream)
-  const nowhere = { stream: { write: () => true, once: () => {} }, sendCopyFail: () => {} }
+  const deadConnection = { stream: { write: () => true, once: () => {} }, sendCopyFail: () => {} }
   inner.handleError = (error) => {
     original(error)
-    inner.connection = nowhere
+    inner.connection = deadConnection
   }
 }

@@ -40,7 +40,7 @@ export async function mergeWindow(client: PoolClient, warehouse: Warehouse, load
 
   if (hasDeletes) await deleteVanished(merge)
   const movedFrom = free.some(({ moved }) => moved > 0) ? await countMoved(merge) : new Map<Day, number>()
-  if (free.some(({ updated }) => updated > 0)) await updateChanged(merge, stream.stamped ?? false)
+  if (free.some(({ updated }) => updated > 0)) await updateChanged(merge, stream.hasChangedAt ?? false)
   if (free.some(({ inserted }) => inserted > 0)) await insertNew(merge)
 
   const effect = effectOf(load, changesByDay(free, hasDeletes))

@@ -7,7 +7,7 @@ import type { Run, Services } from './context.ts'
 /* What is done once all windows are loaded. */
 
 /** Own brands by labels or by the profile, and what to say of them. */
-export async function settleOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
+export async function markOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
   const hasChanged = await applyOwnBrands(warehouse, ids, config.labels)
   const { derived, without } = await readOwnBrands(warehouse, ids, config.labels)
   // Said when it is decided, not again by every run.
