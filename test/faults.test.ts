@@ -3,7 +3,7 @@ import { expect, test } from '@jest/globals'
 import { addDays, daysIn } from '../src/core/day.ts'
 import { seededRandom } from '../src/core/random.ts'
 import type { FaultSettings } from '../src/reference/faults.ts'
-import { type CliResult, runCli, startCli } from './support/cli.ts'
+import { type CliResult, type RunningCli, runCli, startCli } from './support/cli.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
@@ -105,6 +105,33 @@ async function keepWorker(setup: Setup, dice: Dice, story: string[]) {
 
 const QUEUE = process.env.FAULT_QUEUE
 
+const ENDS = ['run', 'run', 'SIGKILL', 'SIGTERM', 'drop', 'cut', 'stall', 'freeze', 'restart'] as const
+
+const OWN_CONNECTIONS = `select pg_terminate_backend(pid) from pg_stat_activity
+  where datname = current_database() and application_name like 'visibility-sync%' and pid <> pg_backend_pid()`
+
+/** What happens to a command while it runs. */
+async function disturb(
+  { setup, proxy }: { setup: Setup; proxy: TcpProxy },
+  dice: Dice,
+  end: (typeof ENDS)[number],
+  { child }: RunningCli,
+): Promise<void> {
+  if (end === 'run') return
+  const awayMs = dice.whole(500, 4000)
+  await delay(dice.whole(200, 1500))
+  if (end === 'SIGKILL' || end === 'SIGTERM') child.kill(end)
+  else if (end === 'drop') await setup.database.rows(OWN_CONNECTIONS).catch(() => {})
+  else if (end === 'cut' || end === 'stall') proxy[end]()
+  else {
+    // A server that restarts ends its connections and refuses new ones until it is there again.
+    if (end === 'freeze') proxy.freeze()
+    else proxy.refuse()
+    await delay(awayMs)
+    proxy.resume()
+  }
+}
+
 async function schedule(
   { setup, proxy }: { setup: Setup; proxy: TcpProxy },
   dice: Dice,
@@ -129,33 +156,15 @@ async function schedule(
       ['quarantine', 'retry'],
     ])
     const running = startCli([...args, '--json'], options)
-    const end = dice.pick(['run', 'run', 'SIGKILL', 'SIGTERM', 'drop', 'cut', 'stall', 'freeze', 'restart'] as const)
+    const end = dice.pick(ENDS)
     story.push(`${args.join(' ')} (${end})`)
-    if (end === 'SIGKILL' || end === 'SIGTERM') {
-      void delay(dice.whole(150, 1200)).then(() => running.child.kill(end))
-    } else if (end === 'drop') {
-      void delay(dice.whole(200, 900)).then(() =>
-        setup.database
-          .rows(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name like 'visibility-sync%' and pid <> pg_backend_pid()",
-          )
-          .catch(() => {}),
-      )
-    } else if (end === 'cut' || end === 'stall') {
-      void delay(dice.whole(200, 1500)).then(() => proxy[end]())
-    } else if (end === 'freeze' || end === 'restart') {
-      const awayMs = dice.whole(500, 4000)
-      void delay(dice.whole(200, 1500)).then(async () => {
-        // A server that restarts ends its connections and refuses new ones until it is there again.
-        proxy[end === 'freeze' ? 'freeze' : 'refuse']()
-        await delay(awayMs)
-        proxy.resume()
-      })
-    }
+    const disturbed = disturb({ setup, proxy }, dice, end, running)
     // A run that hangs would be a defect of its own.
     const limit = setTimeout(() => running.child.kill('SIGTERM'), 25_000)
     const result = await running.done
     clearTimeout(limit)
+    // It may come after the end of the command, and must not reach the next one.
+    await disturbed
     story.push(`  → ${result.code}`)
     expect(end.startsWith('SIG') ? [0, 1, null] : [0, 1]).toContain(result.code)
     if (result.code === 0 && args[0] === 'sync') expect(result.json().outcome).toBe('complete')
