@@ -113,10 +113,10 @@ describe('a service without answers', () => {
     const { client, outages } = clientOf(service.url)
     await Promise.all(Array.from({ length: 12 }, () => failureOf(client.prompts(one, {}))))
     expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
-    client.reconsider([one])
+    client.resetOutages([one])
     expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
     service.behave(fine)
-    client.reconsider([one])
+    client.resetOutages([one])
     const pages = await Promise.all(Array.from({ length: 6 }, () => client.prompts(one, {})))
     expect(pages.every(({ items }) => items.length === 0)).toBe(true)
     expect(outages.map(({ down }) => down)).toEqual([true, false])
@@ -143,7 +143,7 @@ describe('a service without answers', () => {
     )
     const { client } = clientOf(service.url)
     const three = { ...one, projectId: 'or_3' }
-    client.reconsider([one, two, three])
+    client.resetOutages([one, two, three])
     const hung = [one, two].flatMap((caller) =>
       Array.from({ length: 12 }, () => failureOf(client.chats(caller, range))),
     )
@@ -252,7 +252,7 @@ describe('a service that asks to wait', () => {
     const others = await Promise.all(Array.from({ length: 10 }, () => failureOf(client.chats(one, range))))
     expect(others.map(({ message }) => message)).toEqual(Array.from({ length: 10 }, () => first.message))
     expect(service.seen.length).toBe(1)
-    client.reconsider([one])
+    client.resetOutages([one])
     expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
     expect((await client.prompts(two, {})).items).toEqual([])
   })

@@ -2,7 +2,7 @@ import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
-import { CONTRADICTION, siftingIntake } from '../src/rows/sift.ts'
+import { CONTRADICTION, siftingSink } from '../src/rows/sift.ts'
 import { type Bounds, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 
@@ -101,7 +101,7 @@ test('rows of different batches that contradict each other are both rejected wit
   const range = { from: '2026-01-01', to: '2026-01-31' }
   const templates = new TemplateCaches()
   const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
-  const { takeByTemplate: _, ...sink } = siftingIntake(
+  const { takeByTemplate: _, ...sink } = siftingSink(
     report,
     { range, templates },
     () => new PackedRows(report.columns, 'p'),

@@ -4,7 +4,7 @@ import { NumberReader } from '../src/rows/fast-path/number-reader.ts'
 import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { TemplateParser } from '../src/rows/fast-path/template-parser.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
-import { siftingIntake } from '../src/rows/sift.ts'
+import { siftingSink } from '../src/rows/sift.ts'
 import { parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import type { TemplatePaths } from '../src/streams/stream.ts'
@@ -16,7 +16,7 @@ const templates = new TemplateCaches()
 /** Reads an answer as a sync does, with rows that may be read by template or with each of them parsed. */
 async function read(text: string, byTemplate: boolean) {
   let taken = 0
-  const { takeByTemplate, ...sink } = siftingIntake(
+  const { takeByTemplate, ...sink } = siftingSink(
     report,
     { range, templates },
     () => new PackedRows(report.columns, 'or_1'),

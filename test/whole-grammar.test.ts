@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { RefusedError } from '../src/core/errors.ts'
 import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
-import { type Sifted, sift, siftingIntake } from '../src/rows/sift.ts'
+import { type Sifted, sift, siftingSink } from '../src/rows/sift.ts'
 import { JsonScanner } from '../src/source/json-scanner.ts'
 import { type Bounds, type ItemSink, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
@@ -69,7 +69,7 @@ const WAYS: Record<string, (sink: ItemSink) => [ItemSink, Bounds]> = {
 }
 
 async function read(text: string, way: keyof typeof WAYS): Promise<Outcome> {
-  const sifting = siftingIntake(report, { range, templates }, rowsOf)
+  const sifting = siftingSink(report, { range, templates }, rowsOf)
   const [sink, bounds] = WAYS[way]!(sifting)
   try {
     const { count } = await parseItems(Buffer.from(text), false, sink, bounds)

@@ -42,7 +42,7 @@ async function performAudit(
   const start = { command: 'audit', version: services.version, source: services.source }
   const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })
   observer.started?.({ runId: lock.runId, command: 'audit' })
-  services.client.reconsider(projects.map(({ caller }) => caller))
+  services.client.resetOutages(projects.map(({ caller }) => caller))
   const late = new AbortController()
   const deadline = stopAtDeadline(services.config, ({ reason }) => late.abort(new TransientError(reason)))
   let requests = 0

@@ -105,7 +105,7 @@ export async function fetchJobs({ api, name }: Queue, tx: Transaction, most: num
 // What earlier versions called theirs.
 const OLD_QUEUES = ['windows', 'dead_windows']
 
-/** Queues of other meanings that nobody used for a day are deleted. */
+/** Queues of other configurations that nobody used for a day are deleted. */
 export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Promise<void> {
   const { ops } = warehouse
   const [workers, windows, queues] = await Promise.all([

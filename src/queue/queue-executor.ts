@@ -83,8 +83,8 @@ export class QueueExecutor {
   async execute(): Promise<void> {
     const { signal, warehouse, log } = this.run
     try {
-      await this.persist(() => closeAbandonedRuns(warehouse))
-      await this.persist(() => dropWindows(this.queue, -1))
+      await this.retryWhileAway(() => closeAbandonedRuns(warehouse))
+      await this.retryWhileAway(() => dropWindows(this.queue))
       for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
         const finished = await this.takeResults()
         await this.maintain()
@@ -94,10 +94,10 @@ export class QueueExecutor {
         await Promise.race([sleep(napMs, signal).catch(() => {}), ...this.here])
       }
       if (signal.aborted) return
-      await this.persist(() => saveDeadWindows(warehouse, this.givenUp))
-      await this.persist(() => pruneDeadLetters(warehouse))
-      await this.persist(() => forgetWorkers(warehouse))
-      await this.persist(() => pruneQueues(this.queue, log))
+      await this.retryWhileAway(() => saveDeadWindows(warehouse, this.givenUp))
+      await this.retryWhileAway(() => pruneDeadLetters(warehouse))
+      await this.retryWhileAway(() => forgetWorkers(warehouse))
+      await this.retryWhileAway(() => pruneQueues(this.queue, log))
     } finally {
       await this.leave()
     }
@@ -109,7 +109,7 @@ export class QueueExecutor {
     for (const { task, range } of [...this.inFlight.values(), ...this.returned]) failRemaining(task, [range])
     if (this.inFlight.size === 0) return
     this.inFlight.clear()
-    const drop = dropWindows(this.queue, this.run.runId, LEAVING_MS).catch((error: unknown) =>
+    const drop = dropWindows(this.queue, { runId: this.run.runId, patienceMs: LEAVING_MS }).catch((error: unknown) =>
       this.run.log.warn({ reason: messageOf(error) }, 'windows may still be in the queue; workers will not do them'),
     )
     // If the database is away, the next run takes them out.
@@ -117,7 +117,7 @@ export class QueueExecutor {
   }
 
   /** A connection that was lost is no reason to give up, as long as the run has its lease. */
-  private async persist<T>(work: () => Promise<T>): Promise<T> {
+  private async retryWhileAway<T>(work: () => Promise<T>): Promise<T> {
     for (;;) {
       try {
         return await work()
@@ -138,7 +138,7 @@ export class QueueExecutor {
     }
     if (now - this.reapedAt > REAP_MS) {
       this.reapedAt = now
-      await this.persist(() => reapWindows(this.queue, this.run.log))
+      await this.retryWhileAway(() => reapWindows(this.queue, this.run.log))
     }
     if (this.inFlight.size > 0 && now - Math.max(this.progressAt, this.checkedAt) > SILENCE_MS) {
       this.checkedAt = now
@@ -148,7 +148,7 @@ export class QueueExecutor {
   }
 
   private async countWorkers(): Promise<void> {
-    const workers = await this.persist(() => liveWorkers(this.run.warehouse))
+    const workers = await this.retryWhileAway(() => liveWorkers(this.run.warehouse))
     const ours = workers.filter(({ queue }) => queue === this.queue.name)
     this.hasWorkers = ours.length > 0
     this.slots = ours.reduce((sum, { state, concurrency }) => sum + (state === 'working' ? concurrency : 0), 0)
@@ -184,7 +184,7 @@ export class QueueExecutor {
     const windows = [...items].map(([id, { task, range }]) => {
       return { id, project: task.project.id, stream: task.stream.name, range, priority: first - this.sequence++ }
     })
-    await this.persist(() => enqueueWindows(this.queue, runId, settings, windows))
+    await this.retryWhileAway(() => enqueueWindows(this.queue, runId, settings, windows))
   }
 
   /** Begins items in this process: those returned by workers, and others if no worker makes progress. */
@@ -199,13 +199,13 @@ export class QueueExecutor {
     }
     if (isNeeded && items.length < free && this.inFlight.size > 0)
       items.push(...(await this.withdraw({ most: free - items.length })))
-    for (const item of items) this.performHere(item)
+    for (const item of items) this.beginHere(item)
     return items.length
   }
 
   /** Takes items out of the queue that no worker has begun. */
   private async withdraw(which: { most: number; project?: string }): Promise<WorkItem[]> {
-    const ids = await this.persist(() => withdrawWindows(this.queue, this.run.runId, which))
+    const ids = await this.retryWhileAway(() => withdrawWindows(this.queue, this.run.runId, which))
     return ids.flatMap((id) => {
       const item = this.inFlight.get(id)
       this.inFlight.delete(id)
@@ -213,7 +213,7 @@ export class QueueExecutor {
     })
   }
 
-  private performHere(item: WorkItem): void {
+  private beginHere(item: WorkItem): void {
     const perform = async () => {
       const waitMs = await this.budgets.spentForMs(item.task.project).catch(() => 0)
       if (waitMs > 0) return this.apply(item, { result: { kind: 'deferred', waitMs }, cost: NO_COST })
@@ -228,12 +228,12 @@ export class QueueExecutor {
   private async takeResults(): Promise<number> {
     if (this.inFlight.size === 0) return 0
     const { warehouse, runId } = this.run
-    const rows = await this.persist(() => readResults(warehouse, runId, MOST))
+    const rows = await this.retryWhileAway(() => readResults(warehouse, runId, MOST))
     if (rows.length === 0) return 0
     if (rows.length * 2 > this.inFlight.size) this.perSlot = Math.min(MOST_PER_SLOT, this.perSlot * 2)
     for (const { id, result } of rows) this.take(id, result)
     const ids = rows.map(({ id }) => id)
-    await this.persist(() => deleteResults(warehouse, ids))
+    await this.retryWhileAway(() => deleteResults(warehouse, ids))
     return rows.length
   }
 
@@ -290,7 +290,7 @@ export class QueueExecutor {
 
   /** Windows that vanished from the queue without a result are put in again. */
   private async enqueueMissing(): Promise<void> {
-    const ids = await this.persist(() => missingWindows(this.run.warehouse, [...this.inFlight.keys()]))
+    const ids = await this.retryWhileAway(() => missingWindows(this.run.warehouse, [...this.inFlight.keys()]))
     const items = new Map(ids.flatMap((id) => (this.inFlight.has(id) ? [[id, this.inFlight.get(id)!] as const] : [])))
     if (items.size === 0) return
     this.run.log.warn({ windows: items.size }, 'windows vanished from the queue and are put in again')

@@ -6,7 +6,7 @@ import type { StreamSet } from '../streams/registry.ts'
 const LOADING_VERSION = 1
 
 /** What decides which rows a window becomes. */
-export interface Meaning {
+export interface QueueIdentity {
   config: Config
   streams: StreamSet
   /** The address of the service, as the warehouse remembers it. */
@@ -17,9 +17,9 @@ export interface Meaning {
 
 /**
  * A queue for each configuration: processes whose settings would load different rows have different queues, so none can
- * do a window of the other. Keys are left out: they decide who may read, not what it means.
+ * do a window of the other. Keys are left out: they decide who may read, not which rows.
  */
-export function queueNameOf({ config, streams: streamSet, sourceAddress, projects }: Meaning): string {
+export function queueNameOf({ config, streams: streamSet, sourceAddress, projects }: QueueIdentity): string {
   const streams = streamSet.all.map(({ name, by, table, columns, key }) => ({ name, by, table, columns, key }))
   const fingerprint = {
     version: LOADING_VERSION,

@@ -93,7 +93,7 @@ export async function takeWindows(
   queue: Queue,
   workerId: string,
   most: number,
-  allowMs: number,
+  stallAfterMs: number,
 ): Promise<TakenWindow[]> {
   const { api, name, warehouse } = queue
   return inTransaction(warehouse, async (tx) => {
@@ -105,7 +105,7 @@ export async function takeWindows(
        from ${runsOf(warehouse)} r
        where w.window_id = any($1) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive('r')}
        returning w.window_id, w.run_id, w.project_id, w.stream, w.from_date, w.to_date, w.request, w.failures, w.result`,
-      [ids, workerId, allowMs / 1000],
+      [ids, workerId, stallAfterMs / 1000],
     )
     const taken = new Set(rows.map(({ window_id }) => window_id))
     const unwanted = ids.filter((id) => !taken.has(id))
@@ -150,8 +150,8 @@ class RunOverError extends Error {
 }
 
 /**
- * Writes the result of a window, in the transaction that loads its rows. The first result counts. Throws, so that nothing
- * is loaded, if deletions were accepted for a run that is over.
+ * Writes the result of a window, in the transaction that loads its rows. The first result counts. If deletions were accepted
+ * for a run that is over, it throws, so that nothing is loaded.
  */
 export async function publishResult(
   tx: Transaction,
@@ -160,13 +160,21 @@ export async function publishResult(
   result: JobResult,
 ): Promise<void> {
   await api.deleteJob(name, id, within(tx))
-  const { rowCount } = await tx.client.query(
-    `update ${table(warehouse)} w set state = 'done', result = $2, worker_id = null
-     from ${runsOf(warehouse)} r where w.window_id = $1 and r.run_id = w.run_id and (w.state <> 'done' or $3)
-       and (not $3 or r.outcome is null and r.lease_expires_at > clock_timestamp())`,
-    [id, tx.redactor.json(JSON.stringify(toWire(result))), acceptDeletes],
+  if (acceptDeletes && !(await hasLiveRun(tx, warehouse, id)))
+    throw new RunOverError('the run that asked for this window is over')
+  await tx.client.query(
+    `update ${table(warehouse)} set state = 'done', result = $2, worker_id = null where window_id = $1 and state <> 'done'`,
+    [id, tx.redactor.json(JSON.stringify(toWire(result)))],
   )
-  if (rowCount === 0 && acceptDeletes) throw new RunOverError('the run that asked for this window is over')
+}
+
+async function hasLiveRun({ client }: Transaction, warehouse: Warehouse, windowId: string): Promise<boolean> {
+  const { rows } = await client.query(
+    `select from ${table(warehouse)} w join ${runsOf(warehouse)} r on r.run_id = w.run_id
+     where w.window_id = $1 and r.outcome is null and r.lease_expires_at > clock_timestamp()`,
+    [windowId],
+  )
+  return rows.length > 0
 }
 
 /** What releasing a window counts as. */
@@ -178,18 +186,34 @@ export interface Release {
   isLoss?: boolean
 }
 
-/** Gives a window back, for anyone to take at once; false if the worker did not have it any more. */
-export async function releaseWindow(queue: Queue, id: string, release: Release): Promise<boolean> {
+// A window that takes down whoever reads it must not go round for ever.
+const MOST_LOSSES = 8
+
+/**
+ * Gives a window back, for anyone to take at once. It is given up after too many losses. `not-mine` if the worker did not
+ * have it any more.
+ */
+export async function releaseWindow(
+  queue: Queue,
+  id: string,
+  release: Release,
+): Promise<'released' | 'given-up' | 'not-mine'> {
   const { api, warehouse } = queue
   const { workerId, failure, isLoss } = release
   const work = async (tx: Transaction) => {
     const isMine = (eb: ExpressionBuilder<OpsTables, 'run_windows'>) =>
       eb.and({ window_id: id, state: 'taken', worker_id: workerId })
-    const found = await tx.ops.selectFrom('run_windows').select('queue').where(isMine).executeTakeFirst()
-    if (found === undefined) return false
-    const name = found.queue
+    const columns = ['queue', 'losses', 'priority', 'request'] as const
+    const found = await tx.ops.selectFrom('run_windows').select(columns).where(isMine).executeTakeFirst()
+    if (found === undefined) return 'not-mine'
+    const { queue: name, losses, priority, request } = found
+    if (isLoss && losses + 1 >= MOST_LOSSES) {
+      const { accept_deletes: acceptDeletes } = request as RunSettings
+      await publishResult(tx, { ...queue, name }, { id, acceptDeletes }, WORKERS_DIED)
+      return 'given-up'
+    }
     await api.deleteJob(name, id, within(tx))
-    const released = await tx.ops
+    const { numUpdatedRows } = await tx.ops
       .updateTable('run_windows')
       .set((eb) => ({
         state: 'queued',
@@ -202,17 +226,27 @@ export async function releaseWindow(queue: Queue, id: string, release: Release):
         ...(failure === undefined ? {} : { result: JSON.stringify({ cost: failure.spent }) }),
       }))
       .where(isMine)
-      .returning('priority')
-      .executeTakeFirst()
+      .executeTakeFirstOrThrow()
     // Taken over between the two: the job of the other one stays.
-    if (released === undefined) throw new TakenOverError('another worker has this window')
-    await api.insert([{ id, name, priority: released.priority }], within(tx))
-    return true
+    if (numUpdatedRows === 0n) throw new TakenOverError('another worker has this window')
+    await api.insert([{ id, name, priority }], within(tx))
+    return 'released'
   }
   return inTransaction(warehouse, work).catch((error: unknown) => {
-    if (error instanceof TakenOverError) return false
+    if (error instanceof TakenOverError) return 'not-mine'
+    // Its windows are dropped with the run.
+    if (error instanceof RunOverError) return 'given-up'
     throw error
   })
+}
+
+const WORKERS_DIED: JobResult = {
+  result: {
+    kind: 'failed',
+    code: 'worker-died',
+    reason: `the processes that worked at it vanished ${MOST_LOSSES} times`,
+  },
+  cost: { seconds: 0, statuses: {} },
 }
 
 class TakenOverError extends Error {}
@@ -276,8 +310,14 @@ export async function withdrawWindows(
   })
 }
 
-/** Takes everything of a run out, and of runs that are over; what a worker is doing of them is not waited for. */
-export async function dropWindows(queue: Queue, runId: number, patienceMs?: number): Promise<void> {
+/**
+ * Takes the windows of runs that are over out of the queue, and those of `runId`, if given. What a worker is doing of them
+ * is not waited for.
+ */
+export async function dropWindows(
+  queue: Queue,
+  { runId = null, patienceMs }: { runId?: number | null; patienceMs?: number } = {},
+): Promise<void> {
   const { api, warehouse } = queue
   const patience = { patienceMs: patienceMs ?? warehouse.patienceMs }
   for (;;) {
@@ -305,15 +345,15 @@ export async function dropWindows(queue: Queue, runId: number, patienceMs?: numb
 export async function extendLeases(
   warehouse: Warehouse,
   workerId: string,
-  windows: readonly { id: string; idleMs: number; allowMs: number }[],
+  windows: readonly { id: string; idleMs: number; stallAfterMs: number }[],
 ): Promise<string[]> {
   if (windows.length === 0) return []
   const { rows } = await warehouse.pool.query<{ id: string }>(
     `with said as (
-       select * from unnest($2::uuid[], $3::float8[], $4::float8[]) as s(id, idle_seconds, allow_seconds)
+       select * from unnest($2::uuid[], $3::float8[], $4::float8[]) as s(id, idle_seconds, stall_after_seconds)
      ), extended as (
        update ${table(warehouse)} w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
-         stalls_at = clock_timestamp() + make_interval(secs => s.allow_seconds - s.idle_seconds)
+         stalls_at = clock_timestamp() + make_interval(secs => s.stall_after_seconds - s.idle_seconds)
        from said s where w.window_id = s.id and w.worker_id = $1 and w.state = 'taken' returning s.id
      )
      select s.id from said s where not exists (select from extended e where e.id = s.id)`,
@@ -321,7 +361,7 @@ export async function extendLeases(
       workerId,
       windows.map(({ id }) => id),
       windows.map(({ idleMs }) => idleMs / 1000),
-      windows.map(({ allowMs }) => allowMs / 1000),
+      windows.map(({ stallAfterMs }) => stallAfterMs / 1000),
     ],
   )
   return rows.map(({ id }) => id)

@@ -1,16 +1,16 @@
 import { messageOf } from '../core/errors.ts'
-import { failureRule } from '../core/failure-code.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
 import { PageLimit } from '../sync/plan/page-limit.ts'
 import type { FailedItem, ItemResult, Loaded, Run, Services, SyncedProject } from '../sync/run/context.ts'
+import { makeRun } from '../sync/run/make-run.ts'
 import { performItem } from '../sync/run/perform-item.ts'
-import { makeRun } from '../sync/run/run-sync.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { BackOff } from './back-off.ts'
 import type { Queue } from './boss.ts'
 import { BudgetWatch } from './budget-watch.ts'
+import { endOfFailure } from './end-of-failure.ts'
 import { addCosts, type JobResult } from './job-result.ts'
 import { reapWindows } from './reap.ts'
 import {
@@ -27,28 +27,26 @@ import { HEARTBEAT_MS, heartbeat, type WorkerSelf } from './workers.ts'
 const SHORTEST_NAP_MS = 30
 const LONGEST_NAP_MS = 500
 const TROUBLE_MS = 1000
-// A window that fails by its own fault is tried so often, beside all the tries that its requests have.
-const MOST_FAILURES = 3
 // What a step may take besides the time limit of a request.
 const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 
 /** A window that is being worked on. */
-interface Job {
+interface WindowInProgress {
   window: TakenWindow
   startedAt: number
   /** Aborted if it is not this worker's any more. */
   revoked: AbortController
   progressAt: number
-  /** By how long after the last progress the next one must come. */
-  allowMs: number
+  /** It counts as stalled after this long without progress. */
+  stallAfterMs: number
   statuses: Record<string, number>
 }
 
 /** Takes windows from the queue and does them, as one process would. */
 export class QueueWorker {
   done = 0
-  private readonly jobs = new Map<Job, Promise<void>>()
+  private readonly jobs = new Map<WindowInProgress, Promise<void>>()
   private readonly stopping = new AbortController()
   private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
   private readonly projects: Map<string, SyncedProject>
@@ -112,12 +110,12 @@ export class QueueWorker {
 
   private begin(window: TakenWindow): void {
     const now = monotonic()
-    const job: Job = {
+    const job: WindowInProgress = {
       window,
       startedAt: now,
       revoked: new AbortController(),
       progressAt: now,
-      allowMs: this.stepMs,
+      stallAfterMs: this.stepMs,
       statuses: {},
     }
     const work = this.perform(job)
@@ -155,12 +153,16 @@ export class QueueWorker {
   private async extendLeases(): Promise<void> {
     const now = monotonic()
     const jobs = [...this.jobs.keys()]
-    const said = jobs.map(({ window, progressAt, allowMs }) => ({ id: window.id, idleMs: now - progressAt, allowMs }))
+    const said = jobs.map(({ window, progressAt, stallAfterMs }) => ({
+      id: window.id,
+      idleMs: now - progressAt,
+      stallAfterMs,
+    }))
     const lost = new Set(await extendLeases(this.services.warehouse, this.self.id, said))
-    for (const job of jobs) if (lost.has(job.window.id) || now - job.progressAt > job.allowMs) job.revoked.abort()
+    for (const job of jobs) if (lost.has(job.window.id) || now - job.progressAt > job.stallAfterMs) job.revoked.abort()
   }
 
-  private async perform(job: Job): Promise<void> {
+  private async perform(job: WindowInProgress): Promise<void> {
     const { services } = this
     const { window, statuses } = job
     const { settings } = window
@@ -200,17 +202,17 @@ export class QueueWorker {
     await this.end(job, result)
   }
 
-  private progress(job: Job, allowMs: number): void {
+  private progress(job: WindowInProgress, stallAfterMs: number): void {
     job.progressAt = monotonic()
-    job.allowMs = allowMs
+    job.stallAfterMs = stallAfterMs
   }
 
-  private resultOf(job: Job, result: JobResult['result']): JobResult {
+  private resultOf(job: WindowInProgress, result: JobResult['result']): JobResult {
     const cost = { seconds: (monotonic() - job.startedAt) / 1000, statuses: job.statuses }
     return { result, cost: addCosts(job.window.spent, cost) }
   }
 
-  private async end(job: Job, result: ItemResult): Promise<void> {
+  private async end(job: WindowInProgress, result: ItemResult): Promise<void> {
     const { log } = this.services
     if (result.kind === 'loaded') {
       this.done++
@@ -224,49 +226,45 @@ export class QueueWorker {
     return this.endFailed(job, result)
   }
 
-  private async endFailed(job: Job, result: FailedItem): Promise<void> {
+  private async endFailed(job: WindowInProgress, result: FailedItem): Promise<void> {
     const { log } = this.services
     const { window, statuses } = job
     const { reason, code } = result
+    const { end, backsOff } = endOfFailure(result, window.failures, statuses)
     const about = aboutOf(window)
-    if (code === 'run-over') return log.debug(about, 'the run that asked for a window is over')
+    if (end === 'discard') return log.debug(about, 'the run that asked for a window is over')
     if (code === 'interrupted') return this.release(job, { isLoss: job.revoked.signal.aborted })
     log.warn({ ...about, reason }, 'window failed')
-    const { fault, isRefusal } = failureRule(code)
-    // It may be so only from here: the process of the run tries, and what it finds is final.
-    const isReturned = fault === 'access' || fault === 'route'
-    if (isReturned) await this.publish(job, { kind: 'returned', reason })
-    // Other projects and operations may still be read from here.
-    if (fault === 'route') return
-    if (isReturned || isOwnFault(result, statuses)) {
-      const pauseMs = this.backOff.fail(reason, job.startedAt, monotonic())
-      if (pauseMs > 0) log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
-      if (!isReturned) await this.release(job)
-      return this.heartbeat().catch(() => {})
-    }
-    this.backOff.recover()
-    // What the service refuses it refuses again; what to do about a newer read, the run decides.
-    const isFinal = isRefusal || code === 'superseded' || window.failures + 1 >= MOST_FAILURES
-    if (isFinal) return this.publish(job, result)
-    await this.release(job, { failure: { spent: this.resultOf(job, result).cost } })
+    if (end === 'return') await this.publish(job, { kind: 'returned', reason })
+    if (end === 'report') await this.publish(job, result)
+    if (end === 'release') await this.release(job)
+    if (end === 'retry') await this.release(job, { failure: { spent: this.resultOf(job, result).cost } })
+    if (backsOff) await this.pauseFor(reason, job.startedAt)
+    else if (end !== 'return') this.backOff.recover()
   }
 
-  private async publish(job: Job, result: JobResult['result']): Promise<void> {
-    await this.persist(job, () => inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, job, result)))
+  private async pauseFor(reason: string, startedAt: number): Promise<void> {
+    const pauseMs = this.backOff.fail(reason, startedAt, monotonic())
+    if (pauseMs > 0) this.services.log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
+    await this.heartbeat().catch(() => {})
   }
 
-  private publishIn(tx: Transaction, job: Job, result: JobResult['result']): Promise<void> {
+  private async publish(job: WindowInProgress, result: JobResult['result']): Promise<void> {
+    await this.retryOrLeave(job, () => inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, job, result)))
+  }
+
+  private publishIn(tx: Transaction, job: WindowInProgress, result: JobResult['result']): Promise<void> {
     const { id, settings } = job.window
     return publishResult(tx, this.queue, { id, acceptDeletes: settings.accept_deletes }, this.resultOf(job, result))
   }
 
-  private async release(job: Job, release: Omit<Release, 'workerId'> = {}): Promise<void> {
+  private async release(job: WindowInProgress, release: Omit<Release, 'workerId'> = {}): Promise<void> {
     const all = { ...release, workerId: this.self.id }
-    await this.persist(job, () => releaseWindow(this.queue, job.window.id, all))
+    await this.retryOrLeave(job, () => releaseWindow(this.queue, job.window.id, all))
   }
 
-  /** A lost connection must not leave the window to be taken over only when this worker is missed. */
-  private async persist(job: Job, work: () => Promise<unknown>): Promise<void> {
+  /** Tries again while the database is away: otherwise the window waits until this worker is found dead. */
+  private async retryOrLeave(job: WindowInProgress, work: () => Promise<unknown>): Promise<void> {
     await withRetries(this.services.warehouse, this.stopping.signal, work).catch((error: unknown) => {
       this.services.log.warn({ window: job.window.id, reason: messageOf(error) }, 'a window is left to others')
     })
@@ -287,18 +285,4 @@ export class QueueWorker {
 
 function aboutOf({ runId, project, stream, range }: TakenWindow) {
   return { run: runId, project, stream, ...range }
-}
-
-/**
- * True if the worker is at fault and not the window: it does not reach the service, or got no answer to any request. If
- * the service took the request and then did not answer in time, it is the window.
- */
-export function isOwnFault(
-  { code, isUnanswered }: Pick<FailedItem, 'code' | 'isUnanswered'>,
-  statuses: Readonly<Record<string, number>>,
-): boolean {
-  const { fault } = failureRule(code)
-  if (fault !== 'unknown') return fault === 'worker'
-  const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
-  return !isAnswered && !isUnanswered
 }

@@ -67,7 +67,7 @@ export function sift<R extends Rows>(
 }
 
 /** Sifts an answer while it is parsed. */
-export function siftingIntake<R extends Rows>(
+export function siftingSink<R extends Rows>(
   stream: Stream,
   options: Omit<SiftOptions, 'needsTextCheck'>,
   makeRows: () => R,

@@ -106,7 +106,7 @@ export class Circuit {
   }
 
   /** Requests wait for one more probe, though it may have given up. */
-  reconsider(): void {
+  resetOutages(): void {
     this.reconsidered = this.open !== undefined
     this.probeAt = Math.min(this.probeAt, this.now())
   }

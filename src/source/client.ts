@@ -13,7 +13,7 @@ export type { CallContext } from './http.ts'
 
 /** One response of a list or report: items not validated yet. */
 export interface Page {
-  /** Empty if an sink took them. */
+  /** Empty if a sink took them. */
   items: unknown[]
   /** How many items there were. */
   count: number
@@ -158,12 +158,12 @@ export function createClient(options: ClientOptions) {
       )
     },
 
-    /** The projects that a key covers. It is the same list for each of them, so it is asked for once until `reconsider`. */
+    /** The projects that a key covers. It is the same list for each of them, so it is asked for once until `resetOutages`. */
     projects(caller: Caller, request: { limit: number; offset: number }, context?: CallContext): Promise<Page> {
       const name = JSON.stringify([caller.key, request.limit, request.offset])
       const known = projectPages.get(name)
       if (known !== undefined) return known
-      // Items that an sink takes would be there only once.
+      // Items that a sink takes would be there only once.
       const asked = page(caller, { method: 'GET', path: 'projects', query: { ...request } }, request, {
         ...context,
         sink: undefined,
@@ -250,9 +250,9 @@ export function createClient(options: ClientOptions) {
     },
 
     /** To be called where something new begins, with those who will ask: what was given up before is asked again. */
-    reconsider(callers: readonly Caller[]): void {
+    resetOutages(callers: readonly Caller[]): void {
       projectPages.clear()
-      http.reconsider(callers.map(accountOf))
+      http.resetOutages(callers.map(accountOf))
     },
 
     budgetView(caller: Caller): BudgetView {

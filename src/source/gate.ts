@@ -106,14 +106,14 @@ export class Gate {
   }
 
   /**
-   * Whoever begins something new asks anew what was given up before; but a wait that the service asked for stays. `accounts`
+   * Called at the start of a run: what was given up may be probed once more. A wait that the service asked for stays. `accounts`
    * are those that will be used.
    */
-  reconsider(accounts: readonly Account[]): void {
+  resetOutages(accounts: readonly Account[]): void {
     for (const account of accounts) this.stateOf(account)
-    this.service.reconsider()
+    this.service.resetOutages()
     for (const state of this.accounts.values()) {
-      state.circuit.reconsider()
+      state.circuit.resetOutages()
       state.operations.clear()
       if (state.refusals > 0) state.pausedUntil = state.refusals = 0
     }
@@ -149,7 +149,7 @@ export class Gate {
   }
 
   /** A 429: an answer, but one that must not come for ever. */
-  refused(account: Account, failure: Failure): void {
+  rateLimited(account: Account, failure: Failure): void {
     this.noteAnswer(account)
     const state = this.stateOf(account)
     if (state.refusals++ === 0) state.refusedSince = failure.sentAt

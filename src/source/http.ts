@@ -71,13 +71,12 @@ export interface HttpAnswer extends Answer {
 
 export interface HttpClient {
   send(request: HttpRequest, account: Account, context?: CallContext): Promise<HttpAnswer>
-  reconsider(accounts: readonly Account[]): void
+  resetOutages(accounts: readonly Account[]): void
   close(): void
 }
 
-const _RETRIED = new Set([408, 425, 429])
 // A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
-const MOST_REFUSALS = 40
+const MOST_RATE_LIMITS = 40
 // What was never sent is no attempt; but a host that refuses some connections must not be asked for ever.
 const MOST_UNSENT = 20
 const MOST_TIMEOUTS = 2
@@ -170,7 +169,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       return undefined
     } catch (error) {
       if (signal?.aborted) throw error
-      if (!(error instanceof TransientError) || error instanceof BusyError) return undefined
+      if (!(error instanceof TransientError) || error instanceof RateLimitedError) return undefined
       return { reason: error.message, connection: connectionOf(error) }
     }
   }
@@ -239,7 +238,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     async send(request, account, context = {}) {
       const { signal } = context
       const place = placeOf(request)
-      const counts = { tries: 0, refusals: 0, unsent: 0, timeouts: 0 }
+      const counts = { tries: 0, rateLimits: 0, unsent: 0, timeouts: 0 }
       for (;;) {
         await gate.enter(account, place, (other) => probe(other, context), context)
         const permit = await gate.takePermit(account, context)
@@ -263,7 +262,7 @@ export function createHttp(options: HttpOptions): HttpClient {
           }
           const failure = { reason: error.message, sentAt, connection: connectionOf(error) }
           const isTooLong = (context.isDivisible ?? false) && (error.timedOut || [408, 504].includes(error.status ?? 0))
-          if (error instanceof BusyError) gate.refused(account, failure)
+          if (error instanceof RateLimitedError) gate.rateLimited(account, failure)
           else gate.failed(account, place, failure, isTooLong)
           const askedMs = error.retryAfterMs ?? 0
           if (askedMs > LONGEST_WAIT_MS) gate.pause(account, askedMs, error.message)
@@ -273,19 +272,20 @@ export function createHttp(options: HttpOptions): HttpClient {
             if (++counts.unsent >= MOST_UNSENT) throw error
             continue
           }
-          const isRefused = error instanceof BusyError
-          if (isRefused ? ++counts.refusals >= MOST_REFUSALS : ++counts.tries >= options.maxAttempts) throw error
+          const isRateLimited = error instanceof RateLimitedError
+          if (isRateLimited ? ++counts.rateLimits >= MOST_RATE_LIMITS : ++counts.tries >= options.maxAttempts)
+            throw error
           counts.timeouts = error.timedOut ? counts.timeouts + 1 : 0
           if (context.isDivisible && counts.timeouts >= MOST_TIMEOUTS) throw error
           // The budget holds everyone back after a refusal; a wait of its own would only add to that.
-          if (isRefused) continue
+          if (isRateLimited) continue
           const waitMs = retryDelayMs(counts.tries, error.retryAfterMs)
           context.onWait?.(waitMs)
           await sleep(waitMs, signal)
         }
       }
     },
-    reconsider: (accounts) => gate.reconsider(accounts),
+    resetOutages: (accounts) => gate.resetOutages(accounts),
     close() {
       agents.http.destroy()
       agents.https.destroy()
@@ -303,7 +303,7 @@ async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<str
 }
 
 /** A 429: the budget is spent for now. */
-class BusyError extends TransientError {}
+class RateLimitedError extends TransientError {}
 
 /** No connection was made. */
 class UnsentError extends TransientError {
@@ -355,7 +355,7 @@ function failureOf(status: number, message: string, place: string, { retryAfterM
   const text = `${place}: HTTP ${status}: ${message}`
   if (status === 429) {
     // The budget waits for the reset, but not for one that is too far away.
-    return new BusyError(text, {
+    return new RateLimitedError(text, {
       retryAfterMs: retryAfterMs ?? (resetMs > LONGEST_WAIT_MS ? resetMs : undefined),
       status,
     })

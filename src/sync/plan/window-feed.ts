@@ -6,11 +6,11 @@ export class WindowFeed {
   private readonly waiting: Range[] = []
   private due: Day[]
   private inFlight = 0
-  /** A window of this many days was too much for the service, so no longer one is asked for. */
+  /** The longest window to ask for; halved when one was too much for the service. */
   private maxDays: number
   /** Nothing came back since a window was too much: one at a time. */
   private cautious = false
-  /** Set while nothing is known of the rows a day: no longer window is asked for, and each full page halves it. */
+  /** Set while nothing is known of the rows a day: the longest window to ask for, which each full page halves. */
   private probeDays: number | undefined
   readonly totalDays: number
 

@@ -1,6 +1,6 @@
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
-import { type Sifted, sift, siftingIntake } from '../../rows/sift.ts'
+import { type Sifted, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Caller, Page } from '../../source/client.ts'
 import { keyOf, keyPositions, type ListStream } from '../../streams/stream.ts'
 import { isUsualCap } from '../plan/page-limit.ts'
@@ -16,7 +16,7 @@ export async function readList(
 ): Promise<Sifted<PackedRows>> {
   const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
   const notes: DriftNote[] = []
-  const sink = siftingIntake(stream, { templates }, makeRows)
+  const sink = siftingSink(stream, { templates }, makeRows)
   const first = await readPage((page) => stream.read(client, caller, page, { ...context, sink }), limit)
   const { asked } = first
   let page: Page = first

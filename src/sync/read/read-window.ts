@@ -3,7 +3,7 @@ import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
-import { type Sifted, Sifter, sift, siftingIntake } from '../../rows/sift.ts'
+import { type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
@@ -58,7 +58,7 @@ export async function readWindow<R extends Rows>(
     const value = stream.dimensionOf(row, splitBy!)
     if (value !== null) seen.add(value)
   }
-  const sink = siftingIntake(stream, { range, templates, each: splitBy && each }, makeRows)
+  const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
   const page = await readPage(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, sink }),
     limit,
@@ -112,7 +112,7 @@ interface LargeDay {
 
 /**
  * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
- * counting. If it has none, or not enough of them, by a dimension more over which its counts add up. If the service refuses
+ * counting. If it has none, or not enough of them, by a finer report, whose counts add up to its own. If the service refuses
  * filters or ignores them, by overlapping offset pages.
  */
 async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): Promise<Sifted<R>> {
@@ -136,7 +136,7 @@ async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): P
   }
 }
 
-/** Asks for the day as `split` has it, in parts that fit a page, and takes the rows as the stream has them; or says why not. */
+/** Reads the day by the report `split`, in parts that fit a page, and sums it up as rows of the stream; or says why it cannot. */
 async function readInParts<R extends Rows>(
   { stream, range, limit, ask, place, seen, valuesOf }: LargeDay,
   split: DayStream,

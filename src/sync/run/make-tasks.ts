@@ -55,7 +55,7 @@ async function remainingOf(
   return { kind: 'windows', feed: await feedOf(run, request, project, stream, planner) }
 }
 
-/** What was found not to be offered within the last days is not asked for. Without streams beyond the contract nothing is read. */
+/** What was found not to be offered within the last days is not asked for. If no optional stream was requested, the ledger is not asked. */
 async function offeredStreams(
   { warehouse, signal, clock }: Run,
   { projects, streams }: RunRequest,

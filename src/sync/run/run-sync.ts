@@ -20,6 +20,7 @@ import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunRequest, Services } from './context.ts'
 import { type Executor, executeHere } from './execute-here.ts'
 import { markOwnBrands, sumForViews } from './finish-run.ts'
+import { makeRun } from './make-run.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
 import { readChatContents } from './read-chat-contents.ts'
@@ -61,7 +62,7 @@ async function performRun(
 ): Promise<RunReport> {
   const { warehouse, config } = services
   const startedAt = monotonic()
-  services.client.reconsider(request.projects.map(({ caller }) => caller))
+  services.client.resetOutages(request.projects.map(({ caller }) => caller))
   await requireProject(services.client, request.projects, request.signal)
   await migrate(warehouse, config)
   await claimSource(warehouse, services.sourceAddress)
@@ -201,14 +202,4 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
 
 function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {
   return reports.reduce((total, report) => total + report[field], 0)
-}
-
-/** What a run needs beside its services, whichever process does a part of it. */
-export function makeRun(
-  services: Services,
-  own: Pick<Run, 'runId' | 'command' | 'limit' | 'mentions' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom'>,
-  signal: AbortSignal,
-): Run {
-  const log = services.log.child({ run: own.runId })
-  return { ...services, ...own, log, signal, dayStreams: services.streams.dayNames }
 }

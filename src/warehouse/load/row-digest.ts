@@ -4,8 +4,8 @@ import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Column, ColumnType } from '../../streams/stream.ts'
 
 /*
- * A digest of rows that Postgres and this process compute alike, each from what it has: if both are equal, so are the
- * rows, and none needs to be sent. Each row is hashed as a whole, its values one after the other, each seeded with the
+ * A digest of rows that Postgres and this process compute alike, each from what it has: if both are equal, the rows
+ * are taken for equal, and none needs to be sent. A collision of 64 bits is too unlikely to matter. Each row is hashed as a whole, its values one after the other, each seeded with the
  * hash of those before it; the hashes of all rows are combined by exclusive or, so that their order does not matter. No
  * two rows of a table are the same, so none cancels another.
  */

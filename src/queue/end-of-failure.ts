@@ -1,0 +1,52 @@
+import { failureRule } from '../core/failure-code.ts'
+import type { FailedItem } from '../sync/run/context.ts'
+
+/** What a worker does with a window that it could not load. */
+export interface FailureEnd {
+  /**
+   * - `discard`: the run that asked for it is over.
+   * - `release`: it goes back to the queue, for another worker.
+   * - `retry`: it goes back to the queue and counts as a failed attempt.
+   * - `return`: the process of the run tries it, and what that finds is final.
+   * - `report`: it failed.
+   */
+  end: 'discard' | 'release' | 'retry' | 'return' | 'report'
+  /** True if the worker itself is at fault: it pauses before it takes another window. */
+  backsOff: boolean
+}
+
+// A window that fails by its own fault is tried so often, beside all the tries that its requests have.
+const MOST_FAILURES = 3
+
+/** `failures`: earlier attempts that failed by the window's own fault. `statuses`: the answers to its requests. */
+export function endOfFailure(
+  failure: Pick<FailedItem, 'code' | 'isUnanswered'>,
+  failures: number,
+  statuses: Readonly<Record<string, number>>,
+): FailureEnd {
+  const { code } = failure
+  const { fault, isRefusal } = failureRule(code)
+  if (code === 'run-over') return { end: 'discard', backsOff: false }
+  if (code === 'interrupted') return { end: 'release', backsOff: false }
+  if (fault === 'access') return { end: 'return', backsOff: true }
+  // Other projects and operations may still be read from here.
+  if (fault === 'route') return { end: 'return', backsOff: false }
+  if (isOwnFault(failure, statuses)) return { end: 'release', backsOff: true }
+  // What the service refuses it refuses again; what to do about a newer read, the run decides.
+  const isFinal = isRefusal || code === 'superseded' || failures + 1 >= MOST_FAILURES
+  return { end: isFinal ? 'report' : 'retry', backsOff: false }
+}
+
+/**
+ * True if the worker is at fault and not the window: it does not reach the service, or got no answer to any request. If
+ * the service took the request and then did not answer in time, it is the window.
+ */
+function isOwnFault(
+  { code, isUnanswered }: Pick<FailedItem, 'code' | 'isUnanswered'>,
+  statuses: Readonly<Record<string, number>>,
+): boolean {
+  const { fault } = failureRule(code)
+  if (fault !== 'unknown') return fault === 'worker'
+  const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
+  return !isAnswered && !isUnanswered
+}
