@@ -66,7 +66,7 @@ test('commands that take projects know them, and one that is not listed is refus
   )
 })
 
-test('where projects are not listed the variable is named, and what needs no service still works', async () => {
+test('if projects are not listed, the variable is named, and what needs no service still works', async () => {
   setup.service.setExtras([])
   const { code, stderr } = await run(['sync'])
   const refusal = 'VISIBILITY_PROJECTS: got "all", but the service does not list projects: GET /projects: HTTP 404'

@@ -80,7 +80,7 @@ const asItIs = () => {
   change = (_, items) => items
 }
 
-test('rows are those of the service, and counts of equal keys add up where that is declared', async () => {
+test('rows are those of the service, and counts of equal keys add up if that is declared', async () => {
   expect((await sync()).outcome).toBe('complete')
   const { world } = setup.service
   const query = { range, dimensions: ['date' as const], filters: [] }

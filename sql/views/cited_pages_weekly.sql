@@ -25,7 +25,7 @@ from (
     (array_agg(r.title order by r.date desc) filter (where r.title is not null))[1] as title,
     (array_agg(r.classification order by r.date desc) filter (where r.classification is not null))[1] as classification,
     lower(substring(r.url from '^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?([^/?#:]+)')) as domain,
-    -- A sum is null where a row does not have the number: the others would pass for the whole week.
+    -- A sum is null if a row does not have the number: the others would pass for the whole week.
     case when count(r.usage_count) = count(*) then sum(r.usage_count) end as usage_count,
     case when count(r.citation_count) = count(*) then sum(r.citation_count) end as citation_count,
     case when count(r.retrievals) = count(*) then sum(r.retrievals) end as retrievals

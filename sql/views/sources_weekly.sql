@@ -34,7 +34,7 @@ select
   coalesce(k.is_provisional, true) as is_provisional,
   case when s.previous_days > 0 then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  -- A sum is null where a day does not have the number: days that do would pass for the whole week.
+  -- A sum is null if a day does not have the number: days that do would pass for the whole week.
   select g.project_id, g.project, g.week, g.domain, g.classification, g.rows, g.previous_days,
     case when g.retrieved_rows = g.rows then g.retrieved_chat_count end as retrieved_chat_count,
     case when g.cited_rows = g.rows then g.citation_count end as citation_count,

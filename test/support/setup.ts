@@ -16,6 +16,12 @@ import { createDatabase, type TestDatabase } from './postgres.ts'
 export { configOf } from './config.ts'
 export { FOUR_GRAINS } from './four-grains.ts'
 
+/** Reports beyond the contract, which are read beside those of a test if TEST_EXTRAS is on. */
+const SOURCES = [
+  { name: 'extra_domains', of: 'domains', dimensions: ['date'] },
+  { name: 'extra_urls', of: 'urls', dimensions: ['date'] },
+]
+
 export const NO_LIMIT: FaultSettings = { rate_limit: null }
 
 /** A service, a database, and a program between them, all real, in this process. */
@@ -44,7 +50,19 @@ export interface SetupOptions {
   emptyDatabase?: boolean
 }
 
-export async function setUp(options: SetupOptions = {}): Promise<Setup> {
+/**
+ * With TEST_EXTRAS=on a test that says nothing of extras gets a service that offers all of them, and a configuration that asks for
+ * them: what holds for the contract must hold beside them.
+ */
+function withExtras(options: SetupOptions): SetupOptions {
+  const { config = {} } = options
+  if (process.env.TEST_EXTRAS !== 'on' || options.extras !== undefined || 'extras' in config) return options
+  const reports = [...((config.reports as object[] | undefined) ?? FOUR_GRAINS), ...SOURCES]
+  return { ...options, extras: 'all', config: { ...config, extras: 'auto', reports } }
+}
+
+export async function setUp(given: SetupOptions = {}): Promise<Setup> {
+  const options = withExtras(given)
   const now = options.now ?? '2026-03-31T12:00:00Z'
   const clock = () => new Date(now)
   const service = await startReference({

@@ -242,7 +242,7 @@ export const VIEWS: Record<BiView, ViewNote> = {
         `citations_per_retrieval rank ${READ}`,
       {
         classification: 'Its kind, as the service gave it last: HOMEPAGE, PRODUCT_PAGE, LISTICLE, ARTICLE and others.',
-        domain: 'The host in its address; null where it has none.',
+        domain: 'The host in its address; null if it has none.',
         is_own: 'True for pages of own domains, by the domains listed for brands.',
         is_rival: 'True for pages of domains of rivals, by the domains listed for brands.',
         rank: 'Rank within the project and week by citation_count, 1 is highest.',

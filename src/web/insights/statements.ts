@@ -287,7 +287,7 @@ order by citation_count desc, domain, is_own, is_rival`
   },
 }
 
-/** Null where a row does not have the number: the sum of the others would pass for all of it. */
+/** Null if a row does not have the number: the sum of the others would pass for all of it. */
 const wholeSum = (column: string) => `case when count(${column}) = count(*) then sum(${column}) end`
 
 // Both are seen in the same answers, so their intervals must not touch: that holds however they depend on each other.
