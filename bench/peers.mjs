@@ -185,7 +185,8 @@ export async function benchPeers({ rows, rounds, only }) {
       HOME: home,
       PEER: JSON.stringify(about),
       RUNTIME__DLTHUB_TELEMETRY: 'false',
-      AIRBYTE_TELEMETRY: '0',
+      // Its registry of connectors is not needed for a source that is defined here.
+      AIRBYTE_OFFLINE_MODE: '1',
       DO_NOT_TRACK: '1',
       VISIBILITY_API_URL: url,
       VISIBILITY_API_KEY: 'k',

@@ -2,6 +2,7 @@ import type { PoolClient } from 'pg'
 import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
+import { differingRows } from './differing-rows.ts'
 import { type Stage, stageRows } from './stage.ts'
 import { type Change, type Effect, effectOf, type WindowLoad } from './window-effect.ts'
 
@@ -22,21 +23,35 @@ interface Merge {
   /** $1 to $3: project, first and last day of the window; $4, if any day is held: the held days. */
   values: unknown[]
   hasHeldDays: boolean
+  /** The rows of the table that may differ from the answer: those of the window, or fewer. */
+  isCompared: string
 }
 
-/** Copies the answer to a temporary table, compares it with the window, and writes only differences. */
-export async function mergeWindow(client: PoolClient, warehouse: Warehouse, load: WindowLoad): Promise<Effect> {
+/**
+ * Copies the answer to a temporary table, compares it with the window, and writes only differences. With `byHash` only rows
+ * whose hashes differ are copied and compared.
+ */
+export async function mergeWindow(
+  client: PoolClient,
+  warehouse: Warehouse,
+  load: WindowLoad,
+  byHash: boolean,
+): Promise<Effect> {
   const { projectId, range, stream } = load
-  const sql = await stageRows(client, warehouse, stream, load.rows)
   const keyHasDate = stream.key.includes('date')
+  // A row of another day cannot be known by the hashes of this window.
+  const differing = byHash && keyHasDate ? await differingRows(client, warehouse, load) : undefined
+  const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
+  const isCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.isDifferent}`
   const window = [projectId, range.from, range.to]
   if (!keyHasDate) await dropOutrunRows(client, warehouse, load, sql)
-  const days = await compareDays({ client, sql, keyHasDate, values: window, hasHeldDays: false })
+  const compared = await compareDays({ client, sql, keyHasDate, values: window, hasHeldDays: false, isCompared })
+  const days = differing === undefined ? compared : wholeDays(compared, load)
   const held = heldDays(days, load)
   const free = days.filter(({ date }) => !held?.days.has(date))
   const hasDeletes = load.mayDelete && free.some(({ deleted }) => deleted > 0)
   const values = held === undefined ? window : [...window, [...held.days]]
-  const merge: Merge = { client, sql, keyHasDate, values, hasHeldDays: held !== undefined }
+  const merge: Merge = { client, sql, keyHasDate, values, hasHeldDays: held !== undefined, isCompared }
 
   if (hasDeletes) await deleteVanished(merge)
   const movedFrom = free.some(({ moved }) => moved > 0) ? await countMoved(merge) : new Map<Day, number>()
@@ -54,9 +69,19 @@ export async function mergeWindow(client: PoolClient, warehouse: Warehouse, load
 
 const IN_WINDOW = 't.project_id = $1 and t.date between $2 and $3'
 
-async function compareDays({ client, sql, keyHasDate, values }: Merge): Promise<ComparedDay[]> {
-  const isCompared = keyHasDate
-    ? IN_WINDOW
+/** The days of the window with the rows that were not compared, because they are the same on both sides. */
+function wholeDays(compared: readonly ComparedDay[], { rowsByDay }: WindowLoad): ComparedDay[] {
+  const byDay = new Map(compared.map((day) => [day.date, day]))
+  return [...new Set([...rowsByDay.keys(), ...byDay.keys()])].map((date) => {
+    const { inserted = 0, updated = 0, deleted = 0 } = byDay.get(date) ?? {}
+    const staged = rowsByDay.get(date) ?? 0
+    return { date, inserted, updated, deleted, staged, present: staged - inserted + deleted, moved: 0 }
+  })
+}
+
+async function compareDays({ client, sql, keyHasDate, values, isCompared }: Merge): Promise<ComparedDay[]> {
+  const isInReach = keyHasDate
+    ? isCompared
     : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.matches}))`
   const { rows } = await client.query<ComparedDay>(
     `select coalesce(s.date, t.date) as date,
@@ -66,7 +91,7 @@ async function compareDays({ client, sql, keyHasDate, values }: Merge): Promise<
        count(*) filter (where s.project_id is null) as deleted,
        count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.differs}) as updated,
        count(*) filter (where s.project_id is not null and t.date not between $2 and $3) as moved
-     from (select * from ${sql.table} t where ${isCompared}) t full join ${sql.stage} s on ${sql.matches}
+     from (select * from ${sql.table} t where ${isInReach}) t full join ${sql.stage} s on ${sql.matches}
      group by 1`,
     values,
   )
@@ -77,7 +102,7 @@ async function deleteVanished(merge: Merge): Promise<void> {
   const { client, sql, values } = merge
   await client.query(
     `delete from ${sql.table} t
-     where ${IN_WINDOW} ${isNotHeld(merge, 't')} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+     where ${merge.isCompared} ${isNotHeld(merge, 't')} and not exists (select from ${sql.stage} s where ${sql.matches})`,
     values,
   )
 }
@@ -86,7 +111,8 @@ async function updateChanged(merge: Merge, isStamped: boolean): Promise<void> {
   const { client, sql, values } = merge
   await client.query(
     `update ${sql.table} t set ${sql.assignments}${isStamped ? ', changed_at = now()' : ''} from ${sql.stage} s
-     where t.project_id = $1 ${isOnDays(merge)} ${isNotHeld(merge, 's')} and ${sql.matches} and ${sql.differs}`,
+     where ${merge.keyHasDate ? merge.isCompared : `t.project_id = $1 ${isOnDays(merge)}`} ${isNotHeld(merge, 's')}
+       and ${sql.matches} and ${sql.differs}`,
     values,
   )
 }

@@ -11,8 +11,8 @@ import { type Change, type Effect, effectOf, type Window, type WindowLoad } from
 
 /**
  * Makes the rows of a window equal to the answer, touching only rows that differ. An empty window is copied straight
- * into the table, and one with the same digest is left as it is; any other is compared with a temporary table first,
- * because a comparison writes nothing if nothing changed, while an upsert would lock, and so write, every row.
+ * into the table, and one with the same digest is left as it is; of any other, rows that differ are compared with a
+ * temporary table first, because a comparison writes nothing if nothing changed, while an upsert would lock, and so write, every row.
  */
 export async function replaceWindow(
   { client }: Transaction,
@@ -31,7 +31,7 @@ export async function replaceWindow(
   ) {
     return effectOf(load, new Map())
   }
-  return mergeWindow(client, warehouse, load)
+  return mergeWindow(client, warehouse, load, snapshot.digest !== undefined)
 }
 
 /** The rows of a window as they are: how many, and their digest if it was asked for and there is one. */

@@ -25,22 +25,41 @@ export function canDigest(columns: readonly Column[]): boolean {
 
 /** The expression of the digest of the rows of a table or group, as a bigint; null if there are none. */
 export function digestSql(alias: string, columns: readonly Column[]): string {
-  const hash = columns.reduce((before, { name, type }, index) => {
+  return `bit_xor(${rowHashSql(alias, columns)})`
+}
+
+/** The expression of the hash of a row, as a bigint. */
+export function rowHashSql(alias: string, columns: readonly Column[]): string {
+  return columns.reduce((before, { name, type }, index) => {
     const value = `${alias}.${quote(name)}`
     if (type === 'date') return `hashint4extended(coalesce(${value} - date '2000-01-01', ${NO_DAY}), ${before})`
     if (type === 'text') return `hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
     return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${columnBit(index)})`
   }, '0')
-  return `bit_xor(${hash})`
 }
 
 /** The digest of these rows as digestSql has it; undefined if there are none. */
 export function digestOf(rows: PackedRows): bigint | undefined {
   if (rows.length === 0) return undefined
-  const types = rows.columns.map(({ type }) => type)
-  const hash = new PostgresHash()
   let high = 0
   let low = 0
+  hashEach(rows, (hash) => {
+    high ^= hash.high
+    low ^= hash.low
+  })
+  return (BigInt(high) << 32n) | BigInt(low >>> 0)
+}
+
+/** The hash of each of these rows as rowHashSql has it. */
+export function rowHashes(rows: PackedRows): bigint[] {
+  const hashes: bigint[] = []
+  hashEach(rows, ({ high, low }) => hashes.push((BigInt(high) << 32n) | BigInt(low >>> 0)))
+  return hashes
+}
+
+function hashEach(rows: PackedRows, use: (hash: PostgresHash) => void): void {
+  const types = rows.columns.map(({ type }) => type)
+  const hash = new PostgresHash()
   rows.forEach((view, start) => {
     hash.restart()
     let at = start
@@ -60,10 +79,8 @@ export function digestOf(rows: PackedRows): bigint | undefined {
       }
       if (length > 0) at += length
     }
-    high ^= hash.high
-    low ^= hash.low
+    use(hash)
   })
-  return (BigInt(high) << 32n) | BigInt(low >>> 0)
 }
 
 /** A zero leaves the hash as it was, so this bit marks its column. */

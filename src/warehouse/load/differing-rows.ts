@@ -1,0 +1,50 @@
+import type { PoolClient } from 'pg'
+import type { PackedRows } from '../../rows/packed-rows.ts'
+import { tableName, type Warehouse } from '../connect.ts'
+import { rowHashes, rowHashSql } from './row-digest.ts'
+import type { WindowLoad } from './window-effect.ts'
+
+/** What an answer and the table do not have in common. */
+export interface DifferingRows {
+  /** Rows of the answer that the table does not have in the same way. */
+  rows: PackedRows
+  /** A condition on rows of the table (t) that the answer does not have in the same way. */
+  isDifferent: string
+}
+
+// A hash, and the block and number of the row.
+const ENTRY_BYTES = 14
+
+/**
+ * Compares by the hashes of rows, so that only rows that differ are sent and joined. The lock of loads is held: nobody else
+ * moves these rows.
+ */
+export async function differingRows(
+  client: PoolClient,
+  warehouse: Warehouse,
+  { projectId, range, stream, rows }: WindowLoad,
+): Promise<DifferingRows> {
+  const hash = rowHashSql('t', stream.columns)
+  const { rows: found } = await client.query<{ known: Buffer | null }>(
+    `select string_agg(int8send(${hash}) || tidsend(t.ctid), '') as known from ${tableName(warehouse, stream.table)} t
+     where t.project_id = $1 and t.date between $2 and $3`,
+    [projectId, range.from, range.to],
+  )
+  const known = found[0]?.known ?? Buffer.alloc(0)
+  const answered = rowHashes(rows)
+  const inAnswer = new Set(answered)
+  const inTable = new Set<bigint>()
+  const hashes: bigint[] = []
+  const places: string[] = []
+  for (let at = 0; at < known.length; at += ENTRY_BYTES) {
+    const value = known.readBigInt64BE(at)
+    inTable.add(value)
+    if (inAnswer.has(value)) continue
+    hashes.push(value)
+    places.push(`"(${known.readUInt32BE(at + 8)},${known.readUInt16BE(at + 12)})"`)
+  }
+  const same = new Set(answered.flatMap((value, position) => (inTable.has(value) ? [position] : [])))
+  // Partitions number their rows each for itself, so the hash is looked at, too.
+  const isDifferent = `t.ctid = any('{${places.join(',')}}'::tid[]) and ${hash} = any('{${hashes.join(',')}}'::bigint[])`
+  return { rows: rows.without(same), isDifferent }
+}
