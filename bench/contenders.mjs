@@ -253,15 +253,16 @@ export function dlt({ python, url, range, databaseUrl, folder }) {
   const address = new URL(databaseUrl)
   address.password ||= 'unused'
   const startedAt = performance.now()
-  const result = spawnSync(
-    python,
-    [fileURLToPath(new URL('dlt_pipeline.py', import.meta.url)), url, range.from, range.to, address.href, folder],
-    {
-      encoding: 'utf8',
-      cwd: folder,
-      env: { PATH: process.env.PATH, HOME: folder, RUNTIME__DLTHUB_TELEMETRY: 'false' },
+  const result = spawnSync(python, [fileURLToPath(new URL('peers/dlt_default.py', import.meta.url))], {
+    encoding: 'utf8',
+    cwd: folder,
+    env: {
+      PATH: process.env.PATH,
+      HOME: folder,
+      RUNTIME__DLTHUB_TELEMETRY: 'false',
+      PEER: JSON.stringify({ url, ...range, database: address.href, folder }),
     },
-  )
+  })
   if (result.status !== 0) throw new Error(`dlt failed: ${result.stderr.slice(0, 400)} … ${result.stderr.slice(-1500)}`)
   return { seconds: (performance.now() - startedAt) / 1000 }
 }

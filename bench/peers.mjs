@@ -312,7 +312,7 @@ export async function benchPeers({ rows, rounds, only }) {
         await whole(place)
         await control({ variant: 'changed', warm: range })
         await place.run(seconds.changed * share * 1000)
-        found[`as readers see it after the kill at ${share}`] = await compare(place, range)
+        found[`that kill, before the next run, at ${share}`] = await compare(place, range)
         await whole(place)
       })
     }
@@ -404,15 +404,11 @@ export function peersTable({ rows, rounds, costs, correct, not_run: notRun }) {
         `| ${name} | not run: ${reason.replaceAll('\n', ' ').replaceAll('|', '/').slice(0, 200)} | | | | | | |`,
     ),
     '',
-    `| rows lost / doubled / stale, of ${correct['visibility-sync']['unstable order'].rows.toLocaleString('en-US')} | ${Object.keys(correct).join(' | ')} |`,
-    `|---|${Object.keys(correct)
-      .map(() => '---|')
-      .join('')}`,
-    ...scenarios.map(
-      (scenario) =>
-        `| ${scenario} | ${Object.values(correct)
-          .map((found) => (found[scenario] ? countsOf(found[scenario]) : '–'))
-          .join(' | ')} |`,
+    `| rows lost / doubled / stale, of ${correct['visibility-sync']['unstable order'].rows.toLocaleString('en-US')} | ${scenarios.join(' | ')} |`,
+    `|---|${scenarios.map(() => '---|').join('')}`,
+    ...Object.entries(correct).map(
+      ([name, found]) =>
+        `| ${name} | ${scenarios.map((scenario) => (found[scenario] ? countsOf(found[scenario]) : '–')).join(' | ')} |`,
     ),
   ].join('\n')
 }
