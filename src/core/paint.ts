@@ -42,6 +42,8 @@ export function withoutStyles(text: string): string {
 }
 
 function mapParts(text: string, ofText: (part: string) => string, ofMark: (mark: string) => string): string {
+  // Of most cells of a long table.
+  if (!text.includes(MARK)) return ofText(text)
   return text
     .split(MARKS)
     .map((part) => (part.startsWith(MARK) ? ofMark(part) : ofText(part)))
