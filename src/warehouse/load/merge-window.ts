@@ -44,7 +44,7 @@ export async function mergeWindow(
   const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
   const isCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.isDifferent}`
   const window = [projectId, range.from, range.to]
-  if (!keyHasDate) await dropOutrunRows(client, warehouse, load, sql)
+  if (!keyHasDate) await dropSupersededRows(client, warehouse, load, sql)
   const compared = await compareDays({ client, sql, keyHasDate, values: window, hasHeldDays: false, isCompared })
   const days = differing === undefined ? compared : wholeDays(compared, load)
   const held = heldDays(days, load)
@@ -178,8 +178,8 @@ function stillHeld(day: ComparedDay, load: WindowLoad): boolean {
   return load.heldBefore.has(day.date) && day.deleted * 2 > day.present
 }
 
-/** Rows that stand under a day which was read after this answer was asked for: that read knows better. */
-async function dropOutrunRows(client: PoolClient, warehouse: Warehouse, load: WindowLoad, sql: Stage): Promise<void> {
+/** Rows that stand under a day which was read after this answer was asked for: that read wins. */
+async function dropSupersededRows(client: PoolClient, warehouse: Warehouse, load: WindowLoad, sql: Stage): Promise<void> {
   await client.query(
     `delete from ${sql.stage} s using ${sql.table} t, ${quote(warehouse.opsSchema, 'coverage')} c
      where ${sql.matches} and t.date not between $2 and $3
