@@ -122,6 +122,29 @@ describe('page limits', () => {
     )
   })
 
+  test('a service that leaves rows out of some answers is found at the first one, though larger answers were whole', async () => {
+    await start({ config: { start_date: '2026-03-01', lookback_days: 31, source: { page_limit: 300 } } })
+    await setup.sync()
+    // Every answer of more than 50 rows about one week lacks its last rows, but is larger than others.
+    const proxy = await startRewriter(setup.service.url, (text) =>
+      /"date":"2026-03-1[0-6]"/.test(text) ? text.replace(/(?:,\{"brand":(?:(?!\{"brand").)*\}){3}\]\}$/s, ']}') : text,
+    )
+    const client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000, maxAttempts: 3 })
+    setup.services.client.close()
+    setup.services.client = client
+    try {
+      await setup.sync({ streams: setup.services.streams.named(['by_prompt']) })
+      await setup.sync({ streams: setup.services.streams.named(['by_prompt']) })
+    } finally {
+      client.close()
+      await proxy.close()
+    }
+    const [{ rows }] = (await setup.database.rows<{ rows: number }>(
+      'select sum(rows_deleted)::int as rows from visibility_ops.restatements',
+    )) as [{ rows: number | null }]
+    expect(rows ?? 0).toBe(0)
+  })
+
   test('an answer that lost rows is checked before anything is deleted', async () => {
     await start()
     await setup.sync()

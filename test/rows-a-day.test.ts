@@ -47,7 +47,7 @@ test.each([
   { perDay: 90, prompts: 15, models: 3, brands: 2, length: 40, limit: 300 },
   { perDay: 270, prompts: 10, models: 3, brands: 9, length: 25, limit: 300 },
 ])(
-  '$perDay rows a day and $limit a page: at most 1.1 × rows / limit + 3 requests, first, again, and where each window lost rows',
+  '$perDay rows a day and $limit a page: at most 1.1 × rows / limit + 3 requests, first and again, and one more where each window lost rows',
   async ({ perDay, length, limit, ...world }) => {
     await withReport(world, { length, limit }, async (setup, days, dropOne) => {
       const cost = async (request: Parameters<Setup['sync']>[0]) => {
@@ -62,7 +62,9 @@ test.each([
       // So that each window loses rows, but no more than a few.
       const poorer = days.filter((_, index) => index % Math.ceil(20 / perDay) === 0)
       for (const day of poorer) dropOne(day)
-      costs.push(await cost(backfill))
+      const poor = await cost(backfill)
+      // Rows are deleted because of these answers, so the first of them is checked.
+      costs.push({ ...poor, most: poor.most + 1 })
       expect(costs[2]!.rows).toBe(costs[1]!.rows - poorer.length * world.brands)
       expect(costs.filter(({ requests, most }) => requests > most)).toEqual([])
     })

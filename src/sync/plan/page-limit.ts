@@ -26,6 +26,7 @@ export class PageLimit {
   private readonly probes = new Map<string, Promise<void>>()
   /** Windows of this many rows were counted in another way, and were whole. */
   private proven = 0
+  private firstLoss: Promise<boolean> | undefined
 
   constructor(public current: number) {}
 
@@ -56,6 +57,18 @@ export class PageLimit {
     const length = lengths.get(name)
     if (length === undefined) lengths.set(name, countDays(range))
     return length !== undefined && length !== countDays(range)
+  }
+
+  /**
+   * A window lost rows, and they would be deleted. The first such window of a run is checked by itself. If it was whole,
+   * others are believed (undefined); if it was not, each is checked.
+   */
+  async checkLoss(isWhole: () => Promise<boolean>): Promise<boolean | undefined> {
+    const first = this.firstLoss
+    if (first !== undefined && (await first.catch(() => false))) return undefined
+    const check = isWhole()
+    if (first === undefined) this.firstLoss = check
+    return check
   }
 
   /** An answer had so many rows. */

@@ -76,8 +76,14 @@ export async function readWindow<R extends Rows>(
   if (whole && (isShort || rows < known.rows || suspicious)) {
     const longer = longerRange(range, known.maxDays)
     const probe = async () => (longer ? servedIn({ client, limit }, { caller, stream, range: longer }, context) : 0)
-    const isServable = !isShort && (await limit.servesMoreThan(stream.name, rows, probe))
-    whole = isServable || (await hasNoMoreThan(read, rows))
+    const prove = async () => {
+      const isProven = await hasNoMoreThan(read, rows)
+      if (isProven) limit.learnWhole(rows)
+      return isProven
+    }
+    const isUncapped = async () => !isShort && (await limit.servesMoreThan(stream.name, rows, probe))
+    const checked = rows < known.rows ? await limit.checkLoss(prove) : undefined
+    whole = checked ?? ((await isUncapped()) || (await prove()))
     if (!whole) {
       cappedAt = rows
       limit.lowerTo(rows)

@@ -179,7 +179,12 @@ function stillHeld(day: ComparedDay, load: WindowLoad): boolean {
 }
 
 /** Rows that stand under a day which was read after this answer was asked for: that read wins. */
-async function dropSupersededRows(client: PoolClient, warehouse: Warehouse, load: WindowLoad, sql: Stage): Promise<void> {
+async function dropSupersededRows(
+  client: PoolClient,
+  warehouse: Warehouse,
+  load: WindowLoad,
+  sql: Stage,
+): Promise<void> {
   await client.query(
     `delete from ${sql.stage} s using ${sql.table} t, ${quote(warehouse.opsSchema, 'coverage')} c
      where ${sql.matches} and t.date not between $2 and $3
