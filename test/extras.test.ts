@@ -2,12 +2,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { Client } from 'pg'
 import { domainReport, urlReport } from '../src/reference/sources.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { CONTRADICTION, sift } from '../src/rows/sift.ts'
 import { reportStream, StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { runCli } from './support/cli.ts'
+import { until } from './support/serve.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
 /* Lists and reports beyond the contract. */
@@ -305,6 +307,30 @@ test('rows with equal keys add up counts, keep a ratio that is the same, and con
     [2, CONTRADICTION],
   ])
   expect(against.days).toEqual(new Map([['2026-03-01', 1]]))
+})
+
+test('a list is loaded while a window adds one of its rows', async () => {
+  const setup = await setUp({ world: small, extras: 'all', config: { ...DAYS, extras: 'auto' } })
+  const other = new Client({ connectionString: setup.database.url })
+  await other.connect()
+  try {
+    const project = setup.service.world.projects[0]!
+    const topic = project.prompts.find(({ topicId }) => topicId !== null)!.topicId
+    await setup.sync({ streams: setup.services.streams.named(['prompts']) })
+    await setup.database.rows('delete from visibility.topics')
+    await other.query('begin')
+    await other.query('insert into visibility.topics (project_id, topic_id) values ($1, $2)', [project.id, topic])
+    const syncing = setup.sync({ streams: setup.services.streams.named(['topics']) })
+    const waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    await until(async () => (await setup.database.rows(waiting)).length > 0)
+    await other.query('commit')
+    expect(outcomes(await syncing)).toEqual({ outcome: 'complete', failed: [] })
+    const nameless = 'select 1 from visibility.topics where name is null or listed_at is null'
+    expect(await setup.database.rows(nameless)).toEqual([])
+  } finally {
+    await other.end()
+    await setup.close()
+  }
 })
 
 test('check shows what is offered', async () => {

@@ -276,8 +276,8 @@ test('people are told once of trouble and once when it is over, by any process',
   const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'
   const whole = { isWhole: true }
   // One cause, one message.
-  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey }), whole))
-  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey }), whole))
+  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey, code: 'key' }), whole))
+  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey, code: 'key' }), whole))
   await tell(findingsOfRun(report({ outcome: 'failed', error: 'the disk is full' }), whole))
   expect(told.map(({ event, condition }) => [event, condition])).toEqual([
     ['raised', 'key'],

@@ -1,10 +1,11 @@
 import type { PoolClient } from 'pg'
+import { quote } from '../../core/identifier.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import type { ListStream, Row } from '../../streams/stream.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Transaction } from '../transaction.ts'
 import { savePromptHistory } from './prompt-history.ts'
-import { stageRows } from './stage.ts'
+import { type Stage, stageRows } from './stage.ts'
 import type { Effect } from './window-effect.ts'
 
 export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' | 'movedFrom'> {
@@ -33,7 +34,6 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   const marks = stream.isShared
     ? ['removed_at = null', 'listed_at = coalesce(t.listed_at, now())']
     : ['removed_at = null']
-  const listedNames = stream.isShared ? [...sql.names, 'listed_at'] : sql.names
   const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
     `select count(t.project_id) filter (where ${isListed}) as present,
        count(*) filter (where t.project_id is null) as inserted,
@@ -54,17 +54,12 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
       [projectId],
     )
   }
-  if (updated > 0) {
+  // Windows that load meanwhile may add rows to a shared table: those are updated like rows that were there before.
+  const added = inserted > 0 ? await insertListed(client, sql, stream, projectId) : 0
+  if (updated > 0 || added < inserted) {
     await client.query(
       `update ${sql.table} t set ${[...(sql.assignments === '' ? [] : [sql.assignments]), ...marks].join(', ')} from ${sql.stage} s
        where t.project_id = $1 and ${sql.matches} and ${changed}`,
-      [projectId],
-    )
-  }
-  if (inserted > 0) {
-    await client.query(
-      `insert into ${sql.table} (${listedNames.join(', ')}) select ${sql.names.join(', ')}${stream.isShared ? ', now()' : ''} from ${sql.stage} s
-       where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
       [projectId],
     )
   }
@@ -74,13 +69,27 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   }
   if (stream.table === 'prompts' && changes > 0) await savePromptHistory(client, warehouse, projectId)
   return {
-    inserted,
-    updated,
+    inserted: added,
+    updated: updated + inserted - added,
     deleted: removes ? vanishing : 0,
     unchanged: load.rows.length - inserted - updated,
     rows: load.rows.length + (removes ? 0 : vanishing),
     held,
   }
+}
+
+/** Inserts what is new. Returns how many rows that were. */
+async function insertListed(client: PoolClient, sql: Stage, stream: ListStream, projectId: string): Promise<number> {
+  const names = sql.names.join(', ')
+  const { rowCount } = await client.query(
+    `insert into ${sql.table} (${names}${stream.isShared ? ', listed_at' : ''})
+     select ${names}${stream.isShared ? ', now()' : ''} from ${sql.stage} s
+     where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})
+     order by ${['project_id', ...stream.key].map((name) => quote(name)).join(', ')}
+     ${stream.isShared ? 'on conflict do nothing' : ''}`,
+    [projectId],
+  )
+  return rowCount ?? 0
 }
 
 /** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. Returns how many changed. */
