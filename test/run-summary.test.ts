@@ -127,7 +127,7 @@ describe('the next step is one that helps', () => {
     ['incomplete', 'npx visibility-sync AGAIN', /source\.page_limit/],
     ['bad-page', 'npx visibility-sync AGAIN', /max_bad_share/],
     ['transient', 'npx visibility-sync AGAIN', /read again what failed temporarily/],
-    ['dead', 'npx visibility-sync AGAIN', /set aside/],
+    ['dead', 'npx visibility-sync AGAIN', /was given up/],
     ['worker-died', 'npx visibility-sync AGAIN', /why workers die/],
     ['error', 'npx visibility-sync check', /privileges/],
     ['superseded', 'npx visibility-sync status', /missing/],
