@@ -3,7 +3,7 @@ import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from '@jest/globals'
 
-/* The house: imports point one way only. */
+/* Imports point one way only. */
 
 const src = fileURLToPath(new URL('../src', import.meta.url))
 const ORDER = [
@@ -28,7 +28,7 @@ const files = readdirSync(src, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
   .map((name) => ({ name, text: readFileSync(join(src, name), 'utf8') }))
 
-function roomOf(name: string): string {
+function folderOf(name: string): string {
   return name === 'main.ts' || name === 'index.ts' ? 'main' : name.split('/')[0]!
 }
 
@@ -40,20 +40,20 @@ function importsOf(name: string, text: string): string[] {
 
 /** Null where an import is allowed, otherwise why it is not. */
 function judge(from: string, to: string): string | null {
-  const [room, other] = [roomOf(from), roomOf(to)]
-  if (room === other) return null
-  if (room === 'reference') {
+  const [folder, other] = [folderOf(from), folderOf(to)]
+  if (folder === other) return null
+  if (folder === 'reference') {
     const allowed = other === 'core' || to === 'source/requests.ts' || to === 'source/items.ts'
     return allowed ? null : `${from} imports ${to}: the reference service may use only core and the schemas of source`
   }
   // The reference service stands beside the others; only what people start may use it.
   if (other === 'reference')
-    return ORDER.indexOf(room) >= ORDER.indexOf('session')
+    return ORDER.indexOf(folder) >= ORDER.indexOf('session')
       ? null
       : `${from} imports ${to}: only a session or a command may`
-  if (!ORDER.includes(room) || !ORDER.includes(other))
-    return `${from} imports ${to}: a room that the order does not name`
-  return ORDER.indexOf(other) < ORDER.indexOf(room) ? null : `${from} imports ${to}: imports point the other way`
+  if (!ORDER.includes(folder) || !ORDER.includes(other))
+    return `${from} imports ${to}: a folder that the order does not name`
+  return ORDER.indexOf(other) < ORDER.indexOf(folder) ? null : `${from} imports ${to}: imports point the other way`
 }
 
 /** The groups of files that can reach each other. */
@@ -86,7 +86,7 @@ test('every import points in the one direction that the map names', () => {
   expect(files.flatMap(({ name, text }) => importsOf(name, text)).length).toBeGreaterThan(100)
 })
 
-test('no files import each other in a circle, in a room or across rooms', () => {
+test('no files import each other in a circle, in a folder or across folders', () => {
   const graph = new Map(files.map(({ name, text }) => [name, importsOf(name, text)]))
   expect(circlesIn(graph)).toEqual([])
   const knot = new Map([
@@ -98,9 +98,9 @@ test('no files import each other in a circle, in a room or across rooms', () => 
   expect(circlesIn(knot)).toEqual([['a.ts', 'b.ts', 'c.ts']])
 })
 
-test('the map names every room', () => {
+test('the map names every folder', () => {
   const map = readFileSync(join(src, 'README.md'), 'utf8')
-  for (const room of ORDER.filter((name) => name !== 'main')) expect(map).toContain(`| \`${room}\` |`)
+  for (const folder of ORDER.filter((name) => name !== 'main')) expect(map).toContain(`| \`${folder}\` |`)
 })
 
 test('the check of directions fails where an import points the wrong way', () => {

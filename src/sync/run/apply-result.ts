@@ -55,5 +55,5 @@ function finish(task: Task, { outcome }: Loaded, days: number, seconds: number):
   run.log.info(fields, outcome.range === undefined ? 'list loaded' : 'window loaded')
   if (outcome.rejects > 0) run.log.warn({ ...fields, quarantined: outcome.rejects }, 'rows quarantined')
   if (held !== undefined)
-    run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so none was deleted')
+    run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so these days are left as they were')
 }
