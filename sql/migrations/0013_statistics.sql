@@ -217,7 +217,7 @@ begin atomic
   union all select 'month', (date_trunc('month', date::timestamp) + interval '1 month')::date;
 end;
 
--- With the rights of its owner: a role that may change a report needs no rights on this table.
+-- With the rights of its owner: whoever may change rows of a report need not be able to write here.
 create function {ops}.open_periods() returns trigger language plpgsql security definer set search_path = pg_catalog as $$
 begin
   if tg_op = 'TRUNCATE' then

@@ -2,7 +2,7 @@ import { notifyOutside } from '../core/outside.ts'
 import type { Channel } from './channel.ts'
 import type { Notice } from './notice.ts'
 
-/** The body of the webhook: `text` is what Slack and its like show, the rest is for programs. */
+/** The body of the webhook: `text` is the message that chat tools such as Slack display; the other fields are for programs. */
 export function webhookBody(notice: Notice): Record<string, unknown> {
   const { event, condition, severity, text, projects, since, run, reason, page, command } = notice
   return {

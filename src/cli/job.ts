@@ -37,7 +37,7 @@ const SEND_MS = 4000
 
 /**
  * Runs a command that ends, and reports its end: to people, a dead man's switch, Prometheus, a catalogue of lineage.
- * They hear of it whatever became of it, and whoever of them hangs holds up nothing but the last seconds of the process.
+ * All are notified however it ended. One that does not answer delays the exit by a few seconds at most.
  */
 export async function asJob(
   session: Session,

@@ -140,7 +140,7 @@ function linesForPeople(config: Config, kind: SessionKind, write: (line: string)
 function progressOf(kind: SessionKind, stderr: NodeJS.WriteStream, logLevel: string | undefined): Progress | undefined {
   if (!kind.progress) return undefined
   if (stderr.isTTY === true) return terminalProgress(stderr)
-  // Whoever chose a level reads the log itself.
+  // If a level was chosen, the log is shown as it is.
   return logLevel === undefined ? lineProgress((line) => void stderr.write(printable(line))) : undefined
 }
 

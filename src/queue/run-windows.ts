@@ -186,7 +186,7 @@ export interface Release {
   isLoss?: boolean
 }
 
-// A window that takes down whoever reads it must not go round for ever.
+// A window that crashes its workers must not be retried for ever.
 const MOST_LOSSES = 8
 
 /**

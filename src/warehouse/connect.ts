@@ -50,7 +50,7 @@ const CONNECT_MS = 10_000
 const ENDING_MS = 5000
 const HURRY_CONNECT_MS = 3000
 const CUT_CONNECT_MS = 1000
-// Whoever closes has ended its work, or gave up waiting for it.
+// By then the work has ended, or was given up.
 const CLOSE_MS = 3000
 const DATE = 1082
 const BIGINT = 20

@@ -3,7 +3,7 @@ import type { Writable } from 'node:stream'
 import { Client } from 'pg'
 import { monotonic } from '../core/monotonic.ts'
 
-/** Lost like a connection that was cut: whoever asked may try again on another one. */
+/** Treated like a lost connection: the caller may try again on another one. */
 class NoAnswerError extends Error {
   readonly code = 'ETIMEDOUT'
 }
@@ -15,7 +15,7 @@ interface Waiting {
   endsAt: number
 }
 
-// Most of ours take milliseconds. Whoever knows of a longer one says so.
+// Most queries take milliseconds. Longer ones set their own deadline.
 export const QUERY_DEADLINE_MS = 20_000
 // As a whole: rows of one page.
 const COPY_DEADLINE_MS = 180_000

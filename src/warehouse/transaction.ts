@@ -53,7 +53,7 @@ export async function inTransaction<T>(
     broken = error
   }
   client.on('error', onError)
-  // Whoever is asked to stop must not wait for a lock of someone else: without its connection the transaction is undone.
+  // On a stop the connection is closed, which rolls back, so that nobody waits for a lock of another transaction.
   const connection = client as unknown as DeadlineClient
   const onAbort = () => connection.destroySocket()
   signal?.addEventListener('abort', onAbort)

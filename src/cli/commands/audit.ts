@@ -28,7 +28,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
     command: 'audit',
     streams: session.streams.all,
     isWhole: options.project === undefined,
-    // What was only looked for is the business of whoever looks.
+    // Without --repair nothing changes, so no alert is sent.
     alerts: options.repair ?? false,
   }
   return asJob(session, request, (job) =>

@@ -161,7 +161,7 @@ async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise
   return `filled from ${known}`
 }
 
-/** Whoever checks is waiting for the result. */
+/** Short timeouts and few retries, because a person waits for the result. */
 function impatient(config: Config): Config {
   const { timeout_seconds, max_attempts, patience_seconds } = config.source
   const source = {

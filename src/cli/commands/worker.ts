@@ -106,7 +106,7 @@ function startHeartbeat(file: string | undefined): { stop(): void } {
     try {
       touch()
     } catch {
-      // The probe finds it old, which is right: whoever cannot write it any more needs a look.
+      // The liveness probe then finds the file too old, which is right: this worker needs attention.
     }
   }, HEARTBEAT_MS)
   return {

@@ -10,7 +10,7 @@ import { noteNotOffered, saysNotOffered } from './not-offered.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
 
-/** Reads and loads one window or list. A failure is a result like another: whoever asked decides what it ends. */
+/** Reads and loads one window or list. A failure is a result, too: the caller decides what it ends. */
 export function performItem(
   run: Run,
   project: SyncedProject,
@@ -33,13 +33,7 @@ export function performItem(
   })
 }
 
-async function perform(
-  run: Run,
-  project: SyncedProject,
-  stream: Stream,
-  range: Range | undefined,
-  call: CallContext,
-): Promise<ItemResult> {
+async function perform(...[run, project, stream, range, call]: Parameters<typeof performItem>): Promise<ItemResult> {
   const context = { ...call, isDivisible: range !== undefined && countDays(range) > 1 }
   try {
     if (stream.by === 'list') return await syncList(run, project, stream, context)

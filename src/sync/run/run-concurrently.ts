@@ -1,18 +1,18 @@
-/** Where jobs come from. */
+/** Hands out work, one piece after the other. */
 export interface WorkSource {
-  /** The next job, or undefined if there is none now; finishing other jobs may make one. */
+  /** The next piece, or undefined if there is none now; finishing another may make one. */
   next(): (() => Promise<unknown>) | undefined
 }
 
-/** Runs the jobs of all sources side by side, at most so many at once, taking turns between sources. Jobs do not throw. */
+/** Runs the work of all sources side by side, at most so many at once, taking turns between sources. Work does not throw. */
 export async function runConcurrently(sources: readonly WorkSource[], concurrency: number): Promise<void> {
   const running = new Set<Promise<unknown>>()
   let turn = 0
   for (;;) {
     while (running.size < concurrency) {
-      const job = nextWork()
-      if (job === undefined) break
-      const promise: Promise<unknown> = job().finally(() => running.delete(promise))
+      const work = nextWork()
+      if (work === undefined) break
+      const promise: Promise<unknown> = work().finally(() => running.delete(promise))
       running.add(promise)
     }
     if (running.size === 0) return
@@ -22,10 +22,10 @@ export async function runConcurrently(sources: readonly WorkSource[], concurrenc
   function nextWork(): (() => Promise<unknown>) | undefined {
     for (let step = 0; step < sources.length; step++) {
       const index = (turn + step) % sources.length
-      const job = sources[index]!.next()
-      if (job === undefined) continue
+      const work = sources[index]!.next()
+      if (work === undefined) continue
       turn = index + 1
-      return job
+      return work
     }
     return undefined
   }

@@ -190,7 +190,7 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
     })
     await lock.release()
   }
-  // Whoever stopped it does not wait for a database that is away: the lease expires by itself.
+  // After a stop it does not wait for a database that is away: the lease expires by itself.
   await (signal?.aborted ? waitAtMost(CLOSING_MS, close()) : close())
   const totals = { rows: sum(streams, 'rows_read'), requests: sum(streams, 'requests'), seconds }
   log[outcome === 'complete' ? 'info' : 'warn'](

@@ -19,7 +19,7 @@ import { createReportTable, isNewestFirst } from './report-table.ts'
 /*
  * Moves a report table without partitions into monthly partitions. First the whole table becomes the default partition for everything that has
  * no partition of its own, which changes no row; then month after month leaves it, each in one transaction. The table is
- * whole at every moment, may be read and synced meanwhile, and whoever is interrupted goes on where it stopped.
+ * whole at every moment, may be read and synced meanwhile, and an interrupted move continues where it stopped.
  */
 
 export interface MoveStep {

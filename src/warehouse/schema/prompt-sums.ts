@@ -71,7 +71,7 @@ export async function unwatch(client: PoolClient, table: string): Promise<void> 
   for (const trigger of Object.keys(TRIGGERS)) await client.query(`drop trigger if exists ${trigger} on ${table}`)
 }
 
-/** The names of the triggers, for whoever looks for those of other people. */
+/** The names of our triggers, to distinguish them from those of users. */
 export const TRIGGER_NAMES: readonly string[] = Object.keys(TRIGGERS)
 
 async function openEverything(client: PoolClient, warehouse: Warehouse, tables: string[]): Promise<void> {
