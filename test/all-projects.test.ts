@@ -1,14 +1,14 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { resolveAllProjects } from '../src/app/all-projects.ts'
 import { explain } from '../src/core/config/explain.ts'
-import { resolveAllProjects } from '../src/session/all-projects.ts'
 import { type Client, createClient } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { runCli } from './support/cli.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
-/* VISIBILITY_PROJECTS=all, and what a refusal of lists beyond the contract does to a run. */
+/* VISIBILITY_PROJECTS=all, and what a refusal of extra lists does to a run. */
 
 let setup: Setup
 beforeAll(async () => {
@@ -103,7 +103,7 @@ test('a refusal of a list that nobody named loses nothing, even in the words of 
   }
 })
 
-/** Passes everything on but lists beyond the contract, which it refuses as odd services do. */
+/** Passes everything on but extra lists, which it refuses as odd services do. */
 async function refusing(target: string): Promise<{ port: number; close(): Promise<void> }> {
   const refused: Record<string, [number, string]> = {
     '/v1/projects': [400, 'a company API key is required'],

@@ -98,7 +98,7 @@ test('rows stay what they are while others use memory that was given back', () =
   const reversed = { find: () => Array.from({ length: 8000 }, (_, index) => 7999 - index), release: () => {} }
   const second = pack('second')
   second.keepOrder(reversed)
-  second.arrange()
+  second.reorder()
   expect(bytesOf(second)).toEqual(bytesOf(PackedRows.of(columns, 'second', rowsOf('second').toReversed())))
   const arranged = bytesOf(second)
   pack('third').release()

@@ -12,7 +12,7 @@ import { runCli } from './support/cli.ts'
 import { until } from './support/serve.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
-/* Lists and reports beyond the contract. */
+/* Extra lists and reports. */
 
 const SOURCES = [
   { name: 'domains_daily', of: 'domains', dimensions: ['date'] },
@@ -36,7 +36,7 @@ test('without extras not one request more is sent, and with them against a servi
   })
   try {
     expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
-    // The five streams of the contract and the report, one page each; the profile is one request, too.
+    // The five streams that every service has and the report, one page each; the profile is one request, too.
     expect(paths(setup).filter((path) => !path.startsWith('POST /reports/brands') && EXTRA.test(path))).toEqual([])
     const plain = paths(setup).length
     setup.service.requests.length = 0

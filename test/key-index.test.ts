@@ -68,7 +68,7 @@ test('rows go to the database in the order of the index: newest day first, and e
     .sort((one, other) => -compare(one[0]!, other[0]!) || compare(one[1]!, other[1]!) || compare(one[2]!, other[2]!))
   const expected = PackedRows.of(report.columns, 'or_1', sorted)
   const digest = digestOf(sifted.rows)
-  sifted.rows.arrange()
+  sifted.rows.reorder()
   expect(Buffer.concat([...sifted.rows.chunks()]).equals(Buffer.concat([...expected.chunks()]))).toBe(true)
   expect(digestOf(sifted.rows)).toBe(digest)
 })

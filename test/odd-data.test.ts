@@ -5,7 +5,7 @@ import { addDays } from '../src/core/day.ts'
 import { TransientError } from '../src/core/errors.ts'
 import { markStale } from '../src/ledger/coverage.ts'
 import { saveDrift } from '../src/ledger/drift.ts'
-import { knownRejects, listQuarantine, resolveEntries, saveRejects } from '../src/ledger/quarantine.ts'
+import { identifyRejects, listQuarantine, resolveEntries, saveRejects } from '../src/ledger/quarantine.ts'
 import { saveRestatements } from '../src/ledger/restatements.ts'
 import { saveDeadWindows } from '../src/queue/dead-windows.ts'
 import { createClient } from '../src/source/client.ts'
@@ -131,7 +131,7 @@ describe('very many', () => {
     const { warehouse } = setup.database
     const reject = (raw: string, index: number) => ({ raw: JSON.stringify(raw), reason: 'odd', index })
     const save = (raws: string[]) =>
-      run(async (tx) => saveRejects(tx, pair, await knownRejects(tx, pair, raws.map(reject)), { runId: 1 }))
+      run(async (tx) => saveRejects(tx, pair, await identifyRejects(tx, pair, raws.map(reject)), { runId: 1 }))
     await save(['gone'])
     await save(idsOf(MOST_VALUES + 10))
     expect(await countOf('visibility_ops.quarantine where resolved_at is null')).toBe(MOST_VALUES + 10)

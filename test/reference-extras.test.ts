@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { type ReferenceService, startReference } from '../src/reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 
-/* What the reference service offers beyond the contract, with the oddities that were measured on the live one. */
+/* The extras of the reference service, with the oddities that were measured on the live one. */
 
 type Row = Record<string, any>
 let service: ReferenceService

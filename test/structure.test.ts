@@ -19,7 +19,7 @@ const ORDER = [
     'create',
     'alerts',
     'queue',
-    'session',
+    'app',
   ],
   ...['telemetry', 'schedule', 'web', 'cli', 'main'],
 ]
@@ -48,9 +48,9 @@ function judge(from: string, to: string): string | null {
   }
   // The reference service stands beside the others; only what people start may use it.
   if (other === 'reference')
-    return ORDER.indexOf(folder) >= ORDER.indexOf('session')
+    return ORDER.indexOf(folder) >= ORDER.indexOf('app')
       ? null
-      : `${from} imports ${to}: only a session or a command may`
+      : `${from} imports ${to}: only the app or a command may`
   if (!ORDER.includes(folder) || !ORDER.includes(other))
     return `${from} imports ${to}: a folder that the order does not name`
   return ORDER.indexOf(other) < ORDER.indexOf(folder) ? null : `${from} imports ${to}: imports point the other way`
@@ -106,8 +106,8 @@ test('the map names every folder', () => {
 test('the check of directions fails where an import points the wrong way', () => {
   expect(judge('core/day.ts', 'sync/run/run-sync.ts')).toContain('the other way')
   expect(judge('reference/server.ts', 'source/client.ts')).toContain('may use only')
-  expect(judge('sync/run/run-sync.ts', 'reference/world.ts')).toContain('only a session')
-  expect(judge('session/open-services.ts', 'sync/run/run-sync.ts')).toBeNull()
+  expect(judge('sync/run/run-sync.ts', 'reference/world.ts')).toContain('only the app')
+  expect(judge('app/open-services.ts', 'sync/run/run-sync.ts')).toBeNull()
 })
 
 test('only the configuration reads the environment, and only main ends the process', () => {

@@ -32,7 +32,7 @@ async function read(text: string, byTemplate: boolean) {
   const { body, count } = await parseItems(Buffer.from(text), false, byTemplate ? counting : sink, { limit: 10_000 })
   const { rows, rowsByDay, rejects, mentions, drift } = sink.finish()
   const chunks = [...rows.chunks()].map((chunk) => Buffer.from(chunk))
-  rows.arrange()
+  rows.reorder()
   const packed = Buffer.concat([...chunks, ...rows.chunks()]).toString('latin1')
   return { taken, sifted: { body, count, packed, length: rows.length, rowsByDay, rejects, mentions, drift } }
 }
@@ -116,7 +116,7 @@ test('rows that are like others but for one thing are judged as if each were par
 })
 
 test('a row that does not stand at its paths is never read by template', () => {
-  const paths: TemplatePaths = { paths: ['a', 'b.c'], together: ['a', 'b.c', 'd'] }
+  const paths: TemplatePaths = { paths: ['a', 'b.c'], combination: ['a', 'b.c', 'd'] }
   const parser = new TemplateParser(paths, new TemplateCaches().of(paths))
   const bytes = Buffer.from('{"a":"x","b":{"c":2}}')
   const origin = { bytes, start: 0, end: bytes.length }

@@ -1,5 +1,6 @@
 import type { Day } from '../core/day.ts'
 import type { CallContext } from '../source/client.ts'
+import type { AnswerSizes } from '../sync/plan/answer-sizes.ts'
 import type { PageLimit } from '../sync/plan/page-limit.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 
@@ -7,6 +8,7 @@ export interface AuditContext {
   services: Services
   project: SyncedProject
   limit: PageLimit
+  answers: AnswerSizes
   call: CallContext
 }
 
@@ -22,4 +24,4 @@ export interface AuditedStream {
 }
 
 /** The audit's own reads are not windows of the ledger. */
-export const UNKNOWN = { name: 'audit', rows: 0, maxDays: Number.MAX_SAFE_INTEGER, valuesOf: async () => [] }
+export const UNKNOWN = { task: 'audit', rows: 0, maxDays: Number.MAX_SAFE_INTEGER, valuesOf: async () => [] }

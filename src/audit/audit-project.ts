@@ -114,7 +114,7 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
   const sums: DaySums = new Map()
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
     const answer = await readWindow(
-      { ...services, limit: context.limit },
+      { ...services, limit: context.limit, answers: context.answers },
       { caller: project.caller, stream: COARSE, range: window, known: UNKNOWN },
       context.call,
       () => new RowList(),

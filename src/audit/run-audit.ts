@@ -4,9 +4,9 @@ import { inSpan } from '../core/trace.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'
-import { PageLimit } from '../sync/plan/page-limit.ts'
 import type { Services, SyncedProject } from '../sync/run/context.ts'
 import type { Executor } from '../sync/run/execute-here.ts'
+import { newRunMemory } from '../sync/run/make-run.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Observer } from '../sync/run/task.ts'
@@ -46,7 +46,7 @@ async function performAudit(
   const late = new AbortController()
   const deadline = stopAtDeadline(services.config, ({ reason }) => late.abort(new TransientError(reason)))
   let requests = 0
-  const limit = new PageLimit(services.config.source.page_limit)
+  const { limit, answers } = newRunMemory(services.config.source.page_limit)
   const call = {
     signal: AbortSignal.any([signal, late.signal]),
     onAttempt: (status: number | undefined) => {
@@ -59,7 +59,7 @@ async function performAudit(
     for (const project of projects) {
       const days = only?.(before.filter(({ project_id }) => project_id === project.id))
       if (days === undefined || days.size > 0)
-        found.push(...(await auditProject({ services, project, limit, call }, days)))
+        found.push(...(await auditProject({ services, project, limit, answers, call }, days)))
     }
     return found
   }

@@ -13,7 +13,7 @@ export async function readSample(
 ): Promise<{ rows: Row[]; range: Range }> {
   const { services, project } = context
   const answer = await readWindow(
-    { ...services, limit: context.limit },
+    { ...services, limit: context.limit, answers: context.answers },
     { caller: project.caller, stream, range, known: UNKNOWN },
     context.call,
     () => new RowList(),

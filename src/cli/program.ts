@@ -384,7 +384,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
         new Option('--seed <number>', 'another seed makes another world').default('1'),
         new Option('--projects <number>', 'how many projects').default('2'),
         new Option('--prompts <number>', 'how many prompts in each project').default('24'),
-        new Option('--extras', 'offer the operations beyond the contract, too'),
+        new Option('--extras', 'offer the extra operations, too'),
         new Option('--fault <name=value>', 'how to misbehave; may be repeated').argParser(collect),
       ],
     },

@@ -1,6 +1,6 @@
+import { resolveAllProjects } from '../app/all-projects.ts'
 import { messageOf } from '../core/errors.ts'
 import type { CreationKind } from '../ledger/creations.ts'
-import { resolveAllProjects } from '../session/all-projects.ts'
 import type { Session } from './session.ts'
 
 /* VISIBILITY_PROJECTS=all: the service is asked once which projects there are. */

@@ -79,11 +79,11 @@ export const BASE_STREAMS = [
 ] as const
 export type BaseStream = (typeof BASE_STREAMS)[number]
 
-/** Lists that a service may offer beyond the contract, in the order in which a run reads them. */
+/** Lists that not every service offers, in the order in which a run reads them. */
 export const EXTRA_STREAMS = ['projects', 'brands', 'topics', 'tags', 'model_channels', 'url_classifications'] as const
 export type ExtraStream = (typeof EXTRA_STREAMS)[number]
 
-/** What reports are about; each but the first is offered beyond the contract. */
+/** What reports are about; each but the first is an extra. */
 export const REPORT_SUBJECTS = ['brands', 'domains', 'urls'] as const
 export type ReportSubject = (typeof REPORT_SUBJECTS)[number]
 

@@ -41,8 +41,8 @@ export async function createAll(services: Services, request: CreateRequest): Pro
   const kinds = [...new Set(wishes.map(({ kind }) => kind))]
   // Two commands at once could both find that something is missing.
   const start = { command: `create ${kinds.join(' and ')}`, version: services.version, source: services.source }
-  const pair = { projectId: project.id, stream: 'creations' }
-  const lock = await lockRun(warehouse, [pair], start, {
+  const projectStream = { projectId: project.id, stream: 'creations' }
+  const lock = await lockRun(warehouse, [projectStream], start, {
     log: services.log,
     signal: request.signal,
     activity: ({ projectId }) => `something is being created in ${projectId}`,

@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import { addDays, type Day, dayFromNumber, daysIn, type Range } from '../core/day.ts'
 import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
-import { type StreamOfProject, streamKey } from '../core/stream-key.ts'
+import { type ProjectStream, streamKey } from '../core/stream-key.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
 import { literal, type Statement } from '../warehouse/statement.ts'
@@ -50,15 +50,15 @@ const RECENT_DAYS = 31
 /** What is known of all streams of all projects, looking only at the days of months that are not complete. */
 export async function readCoverageSummaries(
   warehouse: Warehouse,
-  pairs: readonly StreamOfProject[],
+  projectStreams: readonly ProjectStream[],
   { today, lookbackDays }: { today: Day; lookbackDays: number },
-): Promise<(pair: StreamOfProject) => CoverageSummary> {
+): Promise<(projectStream: ProjectStream) => CoverageSummary> {
   const months = quote(warehouse.opsSchema, 'coverage_months')
   const isComplete = `m.days = (m.month + interval '1 month')::date - m.month
     and m.days_held + m.days_quarantined + m.days_stale = 0 and m.youngest >= $3`
   const values = [
-    pairs.map(({ projectId }) => projectId),
-    pairs.map(({ stream }) => stream),
+    projectStreams.map(({ projectId }) => projectId),
+    projectStreams.map(({ stream }) => stream),
     Math.max(1, lookbackDays),
     addDays(today, -RECENT_DAYS),
   ]
@@ -114,12 +114,16 @@ function monthsOf({ first, last, months }: SettledMonths, stretches: Map<string,
 }
 
 /** What is known of each day of a stream within a range, oldest first. */
-export async function readCoverage({ ops }: Warehouse, pair: StreamOfProject, range: Range): Promise<CoveredDay[]> {
+export async function readCoverage(
+  { ops }: Warehouse,
+  projectStream: ProjectStream,
+  range: Range,
+): Promise<CoveredDay[]> {
   const rows = await ops
     .selectFrom('coverage')
     .select(['date', 'rows', 'state', 'read_at'])
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
+    .where('project_id', '=', projectStream.projectId)
+    .where('stream', '=', projectStream.stream)
     .where('date', '>=', range.from)
     .where('date', '<=', range.to)
     .orderBy('date')
@@ -151,27 +155,31 @@ export interface BegunRead {
 /** A number for a read, taken before the request is sent. */
 export async function beginRead(
   { pool, opsSchema }: Warehouse,
-  pair: StreamOfProject,
+  projectStream: ProjectStream,
   range?: Range,
 ): Promise<BegunRead> {
   const { rows } = await pool.query<{ read_order: number; read_at: Date; rows_before: number }>(
     `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
        (select coalesce(sum(rows), 0)::bigint from ${quote(opsSchema, 'coverage')}
         where project_id = $1 and stream = $2 and date between $3 and $4) as rows_before`,
-    [pair.projectId, pair.stream, range?.from ?? null, range?.to ?? null],
+    [projectStream.projectId, projectStream.stream, range?.from ?? null, range?.to ?? null],
   )
   const { read_order, read_at, rows_before } = rows[0]!
   return { fencingToken: read_order, readAt: read_at, rowsBefore: rows_before }
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
-export async function lockLoads({ client }: Transaction, warehouse: Warehouse, pair: StreamOfProject): Promise<void> {
-  await client.query(lockOfLoads(warehouse, pair).sql)
+export async function lockLoads(
+  { client }: Transaction,
+  warehouse: Warehouse,
+  projectStream: ProjectStream,
+): Promise<void> {
+  await client.query(lockOfLoads(warehouse, projectStream).sql)
 }
 
 /** Completes when the lock is held. */
-export function lockOfLoads(warehouse: Warehouse, pair: StreamOfProject): Statement<void> {
-  const name = JSON.stringify([warehouse.schema, pair.projectId, pair.stream])
+export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream): Statement<void> {
+  const name = JSON.stringify([warehouse.schema, projectStream.projectId, projectStream.stream])
   return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => {} }
 }
 
@@ -186,17 +194,17 @@ export interface PriorCoverage {
 /** What is known of a range. Reading the result throws a SupersededError if a newer read was loaded. */
 export function priorCoverage(
   { opsSchema }: Warehouse,
-  pair: StreamOfProject,
+  projectStream: ProjectStream,
   range: Range,
   fencingToken: number,
 ): Statement<PriorCoverage> {
-  const [project, stream, from, to] = [pair.projectId, pair.stream, range.from, range.to].map(literal)
+  const [project, stream, from, to] = [projectStream.projectId, projectStream.stream, range.from, range.to].map(literal)
   const sql = `select q.rejects, c.date, c.read_order, c.state
     from (select exists (select from ${quote(opsSchema, 'quarantine')} where project_id = ${project} and stream = ${stream}
       and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
     left join ${quote(opsSchema, 'coverage')} c
       on c.project_id = ${project} and c.stream = ${stream} and c.date between ${from} and ${to}`
-  return { sql, read: (rows) => knownBefore(rows as unknown as KnownDay[], pair, fencingToken) }
+  return { sql, read: (rows) => knownBefore(rows as unknown as KnownDay[], projectStream, fencingToken) }
 }
 
 type KnownDay = { rejects: boolean } & (
@@ -204,13 +212,13 @@ type KnownDay = { rejects: boolean } & (
   | { date: null; read_order: null; state: null }
 )
 
-function knownBefore(rows: readonly KnownDay[], pair: StreamOfProject, fencingToken: number): PriorCoverage {
+function knownBefore(rows: readonly KnownDay[], projectStream: ProjectStream, fencingToken: number): PriorCoverage {
   const states = new Map<Day, CoverageState>()
   for (const { date, read_order, state } of rows) {
     if (date === null) continue
     if (read_order > fencingToken) {
       throw new SupersededError(
-        `${pair.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`,
+        `${projectStream.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`,
       )
     }
     states.set(date, state)
@@ -219,7 +227,7 @@ function knownBefore(rows: readonly KnownDay[], pair: StreamOfProject, fencingTo
 }
 
 export interface CoverageEntry {
-  pair: StreamOfProject
+  projectStream: ProjectStream
   range: Range
   /** How many rows the table has on each day. */
   rowsByDay: ReadonlyMap<Day, number>
@@ -236,13 +244,13 @@ export async function saveCoverage({ ops }: Transaction, entry: CoverageEntry): 
   const days = daysIn(entry.range)
   const rows = days.map((day) => entry.rowsByDay.get(day) ?? 0)
   const states = days.map(entry.stateOf)
-  const { pair, fencingToken, readAt, runId } = entry
+  const { projectStream, fencingToken, readAt, runId } = entry
   const held = entry.heldSince ?? readAt
   await ops
     .insertInto('coverage')
     .columns(['project_id', 'stream', 'date', 'rows', 'read_at', 'run_id', 'state', 'read_order', 'held_since'])
     .expression(
-      sql`select ${pair.projectId}::text, ${pair.stream}::text, day.date, day.rows, ${readAt}::timestamptz, ${runId}::bigint,
+      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, day.date, day.rows, ${readAt}::timestamptz, ${runId}::bigint,
             day.state, ${fencingToken}::bigint, case when day.state = 'held' then ${held}::timestamptz end
           from unnest(${days}::date[], ${rows}::int[], ${states}::text[]) as day(date, rows, state)` as never,
     )
@@ -262,39 +270,39 @@ export async function saveCoverage({ ops }: Transaction, entry: CoverageEntry): 
 /** Counts rows that came to days, or left them, otherwise than by reading these days. */
 export async function adjustRows(
   { ops }: Transaction,
-  pair: StreamOfProject,
+  projectStream: ProjectStream,
   byDay: Iterable<[Day, number]>,
 ): Promise<void> {
   for (const [date, change] of byDay) {
     await ops
       .updateTable('coverage')
       .set({ rows: sql<number>`greatest(0, rows + ${change}::int)` })
-      .where('project_id', '=', pair.projectId)
-      .where('stream', '=', pair.stream)
+      .where('project_id', '=', projectStream.projectId)
+      .where('stream', '=', projectStream.stream)
       .where('date', '=', date)
       .execute()
   }
 }
 
 /** A list that was read whole clears the held and quarantined states of earlier days. */
-export async function clearListStates({ ops }: Transaction, pair: StreamOfProject, before: Day): Promise<void> {
+export async function clearListStates({ ops }: Transaction, projectStream: ProjectStream, before: Day): Promise<void> {
   await ops
     .updateTable('coverage')
     .set({ state: 'read', held_since: null })
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
+    .where('project_id', '=', projectStream.projectId)
+    .where('stream', '=', projectStream.stream)
     .where('date', '<', before)
     .where('state', '<>', 'read')
     .execute()
 }
 
 /** Since when a list is held, so that a new day's entry keeps the date. */
-export async function heldSince({ ops }: Transaction, pair: StreamOfProject): Promise<Date | undefined> {
+export async function heldSince({ ops }: Transaction, projectStream: ProjectStream): Promise<Date | undefined> {
   const row = await ops
     .selectFrom('coverage')
     .select(({ fn }) => fn.min('held_since').as('since'))
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
+    .where('project_id', '=', projectStream.projectId)
+    .where('stream', '=', projectStream.stream)
     .executeTakeFirst()
   return row?.since ?? undefined
 }
@@ -305,7 +313,7 @@ export async function heldSince({ ops }: Transaction, pair: StreamOfProject): Pr
  */
 export async function markOthersStale(
   { ops }: Transaction,
-  pair: StreamOfProject,
+  projectStream: ProjectStream,
   others: readonly string[],
   days: readonly Day[],
   runId: number,
@@ -314,7 +322,7 @@ export async function markOthersStale(
   await ops
     .updateTable('coverage')
     .set({ state: 'stale' })
-    .where('project_id', '=', pair.projectId)
+    .where('project_id', '=', projectStream.projectId)
     .where(sql<boolean>`stream = any(${[...others]}::text[])`)
     .where(sql<boolean>`date = any(${[...days]}::date[])`)
     .where('state', '=', 'read')
@@ -324,13 +332,17 @@ export async function markOthersStale(
 }
 
 /** Marks days as stale: the next run reads them again. */
-export async function markStale({ ops }: Pick<Warehouse, 'ops'>, pair: StreamOfProject, days: Day[]): Promise<void> {
+export async function markStale(
+  { ops }: Pick<Warehouse, 'ops'>,
+  projectStream: ProjectStream,
+  days: Day[],
+): Promise<void> {
   if (days.length === 0) return
   await ops
     .updateTable('coverage')
     .set({ state: 'stale' })
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
+    .where('project_id', '=', projectStream.projectId)
+    .where('stream', '=', projectStream.stream)
     .where(sql<boolean>`date = any(${days}::date[])`)
     .where('state', '=', 'read')
     .execute()

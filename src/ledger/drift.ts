@@ -1,13 +1,13 @@
 import { sql } from 'kysely'
 import type { Redactor } from '../core/redactor.ts'
-import type { StreamOfProject } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/stream-key.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /** Notes once what the interface does not mention. */
 export async function saveDrift(
   { ops, redactor }: Transaction,
-  pair: StreamOfProject,
+  projectStream: ProjectStream,
   notes: readonly DriftNote[],
   runId: number,
 ): Promise<void> {
@@ -18,7 +18,7 @@ export async function saveDrift(
     .insertInto('drift')
     .columns(['project_id', 'stream', 'run_id', 'kind', 'name', 'example'])
     .expression(
-      sql`select ${pair.projectId}::text, ${pair.stream}::text, ${runId}::bigint, note.*
+      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, ${runId}::bigint, note.*
           from unnest(${column('kind')}::text[], ${column('name')}::text[], ${column('example')}::text[]) note` as never,
     )
     .onConflict((conflict) => conflict.doNothing())

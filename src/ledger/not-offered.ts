@@ -1,4 +1,4 @@
-import type { StreamOfProject } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/stream-key.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
@@ -33,7 +33,7 @@ export async function readNotOffered(
 
 export async function saveNotOffered(
   { ops }: Warehouse,
-  { projectId, stream }: StreamOfProject,
+  { projectId, stream }: ProjectStream,
   status: number,
   now: Date,
 ): Promise<void> {
@@ -45,6 +45,6 @@ export async function saveNotOffered(
 }
 
 /** The service offers it: rows were read. */
-export async function forgetNotOffered({ ops }: Transaction, { projectId, stream }: StreamOfProject): Promise<void> {
+export async function forgetNotOffered({ ops }: Transaction, { projectId, stream }: ProjectStream): Promise<void> {
   await ops.deleteFrom('not_offered').where('project_id', '=', projectId).where('stream', '=', stream).execute()
 }

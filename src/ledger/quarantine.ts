@@ -1,26 +1,26 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import type { StreamOfProject } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/stream-key.ts'
 import type { Reject } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
-export interface KnownRejects {
+export interface IdentifiedRejects {
   byFingerprint: ReadonlyMap<string, { raw: string; reason: string; date: Day | undefined }>
-  open: number
+  undismissed: number
 }
 
 /** A reject that was dismissed counts as if the answer did not have it; another version of it has another fingerprint. */
-export async function knownRejects(
+export async function identifyRejects(
   { ops, redactor }: Transaction,
-  pair: StreamOfProject,
+  projectStream: ProjectStream,
   rejects: readonly Reject[],
-): Promise<KnownRejects> {
+): Promise<IdentifiedRejects> {
   const byFingerprint = new Map<string, { raw: string; reason: string; date: Day | undefined }>()
-  let open = 0
-  if (rejects.length === 0) return { byFingerprint, open }
+  let undismissed = 0
+  if (rejects.length === 0) return { byFingerprint, undismissed }
   const fingerprints = rejects.map(({ raw, reason, date }) => {
     const text = redactor.json(raw)
     const fingerprint = createHash('md5').update(text).digest('hex')
@@ -30,14 +30,14 @@ export async function knownRejects(
   const dismissed = await ops
     .selectFrom('quarantine')
     .select('fingerprint')
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
+    .where('project_id', '=', projectStream.projectId)
+    .where('stream', '=', projectStream.stream)
     .where('dismissed_at', 'is not', null)
     .where('fingerprint', '=', sql<string>`any(${[...byFingerprint.keys()]}::text[])`)
     .execute()
   const ignored = new Set(dismissed.map(({ fingerprint }) => fingerprint))
-  open = fingerprints.filter((fingerprint) => !ignored.has(fingerprint)).length
-  return { byFingerprint, open }
+  undismissed = fingerprints.filter((fingerprint) => !ignored.has(fingerprint)).length
+  return { byFingerprint, undismissed }
 }
 
 export interface RejectsOrigin {
@@ -56,8 +56,8 @@ export interface RejectsOrigin {
  */
 export async function saveRejects(
   { ops }: Transaction,
-  pair: StreamOfProject,
-  { byFingerprint }: KnownRejects,
+  projectStream: ProjectStream,
+  { byFingerprint }: IdentifiedRejects,
   { range, runId, heldDays, isHeld = false }: RejectsOrigin,
 ): Promise<void> {
   const fingerprints = [...byFingerprint.keys()].sort()
@@ -71,7 +71,7 @@ export async function saveRejects(
       .insertInto('quarantine')
       .columns(['project_id', 'stream', 'reason', 'raw', 'fingerprint', 'from_date', 'to_date', 'run_id'])
       .expression(
-        sql`select ${pair.projectId}::text, ${pair.stream}::text, reject.reason, reject.raw::json, reject.fingerprint,
+        sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, reject.reason, reject.raw::json, reject.fingerprint,
               reject.from_date, reject.to_date, ${runId}::bigint
             from unnest(${reasons}::text[], ${raws}::text[], ${fingerprints}::text[], ${from}::date[], ${to}::date[])
               as reject(reason, raw, fingerprint, from_date, to_date)` as never,
@@ -94,8 +94,8 @@ export async function saveRejects(
   let gone = ops
     .updateTable('quarantine')
     .set({ resolved_at: sql`now()`, resolution: GONE })
-    .where('project_id', '=', pair.projectId)
-    .where('stream', '=', pair.stream)
+    .where('project_id', '=', projectStream.projectId)
+    .where('stream', '=', projectStream.stream)
     .where('resolved_at', 'is', null)
     .where('fingerprint', '<>', sql<string>`all(${fingerprints}::text[])`)
   if (range !== undefined) gone = gone.where('from_date', '>=', range.from).where('to_date', '<=', range.to)
@@ -109,12 +109,16 @@ export async function saveRejects(
 const GONE = 'no longer in the answer'
 
 /** Rejects without a day of their own belong to a window; once none of its days has rejects any more, they are gone. */
-export async function resolveWindowRejects({ ops }: Transaction, pair: StreamOfProject, range: Range): Promise<void> {
+export async function resolveWindowRejects(
+  { ops }: Transaction,
+  projectStream: ProjectStream,
+  range: Range,
+): Promise<void> {
   await ops
     .updateTable('quarantine as q')
     .set({ resolved_at: sql`now()`, resolution: GONE })
-    .where('q.project_id', '=', pair.projectId)
-    .where('q.stream', '=', pair.stream)
+    .where('q.project_id', '=', projectStream.projectId)
+    .where('q.stream', '=', projectStream.stream)
     .where('q.resolved_at', 'is', null)
     .where('q.from_date', '<=', range.to)
     .where('q.to_date', '>=', range.from)
@@ -258,12 +262,12 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
 }
 
 /** Days with rejects of which none is open any more are read again: rows that were kept for their sake may be gone. */
-export async function markDaysDue({ ops }: Transaction, pair: StreamOfProject): Promise<void> {
+export async function markDaysDue({ ops }: Transaction, projectStream: ProjectStream): Promise<void> {
   await ops
     .updateTable('coverage as c')
     .set({ state: 'stale' })
-    .where('c.project_id', '=', pair.projectId)
-    .where('c.stream', '=', pair.stream)
+    .where('c.project_id', '=', projectStream.projectId)
+    .where('c.stream', '=', projectStream.stream)
     .where('c.state', '=', 'quarantined')
     .where(({ not, exists, selectFrom }) =>
       not(

@@ -1,13 +1,13 @@
 import { sql } from 'kysely'
 import type { Day } from '../core/day.ts'
-import type { StreamOfProject } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/stream-key.ts'
 import type { Change } from '../warehouse/load/window-effect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /** Keeps what a re-read changed in days that were read before, and returns those days. */
 export async function saveRestatements(
   { ops }: Transaction,
-  pair: StreamOfProject,
+  projectStream: ProjectStream,
   readBefore: ReadonlyMap<Day, unknown>,
   byDay: ReadonlyMap<Day, Change>,
   runId: number,
@@ -20,7 +20,7 @@ export async function saveRestatements(
     .insertInto('restatements')
     .columns(['project_id', 'stream', 'run_id', 'date', 'rows_inserted', 'rows_updated', 'rows_deleted'])
     .expression(
-      sql`select ${pair.projectId}::text, ${pair.stream}::text, ${runId}::bigint, day.*
+      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, ${runId}::bigint, day.*
           from unnest(${days}::date[], ${column('inserted')}::int[], ${column('updated')}::int[], ${column('deleted')}::int[]) day` as never,
     )
     .execute()

@@ -8,7 +8,7 @@ import type { Log } from '../core/logger.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import { sleep } from '../core/sleep.ts'
-import type { StreamOfProject } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/stream-key.ts'
 import { withTimeLimit } from '../core/time-limit.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
@@ -37,10 +37,10 @@ export interface LockOptions {
   /** Shared leases hold off only exclusive ones. */
   shared?: boolean
   /** What the holder of a lease is doing, for the error; by default it syncs. */
-  activity?: (pair: StreamOfProject) => string
+  activity?: (projectStream: ProjectStream) => string
 }
 
-const SYNCING = ({ projectId, stream }: StreamOfProject) => `${stream} of ${projectId} is being synced`
+const SYNCING = ({ projectId, stream }: ProjectStream) => `${stream} of ${projectId} is being synced`
 
 const LEASE_SECONDS = 45
 const RENEW_MS = 5000
@@ -49,46 +49,48 @@ const SILENT_SECONDS = 12
 const AWAY_RETRY_MS = 500
 const RENEWAL_DEADLINE_MS = 10_000
 
-/** Takes the leases of all pairs or of none. Throws a LockedError that names the holder. */
+/** Takes the leases of all streams of projects, or of none. Throws a LockedError that names the holder. */
 export async function lockRun(
   warehouse: Warehouse,
-  pairs: readonly StreamOfProject[],
+  projectStreams: readonly ProjectStream[],
   start: RunStart,
   { log, signal, shared = false, activity = SYNCING }: LockOptions,
 ): Promise<RunLock> {
   const token = randomUUID()
   let isLogged = false
   for (;;) {
-    const attempt = await withRetries(warehouse, signal, () => tryLock(warehouse, pairs, { ...start, token, shared }))
+    const attempt = await withRetries(warehouse, signal, () =>
+      tryLock(warehouse, projectStreams, { ...start, token, shared }),
+    )
     if ('runId' in attempt) return keepLock(warehouse, attempt.runId)
     if (attempt.silentSeconds < SILENT_SECONDS)
-      throw new LockedError(`${activity(attempt.pair)} by ${attempt.holder}; nothing was read or written`)
+      throw new LockedError(`${activity(attempt.projectStream)} by ${attempt.holder}; nothing was read or written`)
     if (!isLogged) log.warn({ holder: attempt.holder }, 'waiting for the lease of a run that is silent')
     isLogged = true
     await sleep(1000, signal)
   }
 }
 
-type Attempt = { runId: number } | { pair: StreamOfProject; holder: string; silentSeconds: number }
+type Attempt = { runId: number } | { projectStream: ProjectStream; holder: string; silentSeconds: number }
 
 async function tryLock(
   warehouse: Warehouse,
-  pairs: readonly StreamOfProject[],
+  projectStreams: readonly ProjectStream[],
   { token, shared, ...start }: RunStart & { token: string; shared: boolean },
 ): Promise<Attempt> {
   return inTransaction(warehouse, async (tx) => {
     await lockLeases(tx.client, warehouse)
     const before = await tx.ops.selectFrom('runs').select('run_id').where('lock_token', '=', token).executeTakeFirst()
     if (before !== undefined) return { runId: before.run_id }
-    await refuseOlderVersions(tx.client, warehouse, pairs)
+    await refuseOlderVersions(tx.client, warehouse, projectStreams)
     await closeDead(tx)
-    const holder = await findHolder(tx.client, warehouse, pairs, shared)
+    const holder = await findHolder(tx.client, warehouse, projectStreams, shared)
     if (holder !== undefined) return holder
     const runId = await openRun(tx, { ...start, process: processIdentity(), lock_token: token }, LEASE_SECONDS)
     await tx.client.query(
       `insert into ${quote(warehouse.opsSchema, 'run_leases')} (project_id, stream, run_id, is_shared)
-       select project_id, stream, $3, $4 from unnest($1::text[], $2::text[]) as pair(project_id, stream)`,
-      [pairs.map(({ projectId }) => projectId), pairs.map(({ stream }) => stream), runId, shared],
+       select project_id, stream, $3, $4 from unnest($1::text[], $2::text[]) as projectStream(project_id, stream)`,
+      [projectStreams.map(({ projectId }) => projectId), projectStreams.map(({ stream }) => stream), runId, shared],
     )
     return { runId }
   })
@@ -103,25 +105,25 @@ async function lockLeases(client: PoolClient, { schema }: Warehouse): Promise<vo
 async function refuseOlderVersions(
   client: PoolClient,
   { schema }: Warehouse,
-  pairs: readonly StreamOfProject[],
+  projectStreams: readonly ProjectStream[],
 ): Promise<void> {
-  const names = pairs.map(({ projectId, stream }) => JSON.stringify([schema, projectId, stream]))
+  const names = projectStreams.map(({ projectId, stream }) => JSON.stringify([schema, projectId, stream]))
   const { rows } = await client.query<{ position: number }>(
-    `select position::int from unnest($1::text[]) with ordinality as pair(name, position)
+    `select position::int from unnest($1::text[]) with ordinality as projectStream(name, position)
      where not pg_try_advisory_xact_lock_shared(hashtextextended(name, 0)) limit 1`,
     [names],
   )
-  const pair = rows[0] && pairs[rows[0].position - 1]
-  if (pair === undefined) return
+  const projectStream = rows[0] && projectStreams[rows[0].position - 1]
+  if (projectStream === undefined) return
   throw new LockedError(
-    `${pair.stream} of ${pair.projectId} is being synced by an older version of visibility-sync; nothing was read or written`,
+    `${projectStream.stream} of ${projectStream.projectId} is being synced by an older version of visibility-sync; nothing was read or written`,
   )
 }
 
 async function findHolder(
   client: PoolClient,
   warehouse: Warehouse,
-  pairs: readonly StreamOfProject[],
+  projectStreams: readonly ProjectStream[],
   shared: boolean,
 ): Promise<Exclude<Attempt, { runId: number }> | undefined> {
   const { rows } = await client.query<{
@@ -140,14 +142,19 @@ async function findHolder(
      where (l.project_id, l.stream) in (select * from unnest($1::text[], $2::text[]))
        and r.outcome is null and not (l.is_shared and $3)
      order by silent_seconds limit 1`,
-    [pairs.map(({ projectId }) => projectId), pairs.map(({ stream }) => stream), shared, LEASE_SECONDS],
+    [
+      projectStreams.map(({ projectId }) => projectId),
+      projectStreams.map(({ stream }) => stream),
+      shared,
+      LEASE_SECONDS,
+    ],
   )
   const [found] = rows
   if (found === undefined) return undefined
   const since = `${found.started_at.toISOString().slice(0, 19)}Z`
   const holder = `run ${found.run_id} (${found.command}, since ${since}, process ${found.pid} on ${found.host})`
-  const pair = { projectId: found.project_id, stream: found.stream }
-  return { pair, holder, silentSeconds: found.silent_seconds }
+  const projectStream = { projectId: found.project_id, stream: found.stream }
+  return { projectStream, holder, silentSeconds: found.silent_seconds }
 }
 
 /** Runs whose process died without a word are closed as interrupted. */

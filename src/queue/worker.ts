@@ -1,9 +1,8 @@
 import { messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
-import { PageLimit } from '../sync/plan/page-limit.ts'
-import type { FailedItem, ItemResult, Loaded, Run, Services, SyncedProject } from '../sync/run/context.ts'
-import { makeRun } from '../sync/run/make-run.ts'
+import type { FailedItem, ItemResult, Loaded, Run, RunMemory, Services, SyncedProject } from '../sync/run/context.ts'
+import { makeRun, newRunMemory } from '../sync/run/make-run.ts'
 import { performItem } from '../sync/run/perform-item.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
@@ -48,11 +47,11 @@ export class QueueWorker {
   done = 0
   private readonly jobs = new Map<WindowInProgress, Promise<void>>()
   private readonly stopping = new AbortController()
-  private readonly memory = new Map<number, Pick<Run, 'limit' | 'mentions'>>()
+  private readonly memory = new Map<number, RunMemory>()
   private readonly projects: Map<string, SyncedProject>
   private readonly budgets: BudgetWatch
   private readonly backOff = new BackOff()
-  private readonly stepMs: number
+  private readonly stallAfterMs: number
   private loop: Promise<void> = Promise.resolve()
   private beating: Promise<void> = Promise.resolve()
 
@@ -64,7 +63,7 @@ export class QueueWorker {
   ) {
     this.projects = new Map(projects.map((project) => [project.id, project]))
     this.budgets = new BudgetWatch(services, projects.length > 1)
-    this.stepMs = services.config.source.timeout_seconds * 1000 + GRACE_MS
+    this.stallAfterMs = services.config.source.timeout_seconds * 1000 + GRACE_MS
   }
 
   /** Signs in and begins to take windows. */
@@ -89,7 +88,7 @@ export class QueueWorker {
           await (this.jobs.size > 0 ? Promise.race(this.jobs.values()) : sleep(LONGEST_NAP_MS, signal))
           continue
         }
-        const windows = await takeWindows(this.queue, this.self.id, free, this.stepMs)
+        const windows = await takeWindows(this.queue, this.self.id, free, this.stallAfterMs)
         for (const window of windows) this.begin(window)
         if (windows.length > 0) napMs = SHORTEST_NAP_MS
         else await sleep(napMs, signal)
@@ -115,7 +114,7 @@ export class QueueWorker {
       startedAt: now,
       revoked: new AbortController(),
       progressAt: now,
-      stallAfterMs: this.stepMs,
+      stallAfterMs: this.stallAfterMs,
       statuses: {},
     }
     const work = this.perform(job)
@@ -170,7 +169,6 @@ export class QueueWorker {
     const stream = services.streams.get(window.stream)!
     const waitMs = await this.budgets.spentForMs(project)
     if (waitMs > 0) return this.publish(job, { kind: 'deferred', waitMs })
-    const { limit, mentions } = this.memoryOf(window)
     const signal = AbortSignal.any([this.stopping.signal, job.revoked.signal])
     const run: Run = {
       ...makeRun(
@@ -178,8 +176,7 @@ export class QueueWorker {
         {
           runId: window.runId,
           command: settings.command,
-          limit,
-          mentions,
+          ...this.memoryOf(window),
           acceptDeletes: settings.accept_deletes,
           lookbackFrom: settings.lookback_from,
           recentFrom: settings.recent_from,
@@ -187,7 +184,7 @@ export class QueueWorker {
         signal,
       ),
       beforeCommit: (tx: Transaction, loaded: Loaded) => {
-        this.progress(job, this.stepMs)
+        this.progress(job, this.stallAfterMs)
         return this.publishIn(tx, job, loaded)
       },
     }
@@ -195,9 +192,9 @@ export class QueueWorker {
       signal,
       onAttempt: (status) => {
         statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
-        if (status !== undefined) this.progress(job, this.stepMs)
+        if (status !== undefined) this.progress(job, this.stallAfterMs)
       },
-      onWait: (ms) => this.progress(job, ms + this.stepMs),
+      onWait: (ms) => this.progress(job, ms + this.stallAfterMs),
     })
     await this.end(job, result)
   }
@@ -271,10 +268,10 @@ export class QueueWorker {
   }
 
   /** What windows of one run teach each other; at most a few runs are remembered. */
-  private memoryOf({ runId, settings }: TakenWindow): Pick<Run, 'limit' | 'mentions'> {
-    const known = this.memory.get(runId) ?? { limit: new PageLimit(settings.page_limit), mentions: new Map() }
+  private memoryOf({ runId, settings }: TakenWindow): RunMemory {
+    const known = this.memory.get(runId) ?? newRunMemory(settings.page_limit)
     this.memory.set(runId, known)
-    known.limit.learnAccepted(settings.page_limit)
+    known.limit.lowerTo(settings.page_limit)
     for (const old of this.memory.keys()) {
       if (this.memory.size <= REMEMBERED_RUNS) break
       this.memory.delete(old)

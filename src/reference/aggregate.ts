@@ -2,7 +2,7 @@ import { addDays, type Day, dayNumber, daysIn, type Range } from '../core/day.ts
 import type { Dimension, Filter } from '../core/vocabulary.ts'
 import type { Brand, Chat, Project, World } from './world.ts'
 
-/** Besides those of the contract, the weeks and months that the live service knows. */
+/** Besides those that every service has, the weeks and months that the live service knows. */
 export type ReportDimension = Dimension | 'week' | 'month'
 
 export interface ReportQuery {

@@ -1,9 +1,9 @@
 import { TAGS } from './names.ts'
 import type { Brand, Project, World } from './world.ts'
 
-/* The lists that the service offers beyond the contract, if it does. */
+/* The lists that not every service offers. */
 
-/** The operations beyond the contract, by method and path. */
+/** The extra operations, by method and path. */
 export const EXTRA_OPERATIONS = [
   'GET /projects',
   'GET /brands',

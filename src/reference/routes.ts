@@ -42,7 +42,7 @@ export interface Routed {
 interface Mood {
   faults(): Faults
   random(): number
-  /** Whether an operation beyond the contract is offered. */
+  /** Whether an extra operation is offered. */
   offers(operation: string): boolean
 }
 

@@ -17,7 +17,7 @@ export interface ReferenceOptions {
   host?: string
   port?: number
   compress?: boolean
-  /** Which operations beyond the contract are offered; none by default. */
+  /** Which extra operations are offered; none by default. */
   extras?: 'all' | readonly ExtraOperation[]
 }
 
@@ -36,7 +36,7 @@ export interface ReferenceService {
   /** Every request since the start, or since it was emptied. */
   requests: ReferenceRequest[]
   setFaults(faults: FaultSettings): void
-  /** Begins or stops to offer operations beyond the contract. */
+  /** Begins or stops to offer extra operations. */
   setExtras(extras: 'all' | readonly ExtraOperation[]): void
   close(): Promise<void>
 }

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { DIMENSIONS, FILTER_FIELDS, FILTER_OPERATORS } from '../core/vocabulary.ts'
 import { reportRequest } from '../source/requests.ts'
 
-/* What reports of the live service take beyond the contract. How `having` is written is not known: this is one way. */
+/* What reports of the live service take besides. How `having` is written is not known: this is one way. */
 
 const COMPARISONS = {
   gt: (value: number, than: number) => value > than,

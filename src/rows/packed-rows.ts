@@ -102,13 +102,13 @@ export class PackedRows implements Rows {
   }
 
   /** Puts the rows in the order that was given, if one was: positions that were known before are others now. */
-  arrange(): void {
+  reorder(): void {
     const order = this.order?.find()
     if (order === undefined) return
-    const arranged = new PackedRows(this.columns, this.projectId)
-    for (let index = 0; index < order.length; index++) arranged.takeFrom(this, order[index]!)
+    const reordered = new PackedRows(this.columns, this.projectId)
+    for (let index = 0; index < order.length; index++) reordered.takeFrom(this, order[index]!)
     this.giveBack()
-    this.become(arranged)
+    this.become(reordered)
   }
 
   /** What COPY is to be sent. */

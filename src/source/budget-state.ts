@@ -82,19 +82,19 @@ export interface Answer {
   receivedAt: number
   headers: RateHeaders
   /** True for a 429. */
-  refused: boolean
+  isRateLimited: boolean
 }
 
 /** Learns from a response. */
 export function learnAnswer(state: BudgetState, answer: Answer, perMinute: number): void {
-  const { owner, sentAt, receivedAt, headers, refused } = answer
+  const { owner, sentAt, receivedAt, headers, isRateLimited } = answer
   endRequest(state, receivedAt, owner)
   if (headers.limit !== undefined) {
     state.limit = Math.floor(headers.limit)
     state.limitAt = receivedAt
   }
   learnPeriod(state, answer)
-  if (!refused) return recover(state, sentAt)
+  if (!isRateLimited) return recover(state, sentAt)
   if (headers.retryAfterMs !== undefined || headers.remaining === undefined) {
     const pauseMs = headers.retryAfterMs ?? headers.resetMs
     // A longer one is not waited for: the requests of the project fail instead.

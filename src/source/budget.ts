@@ -18,8 +18,8 @@ export interface RequestBudget {
 
 /** Leave to send one request, which reports what came of it. */
 export interface Permit {
-  /** Learns from the response. `refused` is true if it asks everyone to wait: a 429, or a 503 that says for how long. */
-  learn(headers: RateHeaders, refused: boolean): void
+  /** Learns from the response. `isRateLimited` is true if it asks everyone to wait: a 429, or a 503 that says for how long. */
+  learn(headers: RateHeaders, isRateLimited: boolean): void
   /** It ended without a response. */
   drop(): void
 }
@@ -81,8 +81,10 @@ export function createBudget(
       lastLesson = lesson.catch(() => {})
     }
     return {
-      learn: (headers, refused) =>
-        end((state, receivedAt) => learnAnswer(state, { owner, sentAt, receivedAt, headers, refused }, perMinute)),
+      learn: (headers, isRateLimited) =>
+        end((state, receivedAt) =>
+          learnAnswer(state, { owner, sentAt, receivedAt, headers, isRateLimited }, perMinute),
+        ),
       drop: () => end((state, now) => endRequest(state, now, owner)),
     }
   }

@@ -72,7 +72,7 @@ export function brandReport(report: ReportConfig): DayStream {
     template: {
       paths: ['date', 'brand.id', ...others.map((dimension) => PATH_OF[dimension]), ...METRICS],
       // What a brand is called on a day.
-      together: ['brand.id', 'brand.name', 'date'],
+      combination: ['brand.id', 'brand.name', 'date'],
     },
     splitDimensions: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
     filterTakes: 'lists',

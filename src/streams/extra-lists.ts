@@ -1,7 +1,7 @@
 import type { ExtraStream } from '../core/vocabulary.ts'
 import type { StreamDefinition } from './defined-stream.ts'
 
-/* Lists that a service may offer beyond the contract. */
+/* Lists that not every service offers. */
 
 type List = Omit<StreamDefinition, 'name' | 'method' | 'by'>
 

@@ -38,7 +38,7 @@ function baseStreams({ streams }: Config): BaseStream[] {
   return streams.filter((name): name is BaseStream => Object.hasOwn(BASE, name))
 }
 
-/** The lists beyond the contract that are asked for: by `extras`, or by their names in `streams`. */
+/** The extra lists that are asked for: by `extras`, or by their names in `streams`. */
 export function extraStreams({ streams, extras }: Config): ExtraStream[] {
   return EXTRA_STREAMS.filter((name) => extras === 'auto' || extras.includes(name) || streams.includes(name))
 }

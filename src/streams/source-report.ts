@@ -4,7 +4,7 @@ import { DIMENSION_NOTES, PATH_OF } from './brand-report.ts'
 import type { DefinedColumn, StreamDefinition } from './defined-stream.ts'
 import { TEXT_MAX, URL_MAX } from './text-limits.ts'
 
-/* Reports of what models retrieve and cite, which a service may offer beyond the contract. */
+/* Reports of what models retrieve and cite, which not every service offers. */
 
 type Subject = Pick<StreamDefinition, 'path' | 'about' | 'columns' | 'adds'>
 

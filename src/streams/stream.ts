@@ -126,8 +126,8 @@ interface Common<Item> {
 export interface TemplatePaths {
   /** For each column, the path of its value in an item, as in `brand.id`. */
   paths: readonly string[]
-  /** Paths of texts that mean something only together: a row with a new combination of them goes the long way. */
-  together: readonly [string, string, string]
+  /** Paths of texts that mean something only combination: a row with a new combination of them goes the long way. */
+  combination: readonly [string, string, string]
 }
 
 export interface Ask {

@@ -26,7 +26,7 @@ export async function dismissQuarantine(
     const pairs = new Map(
       entries.map(({ project_id, stream }) => [streamKey(project_id, stream), { projectId: project_id, stream }]),
     )
-    for (const pair of pairs.values()) await markDaysDue(tx, pair)
+    for (const projectStream of pairs.values()) await markDaysDue(tx, projectStream)
     return entries
   })
 }

@@ -87,9 +87,9 @@ async function retryGroup(
   entries: QuarantineEntry[],
   result: RetryResult,
 ): Promise<void> {
-  const pair = { projectId, stream: stream.name }
+  const projectStream = { projectId, stream: stream.name }
   await inTransaction(services.warehouse, async (tx) => {
-    await lockLoads(tx, services.warehouse, pair)
+    await lockLoads(tx, services.warehouse, projectStream)
     // A sync may have resolved some of them since they were listed.
     const ids = entries.map(({ quarantine_id }) => quarantine_id)
     const still = await listQuarantine(tx, { ids })
@@ -114,7 +114,7 @@ async function retryGroup(
     )
     for (const { index, reason } of sifted.rejects) bad.set(sound[index]!.quarantine_id, reason)
     const passed = sound.filter(({ quarantine_id }) => !bad.has(quarantine_id))
-    await adjustRows(tx, pair, await load(tx, services, stream, projectId, sifted))
+    await adjustRows(tx, projectStream, await load(tx, services, stream, projectId, sifted))
     const { labels } = services.config
     await saveMentions(tx, { projectId, mentions: sifted.mentions, labels, memory: new Map(), mayRename: false })
     await resolveEntries(
@@ -122,7 +122,7 @@ async function retryGroup(
       passed.map(({ quarantine_id }) => quarantine_id),
       'loaded by a retry',
     )
-    await markDaysDue(tx, pair)
+    await markDaysDue(tx, projectStream)
     result.loaded += passed.length
     for (const [quarantine_id, reason] of bad) result.still_bad.push({ quarantine_id, reason })
   })

@@ -17,7 +17,7 @@ export interface Metrics {
   /** What this process counted, to be added to what others counted. */
   counted(): Promise<Sample[]>
   /** The text that a process leaves when it ends. It is read long after, so it has times where `text` has ages. */
-  lastText(left: Left): Promise<string>
+  lastText(figures: LedgerFigures): Promise<string>
   contentType: string
 }
 
@@ -36,7 +36,7 @@ export interface State {
 }
 
 /** What a process that ends knows. */
-export interface Left {
+export interface LedgerFigures {
   status: Pick<Status, 'streams' | 'quarantine'> | undefined
   /** How commands ended last, as the ledger says. */
   ends: readonly LastEnd[]

@@ -101,7 +101,7 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
     stale > 0 && { kind: 'stale', text: `${count(stale, 'stream')} not read for too long` },
     status.totals.held > 0 && { kind: 'held', text: `${count(status.totals.held, 'range')} held` },
     open > 0 && { kind: 'quarantine', text: `${count(open, 'row')} in quarantine` },
-    dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} set aside` },
+    dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} given up` },
     // What made a run partial stands above it.
     !isFailed && lastRun,
     missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },

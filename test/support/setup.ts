@@ -16,7 +16,7 @@ import { createDatabase, type TestDatabase } from './postgres.ts'
 export { configOf } from './config.ts'
 export { FOUR_GRAINS } from './four-grains.ts'
 
-/** Reports beyond the contract, which are read beside those of a test if TEST_EXTRAS is on. */
+/** Extra reports, which are read beside those of a test if TEST_EXTRAS is on. */
 const SOURCES = [
   { name: 'extra_domains', of: 'domains', dimensions: ['date'] },
   { name: 'extra_urls', of: 'urls', dimensions: ['date'] },
@@ -44,7 +44,7 @@ export interface SetupOptions {
   faults?: FaultSettings
   config?: Record<string, unknown>
   now?: string
-  /** Operations beyond the contract that the service offers. */
+  /** Extra operations that the service offers. */
   extras?: Parameters<ReferenceService['setExtras']>[0]
   /** For tests of the very first run: nothing was migrated yet. */
   emptyDatabase?: boolean

@@ -1,16 +1,16 @@
+import { type Open, withServices } from '../../app/open-services.ts'
 import type { AuditedStream } from '../../audit/audit-context.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { claimSource } from '../../ledger/source.ts'
-import { type Open, withServices } from '../../session/open-services.ts'
 import type { Observer } from '../../sync/run/run-sync.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { auditReport } from '../audit-report.ts'
-import { asJob, type Job } from '../job.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
+import { type RunReporter, runAndReport } from '../run-and-report.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 import { wrap } from '../wrap.ts'
@@ -31,26 +31,31 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
     // Without --repair nothing changes, so no alert is sent.
     alerts: options.repair ?? false,
   }
-  return asJob(session, request, (job) =>
+  return runAndReport(session, request, (reporter) =>
     withServices({ config, log, clock, version, projects: options.project ?? [] }, (open) =>
-      job.inside(open, async () => {
+      reporter.inside(open, async () => {
         await migrate(open.warehouse, config)
         await claimSource(open.warehouse, open.sourceAddress)
-        return auditAndPrint(session, options, open, job)
+        return auditAndPrint(session, options, open, reporter)
       }),
     ),
   )
 }
 
-async function auditAndPrint(session: Session, options: AuditOptions, open: Open, job: Job): Promise<number> {
+async function auditAndPrint(
+  session: Session,
+  options: AuditOptions,
+  open: Open,
+  reporter: RunReporter,
+): Promise<number> {
   const { projects, execute } = open
   let runId = 0
   const observer: Observer = {
-    ...job.observer,
+    ...reporter.observer,
     started(run) {
       // The first is the audit itself, the second its repair.
       runId ||= run.runId
-      job.observer.started?.(run)
+      reporter.observer.started?.(run)
     },
   }
   const request = { projects, repair: options.repair ?? false, signal: session.signal, execute }
@@ -63,7 +68,7 @@ async function auditAndPrint(session: Session, options: AuditOptions, open: Open
     { source: open.source, ...result },
     render(session.config.redactor.value(result), options.repair ?? false, names, session.width),
   )
-  await job.ended(auditReport(result, runId, open.source))
+  await reporter.ended(auditReport(result, runId, open.source))
   return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1
 }
 

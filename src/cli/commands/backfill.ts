@@ -1,5 +1,5 @@
+import { parseRange, streamsToBackfill } from '../../app/backfill-request.ts'
 import { dayOf } from '../../core/day.ts'
-import { parseRange, streamsToBackfill } from '../../session/backfill-request.ts'
 import type { Session } from '../session.ts'
 import { runAndPrint, type SyncOptions } from './sync.ts'
 
@@ -14,8 +14,8 @@ export interface BackfillOptions extends SyncOptions {
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
   const range = parseRange(options, session.config, dayOf(session.clock()))
   const streams = streamsToBackfill(session.streams, options.stream, options.acceptDeletes)
-  const job = { command: 'backfill', streams, isWhole: false }
-  return runAndPrint(session, options.project, job, (open) => ({
+  const command = { command: 'backfill', streams, isWhole: false }
+  return runAndPrint(session, options.project, command, (open) => ({
     command: 'backfill',
     projects: open.projects,
     streams,

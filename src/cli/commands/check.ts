@@ -1,3 +1,5 @@
+import { resolveAllProjects } from '../../app/all-projects.ts'
+import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../../app/open-services.ts'
 import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
@@ -6,8 +8,6 @@ import { count, listSome } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { queueSchema } from '../../queue/boss.ts'
-import { resolveAllProjects } from '../../session/all-projects.ts'
-import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../../session/open-services.ts'
 import type { Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -128,7 +128,7 @@ function render(
   return [...lines, ...said, '', end].join('\n')
 }
 
-/** Which streams beyond the contract the service offers to a project. That it does not is no fault. */
+/** Which extra streams the service offers to a project. That it does not is no fault. */
 async function offeredExtras(
   client: Client,
   { caller }: SyncedProject,

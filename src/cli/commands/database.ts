@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
+import { dataFolder, openWarehouse } from '../../app/open-services.ts'
 import { UsageError } from '../../core/errors.ts'
-import { dataFolder, openWarehouse } from '../../session/open-services.ts'
 import { passwordFile } from '../../warehouse/embedded/password.ts'
 import { type Session, untilStopped } from '../session.ts'
 

@@ -1,5 +1,5 @@
+import { openWarehouse } from '../../app/open-services.ts'
 import { queueSchema } from '../../queue/boss.ts'
-import { openWarehouse } from '../../session/open-services.ts'
 import { grantReader } from '../../warehouse/schema/grant-reader.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { readInUtc, type TimeZoneResult } from '../../warehouse/schema/reader-time-zone.ts'

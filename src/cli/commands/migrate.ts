@@ -1,6 +1,6 @@
+import { configuredProjects, openWarehouse, queueName, sourceAddress } from '../../app/open-services.ts'
 import { count } from '../../core/text.ts'
 import { moveSource } from '../../ledger/source.ts'
-import { configuredProjects, openWarehouse, queueName, sourceAddress } from '../../session/open-services.ts'
 import { applyLabels } from '../../warehouse/load/labels.ts'
 import { applyOwnBrands } from '../../warehouse/load/own-brands.ts'
 import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'

@@ -1,4 +1,6 @@
 import { existsSync } from 'node:fs'
+import { parseRange } from '../../app/backfill-request.ts'
+import { chooseProjects, configuredProjects, dataFolder, openWarehouse, sourceName } from '../../app/open-services.ts'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn, showRange } from '../../core/day.ts'
 import { codeOf, UsageError } from '../../core/errors.ts'
@@ -6,14 +8,6 @@ import { count } from '../../core/text.ts'
 import { CONTENTS, dueChats, usedRequests } from '../../ledger/chat-contents.ts'
 import { hasLedger, NO_COVERAGE, readCoverage, readCoverageSummaries } from '../../ledger/coverage.ts'
 import { type NotOffered, readNotOffered } from '../../ledger/not-offered.ts'
-import { parseRange } from '../../session/backfill-request.ts'
-import {
-  chooseProjects,
-  configuredProjects,
-  dataFolder,
-  openWarehouse,
-  sourceName,
-} from '../../session/open-services.ts'
 import { Density } from '../../sync/plan/density.ts'
 import { dueDays, readableRange } from '../../sync/plan/due-days.ts'
 import { planWindows } from '../../sync/plan/window-feed.ts'
@@ -81,19 +75,21 @@ export async function makePlan(
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
     const interest = daysOfInterest(config, today)
     const dated = streams.filter(({ by }) => by === 'day')
-    const pairs = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
+    const projectStreams = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
     const settings = { today, lookbackDays: config.lookback_days }
     const due = dueDays({ interest, ...settings })
     const summaryOf =
       warehouse === undefined || range !== undefined
         ? () => NO_COVERAGE
-        : await readCoverageSummaries(warehouse, pairs, settings)
+        : await readCoverageSummaries(warehouse, projectStreams, settings)
     // Streams of which nothing is known are all planned alike.
     let unknown: Planned | undefined
-    const planned = async (pair: { projectId: string; stream: string }): Promise<Planned> => {
-      const known = summaryOf(pair)
+    const planned = async (projectStream: { projectId: string; stream: string }): Promise<Planned> => {
+      const known = summaryOf(projectStream)
       const coverage =
-        range === undefined || warehouse === undefined ? known.coverage : await readCoverage(warehouse, pair, range)
+        range === undefined || warehouse === undefined
+          ? known.coverage
+          : await readCoverage(warehouse, projectStream, range)
       const nothing = coverage.length === 0 && known.completeMonths.size === 0
       if (nothing && unknown !== undefined) return unknown
       const days = range === undefined ? due(known) : daysIn(readableRange(range, today))
@@ -195,7 +191,7 @@ function render(rows: PlanRow[], source: string, names: ProjectNames, width: num
     `${guessed ? 'At most' : 'About'} ${count(requests, 'request')}; nothing was read or changed.`,
     ...(guessed
       ? [
-          'Nothing is known yet of some streams: a run probes a week first and then makes windows as long as a page allows.',
+          'Nothing is known yet of some streams: a run reads a week first and then makes windows as long as a page allows.',
         ]
       : []),
   ]

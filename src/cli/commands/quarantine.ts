@@ -1,3 +1,4 @@
+import { openWarehouse } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
@@ -9,7 +10,6 @@ import {
   type QuarantineGroup,
 } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
-import { openWarehouse } from '../../session/open-services.ts'
 import { dismissQuarantine } from '../../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../../sync/retry-quarantine.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'

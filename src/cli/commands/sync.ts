@@ -1,12 +1,12 @@
+import { type Open, withServices } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { type HeldStatus, readHeld } from '../../ledger/status.ts'
-import { type Open, withServices } from '../../session/open-services.ts'
 import type { RunReport } from '../../sync/run/report.ts'
 import { type RunRequest, runSync } from '../../sync/run/run-sync.ts'
-import { asJob, type JobRequest } from '../job.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
 import { projectNames, readProjectNames } from '../project-names.ts'
 import { renderRun } from '../render-run.ts'
+import { type ReportedCommand, runAndReport } from '../run-and-report.ts'
 import type { Session } from '../session.ts'
 
 export interface SyncOptions {
@@ -17,8 +17,8 @@ export interface SyncOptions {
 /** `sync`: one incremental run. */
 export function sync(session: Session, options: SyncOptions): Promise<number> {
   const streams = session.streams.named(options.stream)
-  const job = { command: 'sync', streams, isWhole: options.stream === undefined && options.project === undefined }
-  return runAndPrint(session, options.project, job, (open) => ({
+  const command = { command: 'sync', streams, isWhole: options.stream === undefined && options.project === undefined }
+  return runAndPrint(session, options.project, command, (open) => ({
     command: 'sync',
     projects: open.projects,
     streams,
@@ -30,7 +30,7 @@ export function sync(session: Session, options: SyncOptions): Promise<number> {
 export async function runAndPrint(
   session: Session,
   projects: readonly string[] | undefined,
-  request: JobRequest,
+  request: ReportedCommand,
   requestOf: (open: Open) => RunRequest,
 ): Promise<number> {
   const { config, log, clock, version } = session
@@ -40,18 +40,18 @@ export async function runAndPrint(
       'streams: nothing to read: the configuration has no stream of this kind; add some under streams or reports',
     )
   }
-  return asJob(session, request, (job) =>
+  return runAndReport(session, request, (reporter) =>
     withServices({ config, log, clock, version, projects: projects ?? [] }, (open) =>
-      job.inside(open, async () => {
+      reporter.inside(open, async () => {
         const { shown, embedded } = open.database
         log.info({ source: open.source, warehouse: shown, embedded }, 'connected')
         session.say(`connected: from ${open.source} to ${shown}`)
-        const report = await runSync(open, requestOf(open), job.observer, open.execute)
+        const report = await runSync(open, requestOf(open), reporter.observer, open.execute)
         const warehouse = { url: shown, schema: config.warehouse.schema, embedded }
         if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
         const summary = session.json ? '' : await summaryOf(session, open, report, warehouse)
         session.print({ ...report, warehouse }, summary)
-        await job.ended(report)
+        await reporter.ended(report)
         return report.outcome === 'complete' ? 0 : 1
       }),
     ),

@@ -1,4 +1,5 @@
 import { rmSync, writeFileSync } from 'node:fs'
+import { type Open, queueName, withServices } from '../../app/open-services.ts'
 import type { Config } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { sleep } from '../../core/sleep.ts'
@@ -6,12 +7,11 @@ import { claimSource } from '../../ledger/source.ts'
 import { openQueue } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
 import { signOut } from '../../queue/workers.ts'
-import { type Open, queueName, withServices } from '../../session/open-services.ts'
 import { isAway } from '../../warehouse/away.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { type Session, untilStopped } from '../session.ts'
 
-const HEARTBEAT_MS = 5000
+const TOUCH_MS = 5000
 const PATIENCE_SECONDS = 5
 const FIRST_PAUSE_MS = 500
 const LONGEST_PAUSE_MS = 5000
@@ -40,7 +40,7 @@ async function takeUntilStopped(session: Session, options: { concurrency?: numbe
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
     try {
       return await withServices({ config, log, clock, version }, (open) =>
-        takeWindows(session, open, concurrency, () => {
+        runWorker(session, open, concurrency, () => {
           hasBegun = true
         }),
       )
@@ -54,7 +54,7 @@ async function takeUntilStopped(session: Session, options: { concurrency?: numbe
   }
 }
 
-async function takeWindows(session: Session, open: Open, concurrency: number, begun: () => void): Promise<number> {
+async function runWorker(session: Session, open: Open, concurrency: number, begun: () => void): Promise<number> {
   const { log, version, clock, signal } = session
   const { warehouse, config, owner } = open
   await migrate(warehouse, config)
@@ -108,7 +108,7 @@ function startHeartbeat(file: string | undefined): { stop(): void } {
     } catch {
       // The liveness probe then finds the file too old, which is right: this worker needs attention.
     }
-  }, HEARTBEAT_MS)
+  }, TOUCH_MS)
   return {
     stop() {
       clearInterval(timer)

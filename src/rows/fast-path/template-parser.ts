@@ -21,8 +21,8 @@ const NULL = pieceOf(Buffer.from('null'))
 export class TemplateParser {
   /** The row that was read last. The next one overwrites it. */
   readonly row: Row
-  private readonly together: readonly [InternPool, InternPool, InternPool]
-  private readonly seenTogether = new Set<number>()
+  private readonly combination: readonly [InternPool, InternPool, InternPool]
+  private readonly seenCombinations = new Set<number>()
   /** For each field's memory the texts of this answer, by their numbers. */
   private readonly seen: Uint8Array[] = []
   private readonly numbers = new NumberReader()
@@ -35,21 +35,21 @@ export class TemplateParser {
     templatePaths: TemplatePaths,
     private readonly cache: TemplateCache,
   ) {
-    const [first, second, third] = templatePaths.together
+    const [first, second, third] = templatePaths.combination
     this.row = new Array<Row[number]>(templatePaths.paths.length).fill(null)
-    this.together = [cache.poolOf(first), cache.poolOf(second), cache.poolOf(third)]
+    this.combination = [cache.poolOf(first), cache.poolOf(second), cache.poolOf(third)]
   }
 
   /** Reads the item that begins here into `row`, and gives where it ends; -1 if it is not like others before. */
   read(bytes: Buffer, start: number): number {
     const end = this.readAny(bytes, start, false)
-    return end >= 0 && !this.isNew && this.seenTogether.has(this.combination()) ? end : -1
+    return end >= 0 && !this.isNew && this.seenCombinations.has(this.combinationNumber()) ? end : -1
   }
 
   /** Remembers an item that was judged as sound, and the row that it came to. */
   learn({ bytes, start, end }: Origin, row: Row): void {
     if (this.readAny(bytes, start, true) < 0 && !this.learnAnew(bytes, start, end, row)) return
-    this.seenTogether.add(this.combination())
+    this.seenCombinations.add(this.combinationNumber())
   }
 
   private learnAnew(bytes: Buffer, start: number, end: number, row: Row): boolean {
@@ -84,10 +84,10 @@ export class TemplateParser {
   }
 
   private readAs({ fields, pieces, missing }: RowTemplate, bytes: Buffer, start: number, learning: boolean): number {
-    const { row, together, numbers } = this
+    const { row, combination, numbers } = this
     const view = this.viewOf(bytes)
     this.isNew = false
-    for (let index = 0; index < together.length; index++) together[index]!.lastNumber = 0
+    for (let index = 0; index < combination.length; index++) combination[index]!.lastNumber = 0
     let at = start
     for (let index = 0; index < fields.length; index++) {
       const piece = pieces[index]!
@@ -146,8 +146,8 @@ export class TemplateParser {
     return this.view
   }
 
-  private combination(): number {
-    const [first, second, third] = this.together
+  private combinationNumber(): number {
+    const [first, second, third] = this.combination
     return first.lastNumber + second.lastNumber * 2 ** 16 + third.lastNumber * 2 ** 32
   }
 

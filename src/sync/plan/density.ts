@@ -2,7 +2,7 @@ import { addDays, type Day, type Range } from '../../core/day.ts'
 import type { CoveredDay } from '../../ledger/coverage.ts'
 
 // Nothing is known yet: a week is enough to learn from and small enough to fit.
-export const PROBE_DAYS = 7
+export const FIRST_DAYS = 7
 // If a stretch had no rows at all, the next window is this many times as long.
 const EMPTY_GROWTH = 4
 const LEARN_FROM_DAYS = 60
@@ -52,7 +52,7 @@ export class Density {
 
   /** How many of these days, in their order, fit one page; at least one. */
   fit(days: readonly Day[], pageLimit: number): number {
-    if (!this.isKnown && !days.every((day) => this.known.has(day))) return Math.min(days.length, PROBE_DAYS)
+    if (!this.isKnown && !days.every((day) => this.known.has(day))) return Math.min(days.length, FIRST_DAYS)
     const mean = this.recent.reduce((sum, rows) => sum + rows, 0) / Math.max(1, this.recent.length)
     const variance =
       this.recent.reduce((sum, rows) => sum + (rows - mean) ** 2, 0) / Math.max(1, this.recent.length - 1)
@@ -65,7 +65,7 @@ export class Density {
       // Two standard deviations of the guessed part, and a hundredth for rows that were added since.
       const needed = expected * 1.01 + 2 * Math.sqrt(guessed * variance)
       if (needed > pageLimit - 1) return Math.max(1, index)
-      if (mean === 0 && expected === 0 && index + 1 >= Math.max(PROBE_DAYS, this.known.size) * EMPTY_GROWTH)
+      if (mean === 0 && expected === 0 && index + 1 >= Math.max(FIRST_DAYS, this.known.size) * EMPTY_GROWTH)
         return index + 1
     }
     return days.length

@@ -1,5 +1,5 @@
 import { addDays, countDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
-import { type Density, PROBE_DAYS } from './density.ts'
+import { type Density, FIRST_DAYS } from './density.ts'
 
 /** The due days of one stream, handed out window by window, newest first, so that people see recent days first. */
 export class WindowFeed {
@@ -35,7 +35,7 @@ export class WindowFeed {
     }
     if (this.due.length === 0 || this.maxDays === 0) return undefined
     // Nothing is to be learned where windows may not be longer than the first one anyway.
-    const learning = this.probeDays !== undefined && this.maxDays > PROBE_DAYS
+    const learning = this.probeDays !== undefined && this.maxDays > FIRST_DAYS
     if (this.inFlight > 0 && (this.cautious || learning)) return undefined
     const stretch = adjacent(this.due, 0, Math.min(this.maxDays, this.probeDays ?? this.maxDays))
     const length = this.density.fit(stretch, this.pageLimit())

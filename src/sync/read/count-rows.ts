@@ -1,16 +1,10 @@
 import { countDays, type Range } from '../../core/day.ts'
-import type { CallContext, Caller, Client } from '../../source/client.ts'
-import type { DayStream } from '../../streams/stream.ts'
+import type { CallContext, Client } from '../../source/client.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 import { halves } from '../plan/window-feed.ts'
 import { hasNoMoreThan, readPage } from './read-pages.ts'
 import { isTooMuch } from './too-much.ts'
-
-export interface RangeRequest {
-  caller: Caller
-  stream: DayStream
-  range: Range
-}
+import type { RangeRequest } from './window-request.ts'
 
 interface Counter {
   client: Client
@@ -18,7 +12,7 @@ interface Counter {
 }
 
 /** How many rows one answer for a range has; 0 where the range is too long for the service, which proves nothing. */
-export async function servedIn(
+export async function rowsIn(
   { client, limit }: Counter,
   { caller, stream, range }: RangeRequest,
   context: CallContext,

@@ -3,7 +3,7 @@ import type { PackedRows } from '../../rows/packed-rows.ts'
 import { type Sifted, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Caller, Page } from '../../source/client.ts'
 import { keyOf, keyPositions, type ListStream } from '../../streams/stream.ts'
-import { isUsualCap } from '../plan/page-limit.ts'
+import { isUsualCap } from '../plan/answer-sizes.ts'
 import { hasNoMoreThan, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import type { Reader } from './read-window.ts'
 

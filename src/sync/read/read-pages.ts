@@ -20,13 +20,13 @@ export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Pr
   try {
     return { ...(await read({ limit: asked, offset })), asked }
   } catch (refusal) {
-    for (const lower of limit.lowerThan(asked, refusal)) {
+    for (const lower of limit.fallbacks(asked, refusal)) {
       try {
         const page = await read({ limit: lower, offset })
-        limit.learnAccepted(lower)
+        limit.lowerTo(lower)
         return { ...page, asked: lower }
       } catch (error) {
-        if (limit.lowerThan(lower, error).length === 0) break
+        if (limit.fallbacks(lower, error).length === 0) break
       }
     }
     // No lower limit helped, so it was about something else.

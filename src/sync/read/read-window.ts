@@ -1,25 +1,23 @@
-import { addDays, countDays, type Range, showRange } from '../../core/day.ts'
+import { countDays, type Range, showRange } from '../../core/day.ts'
 import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
-import type { Dimension, Filter } from '../../core/vocabulary.ts'
+import type { Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import { type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
+import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
-import { type RangeRequest, servedIn } from './count-rows.ts'
+import { isComplete } from './prove-page.ts'
 import { hasNoMoreThan, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
+import type { KnownWindow, WindowRequest } from './window-request.ts'
 
 export interface Reader {
   client: Client
   limit: PageLimit
+  answers: AnswerSizes
   templates: TemplateCaches
-}
-
-/** What is asked for: one window of one stream. */
-export interface WindowRequest extends RangeRequest {
-  known: KnownWindow
 }
 
 export type WindowAnswer<R extends Rows> =
@@ -27,27 +25,17 @@ export type WindowAnswer<R extends Rows> =
   /** More rows than a page: read the halves instead. `cappedAt` is set if the service capped it without saying so. */
   | { kind: 'split'; cappedAt: number | undefined; notes: DriftNote[] }
 
-export interface KnownWindow {
-  /** The project and the stream. */
-  name: string
-  /** How many rows the window had before. */
-  rows: number
-  /** No window may have more days. */
-  maxDays: number
-  /** Values of a dimension that are known from elsewhere. */
-  valuesOf: (dimension: Dimension) => Promise<string[]>
-}
-
 /**
  * Reads one window as one page, sifting it into `makeRows` while it is parsed. A page that may be truncated is never
  * loaded.
  */
 export async function readWindow<R extends Rows>(
-  { client, limit, templates }: Reader,
-  { caller, stream, range, known }: WindowRequest,
+  { client, limit, answers, templates }: Reader,
+  request: WindowRequest,
   context: CallContext,
   makeRows: () => R,
 ): Promise<WindowAnswer<R>> {
+  const { caller, stream, range, known } = request
   const place = `${stream.name} ${showRange(range)}`
   const ask = (as: DayStream, filters: Filter[]) => (page: { limit: number; offset: number }) =>
     as.read(client, caller, { range, page, filters }, context)
@@ -63,46 +51,23 @@ export async function readWindow<R extends Rows>(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, sink }),
     limit,
   )
-  const read = ask(stream, [])
   const rows = page.count
-  limit.learnServed(stream.name, rows)
+  answers.add(stream.name, rows)
+  const isFull = rows >= Math.min(page.asked, limit.current)
+  const isWhole = !isFull && (await isComplete({ client, limit, answers }, request, page, context))
+  const cappedAt = isFull || isWhole ? undefined : rows
   const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
-  let cappedAt: number | undefined
-  let whole = rows < Math.min(page.asked, limit.current)
-  const window = { name: known.name, range }
-  // Fewer rows than there were, or than the service says there are: worth a proof before it is believed.
-  const isShort = page.total !== undefined && page.total > rows
-  const suspicious = whole && limit.isSuspicious(window, rows)
-  if (whole && (isShort || rows < known.rows || suspicious)) {
-    const longer = longerRange(range, known.maxDays)
-    const probe = async () => (longer ? servedIn({ client, limit }, { caller, stream, range: longer }, context) : 0)
-    const prove = async () => {
-      const isProven = await hasNoMoreThan(read, rows)
-      if (isProven) limit.learnWhole(rows)
-      return isProven
-    }
-    const isUncapped = async () => !isShort && (await limit.servesMoreThan(stream.name, rows, probe))
-    const checked = rows < known.rows ? await limit.checkLoss(prove) : undefined
-    whole = checked ?? ((await isUncapped()) || (await prove()))
-    if (!whole) {
-      cappedAt = rows
-      limit.lowerTo(rows)
-      const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
-      notes.push({ kind: 'short_page', name: 'limit', example })
-    }
+  if (cappedAt !== undefined) {
+    limit.lowerTo(cappedAt)
+    const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
+    notes.push({ kind: 'short_page', name: 'limit', example })
   }
-  if (whole) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
+  if (isWhole) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
   if (countDays(range) > 1) return { kind: 'split', cappedAt, notes }
   sink.discard()
   const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)
   return { kind: 'rows', sifted, cappedAt, pageRows: undefined }
-}
-
-/** Twice as many days, or as many as a window may have: where the service shows whether it gives more rows. */
-function longerRange(range: Range, maxDays: number): Range | undefined {
-  const days = Math.min(countDays(range), maxDays - countDays(range))
-  return days > 0 ? { from: addDays(range.from, -days), to: range.to } : undefined
 }
 
 interface LargeDay {

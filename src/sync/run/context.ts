@@ -10,6 +10,7 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import type { MentionMemory } from '../../warehouse/load/mentions.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
+import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 
 /** What every run needs: its collaborators. */
@@ -53,13 +54,18 @@ export interface RunRequest {
   signal?: AbortSignal
 }
 
+/** What the windows of a run teach each other, in one process. */
+export interface RunMemory {
+  limit: PageLimit
+  answers: AnswerSizes
+  mentions: MentionMemory
+}
+
 /** One run: its services, and what its windows share. */
-export interface Run extends Services {
+export interface Run extends Services, RunMemory {
   runId: number
   command: string
   signal: AbortSignal
-  limit: PageLimit
-  mentions: MentionMemory
   acceptDeletes: boolean
   /** All configured streams that are read by days, and the first of the days that every run reads again. */
   dayStreams: string[]
@@ -100,7 +106,7 @@ export type ItemResult =
   | Loaded
   /** More rows than a page: its halves are to be read. */
   | ({ kind: 'split' } & PageFacts)
-  /** The service does not offer the stream, which is beyond the contract. */
+  /** The service does not offer the stream, which is an extra. */
   | { kind: 'not-offered'; status: number }
   /** More days than the service can serve at once. */
   | { kind: 'shorten' }

@@ -1,6 +1,6 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn } from '../../core/day.ts'
-import { type StreamOfProject, streamKey } from '../../core/stream-key.ts'
+import { type ProjectStream, streamKey } from '../../core/stream-key.ts'
 import { type CoverageSummary, readCoverage, readCoverageSummaries } from '../../ledger/coverage.ts'
 import { readNotOffered } from '../../ledger/not-offered.ts'
 import type { DayStream, Stream } from '../../streams/stream.ts'
@@ -10,12 +10,12 @@ import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import type { Run, RunRequest, SyncedProject } from './context.ts'
 import { emptyReport } from './report.ts'
-import { type Remaining, type Task, type TaskBoard, taskName } from './task.ts'
+import { type Remaining, type Task, type TaskBoard, taskKey } from './task.ts'
 
 /** What the ledger says of the days that are due. */
 interface Planner {
   today: Day
-  summaryOf: (pair: StreamOfProject) => CoverageSummary
+  summaryOf: (projectStream: ProjectStream) => CoverageSummary
   dueDays: (known: CoverageSummary) => Day[]
 }
 
@@ -37,7 +37,7 @@ export async function makeTasks(
       else totals.days += remaining.feed.totalDays
       const report = emptyReport(project.id, stream.name)
       const task: Task = { run, project, stream, report, remaining, board }
-      board.tasks.set(taskName(task), task)
+      board.tasks.set(taskKey(task), task)
     }
   }
   board.observer.planned?.(totals)
@@ -60,7 +60,7 @@ async function offeredStreams(
   { warehouse, signal, clock }: Run,
   { projects, streams }: RunRequest,
 ): Promise<(project: SyncedProject, stream: Stream) => boolean> {
-  // If only streams beyond the contract were named, the service is asked again.
+  // If only extra streams were named, the service is asked again.
   const extras = streams.filter(({ isExtra }) => isExtra).length
   if (extras === 0 || extras === streams.length) return () => true
   const ids = projects.map(({ id }) => id)
@@ -80,7 +80,7 @@ async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {
 }
 
 /** Streams whose coverage decides which days are due; none if a range was given. */
-function duePairs({ projects, streams, range }: RunRequest): StreamOfProject[] {
+function duePairs({ projects, streams, range }: RunRequest): ProjectStream[] {
   if (range !== undefined) return []
   return projects.flatMap(({ id }) =>
     streams.flatMap(({ by, name }) => (by === 'day' ? [{ projectId: id, stream: name }] : [])),
@@ -96,13 +96,13 @@ async function feedOf(
 ): Promise<WindowFeed> {
   const { config, limit } = run
   const { today } = planner
-  const pair = { projectId: project.id, stream: stream.name }
+  const projectStream = { projectId: project.id, stream: stream.name }
   const { range } = request
-  const summary = planner.summaryOf(pair)
+  const summary = planner.summaryOf(projectStream)
   const coverage =
     range === undefined
       ? summary.coverage
-      : await withRetries(run.warehouse, run.signal, () => readCoverage(run.warehouse, pair, range))
+      : await withRetries(run.warehouse, run.signal, () => readCoverage(run.warehouse, projectStream, range))
   const due = () => {
     if (request.only !== undefined) return request.only(project.id, stream.name)
     if (range === undefined) return planner.dueDays(summary)

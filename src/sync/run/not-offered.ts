@@ -18,7 +18,7 @@ export function isNamed({ extras, streams }: Config, stream: string): boolean {
 }
 
 /**
- * True if the error says that a stream beyond the contract is not offered. Of a list that nobody named, every refusal says
+ * True if the error says that an extra stream is not offered. Of a list that nobody named, every refusal says
  * so: a service may answer what it does not know with 400, or with the words of a wrong key.
  */
 export function saysNotOffered(
@@ -33,7 +33,7 @@ export function saysNotOffered(
 
 /**
  * Remembers that a stream is not offered. The same answers also mean a wrong key, a project that may not be read or a wrong
- * address, so an operation of the contract is asked first: if that is refused too, it throws.
+ * address, so an operation that every service has is asked first: if that is refused too, it throws.
  */
 export async function noteNotOffered(
   run: Run,
@@ -50,8 +50,10 @@ export async function noteNotOffered(
     // No usable answer: the next run asks again.
     isProven = false
   })
-  const pair = { projectId: project.id, stream: stream.name }
+  const projectStream = { projectId: project.id, stream: stream.name }
   if (isProven)
-    await withRetries(run.warehouse, run.signal, () => saveNotOffered(run.warehouse, pair, status, run.clock()))
+    await withRetries(run.warehouse, run.signal, () =>
+      saveNotOffered(run.warehouse, projectStream, status, run.clock()),
+    )
   return { kind: 'not-offered', status }
 }

@@ -6,7 +6,7 @@ import { monotonic } from '../../core/monotonic.ts'
 import { CONTENTS, dueChats, QUARANTINED, readChat, saveUnread, takeRequests } from '../../ledger/chat-contents.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered, readNotOffered, saveNotOffered } from '../../ledger/not-offered.ts'
-import { knownRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { identifyRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { sift } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
@@ -151,9 +151,9 @@ async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Pr
   const { run, project, settings } = reading
   const known = await withRetries(run.warehouse, run.signal, () => readChat(run.warehouse, project.id))
   if (known === undefined) return noteNotOffered(reading, gone.gone!)
-  const pair = { projectId: project.id, day: dayOf(run.clock()) }
+  const projectStream = { projectId: project.id, day: dayOf(run.clock()) }
   const budget = { wanted: 1, budget: settings.requests_per_day }
-  const taken = await withRetries(run.warehouse, run.signal, () => takeRequests(run.warehouse, pair, budget))
+  const taken = await withRetries(run.warehouse, run.signal, () => takeRequests(run.warehouse, projectStream, budget))
   // Nothing is left to find out with: the next day asks for the same chats again.
   if (taken === 0) return true
   const control = await ask(reading, known)
@@ -164,8 +164,8 @@ async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Pr
 async function noteNotOffered({ run, project, report, context }: Reading, status: number): Promise<true> {
   // The same answer also means a project that may not be read: then this throws.
   await run.client.ping(project.caller, context)
-  const pair = { projectId: project.id, stream: CONTENTS }
-  await withRetries(run.warehouse, run.signal, () => saveNotOffered(run.warehouse, pair, status, run.clock()))
+  const projectStream = { projectId: project.id, stream: CONTENTS }
+  await withRetries(run.warehouse, run.signal, () => saveNotOffered(run.warehouse, projectStream, status, run.clock()))
   report.not_offered = status
   return true
 }
@@ -173,7 +173,7 @@ async function noteNotOffered({ run, project, report, context }: Reading, status
 async function load({ run, project, stream, report, observer }: Reading, answers: readonly Read[]): Promise<void> {
   const startedAt = monotonic()
   const { warehouse, runId } = run
-  const pair = { projectId: project.id, stream: stream.name }
+  const projectStream = { projectId: project.id, stream: stream.name }
   const read = answers.flatMap(({ id, content, needsTextCheck }) =>
     content === undefined ? [] : [{ id, needsTextCheck, item: { ...content, id: content.id ?? id } }],
   )
@@ -192,15 +192,15 @@ async function load({ run, project, stream, report, observer }: Reading, answers
     inTransaction(
       warehouse,
       async (tx) => {
-        const known = await knownRejects(tx, pair, sifted.rejects)
+        const identified = await identifyRejects(tx, projectStream, sifted.rejects)
         const added = await insertNewRows(tx, warehouse, stream, sifted.rows)
         // Not the whole list: what is not in it is not resolved.
-        await saveRejects(tx, pair, known, { runId, isHeld: true })
-        await saveDrift(tx, pair, sifted.drift, runId)
+        await saveRejects(tx, projectStream, identified, { runId, isHeld: true })
+        await saveDrift(tx, projectStream, sifted.drift, runId)
         await saveUnread(tx, project.id, unread)
-        if (read.length > 0) await forgetNotOffered(tx, pair)
+        if (read.length > 0) await forgetNotOffered(tx, projectStream)
         run.signal.throwIfAborted()
-        return { inserted: added, quarantined: known.open }
+        return { inserted: added, quarantined: identified.undismissed }
       },
       run.signal,
     ),

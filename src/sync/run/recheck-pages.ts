@@ -1,27 +1,31 @@
 import type { Range } from '../../core/day.ts'
 import { InterruptedError } from '../../core/errors.ts'
 import { monotonic } from '../../core/monotonic.ts'
-import type { SizedWindow } from '../plan/page-limit.ts'
-import { countRows, servedIn } from '../read/count-rows.ts'
+import type { SizedWindow } from '../plan/answer-sizes.ts'
+import { countRows, rowsIn } from '../read/count-rows.ts'
 import type { FailedItem, ItemResult, PageFacts, Run } from './context.ts'
 import { failureOf } from './perform-item.ts'
-import { countRequest, failItem, type Task, taskName } from './task.ts'
+import { countRequest, failItem, type Task, taskKey } from './task.ts'
 
 /** Decides, by what reading found out about pages, which windows passed for complete and are to be read again. */
 export function learnPages(
   { task, range }: { task: Task; range: Range },
   result: Extract<ItemResult, PageFacts>,
 ): void {
-  const { limit } = task.run
-  const window = { name: taskName(task), range }
+  const { limit, answers } = task.run
+  const { tasks } = task.board
+  const window = { task: taskKey(task), range }
   // If another process read it, its answer is seen here for the first time.
-  const served = result.cappedAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))
-  limit.learnServed(task.stream.name, served)
-  requeue(task.board.tasks, limit.learnLower(result.pageLimit))
-  if (result.cappedAt !== undefined) requeue(task.board.tasks, limit.learnCap(window, result.cappedAt))
+  const rows = result.cappedAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))
+  answers.add(task.stream.name, rows)
+  if (limit.lowerTo(result.pageLimit)) requeue(tasks, answers.removeFrom(result.pageLimit))
+  if (result.cappedAt !== undefined) {
+    limit.lowerTo(result.cappedAt)
+    requeue(tasks, answers.removeEqual(result.cappedAt))
+  }
   if (result.kind !== 'loaded' || result.pageRows === undefined) return
-  if (result.pageRows >= limit.current) requeue(task.board.tasks, [window])
-  else limit.remember(window, result.pageRows)
+  if (result.pageRows >= limit.current) requeue(tasks, [window])
+  else answers.addComplete(window, result.pageRows)
 }
 
 /**
@@ -31,24 +35,26 @@ export function learnPages(
  * to be read again.
  */
 export async function findCap(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
-  const largest = run.limit.largest()
+  const largest = run.answers.largest()
   if (largest === undefined || run.signal.aborted) return false
   const { rows, windows } = largest
   const window = windows[0]!
-  const task = tasks.get(window.name)
+  const task = tasks.get(window.task)
   if (task?.stream.by !== 'day' || task.remaining.kind !== 'windows') return false
   const request = { caller: task.project.caller, stream: task.stream, range: window.range }
   const longer = task.remaining.feed.longerThan(window.range)
   const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
   const startedAt = monotonic()
   try {
-    const served = longer === undefined ? 0 : await servedIn(run, { ...request, range: longer }, context)
-    run.limit.learnServed(task.stream.name, served)
+    const served = longer === undefined ? 0 : await rowsIn(run, { ...request, range: longer }, context)
+    run.answers.add(task.stream.name, served)
     if (served > rows) return false
     const counted = await countRows(run, request, context)
     const isCapped = counted > rows
-    if (isCapped) requeue(tasks, [window, ...run.limit.learnCap(window, rows)])
-    else run.limit.learnWhole(rows)
+    if (isCapped) {
+      run.limit.lowerTo(rows)
+      requeue(tasks, run.answers.removeEqual(rows))
+    } else run.answers.addProof(rows)
     return isCapped
   } catch (error) {
     const stopped = run.signal.aborted || error instanceof InterruptedError
@@ -62,8 +68,8 @@ export async function findCap(run: Run, tasks: ReadonlyMap<string, Task>): Promi
 
 /** Windows that passed for complete until the service was found to cap its answers are read again. */
 export function requeue(tasks: ReadonlyMap<string, Task>, windows: readonly SizedWindow[]): void {
-  for (const { name, range } of windows) {
-    const remaining = tasks.get(name)?.remaining
+  for (const { task, range } of windows) {
+    const remaining = tasks.get(task)?.remaining
     if (remaining?.kind === 'windows') remaining.feed.readAgain(range)
   }
 }

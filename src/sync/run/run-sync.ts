@@ -16,11 +16,10 @@ import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { readableRange } from '../plan/due-days.ts'
-import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunRequest, Services } from './context.ts'
 import { type Executor, executeHere } from './execute-here.ts'
 import { markOwnBrands, sumForViews } from './finish-run.ts'
-import { makeRun } from './make-run.ts'
+import { makeRun, newRunMemory } from './make-run.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
 import { readChatContents } from './read-chat-contents.ts'
@@ -103,11 +102,11 @@ async function performRun(
 
 function lockStreams(services: Services, { projects, streams, command, signal }: RunRequest): Promise<RunLock> {
   const { warehouse, version, source, log, config } = services
-  const pairs = projects.flatMap(({ id }) => streams.map(({ name }) => ({ projectId: id, stream: name })))
+  const projectStreams = projects.flatMap(({ id }) => streams.map(({ name }) => ({ projectId: id, stream: name })))
   // Runs that share the queue may work beside each other: each window is safe by itself.
   return lockRun(
     warehouse,
-    pairs,
+    projectStreams,
     { command, version, source },
     { log, signal, shared: config.queue.mode === 'pg-boss' },
   )
@@ -119,8 +118,7 @@ function beginRun(services: Services, { command, acceptDeletes }: RunRequest, ru
   const own = {
     runId,
     command,
-    limit: new PageLimit(config.source.page_limit),
-    mentions: new Map(),
+    ...newRunMemory(config.source.page_limit),
     acceptDeletes: acceptDeletes ?? false,
     lookbackFrom: addDays(lastDay, 1 - config.lookback_days),
     recentFrom: addDays(lastDay, -Math.max(1, config.lookback_days)),
@@ -153,14 +151,18 @@ async function describeStreams(
   })
 }
 
-interface RunEnd {
+interface FinishedRun {
   reports: StreamReport[]
   notes: string[]
   seconds: number
   failure: Failure | undefined
 }
 
-function reportOf(run: Run, { command, signal }: RunRequest, { reports, notes, seconds, failure }: RunEnd): RunReport {
+function reportOf(
+  run: Run,
+  { command, signal }: RunRequest,
+  { reports, notes, seconds, failure }: FinishedRun,
+): RunReport {
   const isInterrupted = signal?.aborted ?? false
   const outcome =
     failure !== undefined && !isInterrupted && reports.every(({ windows }) => windows === 0)

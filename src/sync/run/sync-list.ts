@@ -10,7 +10,7 @@ import {
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
-import { knownRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { identifyRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
@@ -32,8 +32,8 @@ export async function syncList(
   context: CallContext,
 ): Promise<Loaded> {
   const { warehouse, runId } = run
-  const pair = { projectId: project.id, stream: stream.name }
-  const read = await withRetries(run.warehouse, run.signal, () => beginRead(warehouse, pair))
+  const projectStream = { projectId: project.id, stream: stream.name }
+  const read = await withRetries(run.warehouse, run.signal, () => beginRead(warehouse, projectStream))
   const pack = () => new PackedRows(stream.columns, project.id)
   const sifted = await readList(run, { caller: project.caller, stream }, context, pack)
   const { rows, children, rejects, mentions, drift } = sifted
@@ -44,11 +44,18 @@ export async function syncList(
       warehouse,
       async (tx) => {
         const sinceToday = { from: today, to: '9999-12-31' }
-        const before = priorCoverage(warehouse, pair, sinceToday, read.fencingToken)
-        await runBatch(tx.client, lockOfLoads(warehouse, pair), before)
+        const before = priorCoverage(warehouse, projectStream, sinceToday, read.fencingToken)
+        await runBatch(tx.client, lockOfLoads(warehouse, projectStream), before)
         const acceptDeletes = run.acceptDeletes
-        const known = await knownRejects(tx, pair, rejects)
-        const load = { projectId: project.id, stream, rows, children, mayDelete: known.open === 0, acceptDeletes }
+        const identified = await identifyRejects(tx, projectStream, rejects)
+        const load = {
+          projectId: project.id,
+          stream,
+          rows,
+          children,
+          mayDelete: identified.undismissed === 0,
+          acceptDeletes,
+        }
         const effect = await replaceList(tx, warehouse, load)
         const save = {
           projectId: project.id,
@@ -59,15 +66,15 @@ export async function syncList(
         }
         const fresh = await saveMentions(tx, save)
         if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
-        await saveRejects(tx, pair, known, { runId, isHeld: effect.held !== undefined })
-        await saveDrift(tx, pair, drift, runId)
-        if (stream.isExtra) await forgetNotOffered(tx, pair)
-        const state = effect.held !== undefined ? 'held' : known.open > 0 ? 'quarantined' : 'read'
-        const since = state === 'held' ? await heldSince(tx, pair) : undefined
-        await clearListStates(tx, pair, today)
+        await saveRejects(tx, projectStream, identified, { runId, isHeld: effect.held !== undefined })
+        await saveDrift(tx, projectStream, drift, runId)
+        if (stream.isExtra) await forgetNotOffered(tx, projectStream)
+        const state = effect.held !== undefined ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read'
+        const since = state === 'held' ? await heldSince(tx, projectStream) : undefined
+        await clearListStates(tx, projectStream, today)
         const range = { from: today, to: today }
         await saveCoverage(tx, {
-          pair,
+          projectStream,
           range,
           rowsByDay: new Map([[today, effect.rows]]),
           stateOf: () => state,
@@ -75,7 +82,12 @@ export async function syncList(
           ...read,
           heldSince: since,
         })
-        const outcome = { range: undefined, rowsRead: rows.length + rejects.length, rejects: known.open, effect }
+        const outcome = {
+          range: undefined,
+          rowsRead: rows.length + rejects.length,
+          rejects: identified.undismissed,
+          effect,
+        }
         const facts = { rowsByDay: new Map(), pageRows: undefined, pageLimit: run.limit.current }
         const loaded: Loaded = { kind: 'loaded', outcome, ...facts }
         await run.beforeCommit?.(tx, loaded)

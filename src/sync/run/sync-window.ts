@@ -1,6 +1,6 @@
 import { type Day, type Range, showRange } from '../../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../../core/errors.ts'
-import { type StreamOfProject, streamKey } from '../../core/stream-key.ts'
+import { type ProjectStream, streamKey } from '../../core/stream-key.ts'
 import { inSpan } from '../../core/trace.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import {
@@ -15,7 +15,7 @@ import {
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
-import { type KnownRejects, knownRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { type IdentifiedRejects, identifyRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatements.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
@@ -42,11 +42,11 @@ export async function syncWindow(
   range: Range,
   context: CallContext,
 ): Promise<Loaded | Extract<ItemResult, { kind: 'split' }>> {
-  const pair = { projectId: project.id, stream: stream.name }
+  const projectStream = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: the later request wins, because its number is higher.
-  const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, pair, range))
+  const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, projectStream, range))
   const known = {
-    name: streamKey(project.id, stream.name),
+    task: streamKey(project.id, stream.name),
     rows: read.rowsBefore,
     maxDays: run.config.source.max_window_days,
     valuesOf: valuesKnownOf(run, project),
@@ -56,7 +56,7 @@ export async function syncWindow(
   if (answer.kind === 'split') {
     const { notes } = answer
     if (notes.length > 0) {
-      const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, pair, notes, run.runId))
+      const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, projectStream, notes, run.runId))
       await withRetries(run.warehouse, run.signal, save)
     }
     return { kind: 'split', cappedAt: answer.cappedAt, pageLimit: run.limit.current }
@@ -64,7 +64,7 @@ export async function syncWindow(
   const { sifted } = answer
   refuseBadPage(`${stream.name} ${showRange(range)}`, sifted, run.config.max_bad_share)
   const page = { pageRows: answer.pageRows, cappedAt: answer.cappedAt, pageLimit: run.limit.current }
-  const load = { pair, stream, range, sifted, read, page }
+  const load = { projectStream, stream, range, sifted, read, page }
   const loaded = await withRetries(run.warehouse, run.signal, async () => {
     if (stream.key.includes('date')) await ensureMonths(run.warehouse, stream.table, sifted.rowsByDay.keys())
     return inSpan('load', { 'visibility_sync.rows': sifted.rows.length }, () => loadWindow(run, load)).catch(
@@ -82,7 +82,7 @@ export async function syncWindow(
 
 /** A window that was read, ready to be loaded. */
 interface LoadableWindow {
-  pair: StreamOfProject
+  projectStream: ProjectStream
   stream: DayStream
   range: Range
   sifted: Sifted<PackedRows>
@@ -93,7 +93,7 @@ interface LoadableWindow {
 async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { rows } = load.sifted
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
-  if (load.read.rowsBefore === 0) rows.arrange()
+  if (load.read.rowsBefore === 0) rows.reorder()
   const { loaded, fresh } = await inTransaction(run.warehouse, (tx) => loadInTransaction(run, tx, load), run.signal)
   rememberMentions(run.mentions, fresh)
   return loaded
@@ -105,34 +105,34 @@ async function loadInTransaction(
   load: LoadableWindow,
 ): Promise<{ loaded: Loaded; fresh: MentionMemory }> {
   const { warehouse, config, runId } = run
-  const { pair, stream, range, sifted, read } = load
+  const { projectStream, stream, range, sifted, read } = load
   const { rows, rowsByDay, rejects, mentions } = sifted
-  const window = { projectId: pair.projectId, stream, range }
+  const window = { projectId: projectStream.projectId, stream, range }
   // In one message: other loads of the stream wait for this one.
   const [, prior, snapshot] = await runBatch(
     tx.client,
-    lockOfLoads(warehouse, pair),
-    priorCoverage(warehouse, pair, range, read.fencingToken),
+    lockOfLoads(warehouse, projectStream),
+    priorCoverage(warehouse, projectStream, range, read.fencingToken),
     windowSnapshot(warehouse, window, !config.disabled.includes('window-digest')),
   )
-  const known = await knownRejects(tx, pair, rejects)
+  const identified = await identifyRejects(tx, projectStream, rejects)
   const effect = await replaceWindow(tx, warehouse, snapshot, {
     ...window,
     rows,
     rowsByDay,
-    mayDelete: known.open === 0,
+    mayDelete: identified.undismissed === 0,
     acceptDeletes: run.acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
     fencingToken: read.fencingToken,
   })
   const mayRename = range.to >= run.recentFrom
-  const save = { projectId: pair.projectId, mentions, labels: config.labels, memory: run.mentions, mayRename }
+  const save = { projectId: projectStream.projectId, mentions, labels: config.labels, memory: run.mentions, mayRename }
   const fresh = await saveMentions(tx, save)
-  await saveDrift(tx, pair, sifted.drift, runId)
-  if (stream.isExtra) await forgetNotOffered(tx, pair)
-  await saveWindowLedger(run, tx, load, { prior, effect, known })
+  await saveDrift(tx, projectStream, sifted.drift, runId)
+  if (stream.isExtra) await forgetNotOffered(tx, projectStream)
+  await saveWindowLedger(run, tx, load, { prior, effect, identified })
   const rowsRead = rows.length + rejects.length
-  const outcome = { range, rowsRead, rejects: known.open, effect }
+  const outcome = { range, rowsRead, rejects: identified.undismissed, effect }
   const loaded: Loaded = { kind: 'loaded', rowsByDay, ...load.page, outcome }
   await run.beforeCommit?.(tx, loaded)
   // Asked to stop while loading: roll back rather than commit after the run is closed.
@@ -144,25 +144,25 @@ async function loadInTransaction(
 async function saveWindowLedger(
   run: Run,
   tx: Transaction,
-  { pair, range, sifted, read }: LoadableWindow,
-  { prior, effect, known }: { prior: PriorCoverage; effect: Effect; known: KnownRejects },
+  { projectStream, range, sifted, read }: LoadableWindow,
+  { prior, effect, identified }: { prior: PriorCoverage; effect: Effect; identified: IdentifiedRejects },
 ): Promise<void> {
   const { runId } = run
   const heldDays = effect.held?.days
-  const stateOf = (day: Day) => (heldDays?.has(day) ? 'held' : known.open > 0 ? 'quarantined' : 'read')
-  await saveCoverage(tx, { pair, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
+  const stateOf = (day: Day) => (heldDays?.has(day) ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read')
+  await saveCoverage(tx, { projectStream, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
   // A row whose key has no date may have moved here from another day.
   const leftOthers = [...effect.movedFrom].map(([day, count]) => [day, -count] as [Day, number])
-  await adjustRows(tx, pair, leftOthers)
+  await adjustRows(tx, projectStream, leftOthers)
   if (prior.hasRejects || sifted.rejects.length > 0) {
-    await saveRejects(tx, pair, known, { range, runId, heldDays })
-    await resolveWindowRejects(tx, pair, range)
+    await saveRejects(tx, projectStream, identified, { range, runId, heldDays })
+    await resolveWindowRejects(tx, projectStream, range)
   }
-  const restated = await saveRestatements(tx, pair, prior.states, effect.byDay, runId)
-  const others = run.dayStreams.filter((name) => name !== pair.stream)
+  const restated = await saveRestatements(tx, projectStream, prior.states, effect.byDay, runId)
+  const others = run.dayStreams.filter((name) => name !== projectStream.stream)
   // Days within the lookback are read again by every run anyway.
   const older = restated.filter((day) => day < run.lookbackFrom)
-  await markOthersStale(tx, pair, others, older, runId)
+  await markOthersStale(tx, projectStream, others, older, runId)
 }
 
 /** The prompts of a project: what a day too large for a page may have to be split by. */

@@ -123,8 +123,8 @@ export function failItem({ task, range }: WorkItem, { reason, code: exactCode }:
   run.log[code === 'superseded' ? 'warn' : 'error']({ ...logFields(task, range), reason }, 'failed')
 }
 
-/** The key of a task, by which PageLimit also names its windows. */
-export function taskName(task: Pick<Task, 'project' | 'stream'>): string {
+/** The key of a task, by which answer sizes also name their windows. */
+export function taskKey(task: Pick<Task, 'project' | 'stream'>): string {
   return streamKey(task.project.id, task.stream.name)
 }
 

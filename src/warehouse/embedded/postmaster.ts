@@ -162,11 +162,11 @@ function lastPort(file: string): number {
 
 function freePort(wanted: number): Promise<number | undefined> {
   return new Promise((done) => {
-    const probe = createServer()
-    probe.once('error', () => done(undefined))
-    probe.listen(wanted, '127.0.0.1', () => {
-      const { port } = probe.address() as { port: number }
-      probe.close(() => done(port))
+    const server = createServer()
+    server.once('error', () => done(undefined))
+    server.listen(wanted, '127.0.0.1', () => {
+      const { port } = server.address() as { port: number }
+      server.close(() => done(port))
     })
   })
 }

@@ -9,7 +9,7 @@ export interface DifferingRows {
   /** Rows of the answer that the table does not have in the same way. */
   rows: PackedRows
   /** A condition on rows of the table (t) that the answer does not have in the same way. */
-  isDifferent: string
+  whereDifferent: string
 }
 
 // A hash, and the block and number of the row.
@@ -45,6 +45,6 @@ export async function differingRows(
   }
   const same = new Set(answered.flatMap((value, position) => (inTable.has(value) ? [position] : [])))
   // Partitions number their rows each for itself, so the hash is looked at, too.
-  const isDifferent = `t.ctid = any('{${places.join(',')}}'::tid[]) and ${hash} = any('{${hashes.join(',')}}'::bigint[])`
-  return { rows: rows.without(same), isDifferent }
+  const whereDifferent = `t.ctid = any('{${places.join(',')}}'::tid[]) and ${hash} = any('{${hashes.join(',')}}'::bigint[])`
+  return { rows: rows.without(same), whereDifferent }
 }

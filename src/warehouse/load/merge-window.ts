@@ -24,7 +24,7 @@ interface Merge {
   values: unknown[]
   hasHeldDays: boolean
   /** The rows of the table that may differ from the answer: those of the window, or fewer. */
-  isCompared: string
+  whereCompared: string
 }
 
 /**
@@ -42,25 +42,25 @@ export async function mergeWindow(
   // A row of another day cannot be known by the hashes of this window.
   const differing = byHash && keyHasDate ? await differingRows(client, warehouse, load) : undefined
   const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
-  const isCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.isDifferent}`
+  const whereCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.whereDifferent}`
   const window = [projectId, range.from, range.to]
   if (!keyHasDate) await dropSupersededRows(client, warehouse, load, sql)
-  const compared = await compareDays({ client, sql, keyHasDate, values: window, hasHeldDays: false, isCompared })
+  const compared = await compareDays({ client, sql, keyHasDate, values: window, hasHeldDays: false, whereCompared })
   const days = differing === undefined ? compared : wholeDays(compared, load)
   const held = heldDays(days, load)
-  const free = days.filter(({ date }) => !held?.days.has(date))
-  const hasDeletes = load.mayDelete && free.some(({ deleted }) => deleted > 0)
+  const notHeld = days.filter(({ date }) => !held?.days.has(date))
+  const hasDeletes = load.mayDelete && notHeld.some(({ deleted }) => deleted > 0)
   const values = held === undefined ? window : [...window, [...held.days]]
-  const merge: Merge = { client, sql, keyHasDate, values, hasHeldDays: held !== undefined, isCompared }
+  const merge: Merge = { client, sql, keyHasDate, values, hasHeldDays: held !== undefined, whereCompared }
 
   if (hasDeletes) await deleteVanished(merge)
-  const movedFrom = free.some(({ moved }) => moved > 0) ? await countMoved(merge) : new Map<Day, number>()
-  if (free.some(({ updated }) => updated > 0)) await updateChanged(merge, stream.hasChangedAt ?? false)
-  if (free.some(({ inserted }) => inserted > 0)) await insertNew(merge)
+  const movedFrom = notHeld.some(({ moved }) => moved > 0) ? await countMoved(merge) : new Map<Day, number>()
+  if (notHeld.some(({ updated }) => updated > 0)) await updateChanged(merge, stream.hasChangedAt ?? false)
+  if (notHeld.some(({ inserted }) => inserted > 0)) await insertNew(merge)
 
-  const effect = effectOf(load, changesByDay(free, hasDeletes))
+  const effect = effectOf(load, changesByDay(notHeld, hasDeletes))
   // Rows of a held day were not written, and may be others than those that are there.
-  const unchanged = effect.unchanged - (load.rows.length - free.reduce((total, day) => total + day.staged, 0))
+  const unchanged = effect.unchanged - (load.rows.length - notHeld.reduce((total, day) => total + day.staged, 0))
   const rowsByDay = new Map(
     days.map((day) => [day.date, held?.days.has(day.date) ? day.present : day.staged + (hasDeletes ? 0 : day.deleted)]),
   )
@@ -79,19 +79,19 @@ function wholeDays(compared: readonly ComparedDay[], { rowsByDay }: WindowLoad):
   })
 }
 
-async function compareDays({ client, sql, keyHasDate, values, isCompared }: Merge): Promise<ComparedDay[]> {
+async function compareDays({ client, sql, keyHasDate, values, whereCompared }: Merge): Promise<ComparedDay[]> {
   const isInReach = keyHasDate
-    ? isCompared
-    : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.matches}))`
+    ? whereCompared
+    : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.keysMatch}))`
   const { rows } = await client.query<ComparedDay>(
     `select coalesce(s.date, t.date) as date,
        count(t.project_id) filter (where t.date between $2 and $3) as present,
        count(s.project_id) as staged,
        count(*) filter (where t.project_id is null) as inserted,
        count(*) filter (where s.project_id is null) as deleted,
-       count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.differs}) as updated,
+       count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.valuesDiffer}) as updated,
        count(*) filter (where s.project_id is not null and t.date not between $2 and $3) as moved
-     from (select * from ${sql.table} t where ${isInReach}) t full join ${sql.stage} s on ${sql.matches}
+     from (select * from ${sql.table} t where ${isInReach}) t full join ${sql.stage} s on ${sql.keysMatch}
      group by 1`,
     values,
   )
@@ -102,7 +102,7 @@ async function deleteVanished(merge: Merge): Promise<void> {
   const { client, sql, values } = merge
   await client.query(
     `delete from ${sql.table} t
-     where ${merge.isCompared} ${isNotHeld(merge, 't')} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+     where ${merge.whereCompared} ${isNotHeld(merge, 't')} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
     values,
   )
 }
@@ -111,8 +111,8 @@ async function updateChanged(merge: Merge, isStamped: boolean): Promise<void> {
   const { client, sql, values } = merge
   await client.query(
     `update ${sql.table} t set ${sql.assignments}${isStamped ? ', changed_at = now()' : ''} from ${sql.stage} s
-     where ${merge.keyHasDate ? merge.isCompared : `t.project_id = $1 ${isOnDays(merge)}`} ${isNotHeld(merge, 's')}
-       and ${sql.matches} and ${sql.differs}`,
+     where ${merge.keyHasDate ? merge.whereCompared : `t.project_id = $1 ${isOnDays(merge)}`} ${isNotHeld(merge, 's')}
+       and ${sql.keysMatch} and ${sql.valuesDiffer}`,
     values,
   )
 }
@@ -122,7 +122,7 @@ async function insertNew(merge: Merge): Promise<void> {
   await client.query(
     `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
      where true ${isNotHeld(merge, 's')}
-       and not exists (select from ${sql.table} t where t.project_id = $1 ${isOnDays(merge)} and ${sql.matches})`,
+       and not exists (select from ${sql.table} t where t.project_id = $1 ${isOnDays(merge)} and ${sql.keysMatch})`,
     values,
   )
 }
@@ -150,7 +150,7 @@ function changesByDay(days: readonly ComparedDay[], hasDeletes: boolean): Map<Da
 async function countMoved(merge: Merge): Promise<Map<Day, number>> {
   const { client, sql, values } = merge
   const { rows } = await client.query<{ date: Day; count: number }>(
-    `select t.date, count(*) as count from ${sql.table} t join ${sql.stage} s on ${sql.matches}
+    `select t.date, count(*) as count from ${sql.table} t join ${sql.stage} s on ${sql.keysMatch}
      where t.project_id = $1 and t.date not between $2 and $3 ${isNotHeld(merge, 's')} group by 1`,
     values,
   )
@@ -187,7 +187,7 @@ async function dropSupersededRows(
 ): Promise<void> {
   await client.query(
     `delete from ${sql.stage} s using ${sql.table} t, ${quote(warehouse.opsSchema, 'coverage')} c
-     where ${sql.matches} and t.date not between $2 and $3
+     where ${sql.keysMatch} and t.date not between $2 and $3
        and c.project_id = $1 and c.stream = $4 and c.date = t.date and c.read_order > $5`,
     [load.projectId, load.range.from, load.range.to, load.stream.name, load.fencingToken],
   )

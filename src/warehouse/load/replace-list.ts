@@ -30,7 +30,7 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   const sql = await stageRows(client, warehouse, stream, load.rows)
   // Rows that the list never showed, of what reports mention, are not missing from it.
   const isListed = stream.isShared ? 't.removed_at is null and t.listed_at is not null' : 't.removed_at is null'
-  const changed = `(t.removed_at is not null ${stream.isShared ? 'or t.listed_at is null' : ''} or ${sql.differs})`
+  const changed = `(t.removed_at is not null ${stream.isShared ? 'or t.listed_at is null' : ''} or ${sql.valuesDiffer})`
   const marks = stream.isShared
     ? ['removed_at = null', 'listed_at = coalesce(t.listed_at, now())']
     : ['removed_at = null']
@@ -39,7 +39,7 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
        count(*) filter (where t.project_id is null) as inserted,
        count(*) filter (where s.project_id is null and ${isListed}) as vanishing,
        count(*) filter (where t.project_id is not null and s.project_id is not null and ${changed}) as updated
-     from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.matches}`,
+     from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.keysMatch}`,
     [projectId],
   )
   const { present, inserted, vanishing, updated } = rows[0]!
@@ -50,7 +50,7 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   if (removes) {
     await client.query(
       `update ${sql.table} t set removed_at = now()
-       where t.project_id = $1 and ${isListed} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+       where t.project_id = $1 and ${isListed} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
       [projectId],
     )
   }
@@ -59,7 +59,7 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   if (updated > 0 || added < inserted) {
     await client.query(
       `update ${sql.table} t set ${[...(sql.assignments === '' ? [] : [sql.assignments]), ...marks].join(', ')} from ${sql.stage} s
-       where t.project_id = $1 and ${sql.matches} and ${changed}`,
+       where t.project_id = $1 and ${sql.keysMatch} and ${changed}`,
       [projectId],
     )
   }
@@ -84,7 +84,7 @@ async function insertListed(client: PoolClient, sql: Stage, stream: ListStream, 
   const { rowCount } = await client.query(
     `insert into ${sql.table} (${names}${stream.isShared ? ', listed_at' : ''})
      select ${names}${stream.isShared ? ', now()' : ''} from ${sql.stage} s
-     where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})
+     where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.keysMatch})
      order by ${['project_id', ...stream.key].map((name) => quote(name)).join(', ')}
      ${stream.isShared ? 'on conflict do nothing' : ''}`,
     [projectId],
@@ -105,12 +105,12 @@ async function replaceChildren(
   const sql = await stageRows(client, warehouse, target, rows)
   const { rowCount: deleted } = await client.query(
     `delete from ${sql.table} t using ${parents} p
-     where t.project_id = $1 and p.${child.parent} = t.${child.parent} and not exists (select from ${sql.stage} s where ${sql.matches})`,
+     where t.project_id = $1 and p.${child.parent} = t.${child.parent} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
     [load.projectId],
   )
   const { rowCount: inserted } = await client.query(
     `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
-     where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.matches})`,
+     where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.keysMatch})`,
     [load.projectId],
   )
   return (deleted ?? 0) + (inserted ?? 0)

@@ -63,7 +63,7 @@ async function copyStraight(client: PoolClient, table: string, load: WindowLoad)
   if (!keyHasDate) await client.query('savepoint straight')
   try {
     // In the order of the index each row goes where the one before it went.
-    load.rows.arrange()
+    load.rows.reorder()
     await copyRows(client, table, load.rows)
     return true
   } catch (error) {

@@ -11,8 +11,8 @@ export interface Stage {
   stage: string
   /** `project_id` and all columns, quoted. */
   names: string[]
-  matches: string
-  differs: string
+  keysMatch: string
+  valuesDiffer: string
   /** "column = s.column, …" for the columns outside the key. */
   assignments: string
 }
@@ -50,9 +50,9 @@ export function stageSql(warehouse: Warehouse, target: Staged): Stage {
     table: tableName(warehouse, target.table),
     stage: quote('pg_temp', `stage_${target.table}`),
     names: ['project_id', ...target.columns.map(({ name }) => name)].map((name) => quote(name)),
-    matches: ['t.project_id = s.project_id', ...target.key.map((name) => equal(target.columns, name))].join(' and '),
+    keysMatch: ['t.project_id = s.project_id', ...target.key.map((name) => equal(target.columns, name))].join(' and '),
     // A table whose columns are all key has nothing that could differ.
-    differs: others.length === 0 ? 'false' : `${side('t')} is distinct from ${side('s')}`,
+    valuesDiffer: others.length === 0 ? 'false' : `${side('t')} is distinct from ${side('s')}`,
     assignments: others.map((name) => `${quote(name)} = s.${quote(name)}`).join(', '),
   }
 }

@@ -10,22 +10,22 @@ import { readStatus } from '../ledger/status.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import type { Left, Metrics, RunEnd } from './metrics.ts'
+import type { LedgerFigures, Metrics, RunEnd } from './metrics.ts'
 import { pushMetrics, writeTextfile } from './push-metrics.ts'
 
 /** The metrics of a command that ends: it leaves them where Prometheus finds them later. */
-export interface JobMetrics {
+export interface BatchMetrics {
   observer: Observer
-  leave(end: JobEnd, warehouse: Warehouse | undefined, signal: AbortSignal): Promise<void>
+  publish(end: BatchEnd, warehouse: Warehouse | undefined, signal: AbortSignal): Promise<void>
 }
 
-export interface JobEnd {
+export interface BatchEnd {
   command: string
   end: RunEnd
   seconds: number
 }
 
-export interface JobMetricsOptions {
+export interface BatchMetricsOptions {
   config: Config
   log: Log
   clock: Clock
@@ -33,10 +33,10 @@ export interface JobMetricsOptions {
   projects: readonly string[]
 }
 
-const NOTHING: Omit<Left, 'own'> = { status: undefined, ends: [], totals: undefined }
+const NOTHING: Omit<LedgerFigures, 'own'> = { status: undefined, ends: [], totals: undefined }
 
 /** Undefined if nobody wants them: then nothing is counted. */
-export async function openJobMetrics(options: JobMetricsOptions): Promise<JobMetrics | undefined> {
+export async function openBatchMetrics(options: BatchMetricsOptions): Promise<BatchMetrics | undefined> {
   const { push_url, textfile } = options.config.metrics
   if (push_url === undefined && textfile === undefined) return undefined
   // Loaded only if it is used.
@@ -44,33 +44,33 @@ export async function openJobMetrics(options: JobMetricsOptions): Promise<JobMet
   const metrics = createMetrics(options.streams.map(({ name }) => name))
   return {
     observer: metrics.observer,
-    async leave({ command, end, seconds }, warehouse, signal) {
+    async publish({ command, end, seconds }, warehouse, signal) {
       const { log, clock } = options
       metrics.finished({ command, outcome: end, seconds }, clock())
-      const left = await readLeft(options, metrics, warehouse, COMMANDS).catch((error: unknown) => {
+      const figures = await readLedgerFigures(options, metrics, warehouse, COMMANDS).catch((error: unknown) => {
         log.warn({ reason: messageOf(error) }, 'the metrics do without the ledger')
         return NOTHING
       })
-      const text = await metrics.lastText({ ...left, own: end === 'locked' ? undefined : command })
-      const isWhole = left.totals !== undefined && left.status !== undefined
+      const text = await metrics.lastText({ ...figures, own: end === 'locked' ? undefined : command })
+      const isWhole = figures.totals !== undefined && figures.status !== undefined
       const sent = [
         ...(push_url === undefined ? [] : [pushMetrics(push_url, text, { isWhole, signal })]),
         ...(textfile === undefined ? [] : [writeTextfile(textfile, text)]),
       ]
       for (const result of await Promise.allSettled(sent)) {
         if (result.status === 'rejected')
-          log.warn({ reason: outsideFailure(result.reason) }, 'the metrics could not be left')
+          log.warn({ reason: outsideFailure(result.reason) }, 'the metrics could not be published')
       }
     },
   }
 }
 
-async function readLeft(
-  { config, clock, streams, projects }: JobMetricsOptions,
+async function readLedgerFigures(
+  { config, clock, streams, projects }: BatchMetricsOptions,
   metrics: Metrics,
   warehouse: Warehouse | undefined,
   commands: readonly string[],
-): Promise<Omit<Left, 'own'>> {
+): Promise<Omit<LedgerFigures, 'own'>> {
   if (warehouse === undefined) return NOTHING
   const totals = await addMetricTotals(warehouse, await metrics.counted())
   const today = dayOf(clock())

@@ -1,13 +1,13 @@
 import { NO_RUN } from '../alerts/findings.ts'
+import { configuredProjects, type Open } from '../app/open-services.ts'
+import { pruneAfterRun } from '../app/prune.ts'
 import { waitAtMost } from '../core/time-limit.ts'
 import { runReason } from '../ledger/run-reason.ts'
-import { configuredProjects, type Open } from '../session/open-services.ts'
-import { pruneAfterRun } from '../session/prune.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { cleanReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
-import { openJobMetrics } from '../telemetry/job-metrics.ts'
+import { openBatchMetrics } from '../telemetry/batch-metrics.ts'
 import type { RunEnd } from '../telemetry/metrics.ts'
 import { observers } from '../telemetry/observers.ts'
 import { RunTelemetry } from '../telemetry/run-telemetry.ts'
@@ -15,7 +15,7 @@ import { alertAfterRun } from './alert-after-run.ts'
 import { failedRun } from './failed-run.ts'
 import type { Session } from './session.ts'
 
-export interface JobRequest {
+export interface ReportedCommand {
   command: string
   streams: readonly Stream[]
   /** True if it works at everything that is configured. */
@@ -24,7 +24,7 @@ export interface JobRequest {
   alerts?: boolean
 }
 
-export interface Job {
+export interface RunReporter {
   observer: Observer
   /** Does what needs the service and the database, and reports what goes wrong there while they are open. */
   inside<T>(open: Open, work: () => Promise<T>): Promise<T>
@@ -39,16 +39,16 @@ const SEND_MS = 4000
  * Runs a command that ends, and reports its end: to people, a dead man's switch, Prometheus, a catalogue of lineage.
  * All are notified however it ended. One that does not answer delays the exit by a few seconds at most.
  */
-export async function asJob(
+export async function runAndReport(
   session: Session,
-  request: JobRequest,
-  work: (job: Job) => Promise<number>,
+  request: ReportedCommand,
+  work: (reporter: RunReporter) => Promise<number>,
 ): Promise<number> {
   const { config, log, clock, version, monotonic } = session
   const { command } = request
   const begun = monotonic()
   const telemetry = new RunTelemetry({ config, log, clock, version, command, streams: request.streams })
-  const metrics = await openJobMetrics({
+  const metrics = await openBatchMetrics({
     config,
     log,
     clock,
@@ -74,7 +74,7 @@ export async function asJob(
     const sent: Promise<void>[] = [
       telemetry.ended({ end, runId, streams: report.streams, seconds, reason }, late.signal),
     ]
-    if (metrics !== undefined) sent.push(metrics.leave({ command, end, seconds }, open?.warehouse, late.signal))
+    if (metrics !== undefined) sent.push(metrics.publish({ command, end, seconds }, open?.warehouse, late.signal))
     if (end !== 'locked') {
       if (request.alerts !== false)
         sent.push(alertAfterRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))

@@ -1,0 +1,26 @@
+import type { Range } from '../../core/day.ts'
+import type { Dimension } from '../../core/vocabulary.ts'
+import type { Caller } from '../../source/client.ts'
+import type { DayStream } from '../../streams/stream.ts'
+
+export interface RangeRequest {
+  caller: Caller
+  stream: DayStream
+  range: Range
+}
+
+/** What is asked for: one window of one stream. */
+export interface WindowRequest extends RangeRequest {
+  known: KnownWindow
+}
+
+export interface KnownWindow {
+  /** The key of its task. */
+  task: string
+  /** How many rows the window had before. */
+  rows: number
+  /** No window may have more days. */
+  maxDays: number
+  /** Values of a dimension that are known from elsewhere. */
+  valuesOf: (dimension: Dimension) => Promise<string[]>
+}
