@@ -45,7 +45,7 @@ test('without settings, sync runs on the embedded Postgres and the reference ser
   expect({ code: first.code, stderr: first.code === 0 ? '' : first.stderr }).toEqual({ code: 0, stderr: '' })
   expect(first.stdout).toContain('the reference service (synthetic data')
   expect(first.stdout).toMatch(
-    /Warehouse: postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(embedded, \.data\/\)\nNext: +keep this database running[^\n]+\n +npx visibility-sync database/,
+    /Warehouse: postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(in \.data\/reference\)\nNext: +keep this database running[^\n]+\n +npx visibility-sync database/,
   )
   expect(processesOf(data())).toEqual([])
   const second = await runCli(['sync'], { cwd: folder.path, config: CONFIG })

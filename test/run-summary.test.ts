@@ -16,7 +16,7 @@ import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 const PROJECT = 'or_1f0c0000-0000-4000-a000-000000009ab2'
 const context: RunContext = {
-  warehouse: { url: 'postgres://h/d', embedded: false },
+  warehouse: { described: 'postgres://h/d', embedded: false },
   names: projectNames([PROJECT], new Map([[PROJECT, 'Northwind']])),
   width: 80,
   held: [],
@@ -162,7 +162,9 @@ describe('the next step is one that helps', () => {
 
   test('after a complete run, and after a wrong key that stopped everything', () => {
     expect(next(shown(reportOf([chats(loaded)])))).toBe('Next: see freshness and coverage: npx visibility-sync status')
-    expect(next(shown(reportOf([chats(loaded)]), { warehouse: { url: 'x', embedded: true } }))).toContain('database')
+    expect(next(shown(reportOf([chats(loaded)]), { warehouse: { described: 'x', embedded: true } }))).toContain(
+      'database',
+    )
     const wrong = reportOf([chats({ failed: [failed('key'), failed('key')] })], { error: 'HTTP 401', code: 'key' })
     expect(one(shown(wrong))).toContain('✗ HTTP 401 2 windows not read')
     expect(next(shown(wrong))).not.toContain('AGAIN')

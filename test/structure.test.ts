@@ -7,20 +7,7 @@ import { expect, test } from '@jest/globals'
 
 const src = fileURLToPath(new URL('../src', import.meta.url))
 const ORDER = [
-  ...[
-    'core',
-    'source',
-    'streams',
-    'rows',
-    'warehouse',
-    'ledger',
-    'sync',
-    'audit',
-    'create',
-    'alerts',
-    'queue',
-    'app',
-  ],
+  ...['core', 'source', 'streams', 'rows', 'warehouse', 'ledger', 'sync', 'audit', 'create', 'alerts', 'queue', 'app'],
   ...['telemetry', 'schedule', 'web', 'cli', 'main'],
 ]
 
@@ -48,9 +35,7 @@ function judge(from: string, to: string): string | null {
   }
   // The reference service stands beside the others; only what people start may use it.
   if (other === 'reference')
-    return ORDER.indexOf(folder) >= ORDER.indexOf('app')
-      ? null
-      : `${from} imports ${to}: only the app or a command may`
+    return ORDER.indexOf(folder) >= ORDER.indexOf('app') ? null : `${from} imports ${to}: only the app or a command may`
   if (!ORDER.includes(folder) || !ORDER.includes(other))
     return `${from} imports ${to}: a folder that the order does not name`
   return ORDER.indexOf(other) < ORDER.indexOf(folder) ? null : `${from} imports ${to}: imports point the other way`

@@ -46,6 +46,8 @@ export interface OpenWarehouse {
   /** For people: a connection string without its password. */
   shown: string
   embedded: boolean
+  /** The same with the folder of an embedded one. */
+  described: string
   close(): Promise<void>
 }
 
@@ -149,19 +151,23 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
       redactor: config.redactor,
       unchecked,
     })
-    return { warehouse, shown: withoutPassword(config.warehouse.url), embedded: false, close: () => warehouse.close() }
+    const shown = withoutPassword(config.warehouse.url)
+    return { warehouse, shown, embedded: false, described: shown, close: () => warehouse.close() }
   }
-  const server = await startEmbedded({ folder: resolve(dataFolder(config)), log })
+  const folder = dataFolder(config)
+  const server = await startEmbedded({ folder: resolve(folder), log })
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
     const { redactor } = config
     redactor.add([decodeURIComponent(new URL(server.url).password)])
     const { schema } = config.warehouse
     const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs, redactor })
+    const shown = withoutPassword(server.url)
     return {
       warehouse,
-      shown: withoutPassword(server.url),
+      shown,
       embedded: true,
+      described: `${shown} (in ${folder})`,
       async close() {
         await warehouse.close()
         await server.release()

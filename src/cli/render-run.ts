@@ -1,3 +1,4 @@
+import type { OpenWarehouse } from '../app/open-services.ts'
 import { bad, good, warning } from '../core/paint.ts'
 import { count, grouped } from '../core/text.ts'
 import { AFTERMATH, type Trouble, troublesOf } from '../ledger/run-reason.ts'
@@ -28,7 +29,7 @@ const COLUMNS: TableColumn<StreamReport>[] = [
 const MOST_LISTED = 3
 
 export interface RunContext {
-  warehouse: { url: string; embedded: boolean }
+  warehouse: Pick<OpenWarehouse, 'described' | 'embedded'>
   names: ProjectNames
   width: number
   /** The days of this run's streams that are held. */
@@ -54,7 +55,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
     ...problems(report, context),
     ...report.notes.map((note) => wrap(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),
     '',
-    wrap(`${warehouse.url}${warehouse.embedded ? ' (embedded, .data/)' : ''}`, width, 'Warehouse: '),
+    wrap(warehouse.described, width, 'Warehouse: '),
     ...steps,
   ].join('\n')
 }

@@ -278,11 +278,11 @@ export class Sifter<R extends Rows> {
 type SiftedPage = Pick<Sifted, 'rejects'> & { rows: { length: number } }
 
 /** Few bad rows wait in quarantine; many mean that the answer itself is wrong, and nothing of it is loaded. */
-export function refuseBadPage(place: string, sifted: SiftedPage, maxBadShare: number): void {
+export function refuseBadPage(about: string, sifted: SiftedPage, maxBadShare: number): void {
   const bad = sifted.rejects.length
   const all = bad + sifted.rows.length
   // One or two bad rows of a handful say nothing about the rest.
   if (bad === 0 || bad / all <= maxBadShare || (bad < 3 && bad < all)) return
   const reason = sifted.rejects[0]?.reason ?? ''
-  throw new BadPageError(`${place}: ${bad} of ${all} rows are bad, more than ${maxBadShare * 100} % (first: ${reason})`)
+  throw new BadPageError(`${about}: ${bad} of ${all} rows are bad, more than ${maxBadShare * 100} % (first: ${reason})`)
 }

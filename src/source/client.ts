@@ -99,12 +99,12 @@ export function createClient(options: ClientOptions) {
   }
 
   /** An answer of the wrong shape is a mangled answer: it may be right the next time. */
-  function shaped<S extends z.ZodType>(schema: S, answer: HttpAnswer, place: string): z.infer<S> {
+  function shaped<S extends z.ZodType>(schema: S, answer: HttpAnswer, operation: string): z.infer<S> {
     const result = schema.safeParse(answer.body)
     if (result.success) return result.data
     const [issue] = result.error.issues
     throw new ShapeError(
-      `${place}: the answer lacks ${issue?.path.join('.') || 'its object'} (${clip(issue?.message ?? '', 80)})`,
+      `${operation}: the answer lacks ${issue?.path.join('.') || 'its object'} (${clip(issue?.message ?? '', 80)})`,
     )
   }
 
@@ -114,10 +114,10 @@ export function createClient(options: ClientOptions) {
     { limit = PAGE_LIMIT_DEFAULT }: { limit?: number | undefined },
     context?: CallContext,
   ): Promise<Page> {
-    const place = `${request.method} /${request.path}`
+    const operation = `${request.method} /${request.path}`
     return repeatShape(async () => {
       const answer = await send(caller, { ...request, repeatable: true, limit }, context)
-      const list = shaped(listEnvelope, answer, place)
+      const list = shaped(listEnvelope, answer, operation)
       return {
         items: answer.items,
         count: answer.count,

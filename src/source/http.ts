@@ -3,16 +3,7 @@ import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
 import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
 import { type ConnectionFailure, connectionFailure } from '../core/connection-failure.ts'
-import {
-  cleanError,
-  codeOf,
-  InterruptedError,
-  KeyError,
-  messageOf,
-  ProjectError,
-  RefusedError,
-  TransientError,
-} from '../core/errors.ts'
+import { cleanError, codeOf, InterruptedError, messageOf, RefusedError, TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
@@ -21,10 +12,12 @@ import { inSpan } from '../core/trace.ts'
 import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
+import { failureOf, RateLimitedError, UnsentError } from './http-failure.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { ItemSink } from './parse-items.ts'
-import { type RateHeaders, readRateHeaders } from './rate-headers.ts'
-import { isTriedAgain, LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
+import { readRateHeaders } from './rate-headers.ts'
+import { isTriedAgain, LONGEST_WAIT_MS } from './retry-delay.ts'
+import { RetryPolicy } from './retry-policy.ts'
 import { isTooLarge, unzip, unzipBody } from './unzip.ts'
 
 export interface HttpOptions {
@@ -75,14 +68,7 @@ export interface HttpClient {
   close(): void
 }
 
-// A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
-const MOST_RATE_LIMITS = 40
-// What was never sent is no attempt; but a host that refuses some connections must not be asked for ever.
-const MOST_UNSENT = 20
-const MOST_TIMEOUTS = 2
 const SMALL_MS = 15_000
-const WRONG_KEY =
-  /api[ _-]?key|(?:invalid|wrong|missing|bad|unknown) key\b|key (?:is )?(?:invalid|missing|wrong)|unauthori[sz]ed|authenticat/i
 // Of the body of an error, more than its message needs.
 const ERROR_BYTES = 65_536
 
@@ -122,7 +108,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     permit: Permit,
     context: CallContext,
   ): Promise<HttpAnswer> {
-    const place = placeOf(request)
+    const operation = operationOf(request)
     const body = new Body(options.maxResponseBytes)
     try {
       let head: PlainResponse
@@ -131,14 +117,14 @@ export function createHttp(options: HttpOptions): HttpClient {
       } catch (error) {
         permit.drop()
         // Asked to stop: that is neither an error nor an attempt that failed.
-        if (context.signal?.aborted) throw new InterruptedError(`${place}: asked to stop`)
+        if (context.signal?.aborted) throw new InterruptedError(`${operation}: asked to stop`)
         context.onAttempt?.(undefined)
         if (error instanceof RefusedError) throw error
         const connection = connectionFailure(error)
-        if (connection !== undefined) throw new UnsentError(`${place}: ${connection.cause}`, connection)
+        if (connection !== undefined) throw new UnsentError(`${operation}: ${connection.cause}`, connection)
         // got's errors carry the request's headers, so only the code and a clean message go on.
         const code = codeOf(error) ?? 'no answer'
-        throw new TransientError(`${place}: ${code} (${clip(messageOf(error))})`, {
+        throw new TransientError(`${operation}: ${code} (${clip(messageOf(error))})`, {
           timedOut: code === 'ETIMEDOUT',
         })
       }
@@ -147,12 +133,12 @@ export function createHttp(options: HttpOptions): HttpClient {
       permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
       if (status >= 200 && status < 300) {
-        const bytes = await unpacked(head, body, place, context.signal)
-        refuseOtherType(head, place)
-        return { status, ...(await parseAnswer(bytes, place, request.limit, context.sink)) }
+        const bytes = await unpacked(head, body, operation, context.signal)
+        refuseOtherType(head, operation)
+        return { status, ...(await parseAnswer(bytes, operation, request.limit, context.sink)) }
       }
       const message = clip(errorMessage(await errorText(head, body.bytes)))
-      throw failureOf(status, message, place, rate)
+      throw failureOf(status, message, operation, rate)
     } catch (error) {
       // A service may repeat the key anywhere: in a header, in its words, in an address.
       throw cleanError(error, createRedactor([key]))
@@ -172,6 +158,21 @@ export function createHttp(options: HttpOptions): HttpClient {
       if (!(error instanceof TransientError) || error instanceof RateLimitedError) return undefined
       return { reason: error.message, connection: connectionOf(error) }
     }
+  }
+
+  /** What a failed attempt says of the service, for everyone who asks it. */
+  function report(
+    account: Account,
+    operation: string,
+    error: TransientError,
+    { sentAt, isDivisible }: { sentAt: number; isDivisible: boolean },
+  ): void {
+    const failure = { reason: error.message, sentAt, connection: connectionOf(error) }
+    const isTooLong = isDivisible && (error.timedOut || [408, 504].includes(error.status ?? 0))
+    if (error instanceof RateLimitedError) gate.rateLimited(account, failure)
+    else gate.failed(account, operation, failure, isTooLong)
+    const askedMs = error.retryAfterMs ?? 0
+    if (askedMs > LONGEST_WAIT_MS) gate.pause(account, askedMs, error.message)
   }
 
   async function fetchInto(
@@ -196,7 +197,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       for await (const piece of answer as AsyncIterable<Buffer>) {
         if (body.length + piece.length > LARGE_BYTES) await body.takeTurn(signal)
         body.add(piece)
-        if (body.length > options.maxResponseBytes) throw tooLargeError(placeOf(request))
+        if (body.length > options.maxResponseBytes) throw tooLargeError(operationOf(request))
       }
       if (answer.response === undefined) throw new TransientError('no answer')
       return answer.response
@@ -205,16 +206,16 @@ export function createHttp(options: HttpOptions): HttpClient {
     }
   }
 
-  function tooLargeError(place: string): RefusedError {
+  function tooLargeError(operation: string): RefusedError {
     return new RefusedError(
-      `${place}: the response is larger than ${options.maxResponseBytes / 1_048_576} MB (source.max_response_mb); it was refused`,
+      `${operation}: the response is larger than ${options.maxResponseBytes / 1_048_576} MB (source.max_response_mb); it was refused`,
     )
   }
 
   async function unpacked(
     { headers }: PlainResponse,
     body: Body,
-    place: string,
+    operation: string,
     signal: AbortSignal | undefined,
   ): Promise<Buffer> {
     let { bytes } = body
@@ -223,24 +224,26 @@ export function createHttp(options: HttpOptions): HttpClient {
       try {
         bytes = await unzipBody(body, options.maxResponseBytes, signal)
       } catch (error) {
-        if (isTooLarge(error)) throw tooLargeError(place)
+        if (isTooLarge(error)) throw tooLargeError(operation)
         if (error instanceof InterruptedError) throw error
-        throw new TransientError(`${place}: the compressed body is broken`)
+        throw new TransientError(`${operation}: the compressed body is broken`)
       }
     } else if (encoding !== undefined && encoding !== 'gzip' && encoding !== 'identity') {
-      throw new RefusedError(`${place}: the body is encoded as ${clip(encoding, 40)}, which was not asked for`)
+      throw new RefusedError(`${operation}: the body is encoded as ${clip(encoding, 40)}, which was not asked for`)
     }
-    if (!isUtf8(bytes)) throw new TransientError(`${place}: the body is not UTF-8`)
+    if (!isUtf8(bytes)) throw new TransientError(`${operation}: the body is not UTF-8`)
     return bytes
   }
 
   return {
     async send(request, account, context = {}) {
       const { signal } = context
-      const place = placeOf(request)
-      const counts = { tries: 0, rateLimits: 0, unsent: 0, timeouts: 0 }
+      const operation = operationOf(request)
+      const { repeatable: isRepeatable } = request
+      const { isDivisible = false } = context
+      const retries = new RetryPolicy({ maxAttempts: options.maxAttempts, isRepeatable, isDivisible })
       for (;;) {
-        await gate.enter(account, place, (other) => probe(other, context), context)
+        await gate.enter(account, operation, (other) => probe(other, context), context)
         const permit = await gate.takePermit(account, context)
         if (permit === undefined) continue
         const sentAt = monotonic()
@@ -252,34 +255,18 @@ export function createHttp(options: HttpOptions): HttpClient {
             }
             return attempt(request, account, permit, { ...context, onAttempt })
           })
-          gate.answered(account, place)
+          gate.answered(account, operation)
           return answer
         } catch (error) {
           if (error instanceof InterruptedError) throw error
           if (!(error instanceof TransientError)) {
-            gate.answered(account, place)
+            gate.answered(account, operation)
             throw error
           }
-          const failure = { reason: error.message, sentAt, connection: connectionOf(error) }
-          const isTooLong = (context.isDivisible ?? false) && (error.timedOut || [408, 504].includes(error.status ?? 0))
-          if (error instanceof RateLimitedError) gate.rateLimited(account, failure)
-          else gate.failed(account, place, failure, isTooLong)
-          const askedMs = error.retryAfterMs ?? 0
-          if (askedMs > LONGEST_WAIT_MS) gate.pause(account, askedMs, error.message)
-          if (!request.repeatable) throw error
-          if (askedMs > LONGEST_WAIT_MS) continue
-          if (error instanceof UnsentError) {
-            if (++counts.unsent >= MOST_UNSENT) throw error
-            continue
-          }
-          const isRateLimited = error instanceof RateLimitedError
-          if (isRateLimited ? ++counts.rateLimits >= MOST_RATE_LIMITS : ++counts.tries >= options.maxAttempts)
-            throw error
-          counts.timeouts = error.timedOut ? counts.timeouts + 1 : 0
-          if (context.isDivisible && counts.timeouts >= MOST_TIMEOUTS) throw error
-          // The budget holds everyone back after a refusal; a wait of its own would only add to that.
-          if (isRateLimited) continue
-          const waitMs = retryDelayMs(counts.tries, error.retryAfterMs)
+          report(account, operation, error, { sentAt, isDivisible })
+          const waitMs = retries.delayAfter(error)
+          if (waitMs === undefined) throw error
+          if (waitMs === 0) continue
           context.onWait?.(waitMs)
           await sleep(waitMs, signal)
         }
@@ -302,19 +289,6 @@ async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<str
   )
 }
 
-/** A 429: the budget is spent for now. */
-class RateLimitedError extends TransientError {}
-
-/** No connection was made. */
-class UnsentError extends TransientError {
-  constructor(
-    message: string,
-    readonly connection: ConnectionFailure,
-  ) {
-    super(message, { neverSent: true })
-  }
-}
-
 function connectionOf(error: unknown): ConnectionFailure | undefined {
   return error instanceof UnsentError ? error.connection : undefined
 }
@@ -325,7 +299,7 @@ export function smallRequest(projectId: string | undefined): HttpRequest {
   return { method: 'GET', path: 'prompts', query, repeatable: false, timeoutMs: SMALL_MS }
 }
 
-function placeOf({ method, path, template = path }: HttpRequest): string {
+function operationOf({ method, path, template = path }: HttpRequest): string {
   return `${method} /${template}`
 }
 
@@ -333,10 +307,10 @@ function spanOf({ method, path, template = path }: HttpRequest): Record<string, 
   return { 'http.request.method': method, 'url.path': `/${template}` }
 }
 
-function refuseOtherType({ headers }: PlainResponse, place: string): void {
+function refuseOtherType({ headers }: PlainResponse, operation: string): void {
   const type = headers['content-type']
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
-    throw new TransientError(`${place}: the answer is ${clip(type, 60)}, not JSON`)
+    throw new TransientError(`${operation}: the answer is ${clip(type, 60)}, not JSON`)
   }
 }
 
@@ -349,22 +323,4 @@ function errorMessage(text: string): string {
   } catch {
     return text.trim() === '' ? 'no explanation' : text.replaceAll(/\s+/g, ' ')
   }
-}
-
-function failureOf(status: number, message: string, place: string, { retryAfterMs, resetMs = 0 }: RateHeaders): Error {
-  const text = `${place}: HTTP ${status}: ${message}`
-  if (status === 429) {
-    // The budget waits for the reset, but not for one that is too far away.
-    return new RateLimitedError(text, {
-      retryAfterMs: retryAfterMs ?? (resetMs > LONGEST_WAIT_MS ? resetMs : undefined),
-      status,
-    })
-  }
-  if (isTriedAgain(status)) return new TransientError(text, { retryAfterMs, status })
-  if (status === 401 || (status === 400 && WRONG_KEY.test(message))) {
-    return new KeyError(`${text} (check VISIBILITY_API_KEY)`, { status })
-  }
-  if (status === 403) return new ProjectError(text, { status })
-  if (status >= 300 && status < 400) return new RefusedError(`${text} (redirects are not followed)`, { status })
-  return new RefusedError(text, { status })
 }

@@ -27,7 +27,7 @@ const LARGEST_OBJECT = 8_388_608
 /** @param limit how many items were asked for; undefined if the answer is a single object */
 export async function parseAnswer(
   bytes: Buffer,
-  place: string,
+  operation: string,
   limit: number | undefined,
   sink: ItemSink | undefined,
 ): Promise<Answer> {
@@ -49,11 +49,11 @@ export async function parseAnswer(
   } catch (error) {
     if (error instanceof RefusedError) {
       const { message, status } = error
-      throw new RefusedError(`${place}: ${message}`, status === undefined ? {} : { status })
+      throw new RefusedError(`${operation}: ${message}`, status === undefined ? {} : { status })
     }
     if (!(error instanceof SyntaxError)) throw error
     // The parser's own words may quote the answer.
-    throw new TransientError(`${place}: the answer is not whole JSON (${bytes.length} bytes)`)
+    throw new TransientError(`${operation}: the answer is not whole JSON (${bytes.length} bytes)`)
   }
 }
 

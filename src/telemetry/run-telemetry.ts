@@ -20,7 +20,7 @@ export interface RunTelemetryOptions {
   streams: readonly Stream[]
 }
 
-export interface RunPlaces {
+export interface RunEndpoints {
   /** What the warehouse remembers as its source: an address, or "reference". */
   sourceAddress: string
   /** The warehouse's address without its password. */
@@ -60,9 +60,9 @@ export class RunTelemetry {
   }
 
   /** The run is in the ledger. */
-  started(places: RunPlaces): void {
+  started(endpoints: RunEndpoints): void {
     if (!this.hasLineage || this.lineage !== undefined) return
-    this.lineage = this.lineageOf(places)
+    this.lineage = this.lineageOf(endpoints)
     this.alongside(this.event(startEvent(this.lineage), this.starts.signal))
   }
 
@@ -110,7 +110,7 @@ export class RunTelemetry {
     })
   }
 
-  private lineageOf({ sourceAddress, warehouse }: RunPlaces): LineageRun {
+  private lineageOf({ sourceAddress, warehouse }: RunEndpoints): LineageRun {
     const { config, command, version, streams } = this.options
     const { protocol, hostname, port, pathname } = new URL(warehouse)
     const source = URL.canParse(sourceAddress) ? new URL(sourceAddress) : undefined

@@ -49,7 +49,7 @@ export async function runAndPrint(
         const report = await runSync(open, requestOf(open), reporter.observer, open.execute)
         const warehouse = { url: shown, schema: config.warehouse.schema, embedded }
         if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
-        const summary = session.json ? '' : await summaryOf(session, open, report, warehouse)
+        const summary = session.json ? '' : await summaryOf(session, open, report)
         session.print({ ...report, warehouse }, summary)
         await reporter.ended(report)
         return report.outcome === 'complete' ? 0 : 1
@@ -59,12 +59,7 @@ export async function runAndPrint(
 }
 
 /** The summary for people, with what the warehouse knows beside the run: names, and what is held. */
-async function summaryOf(
-  { width, command, log, config }: Session,
-  open: Open,
-  report: RunReport,
-  warehouse: { url: string; embedded: boolean },
-): Promise<string> {
+async function summaryOf({ width, command, log, config }: Session, open: Open, report: RunReport): Promise<string> {
   // A database that went away must not take the summary with it.
   const known = async <T>(read: Promise<T>, otherwise: T): Promise<T> =>
     read.catch((error: unknown) => {
@@ -78,7 +73,7 @@ async function summaryOf(
     report.streams.some((row) => row.project_id === project_id && row.stream === stream && row.held.length > 0)
   // A secret that is broken into two lines would not be found any more.
   return renderRun(config.redactor.value(report), {
-    warehouse,
+    warehouse: open.database,
     names: projectNames(ids, names),
     width,
     held: held.ranges.filter(isOwn),

@@ -76,7 +76,7 @@ async function runWorker(session: Session, open: Open, concurrency: number, begu
       [
         `Working:   ${concurrency} at once, until stopped`,
         `Source:    ${open.source}`,
-        `Warehouse: ${open.database.shown}${open.database.embedded ? '  (embedded, in .data/)' : ''}`,
+        `Warehouse: ${open.database.described}`,
       ].join('\n'),
     )
     await untilStopped(session)

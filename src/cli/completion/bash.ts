@@ -1,11 +1,13 @@
-import { type Completable, quoted, valuePlaces } from './tree.ts'
+import { type Completable, optionsWithValues, quoted } from './tree.ts'
 
 /** Works in bash 3.2 and later, without the bash-completion package. */
 export function bashScript(all: readonly Completable[]): string {
   const commands = all.flatMap(({ path }) => (path === '' ? [] : [quoted(path)]))
-  const withValue = [...new Set(valuePlaces(all).flatMap(({ places }) => places.map((place) => place.split('/')[1]!)))]
-  const values = valuePlaces(all).flatMap(({ places, takes }) => [
-    `    ${places.map(quoted).join('|')})`,
+  const withValue = [
+    ...new Set(optionsWithValues(all).flatMap(({ options }) => options.map((option) => option.split('/')[1]!))),
+  ]
+  const values = optionsWithValues(all).flatMap(({ options, takes }) => [
+    `    ${options.map(quoted).join('|')})`,
     ...(takes === 'file'
       ? ['      compopt -o filenames 2>/dev/null', '      COMPREPLY=($(compgen -f -- "$cur"))']
       : takes === 'text' || takes === 'nothing'

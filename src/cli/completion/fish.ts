@@ -1,8 +1,10 @@
-import { type Completable, type CompletableOption, quoted, valuePlaces } from './tree.ts'
+import { type Completable, type CompletableOption, optionsWithValues, quoted } from './tree.ts'
 
 export function fishScript(all: readonly Completable[]): string {
   const commands = all.flatMap(({ path }) => (path === '' ? [] : [quoted(path)]))
-  const withValue = [...new Set(valuePlaces(all).flatMap(({ places }) => places.map((place) => place.split('/')[1]!)))]
+  const withValue = [
+    ...new Set(optionsWithValues(all).flatMap(({ options }) => options.map((option) => option.split('/')[1]!))),
+  ]
   const lines = all.flatMap(({ path, subcommands, options, values }) => {
     const when = `complete -c visibility-sync -n ${quoted(`__visibility_sync_at "${path}"`)}`
     return [

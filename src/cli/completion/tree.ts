@@ -47,15 +47,17 @@ function completableOption(
 }
 
 /** "sync/--stream": an option of a command, as the scripts name it. */
-export function valuePlaces(all: readonly Completable[]): { places: string[]; takes: CompletableOption['takes'] }[] {
-  const groups = new Map<string, { places: string[]; takes: CompletableOption['takes'] }>()
+export function optionsWithValues(
+  all: readonly Completable[],
+): { options: string[]; takes: CompletableOption['takes'] }[] {
+  const groups = new Map<string, { options: string[]; takes: CompletableOption['takes'] }>()
   for (const { path, options } of all) {
     for (const { long, takes } of options) {
       if (takes === 'nothing') continue
       const key = JSON.stringify(takes)
-      const group = groups.get(key) ?? { places: [], takes }
+      const group = groups.get(key) ?? { options: [], takes }
       groups.set(key, group)
-      group.places.push(`${path}/${long}`)
+      group.options.push(`${path}/${long}`)
     }
   }
   return [...groups.values()]

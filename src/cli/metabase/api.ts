@@ -101,21 +101,24 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
     json?: object,
     headers: Record<string, string> = {},
   ): Promise<z.infer<S>> {
-    const place = `Metabase: ${method} /api/${path.split('?')[0]}`
+    const operation = `Metabase: ${method} /api/${path.split('?')[0]}`
     const body = await client(path, { method, headers, ...(json === undefined ? {} : { json }) })
       .text()
       .catch((error: unknown) => {
         if (error instanceof HTTPError) {
           const { statusCode, body: answer } = error.response
-          throw new RefusedError(`${place}: HTTP ${statusCode}: ${clip(String(answer), 200)}${hintFor(statusCode)}`, {
-            status: statusCode,
-          })
+          throw new RefusedError(
+            `${operation}: HTTP ${statusCode}: ${clip(String(answer), 200)}${hintFor(statusCode)}`,
+            {
+              status: statusCode,
+            },
+          )
         }
-        throw new RefusedError(`${place}: ${codeOf(error) ?? clip(messageOf(error))}`)
+        throw new RefusedError(`${operation}: ${codeOf(error) ?? clip(messageOf(error))}`)
       })
     const parsed = answer.safeParse(parseJson(body))
     if (parsed.success) return parsed.data
-    throw new RefusedError(`${place}: an unexpected answer: ${clip(body, 120)}`)
+    throw new RefusedError(`${operation}: an unexpected answer: ${clip(body, 120)}`)
   }
 
   async function signIn(user: string, password: string): Promise<Record<string, string>> {

@@ -84,7 +84,7 @@ function object(relation: Relation): object {
 }
 
 function property(relation: Relation, { name, about, type, required, share }: Column): object {
-  const place = relation.key.indexOf(name)
+  const position = relation.key.indexOf(name)
   // A key with a null in it is no primary key by the standard: the rule on duplicates below says that it is unique.
   const primary = relation.key.every((part) => relation.columns.find((column) => column.name === part)?.required)
   return {
@@ -94,7 +94,7 @@ function property(relation: Relation, { name, about, type, required, share }: Co
     physicalType: type,
     ...(share ? { logicalTypeOptions: { minimum: /^(change|lead|gap)/.test(name) ? -1 : 0, maximum: 1 } } : {}),
     ...(required ? { required: true } : {}),
-    ...(place >= 0 && primary ? { primaryKey: true, primaryKeyPosition: place + 1 } : {}),
+    ...(position >= 0 && primary ? { primaryKey: true, primaryKeyPosition: position + 1 } : {}),
     ...(type === 'text[]' ? { items: { logicalType: 'string', physicalType: 'text' } } : {}),
   }
 }

@@ -29,7 +29,7 @@ function dashboard(uid: string, title: string, description: string, variables: o
   let [x, y, row] = [0, 0, 0]
   const placed = panels.map(({ width, height = 8, about, unit, targets, ...panel }, index) => {
     if (x + width > 24) [x, y, row] = [0, y + row, 0]
-    const place = { x, y, w: width, h: height }
+    const gridPos = { x, y, w: width, h: height }
     x += width
     row = Math.max(row, height)
     const datasource = 'expr' in (targets[0] ?? {}) ? PROMETHEUS : POSTGRES
@@ -38,7 +38,7 @@ function dashboard(uid: string, title: string, description: string, variables: o
       ...panel,
       description: about,
       datasource,
-      gridPos: place,
+      gridPos,
       fieldConfig: { defaults: unit === undefined ? {} : { unit }, overrides: [] },
       options: panel.type === 'timeseries' ? { tooltip: { mode: 'multi', sort: 'desc' } } : {},
       targets: targets.map((target, place_) => ({ refId: String.fromCharCode(65 + place_), datasource, ...target })),

@@ -192,10 +192,10 @@ function dashboard(): object {
     GRID_ID: { id: 'GRID_ID', type: 'GRID', children: rowIds, parents: ['ROOT_ID'] },
     HEADER_ID: { id: 'HEADER_ID', type: 'HEADER', meta: { text: 'AI visibility at a glance' } },
     ...Object.fromEntries(
-      rows.map((index, place) => [
-        rowIds[place],
+      rows.map((index, position) => [
+        rowIds[position],
         {
-          id: rowIds[place],
+          id: rowIds[position],
           type: 'ROW',
           meta: { background: 'BACKGROUND_TRANSPARENT' },
           children: [index, index + 1].filter((number) => number < CHARTS.length).map(chartId),

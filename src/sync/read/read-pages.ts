@@ -53,7 +53,7 @@ export async function hasNoMoreThan(read: ReadPage, rows: number): Promise<boole
  * the reading counts only if the overlaps match and there are as many different rows as offsets. Otherwise it is
  * repeated, and in the end refused.
  */
-export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyOfRaw, place: string): Promise<Page> {
+export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyOfRaw, about: string): Promise<Page> {
   let problem = ''
   for (let pass = 1; pass <= PASSES; pass++) {
     const items: unknown[] = []
@@ -86,7 +86,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
     if (problem === '') return { items, count: items.length, total, needsTextCheck }
   }
   throw new IncompleteError(
-    `${place}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,
+    `${about}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,
   )
 }
 

@@ -36,7 +36,7 @@ export async function readWindow<R extends Rows>(
   makeRows: () => R,
 ): Promise<WindowAnswer<R>> {
   const { caller, stream, range, known } = request
-  const place = `${stream.name} ${showRange(range)}`
+  const about = `${stream.name} ${showRange(range)}`
   const ask = (as: DayStream, filters: Filter[]) => (page: { limit: number; offset: number }) =>
     as.read(client, caller, { range, page, filters }, context)
   // A day that turns out too large is split by the values that were seen of its first dimension.
@@ -65,7 +65,7 @@ export async function readWindow<R extends Rows>(
   if (isWhole) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
   if (countDays(range) > 1) return { kind: 'split', cappedAt, notes }
   sink.discard()
-  const sifted = await readLargeDay({ stream, range, limit, ask, place, seen, valuesOf: known.valuesOf }, makeRows)
+  const sifted = await readLargeDay({ stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }, makeRows)
   sifted.drift.push(...notes)
   return { kind: 'rows', sifted, cappedAt, pageRows: undefined }
 }
@@ -75,7 +75,7 @@ interface LargeDay {
   range: Range
   limit: PageLimit
   ask: (as: DayStream, filters: Filter[]) => ReadPage
-  place: string
+  about: string
   /** Values of the first dimension to split by, as far as the first page showed them. */
   seen: ReadonlySet<string>
   valuesOf: KnownWindow['valuesOf']
@@ -87,7 +87,7 @@ interface LargeDay {
  * filters or ignores them, by overlapping offset pages.
  */
 async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): Promise<Sifted<R>> {
-  const { stream, range, limit, ask, place } = day
+  const { stream, range, limit, ask, about } = day
   const problems: string[] = []
   const finer = stream.finer?.()
   const ways = [...(stream.splitDimensions.length > 0 ? [stream] : []), ...(finer === undefined ? [] : [finer])]
@@ -99,7 +99,7 @@ async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): P
   try {
     const positions = keyPositions(stream)
     const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
-    const page = await readByOffset(ask(stream, []), limit, keys, place)
+    const page = await readByOffset(ask(stream, []), limit, keys, about)
     return sift(stream, page.items, { range, needsTextCheck: page.needsTextCheck }, makeRows())
   } catch (error) {
     if (!(error instanceof IncompleteError) || problems.length === 0) throw error
@@ -109,7 +109,7 @@ async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): P
 
 /** Reads the day by the report `split`, in parts that fit a page, and sums it up as rows of the stream; or says why it cannot. */
 async function readInParts<R extends Rows>(
-  { stream, range, limit, ask, place, seen, valuesOf }: LargeDay,
+  { stream, range, limit, ask, about, seen, valuesOf }: LargeDay,
   split: DayStream,
   makeRows: () => R,
 ): Promise<Sifted<R> | string> {
@@ -119,7 +119,7 @@ async function readInParts<R extends Rows>(
     const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
     const accept = ({ items, needsTextCheck }: Part) => sifter.takePart(items, needsTextCheck)
     const rows = await readBySplitting(
-      { stream: split, limit, siftDay, place, accept, valuesOf },
+      { stream: split, limit, siftDay, about, accept, valuesOf },
       (filters) => readPage(ask(split, filters), limit),
       split === stream ? [...seen].sort() : [],
     )

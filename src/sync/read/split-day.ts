@@ -15,7 +15,7 @@ interface Context {
   stream: DayStream
   limit: PageLimit
   siftDay: (items: unknown[], needsTextCheck: boolean) => Sifted<RowList>
-  place: string
+  about: string
   /** Takes a part at once: all of a large day together would fill the memory. */
   accept: (part: Part) => void
   /** Values of a dimension that are known from elsewhere. */
@@ -45,7 +45,7 @@ async function split(
 ): Promise<number> {
   const [dimension, ...finer] = dimensions
   if (dimension === undefined)
-    throw new IncompleteError(`${context.place}: more rows than a page, and no dimension left to split by`)
+    throw new IncompleteError(`${context.about}: more rows than a page, and no dimension left to split by`)
   const { stream, limit } = context
   let rows = 0
   const accept = ({ items, needsTextCheck }: Page) => {
@@ -147,7 +147,7 @@ function checkObeyed(
 ): void {
   for (const row of context.siftDay(page.items, page.needsTextCheck).rows.values) {
     if (!belongs(context.stream.dimensionOf(row, dimension))) {
-      throw new IncompleteError(`${context.place}: the service ignores a filter on ${dimension}`)
+      throw new IncompleteError(`${context.about}: the service ignores a filter on ${dimension}`)
     }
   }
 }

@@ -35,16 +35,16 @@ export async function differingRows(
   const inAnswer = new Set(answered)
   const inTable = new Set<bigint>()
   const hashes: bigint[] = []
-  const places: string[] = []
+  const tupleIds: string[] = []
   for (let at = 0; at < known.length; at += ENTRY_BYTES) {
     const value = known.readBigInt64BE(at)
     inTable.add(value)
     if (inAnswer.has(value)) continue
     hashes.push(value)
-    places.push(`"(${known.readUInt32BE(at + 8)},${known.readUInt16BE(at + 12)})"`)
+    tupleIds.push(`"(${known.readUInt32BE(at + 8)},${known.readUInt16BE(at + 12)})"`)
   }
   const same = new Set(answered.flatMap((value, position) => (inTable.has(value) ? [position] : [])))
   // Partitions number their rows each for itself, so the hash is looked at, too.
-  const whereDifferent = `t.ctid = any('{${places.join(',')}}'::tid[]) and ${hash} = any('{${hashes.join(',')}}'::bigint[])`
+  const whereDifferent = `t.ctid = any('{${tupleIds.join(',')}}'::tid[]) and ${hash} = any('{${hashes.join(',')}}'::bigint[])`
   return { rows: rows.without(same), whereDifferent }
 }

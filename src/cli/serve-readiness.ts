@@ -1,0 +1,91 @@
+import type { Alerts } from '../alerts/alerts.ts'
+import { ENDED } from '../alerts/findings.ts'
+import type { Open } from '../app/open-services.ts'
+import { messageOf } from '../core/errors.ts'
+import { claimSource } from '../ledger/source.ts'
+import type { DatabaseWatch } from '../schedule/database-watch.ts'
+import { isAway } from '../warehouse/away.ts'
+import type { DatabaseState } from '../warehouse/database-state.ts'
+import { applyLabels } from '../warehouse/load/labels.ts'
+import { applyOwnBrands } from '../warehouse/load/own-brands.ts'
+import { migrate } from '../warehouse/schema/migrate.ts'
+import type { View } from '../web/view.ts'
+import type { Session } from './session.ts'
+
+export interface ReadinessParts {
+  session: Session
+  open: Open
+  view: View
+  alerts: Alerts
+  /** Called each time the database was made ready after it had been away. */
+  onReady: () => Promise<void>
+}
+
+// A database that answers but cannot be used needs somebody's hand.
+const TRY_AGAIN_MS = 30_000
+
+/** Makes the database ready, at the start of `serve` and whenever it is back. */
+export class Readiness {
+  private isMade = false
+  private isFollowing = false
+  private making: Promise<void> | undefined
+  private notBefore = 0
+
+  constructor(private readonly parts: ReadinessParts) {}
+
+  /** False from when the database goes away until its tables are known to be there again. */
+  get isReady(): boolean {
+    return this.isMade
+  }
+
+  /** Makes the database ready; false if it is away, so that waiting may help. Anything else ends the command. */
+  async begin(watch: DatabaseWatch): Promise<boolean> {
+    const { up, mayPass } = await watch.look()
+    if (!up && mayPass) return false
+    try {
+      // One that answers but will not have us is said in a sentence.
+      if (!up) await this.parts.open.warehouse.check()
+      await this.make()
+      return true
+    } catch (error) {
+      if (isAway(error)) return false
+      throw error
+    }
+  }
+
+  /** From now on, a database that comes back is made ready. */
+  follow(): void {
+    this.isFollowing = true
+  }
+
+  databaseSeen({ up }: DatabaseState): void {
+    const { log, monotonic } = this.parts.session
+    if (!up) this.isMade = false
+    const isWaiting = this.making !== undefined || monotonic() < this.notBefore
+    if (!up || this.isMade || !this.isFollowing || isWaiting) return
+    this.making = this.make()
+      .then(this.parts.onReady)
+      .catch((error: unknown) => {
+        this.notBefore = monotonic() + TRY_AGAIN_MS
+        log.error({ reason: messageOf(error) }, 'the database cannot be used yet')
+      })
+      .finally(() => {
+        this.making = undefined
+      })
+  }
+
+  private async make(): Promise<void> {
+    const { session, open, view, alerts } = this.parts
+    const { config } = session
+    const ids = open.projects.map(({ id }) => id)
+    await open.warehouse.check()
+    await migrate(open.warehouse, config)
+    await claimSource(open.warehouse, open.sourceAddress)
+    await applyLabels(open.warehouse, ids, config.labels)
+    await applyOwnBrands(open.warehouse, ids, config.labels)
+    this.isMade = true
+    await view.refresh().catch(() => {})
+    await alerts.update({ database: ENDED })
+    await alerts.reconcile()
+  }
+}

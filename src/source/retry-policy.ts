@@ -1,0 +1,42 @@
+import type { TransientError } from '../core/errors.ts'
+import { RateLimitedError, UnsentError } from './http-failure.ts'
+import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
+
+export interface RetryOptions {
+  maxAttempts: number
+  /** Only what changes nothing in the service may be sent twice. */
+  isRepeatable: boolean
+  /** True if less could be asked for instead, which is better than running out of time again and again. */
+  isDivisible: boolean
+}
+
+// A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
+const MOST_RATE_LIMITS = 40
+// What was never sent is no attempt; but a host that refuses some connections must not be asked for ever.
+const MOST_UNSENT = 20
+const MOST_TIMEOUTS = 2
+
+/** Decides, for one request, whether it is sent again after an attempt that failed temporarily. */
+export class RetryPolicy {
+  private attempts = 0
+  private rateLimits = 0
+  private unsent = 0
+  private timeouts = 0
+
+  constructor(private readonly options: RetryOptions) {}
+
+  /** How long to wait before the request is sent again; undefined if it is not. */
+  delayAfter(error: TransientError): number | undefined {
+    const { maxAttempts, isRepeatable, isDivisible } = this.options
+    if (!isRepeatable) return undefined
+    // The gate keeps requests for as long as the service asked for, or fails them.
+    if ((error.retryAfterMs ?? 0) > LONGEST_WAIT_MS) return 0
+    if (error instanceof UnsentError) return ++this.unsent < MOST_UNSENT ? 0 : undefined
+    const isRateLimited = error instanceof RateLimitedError
+    const mayRetry = isRateLimited ? ++this.rateLimits < MOST_RATE_LIMITS : ++this.attempts < maxAttempts
+    this.timeouts = error.timedOut ? this.timeouts + 1 : 0
+    if (!mayRetry || (isDivisible && this.timeouts >= MOST_TIMEOUTS)) return undefined
+    // The budget makes everyone wait after a 429; a wait of its own would only add to that.
+    return isRateLimited ? 0 : retryDelayMs(this.attempts, error.retryAfterMs)
+  }
+}
