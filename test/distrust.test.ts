@@ -35,6 +35,19 @@ describe('page limits', () => {
     await exact(week)
   })
 
+  test('a cut of reports alone is found out though chats come in larger answers', async () => {
+    await start({
+      world: { projects: 1, prompts: 30, models: 3, brands: 1 },
+      faults: { ...NO_LIMIT, report_cap: 137 },
+      config: { start_date: week.from, streams: ['chats'], reports: FOUR_GRAINS.slice(3) },
+    })
+    const report = await setup.sync()
+    expect(await count('chats')).toBeGreaterThan(137)
+    expect(report.outcome).toBe('complete')
+    const reports = FOUR_GRAINS.slice(3)
+    await expectReport(setup.database, { world: setup.service.world, range: week, reports: [] }, project(), reports[0]!)
+  })
+
   test('a cut that one stream shows is believed for all', async () => {
     await start({ world: { projects: 2, prompts: 30, models: 3, brands: 3 }, faults: { ...NO_LIMIT, silent_cap: 300 } })
     expect((await setup.sync()).outcome).toBe('complete')

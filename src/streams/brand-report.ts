@@ -65,6 +65,7 @@ export function brandReport(report: ReportConfig): DayStream {
   const mentionsModels = others.includes('model_id')
   return defineDayStream<ReportItem>({
     name: report.name,
+    operation: 'reports/brands',
     table: report.name,
     columns,
     key: ['date', 'brand_id', ...others],

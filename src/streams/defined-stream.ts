@@ -113,6 +113,7 @@ export function definedStream(
   const { finerBy } = definition
   return defineDayStream<unknown>({
     ...common,
+    operation: path,
     ...(finerBy && { finer: () => definedStream(byOneMore(definition, finerBy)) as DayStream }),
     splitDimensions: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
     filterTakes: 'lists',

@@ -126,7 +126,7 @@ interface Common<Item> {
 export interface TemplatePaths {
   /** For each column, the path of its value in an item, as in `brand.id`. */
   paths: readonly string[]
-  /** Paths of texts that mean something only combination: a row with a new combination of them goes the long way. */
+  /** Paths of texts that mean something only in combination: a row with a new combination of them goes the long way. */
   combination: readonly [string, string, string]
 }
 
@@ -139,6 +139,8 @@ export interface Ask {
 /** Read in windows of days; a window is replaced as a whole. */
 export interface DayStream<Item = never> extends Common<Item> {
   by: 'day'
+  /** What of the service is asked: if it caps answers, it does so for all streams of one operation. */
+  operation: string
   read(client: Client, caller: Caller, ask: Ask, context: CallContext): Promise<Page>
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
   splitDimensions: Dimension[]

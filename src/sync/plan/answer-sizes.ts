@@ -9,13 +9,20 @@ const WORTH_COMPARING = 50
 export interface SizedWindow {
   /** The key of its task. */
   task: string
+  operation: string
   range: Range
 }
 
+interface AnsweredStream {
+  name: string
+  operation: string
+}
+
+/** The windows whose answers had the same number of rows. */
 interface Size {
-  /** The windows that passed for complete with so many rows. */
+  /** Those that passed for complete. */
   complete: SizedWindow[]
-  /** How many days the first window of each task with so many rows had. */
+  /** How many days the first such window of each task had. */
   days: Map<string, number>
 }
 
@@ -26,15 +33,17 @@ interface Size {
 export class AnswerSizes {
   private readonly sizes = new Map<number, Size>()
   /** The largest answer of each stream: a service that gave so many rows caps no answer at fewer. */
-  private readonly largestOf = new Map<string, number>()
-  private readonly largerAnswers = new Map<string, Promise<void>>()
-  /** Windows of this many rows were counted in another way, and were complete. */
-  private proven = 0
-  private firstLoss: Promise<boolean> | undefined
+  private readonly largestOfStream = new Map<string, number>()
+  private readonly largestOfOperation = new Map<string, number>()
+  /** Of each operation, windows of this many rows were counted in another way, and were complete. */
+  private readonly proven = new Map<string, number>()
+  private readonly longerAnswers = new Map<string, Promise<void>>()
+  private firstShrunk: Promise<boolean> | undefined
 
   /** An answer had so many rows, complete or not. */
-  add(stream: string, rows: number): void {
-    this.largestOf.set(stream, Math.max(rows, this.largestOf.get(stream) ?? 0))
+  add({ name, operation }: AnsweredStream, rows: number): void {
+    raise(this.largestOfStream, name, rows)
+    raise(this.largestOfOperation, operation, rows)
   }
 
   /**
@@ -68,46 +77,63 @@ export class AnswerSizes {
   }
 
   /**
-   * True if an answer to the same stream had more rows than these, so that no answer of so many was capped. If none had,
-   * `askForMore` says how many rows a longer window gets, once for all windows of a size: one answer proves it for the
-   * whole run.
+   * True if another answer to the stream had more rows than these, so that no answer of so many was capped. If none had,
+   * `askForMore` says how many rows a longer window gets. It is called once for all windows of a size, unless it fails:
+   * then the others ask for themselves.
    */
-  async hadMoreThan(stream: string, rows: number, askForMore: () => Promise<number>): Promise<boolean> {
-    const hadMore = () => (this.largestOf.get(stream) ?? 0) > rows
-    if (hadMore()) return true
-    const key = `${stream} ${rows}`
-    const asked = this.largerAnswers.get(key) ?? askForMore().then((found) => this.add(stream, found))
-    this.largerAnswers.set(key, asked)
-    await asked
-    return hadMore()
+  async streamGaveMoreThan(stream: AnsweredStream, rows: number, askForMore: () => Promise<number>): Promise<boolean> {
+    const gaveMore = () => (this.largestOfStream.get(stream.name) ?? 0) > rows
+    const key = `${stream.name} ${rows}`
+    while (!gaveMore()) {
+      const begun = this.longerAnswers.get(key)
+      if (begun === undefined) {
+        const asked = askForMore().then((found) => this.add(stream, found))
+        this.longerAnswers.set(key, asked)
+        asked.catch(() => this.longerAnswers.delete(key))
+        await asked
+        return gaveMore()
+      }
+      const isAnswered = await begun.then(
+        () => true,
+        () => false,
+      )
+      if (isAnswered) return gaveMore()
+    }
+    return true
   }
 
   /**
-   * A window lost rows, and they would be deleted. The first such window of a run is checked by itself. If it was
-   * complete, others are believed (undefined); if it was not, each is checked.
+   * A window has fewer rows than before, and the others would be deleted. The first such window of a run is checked by
+   * itself. If it was complete, later ones are not checked here (undefined); otherwise each is.
    */
-  async checkLoss(isComplete: () => Promise<boolean>): Promise<boolean | undefined> {
-    const first = this.firstLoss
+  async checkShrunk(isComplete: () => Promise<boolean>): Promise<boolean | undefined> {
+    const first = this.firstShrunk
     if (first !== undefined && (await first.catch(() => false))) return undefined
     const check = isComplete()
-    if (first === undefined) this.firstLoss = check
+    if (first === undefined) this.firstShrunk = check
     return check
   }
 
-  /** Windows of so many rows are proven complete. */
-  addProof(rows: number): void {
-    this.proven = Math.max(this.proven, rows)
+  /** Windows of the operation with so many rows are proven complete. */
+  addProof(operation: string, rows: number): void {
+    raise(this.proven, operation, rows)
   }
 
   /**
-   * The windows with the largest answer, which passed for complete without filling a page: where a cap would show. None if
-   * a larger answer was given, or they are proven.
+   * A window with the largest answer of each operation, which passed for complete without filling a page: where a cap
+   * would show. An operation that gave a larger answer, or whose largest is proven, has none.
    */
-  largest(): { rows: number; windows: SizedWindow[] } | undefined {
-    let rows = 0
-    for (const [size, { complete }] of this.sizes) if (complete.length > 0) rows = Math.max(rows, size)
-    if (rows <= Math.max(this.proven, ...[...this.largestOf.values()].map((most) => most - 1))) return undefined
-    return { rows, windows: this.sizes.get(rows)!.complete }
+  largestUnproven(): { rows: number; window: SizedWindow }[] {
+    const largest = new Map<string, { rows: number; window: SizedWindow }>()
+    for (const [rows, { complete }] of this.sizes) {
+      for (const window of complete) {
+        if (rows > (largest.get(window.operation)?.rows ?? 0)) largest.set(window.operation, { rows, window })
+      }
+    }
+    return [...largest.values()].filter(
+      ({ rows, window: { operation } }) =>
+        rows > (this.proven.get(operation) ?? 0) && rows >= (this.largestOfOperation.get(operation) ?? 0),
+    )
   }
 
   /** Forgets the windows that passed for complete with so many rows, because answers are capped there, and returns them. */
@@ -121,6 +147,10 @@ export class AnswerSizes {
   removeFrom(rows: number): SizedWindow[] {
     return [...this.sizes.keys()].filter((size) => size >= rows).flatMap((size) => this.removeEqual(size))
   }
+}
+
+function raise(most: Map<string, number>, key: string, rows: number): void {
+  most.set(key, Math.max(rows, most.get(key) ?? 0))
 }
 
 /** A size at which services like to cap their answers. */

@@ -2,7 +2,7 @@ import { countDays, type Range } from '../../core/day.ts'
 import type { CallContext, Client } from '../../source/client.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 import { halves } from '../plan/window-feed.ts'
-import { hasNoMoreThan, readPage } from './read-pages.ts'
+import { hasNoRowAfter, readPage } from './read-pages.ts'
 import { isTooMuch } from './too-much.ts'
 import type { RangeRequest } from './window-request.ts'
 
@@ -37,7 +37,7 @@ export async function countRows(
     stream.read(client, caller, { range: part, page, filters: [] }, context)
   if (countDays(range) === 1) {
     const { count } = await readPage(read(range), limit)
-    return count + ((await hasNoMoreThan(read(range), count)) ? 0 : 1)
+    return count + ((await hasNoRowAfter(read(range), count)) ? 0 : 1)
   }
   const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).count))
   return counts.reduce((sum, count) => sum + count, 0)

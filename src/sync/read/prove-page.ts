@@ -3,7 +3,7 @@ import type { CallContext, Client, Page } from '../../source/client.ts'
 import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 import { rowsIn } from './count-rows.ts'
-import { hasNoMoreThan } from './read-pages.ts'
+import { hasNoRowAfter } from './read-pages.ts'
 import type { WindowRequest } from './window-request.ts'
 
 interface Prover {
@@ -16,7 +16,7 @@ interface Prover {
  * True if a page that is not full has all rows of its window. It is believed, unless it has fewer rows than the service
  * says there are, fewer than there were, or a size that looks like a cap: then it is proven.
  */
-export async function isComplete(
+export async function isPageComplete(
   prover: Prover,
   request: WindowRequest,
   { count: rows, total }: Page,
@@ -24,28 +24,28 @@ export async function isComplete(
 ): Promise<boolean> {
   const { client, answers } = prover
   const { caller, stream, range, known } = request
-  const window = { task: known.task, range }
+  const window = { task: known.task, operation: stream.operation, range }
   const mayBeCapped = answers.mayBeCapped(window, rows)
   answers.addWindow(window, rows)
   const isShort = total !== undefined && total > rows
-  const hasLost = rows < known.rows
-  if (!isShort && !hasLost && !mayBeCapped) return true
+  const hasFewerRows = rows < known.rows
+  if (!isShort && !hasFewerRows && !mayBeCapped) return true
 
   const prove = async () => {
-    const isProven = await hasNoMoreThan(
+    const isProven = await hasNoRowAfter(
       (page) => stream.read(client, caller, { range, page, filters: [] }, context),
       rows,
     )
-    if (isProven) answers.addProof(rows)
+    if (isProven) answers.addProof(stream.operation, rows)
     return isProven
   }
-  const checked = hasLost ? await answers.checkLoss(prove) : undefined
+  const checked = hasFewerRows ? await answers.checkShrunk(prove) : undefined
   if (checked !== undefined) return checked
   const askForMore = async () => {
     const longer = longerRange(range, known.maxDays)
     return longer === undefined ? 0 : rowsIn(prover, { caller, stream, range: longer }, context)
   }
-  return (!isShort && (await answers.hadMoreThan(stream.name, rows, askForMore))) || prove()
+  return (!isShort && (await answers.streamGaveMoreThan(stream, rows, askForMore))) || prove()
 }
 
 /** Twice as many days, or as many as a window may have: where the service shows whether it gives more rows. */

@@ -4,7 +4,7 @@ import { type Sifted, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Caller, Page } from '../../source/client.ts'
 import { keyOf, keyPositions, type ListStream } from '../../streams/stream.ts'
 import { isUsualCap } from '../plan/answer-sizes.ts'
-import { hasNoMoreThan, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { hasNoRowAfter, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import type { Reader } from './read-window.ts'
 
 /** Reads a whole list. One page if it fits; otherwise by offset, with proof that nothing was missed. */
@@ -27,7 +27,7 @@ export async function readList(
     let whole = count < Math.min(asked, limit.current)
     const disagrees = page.total !== undefined && page.total !== count && whole
     if (whole && (disagrees || isUsualCap(count))) {
-      whole = await hasNoMoreThan(read, count)
+      whole = await hasNoRowAfter(read, count)
       if (!whole) {
         const example = `asked for ${asked} rows, got ${count}, and there were more`
         notes.push({ kind: 'short_page', name: 'limit', example })

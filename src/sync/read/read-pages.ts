@@ -43,7 +43,7 @@ export function longPage(asked: number, rows: number): DriftNote {
  * True if there are no more than so many rows. The number of rows that lie behind an offset does not depend on their
  * order, so this holds though the order is unstable.
  */
-export async function hasNoMoreThan(read: ReadPage, rows: number): Promise<boolean> {
+export async function hasNoRowAfter(read: ReadPage, rows: number): Promise<boolean> {
   const { count } = await read({ limit: 1, offset: rows })
   return count === 0
 }
@@ -77,7 +77,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
       if (problem === '' && keys.size < items.length) problem = 'a row stood on two pages'
       if (problem !== '') break
       // A short page ends the list, unless the service caps pages: then there is something behind it.
-      if (page.items.length < page.asked && (await hasNoMoreThan(read, items.length))) break
+      if (page.items.length < page.asked && (await hasNoRowAfter(read, items.length))) break
       if (page.items.length < 2) {
         problem = 'pages are too short to overlap'
         break

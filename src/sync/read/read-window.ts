@@ -8,8 +8,8 @@ import type { CallContext, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
-import { isComplete } from './prove-page.ts'
-import { hasNoMoreThan, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { isPageComplete } from './prove-page.ts'
+import { hasNoRowAfter, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 import type { KnownWindow, WindowRequest } from './window-request.ts'
 
@@ -52,17 +52,17 @@ export async function readWindow<R extends Rows>(
     limit,
   )
   const rows = page.count
-  answers.add(stream.name, rows)
+  answers.add(stream, rows)
   const isFull = rows >= Math.min(page.asked, limit.current)
-  const isWhole = !isFull && (await isComplete({ client, limit, answers }, request, page, context))
-  const cappedAt = isFull || isWhole ? undefined : rows
+  const isComplete = !isFull && (await isPageComplete({ client, limit, answers }, request, page, context))
+  const cappedAt = isFull || isComplete ? undefined : rows
   const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
   if (cappedAt !== undefined) {
     limit.lowerTo(cappedAt)
     const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
     notes.push({ kind: 'short_page', name: 'limit', example })
   }
-  if (isWhole) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
+  if (isComplete) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
   if (countDays(range) > 1) return { kind: 'split', cappedAt, notes }
   sink.discard()
   const sifted = await readLargeDay({ stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }, makeRows)
@@ -123,7 +123,7 @@ async function readInParts<R extends Rows>(
       (filters) => readPage(ask(split, filters), limit),
       split === stream ? [...seen].sort() : [],
     )
-    if (await hasNoMoreThan(ask(split, []), rows)) return sifter.finish()
+    if (await hasNoRowAfter(ask(split, []), rows)) return sifter.finish()
     return `the parts by ${split.splitDimensions.join(', ')} do not add up to the whole`
   } catch (error) {
     // A refused filter is a reason to try another way; anything else is not.

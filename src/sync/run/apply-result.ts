@@ -7,9 +7,10 @@ import { failItem, logFields, type Task, type WorkItem } from './task.ts'
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */
 export function applyResult({ task, range }: WorkItem, result: ItemResult, seconds: number): void {
-  const { report, remaining } = task
+  const { report, remaining, stream } = task
   report.seconds += seconds
-  if (range !== undefined && (result.kind === 'loaded' || result.kind === 'split')) learnPages({ task, range }, result)
+  const hasPages = result.kind === 'loaded' || result.kind === 'split'
+  if (hasPages && range !== undefined && stream.by === 'day') learnPages({ task, stream, range }, result)
   if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
   if (result.kind === 'failed') failItem({ task, range }, result)
   if (result.kind === 'not-offered') report.not_offered = result.status
