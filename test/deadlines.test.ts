@@ -1,10 +1,15 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
+import { from as copyFrom } from 'pg-copy-streams'
 import { PackedRows } from '../src/rows/packed-rows.ts'
+import { endAbandonedSessions } from '../src/warehouse/abandoned-sessions.ts'
 import { connectWarehouse, type Warehouse } from '../src/warehouse/connect.ts'
+import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
+import { withRetries } from '../src/warehouse/retry.ts'
 import { isRetryable } from '../src/warehouse/retryable.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { startCli } from './support/cli.ts'
+import { until } from './support/serve.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 
@@ -97,6 +102,51 @@ describe('a frozen connection', () => {
     await expect(patient).resolves.toEqual([{ nothing: '' }])
     const stalled = inTransaction(warehouse, work('select pg_sleep(0.6)::text', true), undefined, LONG_WORK)
     await expect(stalled).rejects.toThrow('the answer of the database was lost on its way')
+    await warehouse.close()
+  })
+
+  test('of a process that is gone in the middle of a COPY keeps its locks only until somebody wants them', async () => {
+    const warehouse = await begin()
+    await setup.database.rows('create table target (project_id text, words text)')
+    const gone = await warehouse.pool.connect()
+    gone.on('error', () => {})
+    await gone.query('begin; lock table target in exclusive mode')
+    const copy = gone.query(copyFrom('copy target from stdin'))
+    copy.on('error', () => {})
+    copy.write('a\tb\n')
+    const { processID } = gone as unknown as { processID: number }
+    const waits = () =>
+      setup.database.rows('select from pg_stat_progress_copy where pid = $1 and bytes_processed > 0', [processID])
+    await until(async () => (await waits()).length === 1)
+    proxy.stall()
+    // Nobody reads these rows, so nobody hears of the end of the connection behind them.
+    await new Promise((done) => copy.write('c\td\n', done))
+    ;(gone as unknown as DeadlineClient).destroySocket()
+    gone.release(true)
+    const lock = () =>
+      inTransaction(warehouse, ({ client }) => client.query('lock table target in exclusive mode'), undefined, {
+        lockTimeoutMs: 200,
+        abandoned: { olderThanMs: 100, lookAgainMs: 100 },
+      })
+    await expect(lock()).rejects.toMatchObject({ code: 'transient' })
+    await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
+    expect(await waits()).toEqual([])
+    await warehouse.close()
+  })
+
+  test('that still moves rows is nobody who is gone', async () => {
+    const warehouse = await begin()
+    await setup.database.rows('create table target (words text)')
+    const [slow, other] = [await warehouse.pool.connect(), await warehouse.pool.connect()]
+    const copy = slow.query(copyFrom('copy target from stdin'))
+    const moving = setInterval(() => copy.write('x\n'.repeat(40_000)), 20)
+    await new Promise((done) => setTimeout(done, 300))
+    expect(await endAbandonedSessions(other, { olderThanMs: 100, lookAgainMs: 500 })).toBe(0)
+    clearInterval(moving)
+    await new Promise((done) => copy.end(done))
+    expect(await setup.database.rows('select from target limit 1')).toHaveLength(1)
+    slow.release()
+    other.release()
     await warehouse.close()
   })
 

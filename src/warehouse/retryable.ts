@@ -3,12 +3,17 @@ import { codeOf, messageOf } from '../core/errors.ts'
 /** The connection or the server is gone. */
 const GONE = new Set(['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', '57P01', '57P02', '57P03'])
 /** Another transaction was in the way: a serialization failure, a deadlock, a lock that was not to be had. */
-const CONTENTION = new Set(['40001', '40P01', '55P03'])
+const LOCK_TIMEOUT = '55P03'
+const CONTENTION = new Set(['40001', '40P01', LOCK_TIMEOUT])
 const PROTOCOL_VIOLATION = '08P01'
 
 /** True if trying again, perhaps on another connection, may work. */
 export function isRetryable(error: unknown): boolean {
   return isContention(error) || isLostConnection(error)
+}
+
+export function isLockTimeout(error: unknown): boolean {
+  return codeOf(error) === LOCK_TIMEOUT
 }
 
 export function isContention(error: unknown): boolean {

@@ -3,10 +3,11 @@ import type { Pool, PoolClient } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import type { Redactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
+import { type AbandonedOptions, endAbandonedSessions } from './abandoned-sessions.ts'
 import type { Warehouse } from './connect.ts'
 import type { Ops, Tables } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
-import { isContention, isRetryable } from './retryable.ts'
+import { isContention, isLockTimeout, isRetryable } from './retryable.ts'
 
 /** One transaction: its connection, and Kysely bound to that connection. */
 export interface Transaction {
@@ -33,6 +34,8 @@ export interface TransactionOptions {
   /** How long a statement may take; `none` for work that moves or builds whole tables. */
   deadlineMs?: number | 'none'
   lockTimeoutMs?: number
+  /** Whose locks are broken if they are in the way. */
+  abandoned?: AbandonedOptions
 }
 
 /** For migrations and other work on whole tables, which takes as long as it takes. */
@@ -43,7 +46,7 @@ export async function inTransaction<T>(
   warehouse: Warehouse,
   work: (transaction: Transaction) => Promise<T>,
   signal?: AbortSignal,
-  { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS }: TransactionOptions = {},
+  { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned }: TransactionOptions = {},
 ): Promise<T> {
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
@@ -72,6 +75,7 @@ export async function inTransaction<T>(
     await client.query('rollback').catch((failure: Error) => {
       broken ??= failure
     })
+    if (isLockTimeout(error) && broken === undefined) await endAbandonedSessions(client, abandoned).catch(() => {})
     if (isRetryable(error) || broken !== undefined) {
       const what = isContention(error) ? 'another transaction was in the way' : 'the database connection was lost'
       throw new TransientError(`${what}: ${clip(messageOf(error), 200)}`, { cause: error })
