@@ -213,7 +213,7 @@ test('300 projects that fail in one run are one message, which names the first o
   const alerts = makeAlerts(30 * MINUTE)
   const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
   const report = runOf({ outcome: 'failed', streams: projects.map((id) => failed(id)) })
-  await alerts.update(findingsOfRun(report, { isWhole: true }))
+  await alerts.update(findingsOfRun(report, { coversEverything: true }))
   expect(webhook.events()).toEqual(['raised run'])
   const [told] = webhook.told
   expect(told.projects.length).toBe(300)
@@ -235,7 +235,7 @@ test('300 processes that fail for a project each are two messages: the first, an
   const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
   const fail = (id: string) =>
     makeAlerts(30 * MINUTE).update(
-      findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { isWhole: false }),
+      findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { coversEverything: false }),
     )
   for (const batch of [projects.slice(0, 100), projects.slice(100, 200), projects.slice(200)])
     await Promise.all(batch.map(fail))
@@ -247,7 +247,7 @@ test('300 processes that fail for a project each are two messages: the first, an
   // One that is well again does not end it; the last one does.
   const well = (...ids: string[]) =>
     findingsOfRun(runOf({ streams: ids.map((id) => ({ ...emptyReport(id, 'chats'), windows: 1 })) }), {
-      isWhole: false,
+      coversEverything: false,
     })
   pass(60)
   await makeAlerts().update(well(...projects.slice(1)))
@@ -258,7 +258,7 @@ test('300 processes that fail for a project each are two messages: the first, an
 
 test('a run that failed before it was one is told of, and a database that is away for a moment is not', () => {
   const report = runOf({ run_id: NO_RUN, outcome: 'failed', error: 'no tables' })
-  expect(findingsOfRun(report, { isWhole: true }).run).toMatchObject({
+  expect(findingsOfRun(report, { coversEverything: true }).run).toMatchObject({
     what: 'sync failed before it began',
     reason: 'no tables',
   })

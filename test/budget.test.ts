@@ -32,7 +32,7 @@ function play(
   let refused = 0
   let period = { startedAt: Number.NEGATIVE_INFINITY, used: 0 }
   const schedule = (at: number, run: () => void) => events.push({ at, run })
-  const serve = (): { headers: RateHeaders; isRateLimited: boolean } => {
+  const serve = (): { headers: RateHeaders; asksToWait: boolean } => {
     if (now - period.startedAt >= limit.periodMs) {
       const startedAt = limit.isAligned ? Math.floor(now / limit.periodMs) * limit.periodMs : now
       period = { startedAt, used: 0 }
@@ -40,11 +40,11 @@ function play(
     period.used++
     const isRefused = period.used > limit.requests
     const resetMs = Math.ceil((period.startedAt + limit.periodMs - now) / 1000) * 1000
-    if (limit.headers === 'none') return { headers: {}, isRateLimited: isRefused }
+    if (limit.headers === 'none') return { headers: {}, asksToWait: isRefused }
     if (limit.headers === 'retry-after')
-      return { headers: isRefused ? { retryAfterMs: resetMs } : {}, isRateLimited: isRefused }
+      return { headers: isRefused ? { retryAfterMs: resetMs } : {}, asksToWait: isRefused }
     const remaining = Math.max(0, limit.requests - period.used)
-    return { headers: { limit: limit.requests, remaining, resetMs }, isRateLimited: isRefused }
+    return { headers: { limit: limit.requests, remaining, resetMs }, asksToWait: isRefused }
   }
   const slot = (owner: string) => {
     if (left === 0) return
@@ -56,7 +56,7 @@ function play(
       const answer = serve()
       schedule(now + LATENCY_MS / 2, () => {
         learnAnswer(state, { owner, sentAt, receivedAt: now, ...answer }, 100_000)
-        if (answer.isRateLimited) {
+        if (answer.asksToWait) {
           refused++
           left++
         }
@@ -83,7 +83,7 @@ describe('the request budget as a state machine', () => {
     sentAt: at,
     receivedAt: at,
     headers,
-    isRateLimited: false,
+    asksToWait: false,
     ...more,
   })
 
@@ -112,7 +112,7 @@ describe('the request budget as a state machine', () => {
   test('Retry-After holds everyone back for as long as it says', () => {
     const state = newBudgetState()
     requestPermit(state, at, 'a', 100)
-    learnAnswer(state, answer({ retryAfterMs: 30_000 }, { isRateLimited: true }), 100)
+    learnAnswer(state, answer({ retryAfterMs: 30_000 }, { asksToWait: true }), 100)
     expect(requestPermit(state, at + 1, 'b', 100)).toBe(29_999)
     expect(requestPermit(state, at + 30_000, 'b', 100)).toBe(0)
   })
@@ -120,7 +120,7 @@ describe('the request budget as a state machine', () => {
   test('refusals without a word double the pause, and an answer takes one step back', () => {
     const state = newBudgetState()
     const refuse = (sentAt: number) =>
-      learnAnswer(state, answer({}, { sentAt, receivedAt: sentAt + 10, isRateLimited: true }), 100)
+      learnAnswer(state, answer({}, { sentAt, receivedAt: sentAt + 10, asksToWait: true }), 100)
     refuse(at)
     expect(waitOf(state, at + 10, 100)).toBe(400)
     // Those that were under way together are one refusal.

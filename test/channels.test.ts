@@ -62,9 +62,9 @@ const bad = findingsOfRun(
     outcome: 'partial',
     streams: [{ ...stream, failed: [{ range: '2026-03-01', error, code: 'transient' }] }],
   },
-  { isWhole: true },
+  { coversEverything: true },
 )
-const well = findingsOfRun({ ...run, run_id: 13, outcome: 'complete', streams: [stream] }, { isWhole: true })
+const well = findingsOfRun({ ...run, run_id: 13, outcome: 'complete', streams: [stream] }, { coversEverything: true })
 const heardAt = (path: string) =>
   outside.heard.filter((one) => one.path.startsWith(path)).map(({ body }) => JSON.parse(body))
 

@@ -195,7 +195,7 @@ test('a file is previewed first, and without --yes nothing is sent where nobody 
 test('killed again and again in the middle of fifty lines, each is created exactly once', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 25 } })
   const file = fifty()
-  // The id of a topic whose creation was cut off is told by no part of the interface, so these are made in peace.
+  // The id of a topic whose creation was cut off is told by no part of the API, so these are made in peace.
   for (const name of ['Topic 0', 'Topic 1', 'Topic 2']) expect((await create('topic', '--name', name)).code).toBe(0)
   const settings = { env: setup!.env, config: setup!.fileConfig }
   let kills = 0

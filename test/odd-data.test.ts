@@ -9,9 +9,9 @@ import { identifyRejects, listQuarantine, resolveEntries, saveRejects } from '..
 import { saveRestatements } from '../src/ledger/restatements.ts'
 import { saveDeadWindows } from '../src/queue/dead-windows.ts'
 import { createClient } from '../src/source/client.ts'
-import { noMentions } from '../src/streams/stream.ts'
+import { noEntities } from '../src/streams/stream.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
-import { saveMentions } from '../src/warehouse/load/mentions.ts'
+import { saveEntities } from '../src/warehouse/load/entities.ts'
 import { isRetryable } from '../src/warehouse/retryable.ts'
 import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
@@ -98,17 +98,17 @@ describe('very many', () => {
     await startWith({ rows: [row('kw_1')] })
     await setup.sync()
     const ids = idsOf(33_000)
-    const mentions = noMentions()
+    const entities = noEntities()
     for (const id of ids) {
-      mentions.brands.set(id, { name: `${id}, "quoted" {and} \\ more`, date: DAY })
-      mentions.topics.add(id)
-      mentions.tags.add(id)
-      mentions.models.add(id)
+      entities.brands.set(id, { name: `${id}, "quoted" {and} \\ more`, date: DAY })
+      entities.topics.add(id)
+      entities.tags.add(id)
+      entities.models.add(id)
     }
     await run((tx) =>
-      saveMentions(tx, {
+      saveEntities(tx, {
         projectId: 'or_1',
-        mentions,
+        entities,
         labels: setup.config.labels,
         memory: new Map(),
         mayRename: true,

@@ -71,7 +71,7 @@ test('a feed hands out every due day once, whatever comes back full, and ends', 
             feed.density.learn(window!, new Map(daysIn(window!).map((date) => [date, 50])))
           }
           if (full) feed.split(window!)
-          else feed.complete()
+          else feed.markLoaded()
         }
         expect(read.sort()).toEqual([...due].sort())
       },
@@ -177,6 +177,6 @@ test('a stretch without rows does not make the next window endless', () => {
   )
   const first = feed.next()!
   feed.density.learn(first, new Map())
-  feed.complete()
+  feed.markLoaded()
   expect(countDays(feed.next()!)).toBe(28)
 })

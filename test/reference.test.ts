@@ -110,7 +110,7 @@ test('pages, defaults and orders are as documented', async () => {
   expect(new Set(defaultDay.map((chat: any) => chat.date))).toEqual(new Set(['2026-01-01']))
 })
 
-describe('what the interface forbids is refused', () => {
+describe('what the API forbids is refused', () => {
   const bad: [string, () => Promise<{ status: number; body: any }>, number][] = [
     ['no key', () => call('/prompts', { key: null }), 401],
     ['a wrong key', () => call('/prompts', { key: 'x' }), 401],

@@ -274,7 +274,7 @@ test('people are told once of trouble and once when it is over, by any process',
     ...over,
   })
   const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'
-  const whole = { isWhole: true }
+  const whole = { coversEverything: true }
   // One cause, one message.
   await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey, code: 'key' }), whole))
   await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey, code: 'key' }), whole))
@@ -287,7 +287,7 @@ test('people are told once of trouble and once when it is over, by any process',
   await tell(findingsOfRun(report({ outcome: 'interrupted' }), whole))
   expect(told.length).toBe(2)
   // A backfill that went well says nothing of the sync that failed.
-  await tell(findingsOfRun(report({ command: 'backfill' }), { isWhole: false }))
+  await tell(findingsOfRun(report({ command: 'backfill' }), { coversEverything: false }))
   expect(told.length).toBe(2)
   const well = report({ streams: [{ ...emptyReport('p', 'chats'), windows: 1 }] })
   await tell(findingsOfRun(well, whole))

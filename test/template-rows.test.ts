@@ -30,11 +30,11 @@ async function read(text: string, byTemplate: boolean) {
     },
   }
   const { body, count } = await parseItems(Buffer.from(text), false, byTemplate ? counting : sink, { limit: 10_000 })
-  const { rows, rowsByDay, rejects, mentions, drift } = sink.finish()
+  const { rows, rowsByDay, rejects, entities, drift } = sink.finish()
   const chunks = [...rows.chunks()].map((chunk) => Buffer.from(chunk))
   rows.reorder()
   const packed = Buffer.concat([...chunks, ...rows.chunks()]).toString('latin1')
-  return { taken, sifted: { body, count, packed, length: rows.length, rowsByDay, rejects, mentions, drift } }
+  return { taken, sifted: { body, count, packed, length: rows.length, rowsByDay, rejects, entities, drift } }
 }
 
 /** A row as text, so that numbers and texts can be written in any way; without fields for which nothing is written. */

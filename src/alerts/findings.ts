@@ -46,10 +46,10 @@ const WHOLE_RUN = 'the run'
 
 export interface RunScope {
   /** True for a run of everything that is configured: what it does not mention is no longer there. */
-  isWhole: boolean
+  coversEverything: boolean
 }
 
-export function findingsOfRun(report: RunReport, { isWhole }: RunScope): Findings {
+export function findingsOfRun(report: RunReport, { coversEverything }: RunScope): Findings {
   if (report.outcome === 'interrupted') return {}
   const failures = report.streams.flatMap(({ failed }) => failed)
   const wrongKey = report.code === 'key' ? report.error : failures.find(({ code }) => code === 'key')?.error
@@ -57,19 +57,19 @@ export function findingsOfRun(report: RunReport, { isWhole }: RunScope): Finding
   // One message for one cause.
   const isKeyAlone = wrongKey !== undefined && failures.every(({ code }) => code === 'key')
   return {
-    ...(isKeyAlone && !answered ? {} : { run: runFinding(report, isWhole) }),
+    ...(isKeyAlone && !answered ? {} : { run: runFinding(report, coversEverything) }),
     ...(wrongKey !== undefined ? { key: keyFinding(report, wrongKey) } : answered ? { key: ENDED } : {}),
   }
 }
 
-function runFinding(report: RunReport, isWhole: boolean): Finding | End {
+function runFinding(report: RunReport, coversEverything: boolean): Finding | End {
   const { streams, outcome, command, run_id } = report
   const isWell = ({ failed, held, quarantined }: RunReport['streams'][number]) =>
     failed.length === 0 && held.length === 0 && quarantined === 0
   // Only the sync that comes round says that all is well again; a backfill of one day does not.
   const isRound = command === 'sync'
   const well = isRound ? [...streams.filter(isWell).map(memberOf), WHOLE_RUN] : []
-  if (outcome === 'complete') return { over: isRound && isWhole ? 'all' : well }
+  if (outcome === 'complete') return { over: isRound && coversEverything ? 'all' : well }
   const failures = streams.flatMap(({ failed }) => failed)
   const quarantined = streams.reduce((sum, stream) => sum + stream.quarantined, 0)
   const reason = report.error ?? failures[0]?.error

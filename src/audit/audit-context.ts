@@ -2,7 +2,7 @@ import type { Day } from '../core/day.ts'
 import type { CallContext } from '../source/client.ts'
 import type { AnswerSizes } from '../sync/plan/answer-sizes.ts'
 import type { PageLimit } from '../sync/plan/page-limit.ts'
-import type { Services, SyncedProject } from '../sync/run/context.ts'
+import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 
 export interface AuditContext {
   services: Services

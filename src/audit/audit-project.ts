@@ -124,7 +124,7 @@ async function readCoarse(context: AuditContext, days: Day[]): Promise<DaySums> 
       addUp(sums, fromRows(COARSE, answer.sifted.rows.values), METRICS)
       feed.density.learn(window, new Map(daysIn(window).map((day) => [day, sums.get(day)?.size ?? 0])))
     }
-    if (answer.kind === 'rows') feed.complete()
+    if (answer.kind === 'rows') feed.markLoaded()
     else feed.split(window)
   }
   return sums

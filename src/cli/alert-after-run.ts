@@ -20,7 +20,7 @@ export async function alertAfterRun(
   session: Session,
   open: Open | undefined,
   report: RunReport,
-  { isWhole, late }: { isWhole: boolean; late: AbortSignal },
+  { coversEverything, late }: { coversEverything: boolean; late: AbortSignal },
 ): Promise<void> {
   const { config, log, clock, signal } = session
   const channels = channelsOf(config, open?.database.shown ?? '')
@@ -39,7 +39,7 @@ export async function alertAfterRun(
     ledger: (work) => pool?.write(work) ?? Promise.reject(new TransientError('there is no database')),
   })
   try {
-    await alerts.update(findingsOfRun(report, { isWhole }))
+    await alerts.update(findingsOfRun(report, { coversEverything }))
     if (open !== undefined) await alerts.update(await heldNow(open, report))
   } finally {
     pool?.close()

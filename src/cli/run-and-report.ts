@@ -7,7 +7,7 @@ import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { cleanReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
-import { openBatchMetrics } from '../telemetry/batch-metrics.ts'
+import { type BatchMetrics, openBatchMetrics } from '../telemetry/batch-metrics.ts'
 import type { RunEnd } from '../telemetry/metrics.ts'
 import { observers } from '../telemetry/observers.ts'
 import { RunTelemetry } from '../telemetry/run-telemetry.ts'
@@ -19,17 +19,9 @@ export interface ReportedCommand {
   command: string
   streams: readonly Stream[]
   /** True if it works at everything that is configured. */
-  isWhole: boolean
+  coversEverything: boolean
   /** False if only those outside hear of it, and nobody is alerted. */
   alerts?: boolean
-}
-
-export interface RunReporter {
-  observer: Observer
-  /** Does what needs the service and the database, and reports what goes wrong there while they are open. */
-  inside<T>(open: Open, work: () => Promise<T>): Promise<T>
-  /** After the result was printed, with the database still open. */
-  ended(report: RunReport): Promise<void>
 }
 
 // For all that is sent after a run, together.
@@ -41,73 +33,106 @@ const SEND_MS = 4000
  */
 export async function runAndReport(
   session: Session,
-  request: ReportedCommand,
+  command: ReportedCommand,
   work: (reporter: RunReporter) => Promise<number>,
 ): Promise<number> {
-  const { config, log, clock, version, monotonic } = session
-  const { command } = request
-  const begun = monotonic()
-  const telemetry = new RunTelemetry({ config, log, clock, version, command, streams: request.streams })
-  const metrics = await openBatchMetrics({
-    config,
-    log,
-    clock,
-    streams: session.streams.all,
-    projects: configuredProjects(config, clock).map(({ id }) => id),
-  })
-  let open: Open | undefined
-  let runId: number | undefined
-  let isReported = false
-  const started: Observer = {
-    started(run) {
-      // The first is the run itself: an audit that repairs begins another one.
-      runId ??= run.runId
-      if (open !== undefined) telemetry.started({ sourceAddress: open.sourceAddress, warehouse: open.database.shown })
-    },
+  const { config, log, clock } = session
+  const streams = session.streams.all
+  const projects = configuredProjects(config, clock).map(({ id }) => id)
+  const metrics = await openBatchMetrics({ config, log, clock, streams, projects })
+  const reporter = new RunReporter(session, command, metrics)
+  try {
+    return await work(reporter)
+  } catch (error) {
+    await reporter.failed(error)
+    throw error
   }
-  const send = async (report: RunReport, end: RunEnd) => {
-    if (isReported) return
-    isReported = true
-    const seconds = (monotonic() - begun) / 1000
+}
+
+/** Reports the end of one command, once. */
+export class RunReporter {
+  readonly observer: Observer
+  private readonly telemetry: RunTelemetry
+  private readonly begun: number
+  private open: Open | undefined
+  private runId: number | undefined
+  private isReported = false
+
+  constructor(
+    private readonly session: Session,
+    private readonly command: ReportedCommand,
+    private readonly metrics: BatchMetrics | undefined,
+  ) {
+    const { config, log, clock, version, monotonic } = session
+    this.begun = monotonic()
+    this.telemetry = new RunTelemetry({
+      config,
+      log,
+      clock,
+      version,
+      command: command.command,
+      streams: command.streams,
+    })
+    const started: Observer = { started: ({ runId }) => this.started(runId) }
+    this.observer = observers(session.observer, started, ...(metrics === undefined ? [] : [metrics.observer]))
+    this.telemetry.begin()
+  }
+
+  /** Does what needs the service and the database, and reports what goes wrong there while they are open. */
+  async inside<T>(open: Open, work: () => Promise<T>): Promise<T> {
+    this.open = open
+    try {
+      return await work()
+    } catch (error) {
+      await this.failed(error)
+      throw error
+    } finally {
+      this.open = undefined
+    }
+  }
+
+  /** After the result was printed, with the database still open. */
+  ended(report: RunReport): Promise<void> {
+    return this.send(report, report.outcome)
+  }
+
+  async failed(error: unknown): Promise<void> {
+    const { signal, config } = this.session
+    const { command } = this.command
+    const about = { run_id: this.runId ?? NO_RUN, command, source: this.open?.source ?? '', seconds: this.seconds }
+    const { report, end } = failedRun(error, signal.aborted, about)
+    await this.send(cleanReport(report, config.redactor), end)
+  }
+
+  private get seconds(): number {
+    return (this.session.monotonic() - this.begun) / 1000
+  }
+
+  private started(runId: number): void {
+    // The first is the run itself: an audit that repairs begins another one.
+    this.runId ??= runId
+    if (this.open === undefined) return
+    const { sourceAddress, database } = this.open
+    this.telemetry.started({ sourceAddress, warehouse: database.shown })
+  }
+
+  private async send(report: RunReport, end: RunEnd): Promise<void> {
+    if (this.isReported) return
+    this.isReported = true
+    const { session, command, open, runId, seconds } = this
     const reason = runReason({ outcome: report.outcome, error: report.error ?? null, summary: report.streams })
     const late = new AbortController()
     const sent: Promise<void>[] = [
-      telemetry.ended({ end, runId, streams: report.streams, seconds, reason }, late.signal),
+      this.telemetry.ended({ end, runId, streams: report.streams, seconds, reason }, late.signal),
     ]
-    if (metrics !== undefined) sent.push(metrics.publish({ command, end, seconds }, open?.warehouse, late.signal))
+    if (this.metrics !== undefined)
+      sent.push(this.metrics.publish({ command: command.command, end, seconds }, open?.warehouse, late.signal))
     if (end !== 'locked') {
-      if (request.alerts !== false)
-        sent.push(alertAfterRun(session, open, report, { isWhole: request.isWhole, late: late.signal }))
+      const { coversEverything, alerts = true } = command
+      if (alerts) sent.push(alertAfterRun(session, open, report, { coversEverything, late: late.signal }))
       if (open !== undefined) sent.push(pruneAfterRun(session, open.warehouse, session.signal))
     }
     await waitAtMost(SEND_MS, Promise.allSettled(sent))
     late.abort()
-  }
-  const reportFailure = async (error: unknown) => {
-    const seconds = (monotonic() - begun) / 1000
-    const about = { run_id: runId ?? NO_RUN, command, source: open?.source ?? '', seconds }
-    const { report, end } = failedRun(error, session.signal.aborted, about)
-    await send(cleanReport(report, config.redactor), end)
-  }
-  telemetry.begin()
-  try {
-    return await work({
-      observer: observers(session.observer, started, ...(metrics === undefined ? [] : [metrics.observer])),
-      async inside(services, inner) {
-        open = services
-        try {
-          return await inner()
-        } catch (error) {
-          await reportFailure(error)
-          throw error
-        } finally {
-          open = undefined
-        }
-      },
-      ended: (report) => send(report, report.outcome),
-    })
-  } catch (error) {
-    await reportFailure(error)
-    throw error
   }
 }

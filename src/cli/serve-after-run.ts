@@ -77,7 +77,7 @@ export class AfterRun {
       return
     }
     await view.refresh().catch(() => {})
-    await alerts.update(findingsOfRun(report, { isWhole: report.command === 'sync' }))
+    await alerts.update(findingsOfRun(report, { coversEverything: report.command === 'sync' }))
     await this.alertForState()
     await pruneAfterRun(session, open.warehouse, ended)
   }

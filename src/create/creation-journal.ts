@@ -13,8 +13,8 @@ import { beginCreation, type Creation, type CreationKind, finishCreation, readCr
 import { domainClassifications } from '../streams/domain-classifications.ts'
 import { prompts } from '../streams/prompts.ts'
 import type { ListStream } from '../streams/stream.ts'
-import type { Services, SyncedProject } from '../sync/run/context.ts'
 import { runSync } from '../sync/run/run-sync.ts'
+import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import { tableName } from '../warehouse/connect.ts'
 import { type CreationRequest, idempotencyKey, requestOf } from './creation-request.ts'
 
@@ -245,7 +245,7 @@ export class CreationJournal {
     for (const { name } of rows) known.set(name, name)
   }
 
-  /** What the interface cannot list is kept from its creation. */
+  /** What the API cannot list is kept from its creation. */
   private async keep(wish: CreationRequest, id: string | null): Promise<void> {
     const { tables } = this.services.warehouse
     if (wish.kind === 'topic' && id !== null) {

@@ -26,7 +26,7 @@ export interface CoverageSummary {
 export const NO_COVERAGE: CoverageSummary = { completeMonths: new Set(), coverage: [] }
 
 /** The first and last complete month of a stream, and all of them if some are missing in between. */
-interface SettledMonths {
+interface CompleteMonths {
   project_id: string
   stream: string
   first: string
@@ -69,7 +69,7 @@ export async function readCoverageSummaries(
     known.set(key, found)
     return found
   }
-  const { rows: whole } = await warehouse.pool.query<SettledMonths>(
+  const { rows: complete } = await warehouse.pool.query<CompleteMonths>(
     `select m.project_id, m.stream, to_char(min(m.month), 'YYYY-MM') as first, to_char(max(m.month), 'YYYY-MM') as last,
        case when count(*) <> (extract(year from age(max(m.month), min(m.month))) * 12
          + extract(month from age(max(m.month), min(m.month))) + 1) then array_agg(to_char(m.month, 'YYYY-MM')) end as months
@@ -77,7 +77,7 @@ export async function readCoverageSummaries(
     values.slice(0, 3),
   )
   const stretches = new Map<string, ReadonlySet<string>>()
-  for (const row of whole) entry(streamKey(row.project_id, row.stream)).completeMonths = monthsOf(row, stretches)
+  for (const row of complete) entry(streamKey(row.project_id, row.stream)).completeMonths = monthsOf(row, stretches)
   // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
   const { rows: open } = await warehouse.pool.query<OpenMonth>(
     `select m.project_id, m.stream, d.* from ${months} m cross join lateral (
@@ -104,7 +104,7 @@ export async function readCoverageSummaries(
 }
 
 /** Streams that were read over the same stretch share its months. */
-function monthsOf({ first, last, months }: SettledMonths, stretches: Map<string, ReadonlySet<string>>) {
+function monthsOf({ first, last, months }: CompleteMonths, stretches: Map<string, ReadonlySet<string>>) {
   if (months !== null) return new Set(months)
   const name = `${first} ${last}`
   const shared =

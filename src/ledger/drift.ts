@@ -4,7 +4,7 @@ import type { ProjectStream } from '../core/stream-key.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
-/** Notes once what the interface does not mention. */
+/** Notes once what the API does not document. */
 export async function saveDrift(
   { ops, redactor }: Transaction,
   projectStream: ProjectStream,

@@ -14,7 +14,7 @@ export interface DeadWindow {
   since: Date
 }
 
-export interface GivenUp {
+export interface NewDeadWindow {
   runId: number
   project: string
   stream: string
@@ -22,7 +22,7 @@ export interface GivenUp {
   reason: string
 }
 
-export async function saveDeadWindows({ ops, redactor }: Warehouse, windows: readonly GivenUp[]): Promise<void> {
+export async function saveDeadWindows({ ops, redactor }: Warehouse, windows: readonly NewDeadWindow[]): Promise<void> {
   if (windows.length === 0) return
   const runs = windows.map(({ runId }) => runId)
   const projects = windows.map(({ project }) => project)
@@ -41,7 +41,7 @@ export async function saveDeadWindows({ ops, redactor }: Warehouse, windows: rea
 }
 
 /** What was given up and has been read since is no longer listed, however its days were read. */
-export async function pruneDeadLetters({ pool, opsSchema }: Warehouse): Promise<void> {
+export async function pruneDeadWindows({ pool, opsSchema }: Warehouse): Promise<void> {
   await pool.query(
     `delete from ${quote(opsSchema, 'dead_windows')} d where not exists (
        select from generate_series(coalesce(d.from_date, current_date), coalesce(d.to_date, current_date), interval '1 day') day

@@ -1,5 +1,5 @@
 import { failureRule } from '../core/failure-code.ts'
-import type { FailedItem } from '../sync/run/context.ts'
+import type { FailedItem } from '../sync/run/run-types.ts'
 
 /** What a worker does with a window that it could not load. */
 export interface FailureEnd {
@@ -15,10 +15,10 @@ export interface FailureEnd {
   backsOff: boolean
 }
 
-// A window that fails by its own fault is tried so often, beside all the tries that its requests have.
+// A window that fails though its worker is well is tried so often, beside all the tries that its requests have.
 const MOST_FAILURES = 3
 
-/** `failures`: earlier attempts that failed by the window's own fault. `statuses`: the answers to its requests. */
+/** `failures`: earlier attempts that failed though the worker was well. `statuses`: the answers to its requests. */
 export function endOfFailure(
   failure: Pick<FailedItem, 'code' | 'isUnanswered'>,
   failures: number,
@@ -31,7 +31,7 @@ export function endOfFailure(
   if (fault === 'access') return { end: 'return', backsOff: true }
   // Other projects and operations may still be read from here.
   if (fault === 'route') return { end: 'return', backsOff: false }
-  if (isOwnFault(failure, statuses)) return { end: 'release', backsOff: true }
+  if (isWorkersFault(failure, statuses)) return { end: 'release', backsOff: true }
   // What the service refuses it refuses again; what to do about a newer read, the run decides.
   const isFinal = isRefusal || code === 'superseded' || failures + 1 >= MOST_FAILURES
   return { end: isFinal ? 'report' : 'retry', backsOff: false }
@@ -41,7 +41,7 @@ export function endOfFailure(
  * True if the worker is at fault and not the window: it does not reach the service, or got no answer to any request. If
  * the service took the request and then did not answer in time, it is the window.
  */
-function isOwnFault(
+function isWorkersFault(
   { code, isUnanswered }: Pick<FailedItem, 'code' | 'isUnanswered'>,
   statuses: Readonly<Record<string, number>>,
 ): boolean {

@@ -5,14 +5,13 @@ import { sleep } from '../core/sleep.ts'
 import { waitAtMost } from '../core/time-limit.ts'
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
 import { applyResult } from '../sync/run/apply-result.ts'
-import type { Run } from '../sync/run/context.ts'
 import { performHere } from '../sync/run/execute-here.ts'
+import type { Run } from '../sync/run/run-types.ts'
 import { countRequest, failRemaining, putBack, type Task, type WorkItem } from '../sync/run/task.ts'
 import { isTransient } from '../warehouse/retry.ts'
 import { pruneQueues, type Queue } from './boss.ts'
 import { BudgetWatch } from './budget-watch.ts'
-import { type GivenUp, pruneDeadLetters, saveDeadWindows } from './dead-windows.ts'
-import { fromWire, type JobResult, type WireJobResult } from './job-result.ts'
+import { type NewDeadWindow, pruneDeadWindows, saveDeadWindows } from './dead-windows.ts'
 import { REAP_MS, reapWindows } from './reap.ts'
 import {
   deleteResults,
@@ -24,6 +23,7 @@ import {
   withdrawWindows,
 } from './run-windows.ts'
 import { TaskRotation } from './task-rotation.ts'
+import { fromWire, type WindowResult, type WireResult } from './window-result.ts'
 import { forgetWorkers, liveWorkers } from './workers.ts'
 
 const SHORTEST_NAP_MS = 20
@@ -55,7 +55,7 @@ export class QueueExecutor {
   private readonly here = new Set<Promise<void>>()
   /** Items that a worker returned, for this process to do. */
   private readonly returned: WorkItem[] = []
-  private readonly givenUp: GivenUp[] = []
+  private readonly deadWindows: NewDeadWindow[] = []
   private readonly budgets: BudgetWatch
   /** Projects whose windows were taken out of the queue, because they cannot be read. */
   private readonly withdrawn = new Set<string>()
@@ -94,8 +94,8 @@ export class QueueExecutor {
         await Promise.race([sleep(napMs, signal).catch(() => {}), ...this.here])
       }
       if (signal.aborted) return
-      await this.retryWhileAway(() => saveDeadWindows(warehouse, this.givenUp))
-      await this.retryWhileAway(() => pruneDeadLetters(warehouse))
+      await this.retryWhileAway(() => saveDeadWindows(warehouse, this.deadWindows))
+      await this.retryWhileAway(() => pruneDeadWindows(warehouse))
       await this.retryWhileAway(() => forgetWorkers(warehouse))
       await this.retryWhileAway(() => pruneQueues(this.queue, log))
     } finally {
@@ -237,20 +237,20 @@ export class QueueExecutor {
     return rows.length
   }
 
-  private take(id: string, wire: WireJobResult): void {
+  private take(id: string, wire: WireResult): void {
     const item = this.inFlight.get(id)
     if (item === undefined) return
     this.inFlight.delete(id)
-    const jobResult = fromWire(wire)
-    const { result, cost } = jobResult
+    const windowResult = fromWire(wire)
+    const { result, cost } = windowResult
     for (const [status, times] of Object.entries(cost.statuses)) {
       for (let time = 0; time < times; time++) countRequest(item.task, status === 'none' ? undefined : Number(status))
     }
-    this.apply(item, jobResult)
+    this.apply(item, windowResult)
     if (result.kind !== 'deferred' && result.kind !== 'returned') this.progressAt = monotonic()
   }
 
-  private apply(item: WorkItem, { result, cost }: JobResult): void {
+  private apply(item: WorkItem, { result, cost }: WindowResult): void {
     const { task, range } = item
     const project = task.project.id
     if (result.kind === 'deferred') {
@@ -265,7 +265,7 @@ export class QueueExecutor {
     if (result.kind === 'failed' && result.code === 'superseded' && this.mayReadAgain(item)) return putBack(item)
     if (result.kind === 'failed' && result.code !== 'interrupted') {
       const { reason } = result
-      this.givenUp.push({ runId: this.run.runId, project, stream: task.stream.name, range, reason })
+      this.deadWindows.push({ runId: this.run.runId, project, stream: task.stream.name, range, reason })
     }
     applyResult(item, result, cost.seconds)
   }

@@ -8,7 +8,7 @@ import { SILENT_SECONDS } from './workers.ts'
 
 export const REAP_MS = 2000
 
-interface AbandonedWindow {
+interface LostWindow {
   window_id: string
   worker_id: string
   is_silent: boolean
@@ -22,7 +22,7 @@ interface AbandonedWindow {
 export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   const { warehouse } = queue
   const dead = new Set<string>()
-  for (const window of await abandonedWindows(queue)) {
+  for (const window of await lostWindows(queue)) {
     const { window_id: id, worker_id: workerId } = window
     const isDead = window.is_silent || isGone(window.process)
     if (isDead) dead.add(workerId)
@@ -33,8 +33,8 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   for (const owner of dead) await voidRequestsOf(warehouse, owner)
 }
 
-async function abandonedWindows({ name, warehouse: { pool, opsSchema } }: Queue): Promise<AbandonedWindow[]> {
-  const { rows } = await pool.query<AbandonedWindow & { is_lost: boolean }>(
+async function lostWindows({ name, warehouse: { pool, opsSchema } }: Queue): Promise<LostWindow[]> {
+  const { rows } = await pool.query<LostWindow & { is_lost: boolean }>(
     `select w.window_id, w.worker_id, k.process,
        coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as is_silent,
        coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})

@@ -6,7 +6,7 @@ import type { OpsTables } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { fetchJobs, type Queue, within } from './boss.ts'
-import { type JobCost, type JobResult, toWire, type WireJobResult } from './job-result.ts'
+import { toWire, type WindowCost, type WindowResult, type WireResult } from './window-result.ts'
 
 /*
  * The windows of runs in the queue. A window is queued if it has a job, taken if a worker has it, done where its
@@ -44,7 +44,7 @@ export interface TakenWindow {
   settings: RunSettings
   failures: number
   /** What earlier attempts cost. */
-  spent: JobCost | undefined
+  spent: WindowCost | undefined
 }
 
 const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
@@ -130,7 +130,7 @@ interface TakenRow {
   to_date: Day | null
   request: RunSettings
   failures: number
-  result: { cost: JobCost } | null
+  result: { cost: WindowCost } | null
 }
 
 function takenOf(row: TakenRow): TakenWindow {
@@ -157,7 +157,7 @@ export async function publishResult(
   tx: Transaction,
   { api, name, warehouse }: Queue,
   { id, acceptDeletes }: { id: string; acceptDeletes: boolean },
-  result: JobResult,
+  result: WindowResult,
 ): Promise<void> {
   await api.deleteJob(name, id, within(tx))
   if (acceptDeletes && !(await hasLiveRun(tx, warehouse, id)))
@@ -180,8 +180,8 @@ async function hasLiveRun({ client }: Transaction, warehouse: Warehouse, windowI
 /** What releasing a window counts as. */
 export interface Release {
   workerId: string
-  /** An attempt that failed by the window's own fault. */
-  failure?: { spent: JobCost }
+  /** An attempt that failed though its worker was well. */
+  failure?: { spent: WindowCost }
   /** An attempt whose worker vanished or got nowhere. */
   isLoss?: boolean
 }
@@ -190,14 +190,14 @@ export interface Release {
 const MOST_LOSSES = 8
 
 /**
- * Gives a window back, for anyone to take at once. It is given up after too many losses. `not-mine` if the worker did not
+ * Gives a window back, for anyone to take at once. It is dead after too many losses. `not-mine` if the worker did not
  * have it any more.
  */
 export async function releaseWindow(
   queue: Queue,
   id: string,
   release: Release,
-): Promise<'released' | 'given-up' | 'not-mine'> {
+): Promise<'released' | 'dead' | 'not-mine'> {
   const { api, warehouse } = queue
   const { workerId, failure, isLoss } = release
   const work = async (tx: Transaction) => {
@@ -210,7 +210,7 @@ export async function releaseWindow(
     if (isLoss && losses + 1 >= MOST_LOSSES) {
       const { accept_deletes: acceptDeletes } = request as RunSettings
       await publishResult(tx, { ...queue, name }, { id, acceptDeletes }, WORKERS_DIED)
-      return 'given-up'
+      return 'dead'
     }
     await api.deleteJob(name, id, within(tx))
     const { numUpdatedRows } = await tx.ops
@@ -235,12 +235,12 @@ export async function releaseWindow(
   return inTransaction(warehouse, work).catch((error: unknown) => {
     if (error instanceof TakenOverError) return 'not-mine'
     // Its windows are dropped with the run.
-    if (error instanceof RunOverError) return 'given-up'
+    if (error instanceof RunOverError) return 'dead'
     throw error
   })
 }
 
-const WORKERS_DIED: JobResult = {
+const WORKERS_DIED: WindowResult = {
   result: {
     kind: 'failed',
     code: 'worker-died',
@@ -253,7 +253,7 @@ class TakenOverError extends Error {}
 
 export interface DoneWindow {
   id: string
-  result: WireJobResult
+  result: WireResult
 }
 
 /** Results that wait for a run. They stay until they are deleted, so that none is lost with a connection. */
@@ -265,7 +265,7 @@ export async function readResults({ ops }: Warehouse, runId: number, most: numbe
     .where('state', '=', 'done')
     .limit(most)
     .execute()
-  return rows.map(({ window_id, result }) => ({ id: window_id, result: result as WireJobResult }))
+  return rows.map(({ window_id, result }) => ({ id: window_id, result: result as WireResult }))
 }
 
 export async function deleteResults({ ops }: Warehouse, ids: readonly string[]): Promise<void> {

@@ -1,16 +1,15 @@
 import { messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
-import type { FailedItem, ItemResult, Loaded, Run, RunMemory, Services, SyncedProject } from '../sync/run/context.ts'
 import { makeRun, newRunMemory } from '../sync/run/make-run.ts'
 import { performItem } from '../sync/run/perform-item.ts'
+import type { FailedItem, ItemResult, Loaded, Run, RunMemory, Services, SyncedProject } from '../sync/run/run-types.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { BackOff } from './back-off.ts'
 import type { Queue } from './boss.ts'
 import { BudgetWatch } from './budget-watch.ts'
 import { endOfFailure } from './end-of-failure.ts'
-import { addCosts, type JobResult } from './job-result.ts'
 import { reapWindows } from './reap.ts'
 import {
   extendLeases,
@@ -20,6 +19,7 @@ import {
   type TakenWindow,
   takeWindows,
 } from './run-windows.ts'
+import { addCosts, type WindowResult } from './window-result.ts'
 import { HEARTBEAT_MS, heartbeat, type WorkerSelf } from './workers.ts'
 
 // The longer nothing came, the rarer it looks.
@@ -31,7 +31,7 @@ const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 
 /** A window that is being worked on. */
-interface WindowInProgress {
+interface Attempt {
   window: TakenWindow
   startedAt: number
   /** Aborted if it is not this worker's any more. */
@@ -45,7 +45,7 @@ interface WindowInProgress {
 /** Takes windows from the queue and does them, as one process would. */
 export class QueueWorker {
   done = 0
-  private readonly jobs = new Map<WindowInProgress, Promise<void>>()
+  private readonly attempts = new Map<Attempt, Promise<void>>()
   private readonly stopping = new AbortController()
   private readonly memory = new Map<number, RunMemory>()
   private readonly projects: Map<string, SyncedProject>
@@ -76,7 +76,7 @@ export class QueueWorker {
   /** Takes no more; what is in progress is rolled back and released, for others to take at once. */
   async stop(): Promise<void> {
     this.stopping.abort()
-    await Promise.all([this.loop, this.beating, ...this.jobs.values()])
+    await Promise.all([this.loop, this.beating, ...this.attempts.values()])
   }
 
   private async work(): Promise<void> {
@@ -85,7 +85,7 @@ export class QueueWorker {
       try {
         const free = this.freeSlots()
         if (free === 0) {
-          await (this.jobs.size > 0 ? Promise.race(this.jobs.values()) : sleep(LONGEST_NAP_MS, signal))
+          await (this.attempts.size > 0 ? Promise.race(this.attempts.values()) : sleep(LONGEST_NAP_MS, signal))
           continue
         }
         const windows = await takeWindows(this.queue, this.self.id, free, this.stallAfterMs)
@@ -104,12 +104,12 @@ export class QueueWorker {
   /** After a fault of its own the worker pauses, and then tries a single window. */
   private freeSlots(): number {
     if (this.backOff.isPausing(monotonic())) return 0
-    return (this.backOff.reason === null ? this.self.concurrency : 1) - this.jobs.size
+    return (this.backOff.reason === null ? this.self.concurrency : 1) - this.attempts.size
   }
 
   private begin(window: TakenWindow): void {
     const now = monotonic()
-    const job: WindowInProgress = {
+    const attempt: Attempt = {
       window,
       startedAt: now,
       revoked: new AbortController(),
@@ -117,14 +117,14 @@ export class QueueWorker {
       stallAfterMs: this.stallAfterMs,
       statuses: {},
     }
-    const work = this.perform(job)
+    const work = this.perform(attempt)
       // If it was not even known what to do with it, another may take it at once.
       .catch((error: unknown) => {
         this.services.log.warn({ window: window.id, reason: messageOf(error) }, 'a window could not be done here')
-        return this.release(job)
+        return this.release(attempt)
       })
-      .finally(() => this.jobs.delete(job))
-    this.jobs.set(job, work)
+      .finally(() => this.attempts.delete(attempt))
+    this.attempts.set(attempt, work)
   }
 
   /** Heartbeats, leases of windows, and a look at those of others. */
@@ -146,30 +146,31 @@ export class QueueWorker {
   private heartbeat(): Promise<void> {
     const { reason } = this.backOff
     const state = reason === null ? 'working' : 'backing off'
-    return heartbeat(this.services.warehouse, this.self, { busy: this.jobs.size, done: this.done, state, reason })
+    return heartbeat(this.services.warehouse, this.self, { busy: this.attempts.size, done: this.done, state, reason })
   }
 
   private async extendLeases(): Promise<void> {
     const now = monotonic()
-    const jobs = [...this.jobs.keys()]
-    const said = jobs.map(({ window, progressAt, stallAfterMs }) => ({
+    const attempts = [...this.attempts.keys()]
+    const said = attempts.map(({ window, progressAt, stallAfterMs }) => ({
       id: window.id,
       idleMs: now - progressAt,
       stallAfterMs,
     }))
     const lost = new Set(await extendLeases(this.services.warehouse, this.self.id, said))
-    for (const job of jobs) if (lost.has(job.window.id) || now - job.progressAt > job.stallAfterMs) job.revoked.abort()
+    for (const attempt of attempts)
+      if (lost.has(attempt.window.id) || now - attempt.progressAt > attempt.stallAfterMs) attempt.revoked.abort()
   }
 
-  private async perform(job: WindowInProgress): Promise<void> {
+  private async perform(attempt: Attempt): Promise<void> {
     const { services } = this
-    const { window, statuses } = job
+    const { window, statuses } = attempt
     const { settings } = window
     const project = this.projects.get(window.project)!
     const stream = services.streams.get(window.stream)!
     const waitMs = await this.budgets.spentForMs(project)
-    if (waitMs > 0) return this.publish(job, { kind: 'deferred', waitMs })
-    const signal = AbortSignal.any([this.stopping.signal, job.revoked.signal])
+    if (waitMs > 0) return this.publish(attempt, { kind: 'deferred', waitMs })
+    const signal = AbortSignal.any([this.stopping.signal, attempt.revoked.signal])
     const run: Run = {
       ...makeRun(
         services,
@@ -184,59 +185,62 @@ export class QueueWorker {
         signal,
       ),
       beforeCommit: (tx: Transaction, loaded: Loaded) => {
-        this.progress(job, this.stallAfterMs)
-        return this.publishIn(tx, job, loaded)
+        this.progress(attempt, this.stallAfterMs)
+        return this.publishIn(tx, attempt, loaded)
       },
     }
     const result = await performItem(run, project, stream, window.range, {
       signal,
       onAttempt: (status) => {
         statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
-        if (status !== undefined) this.progress(job, this.stallAfterMs)
+        if (status !== undefined) this.progress(attempt, this.stallAfterMs)
       },
-      onWait: (ms) => this.progress(job, ms + this.stallAfterMs),
+      onWait: (ms) => this.progress(attempt, ms + this.stallAfterMs),
     })
-    await this.end(job, result)
+    await this.end(attempt, result)
   }
 
-  private progress(job: WindowInProgress, stallAfterMs: number): void {
-    job.progressAt = monotonic()
-    job.stallAfterMs = stallAfterMs
+  private progress(attempt: Attempt, stallAfterMs: number): void {
+    attempt.progressAt = monotonic()
+    attempt.stallAfterMs = stallAfterMs
   }
 
-  private resultOf(job: WindowInProgress, result: JobResult['result']): JobResult {
-    const cost = { seconds: (monotonic() - job.startedAt) / 1000, statuses: job.statuses }
-    return { result, cost: addCosts(job.window.spent, cost) }
+  private resultOf(attempt: Attempt, result: WindowResult['result']): WindowResult {
+    const cost = { seconds: (monotonic() - attempt.startedAt) / 1000, statuses: attempt.statuses }
+    return { result, cost: addCosts(attempt.window.spent, cost) }
   }
 
-  private async end(job: WindowInProgress, result: ItemResult): Promise<void> {
+  private async end(attempt: Attempt, result: ItemResult): Promise<void> {
     const { log } = this.services
     if (result.kind === 'loaded') {
       this.done++
       this.backOff.recover()
-      const { rowsRead, effect } = result.outcome
+      const { rowsRead, effect } = result.summary
       const { inserted, updated, deleted } = effect
-      log.info({ ...aboutOf(job.window), rows: rowsRead, inserted, updated, deleted }, 'window loaded by this worker')
+      log.info(
+        { ...aboutOf(attempt.window), rows: rowsRead, inserted, updated, deleted },
+        'window loaded by this worker',
+      )
       return
     }
-    if (result.kind !== 'failed') return this.publish(job, result)
-    return this.endFailed(job, result)
+    if (result.kind !== 'failed') return this.publish(attempt, result)
+    return this.endFailed(attempt, result)
   }
 
-  private async endFailed(job: WindowInProgress, result: FailedItem): Promise<void> {
+  private async endFailed(attempt: Attempt, result: FailedItem): Promise<void> {
     const { log } = this.services
-    const { window, statuses } = job
+    const { window, statuses } = attempt
     const { reason, code } = result
     const { end, backsOff } = endOfFailure(result, window.failures, statuses)
     const about = aboutOf(window)
     if (end === 'discard') return log.debug(about, 'the run that asked for a window is over')
-    if (code === 'interrupted') return this.release(job, { isLoss: job.revoked.signal.aborted })
+    if (code === 'interrupted') return this.release(attempt, { isLoss: attempt.revoked.signal.aborted })
     log.warn({ ...about, reason }, 'window failed')
-    if (end === 'return') await this.publish(job, { kind: 'returned', reason })
-    if (end === 'report') await this.publish(job, result)
-    if (end === 'release') await this.release(job)
-    if (end === 'retry') await this.release(job, { failure: { spent: this.resultOf(job, result).cost } })
-    if (backsOff) await this.pauseFor(reason, job.startedAt)
+    if (end === 'return') await this.publish(attempt, { kind: 'returned', reason })
+    if (end === 'report') await this.publish(attempt, result)
+    if (end === 'release') await this.release(attempt)
+    if (end === 'retry') await this.release(attempt, { failure: { spent: this.resultOf(attempt, result).cost } })
+    if (backsOff) await this.pauseFor(reason, attempt.startedAt)
     else if (end !== 'return') this.backOff.recover()
   }
 
@@ -246,24 +250,26 @@ export class QueueWorker {
     await this.heartbeat().catch(() => {})
   }
 
-  private async publish(job: WindowInProgress, result: JobResult['result']): Promise<void> {
-    await this.retryOrLeave(job, () => inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, job, result)))
+  private async publish(attempt: Attempt, result: WindowResult['result']): Promise<void> {
+    await this.retryOrLeave(attempt, () =>
+      inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, attempt, result)),
+    )
   }
 
-  private publishIn(tx: Transaction, job: WindowInProgress, result: JobResult['result']): Promise<void> {
-    const { id, settings } = job.window
-    return publishResult(tx, this.queue, { id, acceptDeletes: settings.accept_deletes }, this.resultOf(job, result))
+  private publishIn(tx: Transaction, attempt: Attempt, result: WindowResult['result']): Promise<void> {
+    const { id, settings } = attempt.window
+    return publishResult(tx, this.queue, { id, acceptDeletes: settings.accept_deletes }, this.resultOf(attempt, result))
   }
 
-  private async release(job: WindowInProgress, release: Omit<Release, 'workerId'> = {}): Promise<void> {
+  private async release(attempt: Attempt, release: Omit<Release, 'workerId'> = {}): Promise<void> {
     const all = { ...release, workerId: this.self.id }
-    await this.retryOrLeave(job, () => releaseWindow(this.queue, job.window.id, all))
+    await this.retryOrLeave(attempt, () => releaseWindow(this.queue, attempt.window.id, all))
   }
 
   /** Tries again while the database is away: otherwise the window waits until this worker is found dead. */
-  private async retryOrLeave(job: WindowInProgress, work: () => Promise<unknown>): Promise<void> {
+  private async retryOrLeave(attempt: Attempt, work: () => Promise<unknown>): Promise<void> {
     await withRetries(this.services.warehouse, this.stopping.signal, work).catch((error: unknown) => {
-      this.services.log.warn({ window: job.window.id, reason: messageOf(error) }, 'a window is left to others')
+      this.services.log.warn({ window: attempt.window.id, reason: messageOf(error) }, 'a window is left to others')
     })
   }
 

@@ -12,7 +12,7 @@ import { chatContent, domainReport, urlReport } from './sources.ts'
 import { applyHaving, type WiderReportRequest, widerReportRequest } from './wider-report.ts'
 import { COMPANY_KEY, type Project, type Prompt, type World } from './world.ts'
 
-/* The operations of the interface over the synthetic world. */
+/* The operations of the API over the synthetic world. */
 
 const DEFAULT_DAY = '2026-01-01'
 

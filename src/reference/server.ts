@@ -9,7 +9,7 @@ import { type FaultSettings, faultsSchema } from './faults.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
 
-/* The whole interface over the synthetic world. What the interface leaves open is listed in docs/reference-service.md. */
+/* The whole API over the synthetic world. What the API leaves open is listed in docs/reference-service.md. */
 
 export interface ReferenceOptions {
   world: World

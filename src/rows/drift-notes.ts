@@ -1,7 +1,7 @@
 import { clip } from '../core/text.ts'
 import { safeJson } from './raw-text.ts'
 
-/** Something in an answer that the interface does not mention: noted once, never an error. */
+/** Something in an answer that the API does not document: noted once, never an error. */
 export interface DriftNote {
   kind: 'field' | 'model' | 'colour' | 'country' | 'total' | 'short_page' | 'long_page' | 'duplicate'
   name: string

@@ -5,9 +5,9 @@ import type { ItemSink, Origin } from '../source/parse-items.ts'
 import {
   type Child,
   datePosition,
+  type Entities,
   keyPositions,
-  type Mentions,
-  noMentions,
+  noEntities,
   type Row,
   type Rows,
   type Stream,
@@ -42,7 +42,7 @@ export interface Sifted<R extends Rows = Rows> {
   /** The rows of child tables, by table. */
   children: Map<string, Row[]>
   rejects: Reject[]
-  mentions: Mentions
+  entities: Entities
   drift: DriftNote[]
 }
 
@@ -101,7 +101,7 @@ const MOST_TAGS = 50_000
 export class Sifter<R extends Rows> {
   private readonly rejects: Reject[] = []
   private readonly rawTexts = new RawTexts()
-  private readonly mentions = noMentions()
+  private readonly entities = noEntities()
   private readonly notes = new DriftNotes()
   private readonly knownFields: ReadonlySet<string>
   private validate: ReturnType<typeof itemValidator>
@@ -162,7 +162,7 @@ export class Sifter<R extends Rows> {
         this.templateParser?.learn(origin, checked.row)
       }
     }
-    if (this.mentions.tags.size > MOST_TAGS) {
+    if (this.entities.tags.size > MOST_TAGS) {
       throw new BadPageError(`${this.stream.name}: an answer with more than ${counted(MOST_TAGS, 'different tag')}`)
     }
   }
@@ -201,24 +201,24 @@ export class Sifter<R extends Rows> {
   }
 
   finish(): Sifted<R> {
-    const { rejects, rowsByDay, mentions, contradicted, keyIndex, stream, sums } = this
+    const { rejects, rowsByDay, entities, contradicted, keyIndex, stream, sums } = this
     const drift = this.notes.list
     if (contradicted.size === 0 && sums.size === 0) {
       this.rows.keepOrder?.({
         find: () => keyIndex.inOrder(stream.key.indexOf('date')),
         release: () => keyIndex.release(),
       })
-      return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, mentions, drift }
+      return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, entities, drift }
     }
     const parents = new Set([...contradicted.values()].map((row) => row?.[this.keyAt[0]!] ?? null))
     const rows = this.rows.without(new Set([...contradicted.keys(), ...sums.keys()])) as R
     for (const [position, row] of sums) if (!contradicted.has(position)) rows.add(row)
-    return { rows, rowsByDay, children: this.childRows(parents), rejects, mentions, drift }
+    return { rows, rowsByDay, children: this.childRows(parents), rejects, entities, drift }
   }
 
   /** False for a row whose key stands in another. */
   private keep(raw: unknown, index: number, item: never, row: Row): boolean {
-    const { stream, rows, notes, mentions } = this
+    const { stream, rows, notes, entities } = this
     for (const field in raw as object) {
       if (!this.knownFields.has(field)) notes.add('field', field, (raw as Record<string, unknown>)[field])
     }
@@ -239,7 +239,7 @@ export class Sifter<R extends Rows> {
     this.count(row, 1)
     this.options.each?.(row)
     for (const { child, rows: childRows } of this.children) for (const each of child.rows(item)) childRows.push(each)
-    stream.mention?.(item, mentions)
+    stream.collectEntities?.(item, entities)
     for (const { kind, known, valueOf } of stream.vocabulary ?? []) {
       const value = valueOf(item)
       if (value != null && !known.has(value)) notes.add(kind, value, value)

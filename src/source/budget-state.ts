@@ -76,25 +76,25 @@ export function requestPermit(state: BudgetState, now: number, owner: string, pe
   return 0
 }
 
-export interface Answer {
+export interface BudgetAnswer {
   owner: string
   sentAt: number
   receivedAt: number
   headers: RateHeaders
-  /** True for a 429. */
-  isRateLimited: boolean
+  /** True for a 429, and for any other answer that says how long to wait. */
+  asksToWait: boolean
 }
 
 /** Learns from a response. */
-export function learnAnswer(state: BudgetState, answer: Answer, perMinute: number): void {
-  const { owner, sentAt, receivedAt, headers, isRateLimited } = answer
+export function learnAnswer(state: BudgetState, answer: BudgetAnswer, perMinute: number): void {
+  const { owner, sentAt, receivedAt, headers, asksToWait } = answer
   endRequest(state, receivedAt, owner)
   if (headers.limit !== undefined) {
     state.limit = Math.floor(headers.limit)
     state.limitAt = receivedAt
   }
   learnPeriod(state, answer)
-  if (!isRateLimited) return recover(state, sentAt)
+  if (!asksToWait) return recover(state, sentAt)
   if (headers.retryAfterMs !== undefined || headers.remaining === undefined) {
     const pauseMs = headers.retryAfterMs ?? headers.resetMs
     // A longer one is not waited for: the requests of the project fail instead.
@@ -151,7 +151,7 @@ function beginPeriod(state: BudgetState, now: number): void {
   if (flying > 0) state.sent.push([Math.floor(now / 1000), flying])
 }
 
-function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: Answer): void {
+function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: BudgetAnswer): void {
   const { remaining, resetMs } = headers
   if (remaining === undefined || resetMs === undefined) return
   const left = Math.floor(remaining)

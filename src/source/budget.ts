@@ -18,8 +18,8 @@ export interface RequestBudget {
 
 /** Leave to send one request, which reports what came of it. */
 export interface Permit {
-  /** Learns from the response. `isRateLimited` is true if it asks everyone to wait: a 429, or a 503 that says for how long. */
-  learn(headers: RateHeaders, isRateLimited: boolean): void
+  /** Learns from the response. `asksToWait` is true if it asks everyone to wait: a 429, or a 503 that says for how long. */
+  learn(headers: RateHeaders, asksToWait: boolean): void
   /** It ended without a response. */
   drop(): void
 }
@@ -81,10 +81,8 @@ export function createBudget(
       lastLesson = lesson.catch(() => {})
     }
     return {
-      learn: (headers, isRateLimited) =>
-        end((state, receivedAt) =>
-          learnAnswer(state, { owner, sentAt, receivedAt, headers, isRateLimited }, perMinute),
-        ),
+      learn: (headers, asksToWait) =>
+        end((state, receivedAt) => learnAnswer(state, { owner, sentAt, receivedAt, headers, asksToWait }, perMinute)),
       drop: () => end((state, now) => endRequest(state, now, owner)),
     }
   }

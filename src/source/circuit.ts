@@ -2,7 +2,7 @@ import { InterruptedError, messageOf } from '../core/errors.ts'
 import { sleep } from '../core/sleep.ts'
 
 /** An attempt without a usable answer. */
-export interface Failure {
+export interface SentFailure {
   reason: string
   sentAt: number
 }
@@ -85,7 +85,7 @@ export class Circuit {
   }
 
   /** `in time`: opens after enough failures and enough time. `now`: opens at once. `never`: is only counted. */
-  fail({ reason, sentAt }: Failure, mayOpen: 'in time' | 'now' | 'never'): void {
+  fail({ reason, sentAt }: SentFailure, mayOpen: 'in time' | 'now' | 'never'): void {
     // What was sent before the last answer came says nothing about the time before that answer.
     if (this.failures === 0) this.silentSince = Math.max(sentAt, this.answeredAt)
     this.failures++
@@ -106,20 +106,20 @@ export class Circuit {
   }
 
   /** Requests wait for one more probe, though it may have given up. */
-  resetOutages(): void {
+  allowProbe(): void {
     this.reconsidered = this.open !== undefined
     this.probeAt = Math.min(this.probeAt, this.now())
   }
 
-  /** Waits until requests may be sent, and throws what `refusal` gives where it has given up. */
+  /** Waits until requests may be sent, and throws what `downError` gives if it has given up. */
   async pass(
     probe: () => Promise<string | undefined>,
     signal: AbortSignal | undefined,
-    refusal: () => Error,
+    downError: () => Error,
   ): Promise<void> {
     while (this.open !== undefined) {
       const mayProbe = this.probing === undefined && this.now() >= this.probeAt
-      if (this.hasGivenUp && !mayProbe) throw refusal()
+      if (this.hasGivenUp && !mayProbe) throw downError()
       this.probing ??= this.ask(this.open.signal, probe, signal).finally(() => {
         this.probing = undefined
       })

@@ -2,7 +2,7 @@ import type { ConnectionFailure } from '../core/connection-failure.ts'
 import { DownError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import type { Permit, RequestBudget } from './budget.ts'
-import { Circuit, type CircuitOptions, type Failure } from './circuit.ts'
+import { Circuit, type CircuitOptions, type SentFailure } from './circuit.ts'
 import { LONGEST_WAIT_MS } from './retry-delay.ts'
 
 /** Requests that share a fate: those of one project and key. */
@@ -50,7 +50,7 @@ const FIRST_CONTACT_MS = 5000
 // More than a circuit needs, since chance must not end a whole stream.
 const OPERATION_FAILURES = 20
 const OPERATION_PAUSE_MS = 30_000
-const REFUSALS = 10
+const MANY_RATE_LIMITS = 10
 const LEAST_PROBES = 2
 const MOST_PROJECTS = 3
 /** More than the last probes take. */
@@ -100,7 +100,7 @@ export class Gate {
       if (!this.service.isOpen) break
     }
     const trouble = state.operations.get(operation)
-    if (trouble === undefined || !this.isLost(trouble)) return
+    if (trouble === undefined || !this.isBroken(trouble)) return
     if (this.now() < trouble.tryAt) throw this.operationError(account, operation, trouble)
     trouble.tryAt = this.now() + OPERATION_PAUSE_MS
   }
@@ -111,15 +111,15 @@ export class Gate {
    */
   resetOutages(accounts: readonly Account[]): void {
     for (const account of accounts) this.stateOf(account)
-    this.service.resetOutages()
+    this.service.allowProbe()
     for (const state of this.accounts.values()) {
-      state.circuit.resetOutages()
+      state.circuit.allowProbe()
       state.operations.clear()
-      if (state.refusals > 0) state.pausedUntil = state.refusals = 0
+      if (state.rateLimits > 0) state.pausedUntil = state.rateLimits = 0
     }
   }
 
-  /** Waits for a permit of the budget. Undefined if the gate closed meanwhile. */
+  /** Waits for a permit of the budget. Undefined if requests are blocked meanwhile. */
   async takePermit(account: Account, { signal, onWait }: Waiter): Promise<Permit | undefined> {
     const stop = new AbortController()
     const onAbort = () => stop.abort()
@@ -128,7 +128,7 @@ export class Gate {
     try {
       if (signal?.aborted) onAbort()
       const permit = await account.budget.take(stop.signal, onWait)
-      if (!this.isClosed(account)) return permit
+      if (!this.isBlocked(account)) return permit
       permit.drop()
       return undefined
     } catch (error) {
@@ -144,24 +144,24 @@ export class Gate {
   answered(account: Account, operation: string): void {
     const state = this.stateOf(account)
     this.noteAnswer(account)
-    state.refusals = 0
+    state.rateLimits = 0
     state.operations.delete(operation)
   }
 
   /** A 429: an answer, but one that must not come for ever. */
-  rateLimited(account: Account, failure: Failure): void {
+  rateLimited(account: Account, failure: SentFailure): void {
     this.noteAnswer(account)
     const state = this.stateOf(account)
-    if (state.refusals++ === 0) state.refusedSince = failure.sentAt
-    const refusedMs = this.now() - state.refusedSince
-    if (state.refusals < REFUSALS || refusedMs < LONGEST_WAIT_MS) return
+    if (state.rateLimits++ === 0) state.rateLimitedSince = failure.sentAt
+    const rateLimitedMs = this.now() - state.rateLimitedSince
+    if (state.rateLimits < MANY_RATE_LIMITS || rateLimitedMs < LONGEST_WAIT_MS) return
     state.pausedUntil = this.now() + OPERATION_PAUSE_MS
-    state.pauseReason = `${nameOf(account)}: the service has refused every request for ${spanOf(refusedMs)} (the last: ${failure.reason})`
+    state.pauseReason = `${nameOf(account)}: the service has refused every request for ${spanOf(rateLimitedMs)} (the last: ${failure.reason})`
     this.callBack()
   }
 
   /** `tooLong`: a request for several days ran out of time. That is its own fault, and shorter ones follow. */
-  failed(account: Account, operation: string, failure: FailedAttempt & Failure, tooLong: boolean): void {
+  failed(account: Account, operation: string, failure: FailedAttempt & SentFailure, tooLong: boolean): void {
     const state = this.stateOf(account)
     this.failing.add(account.name)
     this.noteConnection(failure)
@@ -184,7 +184,7 @@ export class Gate {
   pause(account: Account, waitMs: number, reason: string): void {
     const state = this.stateOf(account)
     if (state.pausedUntil >= this.now() + waitMs) return
-    state.refusals = 0
+    state.rateLimits = 0
     state.pausedUntil = this.now() + waitMs
     state.pauseReason =
       `${nameOf(account)}: the service asks to wait ${until(waitMs)}, ` +
@@ -193,18 +193,18 @@ export class Gate {
   }
 
   /** Number alone is not enough: everything in flight may have failed at once. */
-  private isLost({ failures, since }: Trouble): boolean {
+  private isBroken({ failures, since }: Trouble): boolean {
     return failures >= OPERATION_FAILURES && this.now() - since >= this.options.patienceMs
   }
 
-  private isClosed(account: Account): boolean {
+  private isBlocked(account: Account): boolean {
     const state = this.stateOf(account)
     return this.service.isOpen || state.circuit.isOpen || state.pausedUntil > this.now()
   }
 
   /** Those that wait for the budget would find out much later. */
   private callBack(): void {
-    for (const [stop, account] of this.waiting) if (this.isClosed(account)) stop.abort()
+    for (const [stop, account] of this.waiting) if (this.isBlocked(account)) stop.abort()
   }
 
   private noteAnswer(account: Account): void {
@@ -247,7 +247,15 @@ export class Gate {
     if (state === undefined) {
       const patienceMs = () => this.options.patienceMs
       const circuit = this.circuit(nameOf(account), { patienceMs, leastProbes: () => LEAST_PROBES })
-      state = { account, circuit, pausedUntil: 0, pauseReason: '', refusals: 0, refusedSince: 0, operations: new Map() }
+      state = {
+        account,
+        circuit,
+        pausedUntil: 0,
+        pauseReason: '',
+        rateLimits: 0,
+        rateLimitedSince: 0,
+        operations: new Map(),
+      }
       this.accounts.set(account.name, state)
     }
     return state
@@ -289,8 +297,8 @@ interface AccountState {
   circuit: Circuit
   pausedUntil: number
   pauseReason: string
-  refusals: number
-  refusedSince: number
+  rateLimits: number
+  rateLimitedSince: number
   operations: Map<string, Trouble>
 }
 

@@ -43,7 +43,7 @@ export interface ParsedAnswer {
 
 /**
  * A page with more items than were asked for counts as full: some services repeat rows, others have pages of a size of
- * their own. Beyond twice the largest page of the interface the limit was ignored, and the answer is refused.
+ * their own. Beyond twice the largest page of the API the limit was ignored, and the answer is refused.
  */
 const MOST_ITEMS = 2 * PAGE_LIMIT_MAX
 

@@ -14,18 +14,18 @@ import {
 } from '../core/vocabulary.ts'
 
 /*
- * What is sent, strictly as the interface documents it: the client refuses anything else before it leaves the machine,
+ * What is sent, strictly as the API documents it: the client refuses anything else before it leaves the machine,
  * and the reference service refuses it on arrival.
  */
 
-/** Lengths count characters as people see them in the interface, not UTF-16 units. */
+/** Lengths count characters as people count them, not UTF-16 units. */
 function textOf(from: number, to: number) {
   const error = `a text of ${from} to ${to} characters`
   return z.string({ error }).refine((text) => [...text].length >= from && [...text].length <= to, { error })
 }
 
 const day = z.string().refine(isDay, { error: 'a real calendar date, YYYY-MM-DD' })
-const country = z.enum(COUNTRIES, { error: 'a country code of the interface, such as DE' })
+const country = z.enum(COUNTRIES, { error: 'a country code of the API, such as DE' })
 const id = z.string().min(1)
 
 export const paging = {

@@ -60,9 +60,9 @@ export function brandReport(report: ReportConfig): DayStream {
     ...others.map(TEXT),
     ...METRICS.map((metric): Column => ({ name: metric, type: 'double' })),
   ]
-  const mentionsTopics = others.includes('topic_id')
-  const mentionsTags = others.includes('tag_id')
-  const mentionsModels = others.includes('model_id')
+  const namesTopics = others.includes('topic_id')
+  const namesTags = others.includes('tag_id')
+  const namesModels = others.includes('model_id')
   return defineDayStream<ReportItem>({
     name: report.name,
     operation: 'reports/brands',
@@ -119,19 +119,19 @@ export function brandReport(report: ReportConfig): DayStream {
 
     dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,
 
-    mention(item, mentions) {
+    collectEntities(item, entities) {
       const { id, name = null } = item.brand
-      const known = mentions.brands.get(id)
+      const known = entities.brands.get(id)
       const newer =
         known === undefined || item.date > known.date || (item.date === known.date && (name ?? '') > (known.name ?? ''))
-      if (newer && (name !== null || known === undefined)) mentions.brands.set(id, { name, date: item.date })
-      if (mentionsTopics && item.topic?.id) mentions.topics.add(item.topic.id)
-      if (mentionsTags && item.tag?.id) mentions.tags.add(item.tag.id)
-      if (mentionsModels && item.model?.id) mentions.models.add(item.model.id)
+      if (newer && (name !== null || known === undefined)) entities.brands.set(id, { name, date: item.date })
+      if (namesTopics && item.topic?.id) entities.topics.add(item.topic.id)
+      if (namesTags && item.tag?.id) entities.tags.add(item.tag.id)
+      if (namesModels && item.model?.id) entities.models.add(item.model.id)
     },
 
     vocabulary: [
-      ...(mentionsModels
+      ...(namesModels
         ? [{ kind: 'model' as const, known: new Set(MODELS), valueOf: (item: ReportItem) => item.model?.id }]
         : []),
       ...(others.includes('country_code')

@@ -32,8 +32,8 @@ export const chats = defineDayStream<ChatItem>({
     item.date,
   ],
   dimensionOf: (row, dimension) => (row[COLUMNS.indexOf(dimension as 'chat_id')] ?? null) as string | null,
-  mention: (item, mentions) => {
-    if (item.model?.id) mentions.models.add(item.model.id)
+  collectEntities: (item, entities) => {
+    if (item.model?.id) entities.models.add(item.model.id)
   },
   vocabulary: [{ kind: 'model', known: new Set(MODELS), valueOf: (item: ChatItem) => item.model?.id }],
 })

@@ -46,7 +46,7 @@ export interface StreamDefinition {
   /** What a report is asked to be broken down by; a day too large for a page is split by them. */
   dimensions?: readonly Dimension[]
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
-  /** True if the table also has rows that the list does not show: what reports mention. */
+  /** True if the table also has rows that the list does not show: what reports name. */
   isShared?: boolean
   /** A dimension over which the counts add up: a day too large for a page is asked for by it and added up again. */
   finerBy?: DefinedColumn

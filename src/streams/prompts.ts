@@ -38,9 +38,9 @@ function promptLike(
     ],
     findProblem: ({ tags }) =>
       tags != null && tags.length > TAGS_MAX ? `tags: there are ${tags.length}; allowed: up to ${TAGS_MAX}` : undefined,
-    mention(item, mentions) {
-      if (item.topic?.id) mentions.topics.add(item.topic.id)
-      for (const tag of item.tags ?? []) mentions.tags.add(tag.id)
+    collectEntities(item, entities) {
+      if (item.topic?.id) entities.topics.add(item.topic.id)
+      for (const tag of item.tags ?? []) entities.tags.add(tag.id)
     },
     vocabulary: [{ kind: 'country', known: new Set(COUNTRIES), valueOf: countryOf }],
     children: [

@@ -69,16 +69,16 @@ export interface Column {
   longest?: number
 }
 
-/** What an answer mentions besides its rows: it fills the tables of brands, topics, tags and models. */
-export interface Mentions {
-  /** Names as of the newest day that mentions them: history keeps old names. */
+/** The brands, topics, tags and models that an answer names: they fill the tables of these. */
+export interface Entities {
+  /** Names as of the newest day that names them: history keeps old names. */
   brands: Map<string, { name: string | null; date: string }>
   topics: Set<string>
   tags: Set<string>
   models: Set<string>
 }
 
-export function noMentions(): Mentions {
+export function noEntities(): Entities {
   return { brands: new Map(), topics: new Set(), tags: new Set(), models: new Set() }
 }
 
@@ -108,7 +108,7 @@ interface Common<Item> {
   flatten(item: Item): Row
   /** Why an item is rejected though its schema accepts it. */
   findProblem?: (item: Item) => string | undefined
-  mention?: (item: Item, mentions: Mentions) => void
+  collectEntities?: (item: Item, entities: Entities) => void
   vocabulary?: Vocabulary[]
   /** Columns that are added up where keys are equal; without any, rows with equal keys contradict each other. */
   adds?: readonly string[]
@@ -159,7 +159,7 @@ export interface ListStream<Item = never> extends Common<Item> {
   by: 'list'
   /** Where the whole list is one object that may be null: no paging. */
   isSingleObject?: boolean
-  /** True if the table also has rows that the list does not show: what reports mention. Those do not count as removed. */
+  /** True if the table also has rows that the list does not show: what reports name. Those do not count as removed. */
   isShared?: boolean
   read(client: Client, caller: Caller, page: { limit: number; offset: number }, context: CallContext): Promise<Page>
   children?: Child<Item>[]

@@ -15,12 +15,12 @@ import { PackedRows } from '../rows/packed-rows.ts'
 import { safeJson } from '../rows/raw-text.ts'
 import { CONTRADICTION, type Sifted, sift } from '../rows/sift.ts'
 import { RowList, type Stream } from '../streams/stream.ts'
-import { saveMentions } from '../warehouse/load/mentions.ts'
+import { saveEntities } from '../warehouse/load/entities.ts'
 import { replaceList } from '../warehouse/load/replace-list.ts'
 import { replaceWindow, windowSnapshot } from '../warehouse/load/replace-window.ts'
 import { runBatch } from '../warehouse/statement.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
-import type { Services } from './run/context.ts'
+import type { Services } from './run/run-types.ts'
 
 /** A retry reads nothing from the service. */
 type Stored = Pick<Services, 'warehouse' | 'config'>
@@ -116,7 +116,7 @@ async function retryGroup(
     const passed = sound.filter(({ quarantine_id }) => !bad.has(quarantine_id))
     await adjustRows(tx, projectStream, await load(tx, services, stream, projectId, sifted))
     const { labels } = services.config
-    await saveMentions(tx, { projectId, mentions: sifted.mentions, labels, memory: new Map(), mayRename: false })
+    await saveEntities(tx, { projectId, entities: sifted.entities, labels, memory: new Map(), mayRename: false })
     await resolveEntries(
       tx,
       passed.map(({ quarantine_id }) => quarantine_id),

@@ -27,7 +27,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   const request = {
     command: 'audit',
     streams: session.streams.all,
-    isWhole: options.project === undefined,
+    coversEverything: options.project === undefined,
     // Without --repair nothing changes, so no alert is sent.
     alerts: options.repair ?? false,
   }

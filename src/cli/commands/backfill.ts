@@ -14,7 +14,7 @@ export interface BackfillOptions extends SyncOptions {
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
   const range = parseRange(options, session.config, dayOf(session.clock()))
   const streams = streamsToBackfill(session.streams, options.stream, options.acceptDeletes)
-  const command = { command: 'backfill', streams, isWhole: false }
+  const command = { command: 'backfill', streams, coversEverything: false }
   return runAndPrint(session, options.project, command, (open) => ({
     command: 'backfill',
     projects: open.projects,

@@ -95,7 +95,7 @@ function render(found: Status, queue: QueueStatus | undefined, ledger: LedgerSiz
       ),
     ),
     ...section(
-      'Drift (not in the interface; data, not an error)',
+      'Drift (not in the API; data, not an error)',
       found.drift.map((note) => item(`${of(note)}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`)),
     ),
     ...section('Lookback', lookbackText(found.lookback).map(item)),

@@ -17,7 +17,11 @@ export interface SyncOptions {
 /** `sync`: one incremental run. */
 export function sync(session: Session, options: SyncOptions): Promise<number> {
   const streams = session.streams.named(options.stream)
-  const command = { command: 'sync', streams, isWhole: options.stream === undefined && options.project === undefined }
+  const command = {
+    command: 'sync',
+    streams,
+    coversEverything: options.stream === undefined && options.project === undefined,
+  }
   return runAndPrint(session, options.project, command, (open) => ({
     command: 'sync',
     projects: open.projects,
@@ -30,17 +34,17 @@ export function sync(session: Session, options: SyncOptions): Promise<number> {
 export async function runAndPrint(
   session: Session,
   projects: readonly string[] | undefined,
-  request: ReportedCommand,
+  command: ReportedCommand,
   requestOf: (open: Open) => RunRequest,
 ): Promise<number> {
   const { config, log, clock, version } = session
   refuseUnknownProjects(config, projects)
-  if (request.streams.length === 0) {
+  if (command.streams.length === 0) {
     throw new UsageError(
       'streams: nothing to read: the configuration has no stream of this kind; add some under streams or reports',
     )
   }
-  return runAndReport(session, request, (reporter) =>
+  return runAndReport(session, command, (reporter) =>
     withServices({ config, log, clock, version, projects: projects ?? [] }, (open) =>
       reporter.inside(open, async () => {
         const { shown, embedded } = open.database

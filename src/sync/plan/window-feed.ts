@@ -11,7 +11,7 @@ export class WindowFeed {
   /** Nothing came back since a window was too much: one at a time. */
   private cautious = false
   /** Set while nothing is known of the rows a day: the longest window to ask for, which each full page halves. */
-  private probeDays: number | undefined
+  private learningDays: number | undefined
   readonly totalDays: number
 
   constructor(
@@ -23,21 +23,21 @@ export class WindowFeed {
     this.due = [...due].sort().reverse()
     this.totalDays = this.due.length
     this.maxDays = maxDays
-    if (!density.isKnown) this.probeDays = Number.MAX_SAFE_INTEGER
+    if (!density.isKnown) this.learningDays = Number.MAX_SAFE_INTEGER
   }
 
   /** The next window; undefined if there is none, or none before an answer teaches how long it may be. */
   next(): Range | undefined {
-    const split = this.waiting.pop()
-    if (split !== undefined) {
+    const waiting = this.waiting.pop()
+    if (waiting !== undefined) {
       this.inFlight++
-      return split
+      return waiting
     }
     if (this.due.length === 0 || this.maxDays === 0) return undefined
     // Nothing is to be learned where windows may not be longer than the first one anyway.
-    const learning = this.probeDays !== undefined && this.maxDays > FIRST_DAYS
+    const learning = this.learningDays !== undefined && this.maxDays > FIRST_DAYS
     if (this.inFlight > 0 && (this.cautious || learning)) return undefined
-    const stretch = adjacent(this.due, 0, Math.min(this.maxDays, this.probeDays ?? this.maxDays))
+    const stretch = adjacent(this.due, 0, Math.min(this.maxDays, this.learningDays ?? this.maxDays))
     const length = this.density.fit(stretch, this.pageLimit())
     const days = this.due.splice(0, length)
     this.inFlight++
@@ -45,18 +45,18 @@ export class WindowFeed {
   }
 
   /** The window was read. */
-  complete(): void {
+  markLoaded(): void {
     this.inFlight--
     this.cautious = false
-    if (this.density.isKnown) this.probeDays = undefined
+    if (this.density.isKnown) this.learningDays = undefined
   }
 
   /** The window has more rows than a page: it is read again in two. */
   split(range: Range): void {
     this.inFlight--
-    if (this.probeDays !== undefined) {
+    if (this.learningDays !== undefined) {
       // Both halves may be full again; after the first answer that is not, the length of the others is known.
-      this.probeDays = Math.max(1, Math.floor(countDays(range) / 2))
+      this.learningDays = Math.max(1, Math.floor(countDays(range) / 2))
       this.due = [...this.due, ...daysIn(range)].sort().reverse()
       return
     }

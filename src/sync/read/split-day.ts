@@ -11,7 +11,7 @@ export interface Part {
   needsTextCheck: boolean
 }
 
-interface Context {
+interface SplitContext {
   stream: DayStream
   limit: PageLimit
   siftDay: (items: unknown[], needsTextCheck: boolean) => Sifted<RowList>
@@ -32,94 +32,123 @@ const FILL = 0.8
  * rest, and if a single value overflows, its parts by the next dimension. Gives how many rows the parts have; the
  * caller proves that nothing is missing.
  */
-export async function readBySplitting(context: Context, ask: Ask, first: string[]): Promise<number> {
-  return split(context, ask, [], context.stream.splitDimensions, first)
+export async function readBySplitting(context: SplitContext, ask: Ask, first: string[]): Promise<number> {
+  return new ValueSplit(context, ask, [], context.stream.splitDimensions).read(first)
 }
 
-async function split(
-  context: Context,
-  ask: Ask,
-  filters: Filter[],
-  dimensions: Dimension[],
-  sample: string[],
-): Promise<number> {
-  const [dimension, ...finer] = dimensions
-  if (dimension === undefined)
-    throw new IncompleteError(`${context.about}: more rows than a page, and no dimension left to split by`)
-  const { stream, limit } = context
-  let rows = 0
-  const accept = ({ items, needsTextCheck }: Page) => {
-    context.accept({ items, needsTextCheck })
-    rows += items.length
-  }
-  const done = new Set<string>()
-  let pending = sample
-  // Without "all but these", what the sample does not show must be known from elsewhere.
-  if (stream.filterTakes === 'single') pending = [...new Set([...pending, ...(await context.valuesOf(dimension))])]
-  let chunk = stream.filterTakes === 'single' ? 1 : Math.max(1, Math.floor(pending.length / 4))
-  let longest = Number.MAX_SAFE_INTEGER
-  const within = (operator: Filter['operator'], values: string[]): Filter[] => [
-    ...filters,
-    { field: dimension, operator, values },
-  ]
-  const isFull = (page: Page & { asked: number }) => page.items.length >= Math.min(page.asked, limit.current)
+/** Reads what some filters leave, by the values of one dimension. */
+class ValueSplit {
+  private rows = 0
+  /** Values whose rows were read. */
+  private readonly done = new Set<string>()
+  private pending: string[] = []
+  /** How many values are asked for at once, and the most that the service takes. */
+  private chunk = 1
+  private longest = Number.MAX_SAFE_INTEGER
+  private readonly dimension: Dimension
+  private readonly finer: Dimension[]
 
-  for (;;) {
-    while (pending.length > 0) {
-      const values = pending.slice(0, chunk)
-      const page = await ask(within('in', values)).catch((error: unknown) => {
-        if (values.length > 1 && isRefusal(error)) return undefined
-        throw error
-      })
-      if (page === undefined) {
-        // The service takes shorter lists only, or none at all, which a list of one will tell.
-        chunk = longest = Math.max(1, Math.floor(values.length / 4))
-        continue
-      }
-      checkObeyed(context, page, dimension, (value) => value !== null && values.includes(value))
-      if (isFull(page)) {
-        if (values.length > 1) {
-          chunk = Math.max(1, Math.floor(values.length / 2))
-          continue
-        }
-        rows += await split(context, ask, within('in', values), finer, valuesIn(context, page.items, finer[0]))
-      } else {
-        accept(page)
-        const each = Math.max(1, page.items.length) / values.length
-        if (stream.filterTakes === 'lists')
-          chunk = Math.min(longest, Math.max(1, Math.floor((limit.current * FILL) / each)))
-      }
-      for (const value of values) done.add(value)
-      pending = pending.slice(values.length)
+  constructor(
+    private readonly context: SplitContext,
+    private readonly ask: Ask,
+    private readonly filters: Filter[],
+    dimensions: Dimension[],
+  ) {
+    const [dimension, ...finer] = dimensions
+    if (dimension === undefined)
+      throw new IncompleteError(`${context.about}: more rows than a page, and no dimension left to split by`)
+    this.dimension = dimension
+    this.finer = finer
+  }
+
+  /** Reads the values of the sample first, then what it did not show. Gives how many rows there were. */
+  async read(sample: string[]): Promise<number> {
+    const { context, dimension } = this
+    // Without "all but these", what the sample does not show must be known from elsewhere.
+    this.pending = this.takesLists ? sample : [...new Set([...sample, ...(await context.valuesOf(dimension))])]
+    this.chunk = this.takesLists ? Math.max(1, Math.floor(this.pending.length / 4)) : 1
+    do {
+      while (this.pending.length > 0) await this.readSome(this.pending.slice(0, this.chunk))
+      this.pending = this.takesLists ? await this.readRest() : this.unknownModels()
+    } while (this.pending.length > 0)
+    return this.rows
+  }
+
+  private get takesLists(): boolean {
+    return this.context.stream.filterTakes === 'lists'
+  }
+
+  /** Reads these values, unless they are too many for a list or a page: then fewer are asked for next. */
+  private async readSome(values: string[]): Promise<void> {
+    const { context, dimension } = this
+    const page = await this.ask(this.with('in', values)).catch((error: unknown) => {
+      if (values.length > 1 && isRefusal(error)) return undefined
+      throw error
+    })
+    if (page === undefined) {
+      // The service takes shorter lists only, or none at all, which a list of one will tell.
+      this.chunk = this.longest = Math.max(1, Math.floor(values.length / 4))
+      return
     }
-    if (stream.filterTakes === 'single') {
-      // There is no "all but these": models that the sample did not show are asked for by their names.
-      pending = dimension === 'model_id' ? MODELS.filter((model) => !done.has(model)) : []
-      if (pending.length === 0) return rows
-      continue
+    checkObeyed(context, page, dimension, (value) => value !== null && values.includes(value))
+    if (this.isFull(page) && values.length > 1) {
+      this.chunk = Math.max(1, Math.floor(values.length / 2))
+      return
     }
-    const rest = await ask(done.size === 0 ? filters : within('not_in', [...done])).catch((error: unknown) => {
+    if (this.isFull(page)) await this.splitFurther(this.with('in', values), page)
+    else {
+      this.accept(page)
+      const each = Math.max(1, page.items.length) / values.length
+      const fitting = Math.max(1, Math.floor((context.limit.current * FILL) / each))
+      if (this.takesLists) this.chunk = Math.min(this.longest, fitting)
+    }
+    for (const value of values) this.done.add(value)
+    this.pending = this.pending.slice(values.length)
+  }
+
+  /** Reads everything but the values that were read. If that does not fit a page, gives the values to read next. */
+  private async readRest(): Promise<string[]> {
+    const { context, dimension, done } = this
+    const others = done.size === 0 ? this.filters : this.with('not_in', [...done])
+    const rest = await this.ask(others).catch((error: unknown) => {
       if (isRefusal(error)) return undefined
       throw error
     })
-    if (rest === undefined) {
-      // The list of what to leave out is too long for the service. What is known from elsewhere is asked for instead;
-      // whether anything is left then, the caller's counting shows.
-      pending = (await context.valuesOf(dimension)).filter((value) => !done.has(value))
-      if (pending.length === 0) return rows
-      continue
-    }
+    // The list of what to leave out is too long for the service. What is known from elsewhere is asked for instead;
+    // whether anything is left then, the caller's counting shows.
+    if (rest === undefined) return (await context.valuesOf(dimension)).filter((value) => !done.has(value))
     checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
-    if (!isFull(rest)) {
-      accept(rest)
-      return rows
+    if (!this.isFull(rest)) {
+      this.accept(rest)
+      return []
     }
-    pending = valuesIn(context, rest.items, dimension)
+    const values = valuesIn(context, rest.items, dimension)
     // Only rows without a value are left, and still too many: the next dimension has to tell them apart.
-    if (pending.length === 0) {
-      const values = valuesIn(context, rest.items, finer[0])
-      return rows + (await split(context, ask, within('not_in', [...done]), finer, values))
-    }
+    if (values.length === 0) await this.splitFurther(this.with('not_in', [...done]), rest)
+    return values
+  }
+
+  /** There is no "all but these": models that the sample did not show are asked for by their names. */
+  private unknownModels(): string[] {
+    return this.dimension === 'model_id' ? MODELS.filter((model) => !this.done.has(model)) : []
+  }
+
+  private async splitFurther(filters: Filter[], page: Page): Promise<void> {
+    const { context, ask, finer } = this
+    this.rows += await new ValueSplit(context, ask, filters, finer).read(valuesIn(context, page.items, finer[0]))
+  }
+
+  private with(operator: Filter['operator'], values: string[]): Filter[] {
+    return [...this.filters, { field: this.dimension, operator, values }]
+  }
+
+  private isFull({ items, asked }: Page & { asked: number }): boolean {
+    return items.length >= Math.min(asked, this.context.limit.current)
+  }
+
+  private accept({ items, needsTextCheck }: Page): void {
+    this.context.accept({ items, needsTextCheck })
+    this.rows += items.length
   }
 }
 
@@ -128,7 +157,7 @@ function isRefusal(error: unknown): boolean {
 }
 
 /** The values of a dimension that these items show. */
-function valuesIn(context: Context, items: unknown[], dimension: Dimension | undefined): string[] {
+function valuesIn(context: SplitContext, items: unknown[], dimension: Dimension | undefined): string[] {
   if (dimension === undefined) return []
   const values = new Set<string>()
   for (const row of context.siftDay(items, true).rows.values) {
@@ -140,7 +169,7 @@ function valuesIn(context: Context, items: unknown[], dimension: Dimension | und
 
 /** A filter that has no effect would make every part the same truncated page. */
 function checkObeyed(
-  context: Context,
+  context: SplitContext,
   page: Page,
   dimension: Dimension,
   belongs: (value: string | null) => boolean,

@@ -1,8 +1,8 @@
 import { countDays } from '../../core/day.ts'
 import { failureRule } from '../../core/failure-code.ts'
-import type { ItemResult, Loaded } from './context.ts'
 import { learnPages } from './recheck-pages.ts'
-import { addOutcome } from './report.ts'
+import { addLoad } from './report.ts'
+import type { ItemResult, Loaded } from './run-types.ts'
 import { failItem, logFields, type Task, type WorkItem } from './task.ts'
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */
@@ -19,7 +19,7 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   switch (result.kind) {
     case 'loaded':
       feed.density.learn(range, result.rowsByDay)
-      return feed.complete()
+      return feed.markLoaded()
     case 'split':
       return feed.split(range)
     case 'not-offered':
@@ -31,30 +31,30 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   }
 }
 
-function finish(task: Task, { outcome }: Loaded, days: number, seconds: number): void {
+function finish(task: Task, { summary }: Loaded, days: number, seconds: number): void {
   const { run, project, report } = task
-  addOutcome(report, outcome, days)
-  const { inserted, updated, deleted, unchanged, held } = outcome.effect
+  addLoad(report, summary, days)
+  const { inserted, updated, deleted, unchanged, held } = summary.effect
   task.board.observer.advanced?.({
     projectId: project.id,
     stream: report.stream,
     days,
-    rows: outcome.rowsRead,
+    rows: summary.rowsRead,
     effect: { inserted, updated, deleted, unchanged },
-    quarantined: outcome.rejects,
+    quarantined: summary.rejects,
     seconds,
   })
   const fields = {
-    ...logFields(task, outcome.range),
-    rows: outcome.rowsRead,
+    ...logFields(task, summary.range),
+    rows: summary.rowsRead,
     inserted,
     updated,
     deleted,
     unchanged,
     seconds,
   }
-  run.log.info(fields, outcome.range === undefined ? 'list loaded' : 'window loaded')
-  if (outcome.rejects > 0) run.log.warn({ ...fields, quarantined: outcome.rejects }, 'rows quarantined')
+  run.log.info(fields, summary.range === undefined ? 'list loaded' : 'window loaded')
+  if (summary.rejects > 0) run.log.warn({ ...fields, quarantined: summary.rejects }, 'rows quarantined')
   if (held !== undefined)
     run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so these days are left as they were')
 }

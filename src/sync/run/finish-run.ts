@@ -2,7 +2,7 @@ import { messageOf } from '../../core/errors.ts'
 import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { sumOpenPeriods } from '../../warehouse/schema/prompt-sums.ts'
-import type { Run, Services } from './context.ts'
+import type { Run, Services } from './run-types.ts'
 
 /* What is done once all windows are loaded. */
 

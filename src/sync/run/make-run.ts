@@ -1,6 +1,6 @@
 import { AnswerSizes } from '../plan/answer-sizes.ts'
 import { PageLimit } from '../plan/page-limit.ts'
-import type { Run, RunMemory, Services } from './context.ts'
+import type { Run, RunMemory, Services } from './run-types.ts'
 
 /** What a run needs beside its services, whichever process does a part of it. */
 export function makeRun(
@@ -13,5 +13,5 @@ export function makeRun(
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {
-  return { limit: new PageLimit(pageLimit), answers: new AnswerSizes(), mentions: new Map() }
+  return { limit: new PageLimit(pageLimit), answers: new AnswerSizes(), entities: new Map() }
 }

@@ -8,8 +8,8 @@ import { withRetries } from '../../warehouse/retry.ts'
 import { Density } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
-import type { Run, RunRequest, SyncedProject } from './context.ts'
 import { emptyReport } from './report.ts'
+import type { Run, RunRequest, SyncedProject } from './run-types.ts'
 import { type Remaining, type Task, type TaskBoard, taskKey } from './task.ts'
 
 /** What the ledger says of the days that are due. */
@@ -55,7 +55,7 @@ async function remainingOf(
   return { kind: 'windows', feed: await feedOf(run, request, project, stream, planner) }
 }
 
-/** What was found not to be offered within the last days is not asked for. If no optional stream was requested, the ledger is not asked. */
+/** What was found not to be offered within the last days is not asked for. If no extra stream was requested, the ledger is not asked. */
 async function offeredStreams(
   { warehouse, signal, clock }: Run,
   { projects, streams }: RunRequest,

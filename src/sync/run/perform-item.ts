@@ -5,8 +5,8 @@ import { failSpan, inSpan } from '../../core/trace.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { isTooMuch } from '../read/too-much.ts'
-import type { FailedItem, ItemResult, Run, SyncedProject } from './context.ts'
 import { noteNotOffered, saysNotOffered } from './not-offered.ts'
+import type { FailedItem, ItemResult, Run, SyncedProject } from './run-types.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
 
@@ -27,7 +27,7 @@ export function performItem(
   return inSpan('window', about, async (span) => {
     const result = await perform(run, project, stream, range, call)
     span.setAttribute('visibility_sync.result', result.kind)
-    if (result.kind === 'loaded') span.setAttribute('visibility_sync.rows', result.outcome.rowsRead)
+    if (result.kind === 'loaded') span.setAttribute('visibility_sync.rows', result.summary.rowsRead)
     if (result.kind === 'failed') failSpan(span, result.code)
     return result
   })
@@ -41,15 +41,15 @@ async function perform(...[run, project, stream, range, call]: Parameters<typeof
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
     if (saysNotOffered(run.config, stream, error))
-      return noteNotOffered(run, project, stream, error, call).catch(failureOf)
+      return noteNotOffered(run, project, stream, error, call).catch(failedItem)
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
-    return failureOf(error)
+    return failedItem(error)
   }
 }
 
 const stopped: ItemResult = { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
 
-export function failureOf(error: unknown): FailedItem {
+export function failedItem(error: unknown): FailedItem {
   const isUnanswered = error instanceof TransientError && error.timedOut
   return {
     kind: 'failed',

@@ -14,8 +14,8 @@ import type { ListStream } from '../../streams/stream.ts'
 import { insertNewRows } from '../../warehouse/load/insert-new-rows.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { inTransaction } from '../../warehouse/transaction.ts'
-import type { Run, SyncedProject } from './context.ts'
 import { emptyReport, type StreamReport } from './report.ts'
+import type { Run, SyncedProject } from './run-types.ts'
 import { countRequestOf, type Observer } from './task.ts'
 
 /*
@@ -145,12 +145,12 @@ async function ask({ run, project, context }: Reading, id: string): Promise<Read
  */
 async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Promise<boolean> {
   const refused = answers.find(({ error }) => error instanceof RefusedError && [403, 405].includes(error.status ?? 0))
-  if (refused !== undefined) return noteNotOffered(reading, (refused.error as RefusedError).status!)
+  if (refused !== undefined) return noteContentsNotOffered(reading, (refused.error as RefusedError).status!)
   const gone = answers.find((answer) => answer.gone !== undefined)
   if (gone === undefined || answers.some(({ content }) => content !== undefined)) return false
   const { run, project, settings } = reading
   const known = await withRetries(run.warehouse, run.signal, () => readChat(run.warehouse, project.id))
-  if (known === undefined) return noteNotOffered(reading, gone.gone!)
+  if (known === undefined) return noteContentsNotOffered(reading, gone.gone!)
   const projectStream = { projectId: project.id, day: dayOf(run.clock()) }
   const budget = { wanted: 1, budget: settings.requests_per_day }
   const taken = await withRetries(run.warehouse, run.signal, () => takeRequests(run.warehouse, projectStream, budget))
@@ -158,10 +158,10 @@ async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Pr
   if (taken === 0) return true
   const control = await ask(reading, known)
   if (control.error !== undefined) throw control.error
-  return control.gone === undefined ? false : noteNotOffered(reading, gone.gone!)
+  return control.gone === undefined ? false : noteContentsNotOffered(reading, gone.gone!)
 }
 
-async function noteNotOffered({ run, project, report, context }: Reading, status: number): Promise<true> {
+async function noteContentsNotOffered({ run, project, report, context }: Reading, status: number): Promise<true> {
   // The same answer also means a project that may not be read: then this throws.
   await run.client.ping(project.caller, context)
   const projectStream = { projectId: project.id, stream: CONTENTS }

@@ -4,8 +4,8 @@ import { monotonic } from '../../core/monotonic.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import type { SizedWindow } from '../plan/answer-sizes.ts'
 import { countRows, rowsIn } from '../read/count-rows.ts'
-import type { FailedItem, ItemResult, PageFacts, Run } from './context.ts'
-import { failureOf } from './perform-item.ts'
+import { failedItem } from './perform-item.ts'
+import type { FailedItem, ItemResult, PageFacts, Run } from './run-types.ts'
 import { countRequest, failItem, type Task, taskKey } from './task.ts'
 
 /** Decides, by what reading found out about pages, which windows passed for complete and are to be read again. */
@@ -66,7 +66,7 @@ async function isLargestComplete(task: Task, range: Range, rows: number): Promis
     return true
   } catch (error) {
     const stopped = run.signal.aborted || error instanceof InterruptedError
-    const failure: FailedItem = stopped ? { kind: 'failed', reason: '', code: 'interrupted' } : failureOf(error)
+    const failure: FailedItem = stopped ? { kind: 'failed', reason: '', code: 'interrupted' } : failedItem(error)
     failItem({ task, range }, failure)
     return true
   } finally {

@@ -2,7 +2,7 @@ import { type Range, showRange } from '../../core/day.ts'
 import type { ReportedCode } from '../../core/failure-code.ts'
 import type { Redactor } from '../../core/redactor.ts'
 import type { RunOutcome } from '../../warehouse/database.ts'
-import type { Outcome } from './context.ts'
+import type { LoadSummary } from './run-types.ts'
 
 /** What a run did with one stream of one project. */
 export interface StreamReport {
@@ -73,19 +73,19 @@ export function emptyReport(projectId: string, stream: string): StreamReport {
   return { project_id: projectId, stream, ...zero, held: [], failed: [] }
 }
 
-export function addOutcome(report: StreamReport, outcome: Outcome, days: number): void {
-  const { effect } = outcome
+export function addLoad(report: StreamReport, summary: LoadSummary, days: number): void {
+  const { effect } = summary
   report.windows++
   report.days += days
-  report.rows_read += outcome.rowsRead
+  report.rows_read += summary.rowsRead
   report.inserted += effect.inserted
   report.updated += effect.updated
   report.deleted += effect.deleted
   report.unchanged += effect.unchanged
-  report.quarantined += outcome.rejects
+  report.quarantined += summary.rejects
   if (effect.held !== undefined) {
     report.held.push({
-      range: rangeText(outcome.range),
+      range: rangeText(summary.range),
       rows_present: effect.held.present,
       rows_vanishing: effect.held.vanishing,
     })

@@ -1,6 +1,6 @@
 import { UsageError } from '../../core/errors.ts'
 import type { Client } from '../../source/client.ts'
-import type { SyncedProject } from './context.ts'
+import type { SyncedProject } from './run-types.ts'
 
 /** A key that needs a project, but has none, is found out by one request, before anything is locked or written. */
 export async function requireProject(

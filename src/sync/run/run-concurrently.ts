@@ -1,11 +1,11 @@
 /** Hands out work, one piece after the other. */
-export interface WorkSource {
+export interface WorkSupplier {
   /** The next piece, or undefined if there is none now; finishing another may make one. */
   next(): (() => Promise<unknown>) | undefined
 }
 
-/** Runs the work of all sources side by side, at most so many at once, taking turns between sources. Work does not throw. */
-export async function runConcurrently(sources: readonly WorkSource[], concurrency: number): Promise<void> {
+/** Runs the work of all suppliers side by side, at most so many at once, taking turns between suppliers. Work does not throw. */
+export async function runConcurrently(suppliers: readonly WorkSupplier[], concurrency: number): Promise<void> {
   const running = new Set<Promise<unknown>>()
   let turn = 0
   for (;;) {
@@ -20,9 +20,9 @@ export async function runConcurrently(sources: readonly WorkSource[], concurrenc
   }
 
   function nextWork(): (() => Promise<unknown>) | undefined {
-    for (let step = 0; step < sources.length; step++) {
-      const index = (turn + step) % sources.length
-      const work = sources[index]!.next()
+    for (let step = 0; step < suppliers.length; step++) {
+      const index = (turn + step) % suppliers.length
+      const work = suppliers[index]!.next()
       if (work === undefined) continue
       turn = index + 1
       return work

@@ -9,14 +9,13 @@ import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
 import { claimSource } from '../../ledger/source.ts'
+import { readEntities } from '../../warehouse/load/entities.ts'
 import { applyLabels } from '../../warehouse/load/labels.ts'
-import { readMentions } from '../../warehouse/load/mentions.ts'
 import { listProjects } from '../../warehouse/load/projects.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { readableRange } from '../plan/due-days.ts'
-import type { Run, RunRequest, Services } from './context.ts'
 import { type Executor, executeHere } from './execute-here.ts'
 import { markOwnBrands, sumForViews } from './finish-run.ts'
 import { makeRun, newRunMemory } from './make-run.ts'
@@ -27,10 +26,11 @@ import { findCap } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
 import { RunFailures } from './run-failures.ts'
+import type { Run, RunRequest, Services } from './run-types.ts'
 import { failRemaining, type Observer } from './task.ts'
 
-export type { RunRequest } from './context.ts'
 export type { Executor } from './execute-here.ts'
+export type { RunRequest } from './run-types.ts'
 export type { Observer, Step } from './task.ts'
 
 // Rows that arrive while they are counted look like a cap; that must not go on for ever.
@@ -139,7 +139,7 @@ export function stopAtDeadline({ source }: Config, stop: (failure: Failure) => v
 
 /** Tells the views which projects and streams there are, before any of their rows is loaded. */
 async function describeStreams(
-  { warehouse, config, clock, signal, mentions }: Run,
+  { warehouse, config, clock, signal, entities }: Run,
   { projects }: RunRequest,
 ): Promise<void> {
   const ids = projects.map(({ id }) => id)
@@ -147,7 +147,7 @@ async function describeStreams(
     await listProjects(warehouse, ids)
     await applyLabels(warehouse, ids, config.labels)
     await saveStreamSettings(warehouse.pool, warehouse, config, daysOfInterest(config, dayOf(clock())), ids)
-    await readMentions(warehouse, ids, mentions)
+    await readEntities(warehouse, ids, entities)
   })
 }
 

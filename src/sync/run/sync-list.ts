@@ -1,6 +1,8 @@
 import { type Day, dayOf } from '../../core/day.ts'
+import type { ProjectStream } from '../../core/stream-key.ts'
 import { inSpan } from '../../core/trace.ts'
 import {
+  type BegunRead,
   beginRead,
   clearListStates,
   heldSince,
@@ -10,19 +12,26 @@ import {
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
-import { identifyRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { type IdentifiedRejects, identifyRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
-import { refuseBadPage } from '../../rows/sift.ts'
+import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { ListStream } from '../../streams/stream.ts'
-import { rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
+import { type EntityMemory, rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
 import { nameProject } from '../../warehouse/load/projects.ts'
-import { replaceList } from '../../warehouse/load/replace-list.ts'
+import { type ListEffect, replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { runBatch } from '../../warehouse/statement.ts'
-import { inTransaction } from '../../warehouse/transaction.ts'
+import { inTransaction, type Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-list.ts'
-import type { Loaded, Run, SyncedProject } from './context.ts'
+import type { Loaded, Run, SyncedProject } from './run-types.ts'
+
+interface LoadableList {
+  projectStream: ProjectStream
+  stream: ListStream
+  sifted: Sifted<PackedRows>
+  read: BegunRead
+}
 
 /** One list: read whole, sifted, and loaded with its ledger entry, its quarantine and its drift in one transaction. */
 export async function syncList(
@@ -31,74 +40,74 @@ export async function syncList(
   stream: ListStream,
   context: CallContext,
 ): Promise<Loaded> {
-  const { warehouse, runId } = run
+  const { warehouse, signal } = run
   const projectStream = { projectId: project.id, stream: stream.name }
-  const read = await withRetries(run.warehouse, run.signal, () => beginRead(warehouse, projectStream))
+  const read = await withRetries(warehouse, signal, () => beginRead(warehouse, projectStream))
   const pack = () => new PackedRows(stream.columns, project.id)
   const sifted = await readList(run, { caller: project.caller, stream }, context, pack)
-  const { rows, children, rejects, mentions, drift } = sifted
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
-  const today: Day = dayOf(read.readAt)
-  const load = () =>
-    inTransaction(
-      warehouse,
-      async (tx) => {
-        const sinceToday = { from: today, to: '9999-12-31' }
-        const before = priorCoverage(warehouse, projectStream, sinceToday, read.fencingToken)
-        await runBatch(tx.client, lockOfLoads(warehouse, projectStream), before)
-        const acceptDeletes = run.acceptDeletes
-        const identified = await identifyRejects(tx, projectStream, rejects)
-        const load = {
-          projectId: project.id,
-          stream,
-          rows,
-          children,
-          mayDelete: identified.undismissed === 0,
-          acceptDeletes,
-        }
-        const effect = await replaceList(tx, warehouse, load)
-        const save = {
-          projectId: project.id,
-          mentions,
-          labels: run.config.labels,
-          memory: run.mentions,
-          mayRename: false,
-        }
-        const fresh = await saveMentions(tx, save)
-        if (stream.name === 'project_profile') await nameProject(tx, warehouse, project.id)
-        await saveRejects(tx, projectStream, identified, { runId, isHeld: effect.held !== undefined })
-        await saveDrift(tx, projectStream, drift, runId)
-        if (stream.isExtra) await forgetNotOffered(tx, projectStream)
-        const state = effect.held !== undefined ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read'
-        const since = state === 'held' ? await heldSince(tx, projectStream) : undefined
-        await clearListStates(tx, projectStream, today)
-        const range = { from: today, to: today }
-        await saveCoverage(tx, {
-          projectStream,
-          range,
-          rowsByDay: new Map([[today, effect.rows]]),
-          stateOf: () => state,
-          runId,
-          ...read,
-          heldSince: since,
-        })
-        const outcome = {
-          range: undefined,
-          rowsRead: rows.length + rejects.length,
-          rejects: identified.undismissed,
-          effect,
-        }
-        const facts = { rowsByDay: new Map(), pageRows: undefined, pageLimit: run.limit.current }
-        const loaded: Loaded = { kind: 'loaded', outcome, ...facts }
-        await run.beforeCommit?.(tx, loaded)
-        run.signal.throwIfAborted()
-        return { loaded, fresh }
-      },
-      run.signal,
-    )
-  const done = await withRetries(run.warehouse, run.signal, () =>
-    inSpan('load', { 'visibility_sync.rows': rows.length }, load),
+  const list = { projectStream, stream, sifted, read }
+  const load = () => inTransaction(warehouse, (tx) => loadInTransaction(run, tx, list), signal)
+  const { loaded, fresh } = await withRetries(warehouse, signal, () =>
+    inSpan('load', { 'visibility_sync.rows': sifted.rows.length }, load),
   )
-  rememberMentions(run.mentions, done.fresh)
-  return done.loaded
+  rememberEntities(run.entities, fresh)
+  return loaded
+}
+
+async function loadInTransaction(
+  run: Run,
+  tx: Transaction,
+  { projectStream, stream, sifted, read }: LoadableList,
+): Promise<{ loaded: Loaded; fresh: EntityMemory }> {
+  const { warehouse, acceptDeletes, config } = run
+  const { projectId } = projectStream
+  const { rows, children, rejects, entities } = sifted
+  const sinceToday = { from: dayOf(read.readAt), to: '9999-12-31' }
+  const before = priorCoverage(warehouse, projectStream, sinceToday, read.fencingToken)
+  await runBatch(tx.client, lockOfLoads(warehouse, projectStream), before)
+  const identified = await identifyRejects(tx, projectStream, rejects)
+  const mayDelete = identified.undismissed === 0
+  const effect = await replaceList(tx, warehouse, { projectId, stream, rows, children, mayDelete, acceptDeletes })
+  const save = { projectId, entities, labels: config.labels, memory: run.entities, mayRename: false }
+  const fresh = await saveEntities(tx, save)
+  if (stream.name === 'project_profile') await nameProject(tx, warehouse, projectId)
+  if (stream.isExtra) await forgetNotOffered(tx, projectStream)
+  await saveListLedger(run, tx, { projectStream, sifted, read }, { effect, identified })
+  const loaded: Loaded = {
+    kind: 'loaded',
+    summary: { range: undefined, rowsRead: rows.length + rejects.length, rejects: identified.undismissed, effect },
+    rowsByDay: new Map(),
+    pageRows: undefined,
+    pageLimit: run.limit.current,
+  }
+  await run.beforeCommit?.(tx, loaded)
+  // Asked to stop while loading: roll back rather than commit after the run is closed.
+  run.signal.throwIfAborted()
+  return { loaded, fresh }
+}
+
+/** What the ledger remembers of a list: rejects, drift, and the day on which it was read. */
+async function saveListLedger(
+  { runId }: Run,
+  tx: Transaction,
+  { projectStream, sifted, read }: Omit<LoadableList, 'stream'>,
+  { effect, identified }: { effect: ListEffect; identified: IdentifiedRejects },
+): Promise<void> {
+  const isHeld = effect.held !== undefined
+  await saveRejects(tx, projectStream, identified, { runId, isHeld })
+  await saveDrift(tx, projectStream, sifted.drift, runId)
+  const state = isHeld ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read'
+  const since = isHeld ? await heldSince(tx, projectStream) : undefined
+  const today: Day = dayOf(read.readAt)
+  await clearListStates(tx, projectStream, today)
+  await saveCoverage(tx, {
+    projectStream,
+    range: { from: today, to: today },
+    rowsByDay: new Map([[today, effect.rows]]),
+    stateOf: () => state,
+    runId,
+    ...read,
+    heldSince: since,
+  })
 }

@@ -22,7 +22,7 @@ import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
-import { type MentionMemory, rememberMentions, saveMentions } from '../../warehouse/load/mentions.ts'
+import { type EntityMemory, rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
 import { replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import type { Effect } from '../../warehouse/load/window-effect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
@@ -30,7 +30,7 @@ import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.t
 import { runBatch } from '../../warehouse/statement.ts'
 import { inTransaction, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
-import type { ItemResult, Loaded, Run, SyncedProject } from './context.ts'
+import type { ItemResult, Loaded, Run, SyncedProject } from './run-types.ts'
 
 const NO_PARTITION = '23514'
 
@@ -95,7 +95,7 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
   if (load.read.rowsBefore === 0) rows.reorder()
   const { loaded, fresh } = await inTransaction(run.warehouse, (tx) => loadInTransaction(run, tx, load), run.signal)
-  rememberMentions(run.mentions, fresh)
+  rememberEntities(run.entities, fresh)
   return loaded
 }
 
@@ -103,10 +103,10 @@ async function loadInTransaction(
   run: Run,
   tx: Transaction,
   load: LoadableWindow,
-): Promise<{ loaded: Loaded; fresh: MentionMemory }> {
+): Promise<{ loaded: Loaded; fresh: EntityMemory }> {
   const { warehouse, config, runId } = run
   const { projectStream, stream, range, sifted, read } = load
-  const { rows, rowsByDay, rejects, mentions } = sifted
+  const { rows, rowsByDay, rejects, entities } = sifted
   const window = { projectId: projectStream.projectId, stream, range }
   // In one message: other loads of the stream wait for this one.
   const [, prior, snapshot] = await runBatch(
@@ -126,14 +126,14 @@ async function loadInTransaction(
     fencingToken: read.fencingToken,
   })
   const mayRename = range.to >= run.recentFrom
-  const save = { projectId: projectStream.projectId, mentions, labels: config.labels, memory: run.mentions, mayRename }
-  const fresh = await saveMentions(tx, save)
+  const save = { projectId: projectStream.projectId, entities, labels: config.labels, memory: run.entities, mayRename }
+  const fresh = await saveEntities(tx, save)
   await saveDrift(tx, projectStream, sifted.drift, runId)
   if (stream.isExtra) await forgetNotOffered(tx, projectStream)
   await saveWindowLedger(run, tx, load, { prior, effect, identified })
   const rowsRead = rows.length + rejects.length
-  const outcome = { range, rowsRead, rejects: identified.undismissed, effect }
-  const loaded: Loaded = { kind: 'loaded', rowsByDay, ...load.page, outcome }
+  const summary = { range, rowsRead, rejects: identified.undismissed, effect }
+  const loaded: Loaded = { kind: 'loaded', rowsByDay, ...load.page, summary }
   await run.beforeCommit?.(tx, loaded)
   // Asked to stop while loading: roll back rather than commit after the run is closed.
   run.signal.throwIfAborted()

@@ -4,9 +4,9 @@ import { streamKey } from '../../core/stream-key.ts'
 import { isTriedAgain } from '../../source/retry-delay.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { WindowFeed } from '../plan/window-feed.ts'
-import type { FailedItem, Run, SyncedProject } from './context.ts'
 import { addFailure, type Failure, type StreamReport } from './report.ts'
 import type { RunFailures } from './run-failures.ts'
+import type { FailedItem, Run, SyncedProject } from './run-types.ts'
 
 /* One project and stream of a run: what is left to do of it, and what its failures end. */
 

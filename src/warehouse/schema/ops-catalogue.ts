@@ -120,7 +120,7 @@ export const OPS_TABLES: Record<string, TableNote> = {
     },
   },
   drift: {
-    about: 'What the interface does not mention: unknown fields, models, colours, countries, odd totals and pages.',
+    about: 'What the API does not document: unknown fields, models, colours, countries, odd totals and pages.',
     columns: {
       project_id: PROJECT,
       stream: 'The stream.',

@@ -147,7 +147,7 @@ function notices({ status, alerts, ledgerNow }: StatusData): Html | '' {
       : []),
     ...(status?.drift ?? []).map(
       (row) =>
-        html`<li>Drift: ${row.stream} of <span class="id">${row.project_id}</span> has ${row.kind} <code>${row.name}</code>, which the interface does not mention</li>`,
+        html`<li>Drift: ${row.stream} of <span class="id">${row.project_id}</span> has ${row.kind} <code>${row.name}</code>, which the API does not document</li>`,
     ),
   ]
   if (items.length === 0) return ''

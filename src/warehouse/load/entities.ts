@@ -1,32 +1,32 @@
 import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
-import type { Mentions } from '../../streams/stream.ts'
+import type { Entities } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
 import type { Transaction } from '../transaction.ts'
 import { labelOf } from './labels.ts'
 
-/** What this run has written already, so that a window costs no query if it mentions nothing new. */
-export type MentionMemory = Map<string, string | null>
+/** What this run has written already, so that a window costs no query if it names nothing new. */
+export type EntityMemory = Map<string, string | null>
 
 /** The rows of one window mention these, or fewer. */
-export interface MentionSave {
+export interface EntitySave {
   projectId: string
-  mentions: Mentions
+  entities: Entities
   labels: Config['labels']
-  memory: MentionMemory
+  memory: EntityMemory
   /** Only recent days may rename a brand: old ones may carry an old name. */
   mayRename: boolean
 }
 
-/** Fills brands, topics, tags and models with what rows mention. Returns what to remember once the transaction commits. */
-export async function saveMentions(tx: Transaction, save: MentionSave): Promise<MentionMemory> {
-  const { projectId, mentions, labels, memory, mayRename } = save
+/** Fills brands, topics, tags and models with what rows name. Returns what to remember once the transaction commits. */
+export async function saveEntities(tx: Transaction, save: EntitySave): Promise<EntityMemory> {
+  const { projectId, entities, labels, memory, mayRename } = save
   const { tables } = tx
-  const fresh: MentionMemory = new Map()
+  const fresh: EntityMemory = new Map()
   const unknown = (kind: string, ids: Iterable<string>, valueOf: (id: string) => string | null = () => null) => {
     const found: string[] = []
     for (const id of ids) {
-      const name = mentionKey(projectId, kind, id)
+      const name = entityKey(projectId, kind, id)
       const value = valueOf(id)
       if (memory.has(name) && (memory.get(name) === value || !mayRename)) continue
       fresh.set(name, value)
@@ -35,10 +35,10 @@ export async function saveMentions(tx: Transaction, save: MentionSave): Promise<
     // Sorted, so that all transactions lock rows in one order and cannot deadlock.
     return found.sort()
   }
-  const brandName = (id: string) => labelOf(labels.brands, id)?.name ?? mentions.brands.get(id)?.name ?? null
-  const brands = unknown('brand', mentions.brands.keys(), brandName)
+  const brandName = (id: string) => labelOf(labels.brands, id)?.name ?? entities.brands.get(id)?.name ?? null
+  const brands = unknown('brand', entities.brands.keys(), brandName)
   if (brands.length > 0) await saveBrands(tx, save, brands, brands.map(brandName))
-  const topics = unknown('topic', mentions.topics)
+  const topics = unknown('topic', entities.topics)
   if (topics.length > 0) {
     await tables
       .insertInto('topics')
@@ -47,7 +47,7 @@ export async function saveMentions(tx: Transaction, save: MentionSave): Promise<
       .onConflict((conflict) => conflict.doNothing())
       .execute()
   }
-  const tags = unknown('tag', mentions.tags)
+  const tags = unknown('tag', entities.tags)
   if (tags.length > 0) {
     await tables
       .insertInto('tags')
@@ -56,7 +56,7 @@ export async function saveMentions(tx: Transaction, save: MentionSave): Promise<
       .onConflict((conflict) => conflict.doNothing())
       .execute()
   }
-  const models = unknown('model', mentions.models)
+  const models = unknown('model', entities.models)
   if (models.length > 0) {
     await tables
       .insertInto('models')
@@ -70,7 +70,7 @@ export async function saveMentions(tx: Transaction, save: MentionSave): Promise<
 
 async function saveBrands(
   { tables, ops }: Transaction,
-  { projectId, labels, mayRename }: MentionSave,
+  { projectId, labels, mayRename }: EntitySave,
   ids: readonly string[],
   names: readonly (string | null)[],
 ): Promise<void> {
@@ -110,15 +110,15 @@ function namedRows(projectId: string, ids: string[], labels: Record<string, stri
 }
 
 /** What the tables know of these projects, asked once: a run that finds nothing new then writes nothing of it. */
-export async function readMentions(
+export async function readEntities(
   warehouse: Warehouse,
   projectIds: readonly string[],
-  memory: MentionMemory,
+  memory: EntityMemory,
 ): Promise<void> {
   const list = (kind: string, table: string, name: string) =>
     `select project_id, '${kind}' as kind, ${kind}_id as id, ${name} as name from ${tableName(warehouse, table)}
      where project_id = any($1)`
-  // The names of topics and tags are not what rows mention.
+  // The names of topics and tags are not what rows name.
   const query = [
     list('brand', 'brands', 'name'),
     list('topic', 'topics', 'null'),
@@ -129,10 +129,10 @@ export async function readMentions(
     `${query} limit $2`,
     [projectIds, MOST_REMEMBERED],
   )
-  for (const { project_id, kind, id, name } of rows) memory.set(mentionKey(project_id, kind, id), name)
+  for (const { project_id, kind, id, name } of rows) memory.set(entityKey(project_id, kind, id), name)
 }
 
-function mentionKey(projectId: string, kind: string, id: string): string {
+function entityKey(projectId: string, kind: string, id: string): string {
   return `${projectId}\0${kind}\0${id}`
 }
 
@@ -140,7 +140,7 @@ function mentionKey(projectId: string, kind: string, id: string): string {
 const MOST_REMEMBERED = 200_000
 
 /** Keeps what a committed transaction wrote. */
-export function rememberMentions(memory: MentionMemory, fresh: MentionMemory): void {
+export function rememberEntities(memory: EntityMemory, fresh: EntityMemory): void {
   if (memory.size > MOST_REMEMBERED) memory.clear()
   for (const [name, value] of fresh) memory.set(name, value)
 }

@@ -7,7 +7,7 @@ import type { Caller, Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import type { MentionMemory } from '../../warehouse/load/mentions.ts'
+import type { EntityMemory } from '../../warehouse/load/entities.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
 import type { AnswerSizes } from '../plan/answer-sizes.ts'
@@ -58,7 +58,7 @@ export interface RunRequest {
 export interface RunMemory {
   limit: PageLimit
   answers: AnswerSizes
-  mentions: MentionMemory
+  entities: EntityMemory
 }
 
 /** One run: its services, and what its windows share. */
@@ -70,14 +70,14 @@ export interface Run extends Services, RunMemory {
   /** All configured streams that are read by days, and the first of the days that every run reads again. */
   dayStreams: string[]
   lookbackFrom: Day
-  /** From this day on, names are taken for current. */
+  /** Rows from this day on may rename a brand; older ones have older names. */
   recentFrom: Day
   /** Called last in the transaction that loads: what it writes is committed with the rows or not at all. */
   beforeCommit?: ((tx: Transaction, loaded: Loaded) => Promise<void>) | undefined
 }
 
 /** What one window or list did. */
-export interface Outcome {
+export interface LoadSummary {
   range: Range | undefined
   rowsRead: number
   rejects: number
@@ -95,7 +95,7 @@ export interface PageFacts {
 /** A window or list that was loaded, and what it taught. */
 export interface Loaded extends PageFacts {
   kind: 'loaded'
-  outcome: Outcome
+  summary: LoadSummary
   rowsByDay: ReadonlyMap<Day, number>
   /** The rows of the page that was the whole answer; undefined if it took several. */
   pageRows: number | undefined

@@ -1,11 +1,11 @@
 import type { Day } from '../core/day.ts'
-import type { ItemResult, Loaded } from '../sync/run/context.ts'
+import type { ItemResult, Loaded } from '../sync/run/run-types.ts'
 
 /* What a worker reports to the run: a result as JSON, with what it cost. */
 
-export interface JobResult {
+export interface WindowResult {
   result: ItemResult | Deferred | Returned
-  cost: JobCost
+  cost: WindowCost
 }
 
 /** The requests of the project are spent for so long that windows of others go first. */
@@ -20,29 +20,29 @@ export interface Returned {
   reason: string
 }
 
-export interface JobCost {
+export interface WindowCost {
   seconds: number
   /** How often each HTTP status was answered; "none" if there was no answer. */
   statuses: Record<string, number>
 }
 
 type WireLoaded = Omit<Loaded, 'rowsByDay'> & { rowsByDay: [Day, number][] }
-export type WireJobResult = Omit<JobResult, 'result'> & { result: Exclude<JobResult['result'], Loaded> | WireLoaded }
+export type WireResult = Omit<WindowResult, 'result'> & { result: Exclude<WindowResult['result'], Loaded> | WireLoaded }
 
 /** Ready for JSON: what only the loading process needs is left out. */
-export function toWire({ result, cost }: JobResult): WireJobResult {
+export function toWire({ result, cost }: WindowResult): WireResult {
   if (result.kind !== 'loaded') return { result, cost }
-  const { inserted, updated, deleted, unchanged, held } = result.outcome.effect
+  const { inserted, updated, deleted, unchanged, held } = result.summary.effect
   const effect = {
     ...{ inserted, updated, deleted, unchanged },
     held: held === undefined ? undefined : { present: held.present, vanishing: held.vanishing },
   }
-  return { cost, result: { ...result, outcome: { ...result.outcome, effect }, rowsByDay: [...result.rowsByDay] } }
+  return { cost, result: { ...result, summary: { ...result.summary, effect }, rowsByDay: [...result.rowsByDay] } }
 }
 
-export function fromWire({ result, cost }: WireJobResult): JobResult {
+export function fromWire({ result, cost }: WireResult): WindowResult {
   if (result.kind !== 'loaded') return { result, cost }
-  const { pageRows, rowsByDay, outcome } = result
+  const { pageRows, rowsByDay, summary } = result
   return {
     cost,
     // JSON has no undefined.
@@ -50,13 +50,13 @@ export function fromWire({ result, cost }: WireJobResult): JobResult {
       ...result,
       pageRows: pageRows ?? undefined,
       rowsByDay: new Map(rowsByDay),
-      outcome: { ...outcome, range: outcome.range ?? undefined },
+      summary: { ...summary, range: summary.range ?? undefined },
     },
   }
 }
 
 /** What several attempts cost together. */
-export function addCosts(first: JobCost | undefined, second: JobCost): JobCost {
+export function addCosts(first: WindowCost | undefined, second: WindowCost): WindowCost {
   if (first === undefined) return second
   const statuses = { ...first.statuses }
   for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
