@@ -31,7 +31,7 @@ const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 
 /** A window that is being worked on. */
-interface Attempt {
+interface WindowWork {
   window: TakenWindow
   startedAt: number
   /** Aborted if it is not this worker's any more. */
@@ -45,7 +45,7 @@ interface Attempt {
 /** Takes windows from the queue and does them, as one process would. */
 export class QueueWorker {
   done = 0
-  private readonly attempts = new Map<Attempt, Promise<void>>()
+  private readonly inProgress = new Map<WindowWork, Promise<void>>()
   private readonly stopping = new AbortController()
   private readonly memory = new Map<number, RunMemory>()
   private readonly projects: Map<string, SyncedProject>
@@ -69,23 +69,23 @@ export class QueueWorker {
   /** Signs in and begins to take windows. */
   async start(): Promise<void> {
     await this.heartbeat()
-    this.loop = this.work()
+    this.loop = this.takeAndPerform()
     this.beating = this.beat()
   }
 
   /** Takes no more; what is in progress is rolled back and released, for others to take at once. */
   async stop(): Promise<void> {
     this.stopping.abort()
-    await Promise.all([this.loop, this.beating, ...this.attempts.values()])
+    await Promise.all([this.loop, this.beating, ...this.inProgress.values()])
   }
 
-  private async work(): Promise<void> {
+  private async takeAndPerform(): Promise<void> {
     const { signal } = this.stopping
     for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
       try {
         const free = this.freeSlots()
         if (free === 0) {
-          await (this.attempts.size > 0 ? Promise.race(this.attempts.values()) : sleep(LONGEST_NAP_MS, signal))
+          await (this.inProgress.size > 0 ? Promise.race(this.inProgress.values()) : sleep(LONGEST_NAP_MS, signal))
           continue
         }
         const windows = await takeWindows(this.queue, this.self.id, free, this.stallAfterMs)
@@ -104,12 +104,12 @@ export class QueueWorker {
   /** After a fault of its own the worker pauses, and then tries a single window. */
   private freeSlots(): number {
     if (this.backOff.isPausing(monotonic())) return 0
-    return (this.backOff.reason === null ? this.self.concurrency : 1) - this.attempts.size
+    return (this.backOff.reason === null ? this.self.concurrency : 1) - this.inProgress.size
   }
 
   private begin(window: TakenWindow): void {
     const now = monotonic()
-    const attempt: Attempt = {
+    const work: WindowWork = {
       window,
       startedAt: now,
       revoked: new AbortController(),
@@ -117,14 +117,14 @@ export class QueueWorker {
       stallAfterMs: this.stallAfterMs,
       statuses: {},
     }
-    const work = this.perform(attempt)
+    const ending = this.perform(work)
       // If it was not even known what to do with it, another may take it at once.
       .catch((error: unknown) => {
         this.services.log.warn({ window: window.id, reason: messageOf(error) }, 'a window could not be done here')
-        return this.release(attempt)
+        return this.release(work)
       })
-      .finally(() => this.attempts.delete(attempt))
-    this.attempts.set(attempt, work)
+      .finally(() => this.inProgress.delete(work))
+    this.inProgress.set(work, ending)
   }
 
   /** Heartbeats, leases of windows, and a look at those of others. */
@@ -146,31 +146,31 @@ export class QueueWorker {
   private heartbeat(): Promise<void> {
     const { reason } = this.backOff
     const state = reason === null ? 'working' : 'backing off'
-    return heartbeat(this.services.warehouse, this.self, { busy: this.attempts.size, done: this.done, state, reason })
+    return heartbeat(this.services.warehouse, this.self, { busy: this.inProgress.size, done: this.done, state, reason })
   }
 
   private async extendLeases(): Promise<void> {
     const now = monotonic()
-    const attempts = [...this.attempts.keys()]
-    const said = attempts.map(({ window, progressAt, stallAfterMs }) => ({
+    const inProgress = [...this.inProgress.keys()]
+    const said = inProgress.map(({ window, progressAt, stallAfterMs }) => ({
       id: window.id,
       idleMs: now - progressAt,
       stallAfterMs,
     }))
     const lost = new Set(await extendLeases(this.services.warehouse, this.self.id, said))
-    for (const attempt of attempts)
-      if (lost.has(attempt.window.id) || now - attempt.progressAt > attempt.stallAfterMs) attempt.revoked.abort()
+    for (const work of inProgress)
+      if (lost.has(work.window.id) || now - work.progressAt > work.stallAfterMs) work.revoked.abort()
   }
 
-  private async perform(attempt: Attempt): Promise<void> {
+  private async perform(work: WindowWork): Promise<void> {
     const { services } = this
-    const { window, statuses } = attempt
+    const { window, statuses } = work
     const { settings } = window
     const project = this.projects.get(window.project)!
     const stream = services.streams.get(window.stream)!
     const waitMs = await this.budgets.spentForMs(project)
-    if (waitMs > 0) return this.publish(attempt, { kind: 'deferred', waitMs })
-    const signal = AbortSignal.any([this.stopping.signal, attempt.revoked.signal])
+    if (waitMs > 0) return this.publish(work, { kind: 'deferred', waitMs })
+    const signal = AbortSignal.any([this.stopping.signal, work.revoked.signal])
     const run: Run = {
       ...makeRun(
         services,
@@ -185,62 +185,59 @@ export class QueueWorker {
         signal,
       ),
       beforeCommit: (tx: Transaction, loaded: Loaded) => {
-        this.progress(attempt, this.stallAfterMs)
-        return this.publishIn(tx, attempt, loaded)
+        this.progress(work, this.stallAfterMs)
+        return this.publishIn(tx, work, loaded)
       },
     }
     const result = await performItem(run, project, stream, window.range, {
       signal,
       onAttempt: (status) => {
         statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
-        if (status !== undefined) this.progress(attempt, this.stallAfterMs)
+        if (status !== undefined) this.progress(work, this.stallAfterMs)
       },
-      onWait: (ms) => this.progress(attempt, ms + this.stallAfterMs),
+      onWait: (ms) => this.progress(work, ms + this.stallAfterMs),
     })
-    await this.end(attempt, result)
+    await this.end(work, result)
   }
 
-  private progress(attempt: Attempt, stallAfterMs: number): void {
-    attempt.progressAt = monotonic()
-    attempt.stallAfterMs = stallAfterMs
+  private progress(work: WindowWork, stallAfterMs: number): void {
+    work.progressAt = monotonic()
+    work.stallAfterMs = stallAfterMs
   }
 
-  private resultOf(attempt: Attempt, result: WindowResult['result']): WindowResult {
-    const cost = { seconds: (monotonic() - attempt.startedAt) / 1000, statuses: attempt.statuses }
-    return { result, cost: addCosts(attempt.window.spent, cost) }
+  private resultOf(work: WindowWork, result: WindowResult['result']): WindowResult {
+    const cost = { seconds: (monotonic() - work.startedAt) / 1000, statuses: work.statuses }
+    return { result, cost: addCosts(work.window.spent, cost) }
   }
 
-  private async end(attempt: Attempt, result: ItemResult): Promise<void> {
+  private async end(work: WindowWork, result: ItemResult): Promise<void> {
     const { log } = this.services
     if (result.kind === 'loaded') {
       this.done++
       this.backOff.recover()
       const { rowsRead, effect } = result.summary
       const { inserted, updated, deleted } = effect
-      log.info(
-        { ...aboutOf(attempt.window), rows: rowsRead, inserted, updated, deleted },
-        'window loaded by this worker',
-      )
+      log.info({ ...aboutOf(work.window), rows: rowsRead, inserted, updated, deleted }, 'window loaded by this worker')
       return
     }
-    if (result.kind !== 'failed') return this.publish(attempt, result)
-    return this.endFailed(attempt, result)
+    if (result.kind !== 'failed') return this.publish(work, result)
+    return this.endFailed(work, result)
   }
 
-  private async endFailed(attempt: Attempt, result: FailedItem): Promise<void> {
+  private async endFailed(work: WindowWork, result: FailedItem): Promise<void> {
     const { log } = this.services
-    const { window, statuses } = attempt
+    const { window, statuses } = work
     const { reason, code } = result
     const { end, backsOff } = endOfFailure(result, window.failures, statuses)
     const about = aboutOf(window)
     if (end === 'discard') return log.debug(about, 'the run that asked for a window is over')
-    if (code === 'interrupted') return this.release(attempt, { isLoss: attempt.revoked.signal.aborted })
+    if (code === 'interrupted') return this.release(work, { isLoss: work.revoked.signal.aborted })
     log.warn({ ...about, reason }, 'window failed')
-    if (end === 'return') await this.publish(attempt, { kind: 'returned', reason })
-    if (end === 'report') await this.publish(attempt, result)
-    if (end === 'release') await this.release(attempt)
-    if (end === 'retry') await this.release(attempt, { failure: { spent: this.resultOf(attempt, result).cost } })
-    if (backsOff) await this.pauseFor(reason, attempt.startedAt)
+    if (end === 'return') await this.publish(work, { kind: 'returned', reason })
+    if (end === 'report') await this.publish(work, result)
+    if (end === 'release') await this.release(work)
+    if (end === 'retry') await this.release(work, { failure: { spent: this.resultOf(work, result).cost } })
+    if (backsOff) await this.pauseFor(reason, work.startedAt)
     else if (end !== 'return') this.backOff.recover()
   }
 
@@ -250,26 +247,26 @@ export class QueueWorker {
     await this.heartbeat().catch(() => {})
   }
 
-  private async publish(attempt: Attempt, result: WindowResult['result']): Promise<void> {
-    await this.retryOrLeave(attempt, () =>
-      inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, attempt, result)),
+  private async publish(work: WindowWork, result: WindowResult['result']): Promise<void> {
+    await this.retryOrLeave(work, () =>
+      inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, work, result)),
     )
   }
 
-  private publishIn(tx: Transaction, attempt: Attempt, result: WindowResult['result']): Promise<void> {
-    const { id, settings } = attempt.window
-    return publishResult(tx, this.queue, { id, acceptDeletes: settings.accept_deletes }, this.resultOf(attempt, result))
+  private publishIn(tx: Transaction, work: WindowWork, result: WindowResult['result']): Promise<void> {
+    const { id, settings } = work.window
+    return publishResult(tx, this.queue, { id, acceptDeletes: settings.accept_deletes }, this.resultOf(work, result))
   }
 
-  private async release(attempt: Attempt, release: Omit<Release, 'workerId'> = {}): Promise<void> {
+  private async release(work: WindowWork, release: Omit<Release, 'workerId'> = {}): Promise<void> {
     const all = { ...release, workerId: this.self.id }
-    await this.retryOrLeave(attempt, () => releaseWindow(this.queue, attempt.window.id, all))
+    await this.retryOrLeave(work, () => releaseWindow(this.queue, work.window.id, all))
   }
 
   /** Tries again while the database is away: otherwise the window waits until this worker is found dead. */
-  private async retryOrLeave(attempt: Attempt, work: () => Promise<unknown>): Promise<void> {
-    await withRetries(this.services.warehouse, this.stopping.signal, work).catch((error: unknown) => {
-      this.services.log.warn({ window: attempt.window.id, reason: messageOf(error) }, 'a window is left to others')
+  private async retryOrLeave({ window }: WindowWork, write: () => Promise<unknown>): Promise<void> {
+    await withRetries(this.services.warehouse, this.stopping.signal, write).catch((error: unknown) => {
+      this.services.log.warn({ window: window.id, reason: messageOf(error) }, 'a window is left to others')
     })
   }
 

@@ -2,6 +2,7 @@ import { addDays, type Day, dayNumber, daysIn, type Range } from '../../core/day
 import type { CoverageSummary } from '../../ledger/coverage.ts'
 
 export interface DueOptions {
+  /** The configured days, from `start_date` to `end_date` or today. */
   interest: Range
   today: Day
   lookbackDays: number
