@@ -90,9 +90,9 @@ async function untilTaken(): Promise<void> {
 const truth = () => ({ world: setup.service.world, range: RANGE, reports: FOUR_GRAINS })
 
 describe('many workers', () => {
-  test('over twenty projects, with limits and faults, two killed and one restarted, leave every table equal to the truth', async () => {
+  test('over eight projects, with limits and faults, two killed and one restarted, leave every table equal to the truth', async () => {
     await begin({
-      world: { projects: 20, prompts: 3, models: 2, brands: 3 },
+      world: { projects: 8, prompts: 3, models: 2, brands: 3 },
       faults: {
         rate_limit: 40,
         rate_window_ms: 2000,
@@ -116,6 +116,7 @@ describe('many workers', () => {
     expect(result.json()).toMatchObject({ outcome: 'complete' })
     expect(result.code).toBe(0)
     await expectExact(setup.database, truth())
+    setup.service.setFaults({ rate_limit: null })
     const again = await runCli(['sync', '--json'], cli())
     const streams = again.json().streams as { inserted: number; updated: number; deleted: number }[]
     expect(streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)

@@ -93,7 +93,14 @@ beforeAll(async () => {
     LOG_LEVEL: 'trace',
   }
   config = {
-    source: { max_attempts: 1, requests_per_minute: 100_000, timeout_seconds: 20, max_window_days: 1 },
+    source: {
+      max_attempts: 1,
+      requests_per_minute: 100_000,
+      timeout_seconds: 20,
+      max_window_days: 1,
+      // Some of them answer nothing that can be used: the run ends at once.
+      patience_seconds: 1,
+    },
     // Of a role of its own, whose password is one of the secrets.
     warehouse: { schema: 'guarded' },
     projects: [{ id: first }, { id: second, api_key: '${OWN_KEY}' }],

@@ -169,8 +169,7 @@ test('under a cron of every second it neither overlaps nor leaks nor grows', asy
   const url = await serve({ schedule: { cron: '* * * * * *', audit_cron: NEVER } })
   const memory: number[] = []
   const connections: number[] = []
-  const until60 = Date.now() + 60_000
-  while (Date.now() < until60) {
+  while (memory.length < 36) {
     await new Promise((done) => setTimeout(done, 1000))
     const [row] = await setup.database.rows<{ n: number }>(
       "select count(*)::int as n from pg_stat_activity where datname = current_database() and application_name like 'visibility-sync%'",
@@ -184,7 +183,7 @@ test('under a cron of every second it neither overlaps nor leaks nor grows', asy
   const runs = await setup.database.rows<{ started_at: Date; ended_at: Date | null; outcome: string | null }>(
     'select started_at, ended_at, outcome from visibility_ops.runs order by run_id',
   )
-  expect(runs.length).toBeGreaterThan(10)
+  expect(runs.length).toBeGreaterThan(6)
   for (let index = 1; index < runs.length; index++)
     expect(runs[index - 1]!.ended_at!.getTime()).toBeLessThanOrEqual(runs[index]!.started_at.getTime())
   expect(runs.slice(0, -1).every(({ outcome }) => outcome === 'complete')).toBe(true)
@@ -192,7 +191,7 @@ test('under a cron of every second it neither overlaps nor leaks nor grows', asy
   expect(Math.max(...connections)).toBeLessThanOrEqual(9)
   const middle = (list: number[]) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]!
   // The last third against the second: what grows without end would show.
-  expect(middle(memory.slice(40))).toBeLessThan(middle(memory.slice(20, 40)) * 1.25)
+  expect(middle(memory.slice(24))).toBeLessThan(middle(memory.slice(12, 24)) * 1.25)
 })
 
 test('many who look at once all get an answer while a sync is running', async () => {
