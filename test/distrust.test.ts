@@ -48,6 +48,19 @@ describe('page limits', () => {
     await expectReport(setup.database, { world: setup.service.world, range: week, reports: [] }, project(), reports[0]!)
   })
 
+  test('two operations that are cut to different numbers are both found out', async () => {
+    await start({
+      world: { projects: 1, prompts: 30, models: 3, brands: 1 },
+      // The first to be found out lowers the page limit, under which the other cannot be seen.
+      faults: { ...NO_LIMIT, silent_cap: 137, report_cap: 301 },
+      config: { start_date: week.from, streams: ['chats'], reports: FOUR_GRAINS.slice(3), source: { concurrency: 1 } },
+    })
+    expect((await setup.sync()).outcome).toBe('complete')
+    const truth = { world: setup.service.world, range: week, reports: [] }
+    await expectChats(setup.database, truth, project())
+    await expectReport(setup.database, truth, project(), FOUR_GRAINS[3]!)
+  })
+
   test('a cut that one stream shows is believed for all', async () => {
     await start({ world: { projects: 2, prompts: 30, models: 3, brands: 3 }, faults: { ...NO_LIMIT, silent_cap: 300 } })
     expect((await setup.sync()).outcome).toBe('complete')

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto'
 import type { Config } from '../core/config/load.ts'
 import type { StreamSet } from '../streams/registry.ts'
 
-// Raised whenever the same answer would be loaded as other rows than before.
-const LOADING_VERSION = 1
+// Raised whenever the same answer would be loaded as other rows than before, or results are written in another form.
+const LOADING_VERSION = 2
 
 /** What decides which rows a window becomes. */
 export interface QueueIdentity {

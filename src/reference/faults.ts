@@ -50,7 +50,7 @@ export const faultsSchema = z.strictObject({
   limit_max: z.int().min(1).nullable().default(null),
   /** Cuts every answer to this many rows without a word. */
   silent_cap: z.int().min(1).nullable().default(null),
-  /** The same for reports alone. */
+  /** Another number for reports. */
   report_cap: z.int().min(1).nullable().default(null),
   /** A 400 for any report filter. */
   refuse_filters: z.boolean().default(false),

@@ -157,7 +157,7 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     sortRows(kept, order)
     // Without an order, the same rows come in another one each time.
     const ordered = isSources && order.length === 0 ? turned(kept, ++turn) : kept
-    return paged(ordered, query, mood.faults().report_cap)
+    return paged(ordered, query, mood.faults().report_cap ?? mood.faults().silent_cap)
   }
 
   function turned<T>(items: T[], by: number): T[] {
@@ -194,13 +194,13 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
   function paged<T>(
     items: T[],
     { limit = PAGE_LIMIT_DEFAULT, offset = 0 }: { limit?: number | undefined; offset?: number | undefined },
-    cap: number | null = null,
+    cap = mood.faults().silent_cap,
   ): T[] {
     if (limit > (mood.faults().limit_max ?? limit))
       throw new Refusal(400, `limit must not exceed ${mood.faults().limit_max}`)
     if (mood.faults().empty) return []
     const ordered = mood.faults().unstable_order ? shuffled(items) : items
-    return ordered.slice(offset, offset + Math.min(limit, cap ?? limit, mood.faults().silent_cap ?? limit))
+    return ordered.slice(offset, offset + Math.min(limit, cap ?? limit))
   }
 
   function shuffled<T>(items: T[]): T[] {

@@ -75,7 +75,8 @@ export async function inTransaction<T>(
     await client.query('rollback').catch((failure: Error) => {
       broken ??= failure
     })
-    if (isLockTimeout(error) && broken === undefined) await endAbandonedSessions(client, abandoned).catch(() => {})
+    if (isLockTimeout(error) && broken === undefined)
+      await endAbandonedSessions(client, { signal, ...abandoned }).catch(() => {})
     if (isRetryable(error) || broken !== undefined) {
       const what = isContention(error) ? 'another transaction was in the way' : 'the database connection was lost'
       throw new TransientError(`${what}: ${clip(messageOf(error), 200)}`, { cause: error })

@@ -35,8 +35,8 @@ export class AnswerSizes {
   /** The largest answer of each stream: a service that gave so many rows caps no answer at fewer. */
   private readonly largestOfStream = new Map<string, number>()
   private readonly largestOfOperation = new Map<string, number>()
-  /** Of each operation, windows of this many rows were counted in another way, and were complete. */
-  private readonly proven = new Map<string, number>()
+  /** Of each operation, the largest size that was checked in another way. */
+  private readonly checked = new Map<string, number>()
   private readonly longerAnswers = new Map<string, Promise<void>>()
   private firstShrunk: Promise<boolean> | undefined
 
@@ -114,16 +114,16 @@ export class AnswerSizes {
     return check
   }
 
-  /** Windows of the operation with so many rows are proven complete. */
-  addProof(operation: string, rows: number): void {
-    raise(this.proven, operation, rows)
+  /** A window of the operation with so many rows was checked: it is complete, or is known not to be. */
+  markChecked(operation: string, rows: number): void {
+    raise(this.checked, operation, rows)
   }
 
   /**
    * A window with the largest answer of each operation, which passed for complete without filling a page: where a cap
-   * would show. An operation that gave a larger answer, or whose largest is proven, has none.
+   * would show. An operation that gave a larger answer, or whose largest was checked, has none.
    */
-  largestUnproven(): { rows: number; window: SizedWindow }[] {
+  largestUnchecked(): { rows: number; window: SizedWindow }[] {
     const largest = new Map<string, { rows: number; window: SizedWindow }>()
     for (const [rows, { complete }] of this.sizes) {
       for (const window of complete) {
@@ -132,7 +132,7 @@ export class AnswerSizes {
     }
     return [...largest.values()].filter(
       ({ rows, window: { operation } }) =>
-        rows > (this.proven.get(operation) ?? 0) && rows >= (this.largestOfOperation.get(operation) ?? 0),
+        rows > (this.checked.get(operation) ?? 0) && rows >= (this.largestOfOperation.get(operation) ?? 0),
     )
   }
 

@@ -36,7 +36,7 @@ export async function isPageComplete(
       (page) => stream.read(client, caller, { range, page, filters: [] }, context),
       rows,
     )
-    if (isProven) answers.addProof(stream.operation, rows)
+    if (isProven) answers.markChecked(stream.operation, rows)
     return isProven
   }
   const checked = hasFewerRows ? await answers.checkShrunk(prove) : undefined

@@ -15,7 +15,10 @@ export async function markOwnBrands({ warehouse, config }: Services, ids: readon
   return ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels))
 }
 
-/** Open periods make views slower, not wrong: a run that read everything is complete without their sums. */
+/**
+ * Weeks and months whose rows changed are summed. Until then views sum them on the fly, which is slower, not wrong: a run
+ * that read everything is complete without this.
+ */
 export async function sumForViews({ warehouse, config, signal, log }: Run): Promise<void> {
   try {
     const periods = await withRetries(warehouse, signal, () => sumOpenPeriods(warehouse, config, signal))

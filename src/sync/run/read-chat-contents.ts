@@ -151,9 +151,9 @@ async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Pr
   const { run, project, settings } = reading
   const known = await withRetries(run.warehouse, run.signal, () => readChat(run.warehouse, project.id))
   if (known === undefined) return noteContentsNotOffered(reading, gone.gone!)
-  const projectStream = { projectId: project.id, day: dayOf(run.clock()) }
+  const projectDay = { projectId: project.id, day: dayOf(run.clock()) }
   const budget = { wanted: 1, budget: settings.requests_per_day }
-  const taken = await withRetries(run.warehouse, run.signal, () => takeRequests(run.warehouse, projectStream, budget))
+  const taken = await withRetries(run.warehouse, run.signal, () => takeRequests(run.warehouse, projectDay, budget))
   // Nothing is left to find out with: the next day asks for the same chats again.
   if (taken === 0) return true
   const control = await ask(reading, known)

@@ -35,7 +35,7 @@ export function learnPages(
  */
 export async function findCap(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
   let isCapped = false
-  for (const { window, rows } of run.answers.largestUnproven()) {
+  for (const { window, rows } of run.answers.largestUnchecked()) {
     const task = tasks.get(window.task)
     if (run.signal.aborted || task === undefined || (await isLargestComplete(task, window.range, rows))) continue
     run.limit.lowerTo(rows)
@@ -52,6 +52,9 @@ export async function findCap(run: Run, tasks: ReadonlyMap<string, Task>): Promi
 async function isLargestComplete(task: Task, range: Range, rows: number): Promise<boolean> {
   const { run, stream, project, remaining } = task
   if (stream.by !== 'day' || remaining.kind !== 'windows') return true
+  // The limit was lowered since: with it, nothing larger can be seen, and the window would be split.
+  if (rows >= run.limit.current) return false
+  run.answers.markChecked(stream.operation, rows)
   const request = { caller: project.caller, stream, range }
   const longer = remaining.feed.longerThan(range)
   const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
@@ -60,10 +63,7 @@ async function isLargestComplete(task: Task, range: Range, rows: number): Promis
     const found = longer === undefined ? 0 : await rowsIn(run, { ...request, range: longer }, context)
     run.answers.add(stream, found)
     if (found > rows) return true
-    const counted = await countRows(run, request, context)
-    if (counted > rows) return false
-    run.answers.addProof(stream.operation, rows)
-    return true
+    return (await countRows(run, request, context)) <= rows
   } catch (error) {
     const stopped = run.signal.aborted || error instanceof InterruptedError
     const failure: FailedItem = stopped ? { kind: 'failed', reason: '', code: 'interrupted' } : failedItem(error)
