@@ -69,26 +69,28 @@ export async function readCoverageSummaries(
     known.set(key, found)
     return found
   }
-  const { rows: complete } = await warehouse.pool.query<CompleteMonths>(
-    `select m.project_id, m.stream, to_char(min(m.month), 'YYYY-MM') as first, to_char(max(m.month), 'YYYY-MM') as last,
-       case when count(*) <> (extract(year from age(max(m.month), min(m.month))) * 12
-         + extract(month from age(max(m.month), min(m.month))) + 1) then array_agg(to_char(m.month, 'YYYY-MM')) end as months
-     from ${months} m where ${mine} and ${isComplete} group by 1, 2`,
-    values.slice(0, 3),
-  )
+  const [{ rows: complete }, { rows: open }] = await Promise.all([
+    warehouse.pool.query<CompleteMonths>(
+      `select m.project_id, m.stream, to_char(min(m.month), 'YYYY-MM') as first, to_char(max(m.month), 'YYYY-MM') as last,
+         case when count(*) <> (extract(year from age(max(m.month), min(m.month))) * 12
+           + extract(month from age(max(m.month), min(m.month))) + 1) then array_agg(to_char(m.month, 'YYYY-MM')) end as months
+       from ${months} m where ${mine} and ${isComplete} group by 1, 2`,
+      values.slice(0, 3),
+    ),
+    // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
+    warehouse.pool.query<OpenMonth>(
+      `select m.project_id, m.stream, d.* from ${months} m cross join lateral (
+         select json_agg(c.date - date '1970-01-01') as dates, json_agg(c.rows) as rows, json_agg(c.state) as states,
+           json_agg(floor(extract(epoch from c.read_at))::bigint) as read_at
+         from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
+           and c.date >= m.month and c.date < m.month + interval '1 month'
+       ) d
+       where ${mine} and d.dates is not null and (not (${isComplete}) or m.last_day >= $4::date)`,
+      values,
+    ),
+  ])
   const stretches = new Map<string, ReadonlySet<string>>()
   for (const row of complete) entry(streamKey(row.project_id, row.stream)).completeMonths = monthsOf(row, stretches)
-  // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
-  const { rows: open } = await warehouse.pool.query<OpenMonth>(
-    `select m.project_id, m.stream, d.* from ${months} m cross join lateral (
-       select json_agg(c.date - date '1970-01-01') as dates, json_agg(c.rows) as rows, json_agg(c.state) as states,
-         json_agg(floor(extract(epoch from c.read_at))::bigint) as read_at
-       from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
-         and c.date >= m.month and c.date < m.month + interval '1 month'
-     ) d
-     where ${mine} and d.dates is not null and (not (${isComplete}) or m.last_day >= $4::date)`,
-    values,
-  )
   const texts = new Map<number, Day>()
   for (const row of open) {
     const { coverage } = entry(streamKey(row.project_id, row.stream))
