@@ -72,7 +72,7 @@ test('the demo touches no configured database or service, however it is configur
   })
   await running.saw('Schedule:')
   expect(running.output()).toContain('the reference service (synthetic data')
-  expect(running.output()).toMatch(/postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility {2}\(embedded/)
+  expect(running.output()).toMatch(/postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(in /)
   const page = /Serving: +(\S+)/.exec(running.output())![1]!
   expect((await fetch(`${page}/healthz`)).status).toBe(200)
   const backfill = await fetch(`${page}/api/backfills`, {

@@ -160,7 +160,11 @@ test('those who never answer change neither the result nor the exit code, and do
   answer = 403
   const refused = await cli(['sync'])
   expect(refused.code).toBe(0)
-  for (const message of ['the ping was not taken', 'the metrics could not be left', 'the lineage event was not taken'])
+  for (const message of [
+    'the ping was not taken',
+    'the metrics could not be published',
+    'the lineage event was not taken',
+  ])
     expect(refused.stderr).toContain(message)
   expect(refused.stderr).not.toContain('secret-uuid')
 })
