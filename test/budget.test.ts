@@ -2,7 +2,14 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget.ts'
 import { type BudgetStore, createBudget, memoryStore } from '../src/source/budget.ts'
-import { learnAnswer, newBudgetState, requestPermit, voidRequests, waitOf } from '../src/source/budget-state.ts'
+import {
+  learnAnswer,
+  limitOf,
+  newBudgetState,
+  requestPermit,
+  voidRequests,
+  waitOf,
+} from '../src/source/budget-state.ts'
 import type { RateHeaders } from '../src/source/rate-headers.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
@@ -115,6 +122,20 @@ describe('the request budget as a state machine', () => {
     learnAnswer(state, answer({ retryAfterMs: 30_000 }, { asksToWait: true }), 100)
     expect(requestPermit(state, at + 1, 'b', 100)).toBe(29_999)
     expect(requestPermit(state, at + 30_000, 'b', 100)).toBe(0)
+  })
+
+  test('a limit that the service no longer sends is not counted by the minute', () => {
+    const state = newBudgetState()
+    requestPermit(state, at, 'a', 100)
+    learnAnswer(state, answer({ limit: 5, remaining: 4, resetMs: 300 }), 100)
+    // Another period, in which nothing is said of a limit any more.
+    for (let request = 1; request <= 5; request++) {
+      const sentAt = at + request * 1000
+      expect(requestPermit(state, sentAt, 'a', 100)).toBe(0)
+      learnAnswer(state, answer({}, { sentAt, receivedAt: sentAt + 10 }), 100)
+    }
+    expect(requestPermit(state, at + 6000, 'a', 100)).toBe(0)
+    expect(limitOf(state, at + 6000, 100)).toBe(100)
   })
 
   test('refusals without a word double the pause, and an answer takes one step back', () => {

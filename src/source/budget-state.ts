@@ -11,6 +11,8 @@ export interface BudgetState {
   /** The limit that the service sent last, and when. */
   limit: number | null
   limitAt: number
+  /** Answers in a row that said nothing of a limit. */
+  answersWithoutLimit: number
   /** What the service said is left of the period, less what was sent since; null if it is not known. */
   remaining: number | null
   /** `remaining` as the last answer of the period said it, and when it came. */
@@ -41,11 +43,14 @@ const NEXT_ANSWER_MS = 25
 const FIRST_PAUSE_MS = 400
 const LONGEST_PAUSE_MS = 20_000
 const MOST_IN_FLIGHT = 16
+// One or two may come from something before the service.
+const FORGOTTEN_AFTER = 3
 
 export function newBudgetState(): BudgetState {
   return {
     limit: null,
     limitAt: 0,
+    answersWithoutLimit: 0,
     remaining: null,
     reported: 0,
     reportedAt: 0,
@@ -89,10 +94,7 @@ export interface BudgetAnswer {
 export function learnAnswer(state: BudgetState, answer: BudgetAnswer, perMinute: number): void {
   const { owner, sentAt, receivedAt, headers, asksToWait } = answer
   endRequest(state, receivedAt, owner)
-  if (headers.limit !== undefined) {
-    state.limit = Math.floor(headers.limit)
-    state.limitAt = receivedAt
-  }
+  learnLimit(state, headers.limit, receivedAt)
   learnPeriod(state, answer)
   if (!asksToWait) return recover(state, sentAt)
   if (headers.retryAfterMs !== undefined || headers.remaining === undefined) {
@@ -104,6 +106,19 @@ export function learnAnswer(state: BudgetState, answer: BudgetAnswer, perMinute:
   }
   // Refused, though by all the headers the next request might go at once: only waiting is left.
   if (waitOf(state, receivedAt, perMinute) === 0) backOff(state, sentAt, receivedAt)
+}
+
+/** A limit that the service no longer sends is forgotten: counted by the minute, it might be far too low. */
+function learnLimit(state: BudgetState, limit: number | undefined, now: number): void {
+  if (limit === undefined) {
+    // Not stored by earlier versions.
+    state.answersWithoutLimit = (state.answersWithoutLimit ?? 0) + 1
+    if (state.answersWithoutLimit >= FORGOTTEN_AFTER) state.limit = null
+    return
+  }
+  state.answersWithoutLimit = 0
+  state.limit = Math.floor(limit)
+  state.limitAt = now
 }
 
 /** A request ended without a response. */
