@@ -15,6 +15,6 @@ export default {
   globalTeardown: '<rootDir>/test/support/global-teardown.ts',
   testTimeout: 180_000,
   // Much of a test is waiting: for a service that is slow on purpose, for limits to reset, for others to be noticed as gone.
-  maxWorkers: Math.ceil(availableParallelism() * 1.5),
+  maxWorkers: availableParallelism() * 2,
   collectCoverageFrom: ['src/**/*.ts', '!src/main.ts'],
 }
