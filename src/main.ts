@@ -22,7 +22,7 @@ const ECHO_MS = 1000
 let stoppedAt = Number.POSITIVE_INFINITY
 for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(name, () => {
-    // The first asks for an orderly end; whoever repeats it does not want to wait. An embedded Postgres is stopped by its
+    // The first signal asks for an orderly end; a second one means that nobody wants to wait. An embedded Postgres is stopped by its
     // keeper, however this process ends.
     if (performance.now() - stoppedAt > ECHO_MS) process.exit(1)
     stoppedAt = Math.min(stoppedAt, performance.now())
@@ -30,7 +30,7 @@ for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   })
 }
 
-// Whoever reads our output may stop reading, as `head` does, or close the terminal. Output that cannot be written for
+// The reader of our output may stop reading, as `head` does, or close the terminal. Output that cannot be written for
 // another reason, such as a full disk, ends the command in order: nobody would learn what it did.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {

@@ -6,7 +6,7 @@ export function isLoopback(address: string): boolean {
   return /^(localhost|.+\.localhost|127(\.\d+){3}|\[::1\]|\[::ffff:7f[0-9a-f]{2}:[0-9a-f]{1,4}\])$/.test(hostname)
 }
 
-/** Over plain http a key, and all that is read with it, is open to whoever is on the way. */
+/** Over plain http a key, and all that is read with it, can be read by everyone on the way. */
 export function refusePlainHttp(address: string, place: string, allowed: boolean): void {
   if (allowed || !/^http:/i.test(address) || isLoopback(address)) return
   throw new UsageError(

@@ -128,7 +128,7 @@ export function codeOf(error: unknown): string | undefined {
 
 const DEEPEST_CAUSE = 5
 
-/** Cleans the words of an error, and of what caused it, for whoever catches it outside. Gives the same error. */
+/** Cleans the words of an error, and of what caused it, for callers outside the package. Gives the same error. */
 export function cleanError<T>(error: T, redactor: Redactor, depth = 0): T {
   if (!(error instanceof Error) || depth > DEEPEST_CAUSE) return error
   for (const name of ['message', 'stack'] as const) {

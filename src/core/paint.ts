@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { printable } from './printable.ts'
 
 /*
- * Colours for people. Whoever renders always paints; whoever prints decides whether colours come out. Until then a style is
+ * Colours for people. Rendering always paints; printing decides whether colours come out. Until then a style is
  * a mark that no text from elsewhere can hold, because it is another one in each process.
  */
 

@@ -20,7 +20,7 @@ export interface WatchOptions {
 const LOOK_MS = 2000
 
 /**
- * Knows whether the database answers, and its time. Whoever asks is answered from what the last look found, so a probe
+ * Knows whether the database answers, and its time. A caller is answered from what the last look found, so a probe
  * waits for nothing.
  */
 export class DatabaseWatch {

@@ -20,7 +20,7 @@ export interface Follow {
   end(): void
 }
 
-/** Follows the runs of this process, for whoever looks. With a shared queue a backfill may go on beside a sync. */
+/** Follows the runs of this process, for pages and metrics. With a shared queue a backfill may go on beside a sync. */
 export class Live {
   readonly runs: LiveRun[] = []
 

@@ -212,7 +212,7 @@ export function createClient(options: ClientOptions) {
       return page(caller, { method: 'GET', path: 'chats', query }, request, context)
     },
 
-    /** What a single answer says. It is sent once: whoever has a budget of requests decides whether to ask again. */
+    /** What a single answer says. It is sent once: the caller has a budget of requests, and decides whether to ask again. */
     async chatContent(
       caller: Caller,
       id: string,

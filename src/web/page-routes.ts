@@ -62,7 +62,7 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
   const dayStreams = streams.flatMap(({ by, name }) => (by === 'day' ? [name] : []))
   const pages = new Cached<Body>({ monotonic, ...options.cache })
 
-  /** The same page for all who only read; whoever signed in gets one with forms of their own. */
+  /** The same page for all who only read; people who signed in get one with forms of their own. */
   const bodyFor = async (request: FastifyRequest, key: string, write: Write): Promise<Body> => {
     const session = options.sessionOf(request)
     const body = async (viewer: Viewer, notice?: Notice) => bodyOf(config.redactor.text(await write(viewer, notice)))

@@ -75,7 +75,7 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** True if an answer needs no cleaning: it holds nothing from outside. */
     isClean?: boolean
-    /** True if whoever asks decides by the answer whether this process lives. */
+    /** True for probes, whose answer decides whether this process is restarted. */
     isProbe?: boolean
   }
 }

@@ -213,7 +213,7 @@ export class View {
     return this.projects.map(({ id }) => ({ id, name: names.get(id) ?? id }))
   }
 
-  /** Reads the ledger now, whoever looked when. */
+  /** Reads the ledger now, however recently it was read. */
   async refresh(): Promise<void> {
     this.closeAbandoned()
     // It may take too long; the rest is read all the same.
@@ -239,7 +239,7 @@ export class View {
     }
   }
 
-  /** Runs whose process died show as such a little later. Nobody waits for it: it may wait for whoever takes a lease. */
+  /** Runs whose process died show as such a little later. Nobody waits for it: it may have to wait for the lock on the leases. */
   private closeAbandoned(): void {
     const { monotonic, services } = this.options
     if (this.closing || monotonic() < this.closeDueAt) return

@@ -131,7 +131,7 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
           'to an API key of the group Administrators (Admin settings → Authentication → API keys)',
       )
     }
-    // Whoever has it is signed in, and a later answer may repeat it.
+    // This token signs its bearer in, and a later answer may repeat it.
     redactor.add([id])
     return { 'x-metabase-session': id }
   }

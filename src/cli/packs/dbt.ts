@@ -147,7 +147,7 @@ function exposure(): object {
     maturity: 'high',
     description:
       'The dashboard that "visibility-sync metabase" makes, and its kin in Superset and Grafana. It reads the views of the warehouse.',
-    owner: { name: 'Whoever runs visibility-sync' },
+    owner: { name: 'The team that runs visibility-sync' },
     depends_on: views.filter((name) => name in VIEWS).map((name) => `source('${SOURCE}', '${name}')`),
   }
 }

@@ -59,7 +59,7 @@ const cronText = z
 const timeZone = z.string().refine(isTimeZone, { error: 'a time zone such as UTC or Europe/Berlin' })
 
 /**
- * A "/", "?" or "#" in a password ends the host for whoever parses the address: what should be the password is then
+ * A "/", "?" or "#" in a password ends the host for a parser of the address: what should be the password is then
  * taken for a host, a port or a database, and shown as such. An "@" behind the host gives that away.
  */
 function isWellEscaped(text: string): boolean {

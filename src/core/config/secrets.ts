@@ -3,7 +3,7 @@ import { decoded } from '../secret-forms.ts'
 /* Which settings are secrets, or hold some. */
 
 const SECRET_NAME = /(^|_)(api_key|pagerduty_key|token|password|secret)$/
-/** Addresses that are secrets as a whole: whoever knows them can write there. */
+/** Addresses that are secrets as a whole: to know one is enough to write there. */
 const SECRET_ADDRESS = /^(webhook|slack|ping|push)_url$/
 const SECRET_PARAMETER = /key|token|secret|pass|sig|auth/i
 // A part of a path that is as long is likely to be a token, not a word.

@@ -65,7 +65,7 @@ export class Holders {
   }
 
   #welcome(socket: Socket, onLeave: () => void): void {
-    // Whoever connects and says nothing is none of ours.
+    // A connection that says nothing is not one of ours.
     const impatience = setTimeout(() => socket.destroy(), TOKEN_MS)
     socket.on('error', () => {})
     socket.on('close', () => {

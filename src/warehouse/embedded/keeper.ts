@@ -34,7 +34,7 @@ export async function runKeeper(options: KeeperOptions): Promise<void> {
   const token = randomBytes(16).toString('hex')
   const stop = new AbortController()
   const end = () => {
-    // At once: whoever came between the decision and the end would hold a server that is being stopped.
+    // At once: a process that came between the decision and the end would hold a server that is being stopped.
     holders.refuse()
     stop.abort()
   }

@@ -28,7 +28,7 @@ export async function grantReader(warehouse: Warehouse, role: string): Promise<s
       `grant select on all tables in schema ${schema} to ${quote(role)}`,
       `alter default privileges in schema ${schema} grant select on tables to ${quote(role)}`,
     ]
-    // Whoever else makes tables there, as a role for migrations does, has default privileges of its own.
+    // Another role that makes tables there, such as one for migrations, has default privileges of its own.
     const { rows: owners } = await client.query<{ name: string }>(
       `select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
        where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind in ('r', 'p')

@@ -3,7 +3,7 @@ import { UsageError } from '../../core/errors.ts'
 import { clip } from '../../core/text.ts'
 import { dayIn, projectOf, rangeOf, readQuery } from '../query.ts'
 
-/* What the insights page is asked for, in its address, so that a link shows the same to whoever follows it. */
+/* What the insights page is asked for, in its address, so that a link shows the same to everyone. */
 
 export const PERIODS = {
   '4w': { days: 28, name: '4 weeks' },
