@@ -3,12 +3,12 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget.ts'
 import { type BudgetStore, createBudget, memoryStore } from '../src/source/budget.ts'
 import {
+  advanceAndWait,
   learnAnswer,
   limitOf,
   newBudgetState,
   requestPermit,
   voidRequests,
-  waitOf,
 } from '../src/source/budget-state.ts'
 import type { RateHeaders } from '../src/source/rate-headers.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -143,19 +143,19 @@ describe('the request budget as a state machine', () => {
     const refuse = (sentAt: number) =>
       learnAnswer(state, answer({}, { sentAt, receivedAt: sentAt + 10, asksToWait: true }), 100)
     refuse(at)
-    expect(waitOf(state, at + 10, 100)).toBe(400)
+    expect(advanceAndWait(state, at + 10, 100)).toBe(400)
     // Those that were under way together are one refusal.
     refuse(at)
-    expect(waitOf(state, at + 10, 100)).toBe(400)
+    expect(advanceAndWait(state, at + 10, 100)).toBe(400)
     refuse(at + 500)
-    expect(waitOf(state, at + 510, 100)).toBe(800)
+    expect(advanceAndWait(state, at + 510, 100)).toBe(800)
     learnAnswer(state, answer({}, { sentAt: at + 2000, receivedAt: at + 2010 }), 100)
     refuse(at + 3000)
-    expect(waitOf(state, at + 3010, 100)).toBe(800)
+    expect(advanceAndWait(state, at + 3010, 100)).toBe(800)
     // After a calm minute it begins anew.
     learnAnswer(state, answer({}, { sentAt: at + 90_000, receivedAt: at + 90_010 }), 100)
     refuse(at + 91_000)
-    expect(waitOf(state, at + 91_010, 100)).toBe(400)
+    expect(advanceAndWait(state, at + 91_010, 100)).toBe(400)
   })
 
   test('requests of an owner that is not heard of do not count, and those of one known to be dead at once', () => {

@@ -2,8 +2,8 @@ import { expect, test } from '@jest/globals'
 import type { FailureCode } from '../src/core/failure-code.ts'
 import { endOfFailure } from '../src/queue/end-of-failure.ts'
 
-const ANSWERED = { 200: 1 }
-const SILENT = { none: 3 }
+const ANSWERED = { failures: 0, statuses: { 200: 1 }, isRevoked: false }
+const SILENT = { failures: 0, statuses: { none: 3 }, isRevoked: false }
 
 test.each<[FailureCode, ReturnType<typeof endOfFailure>['end'], boolean]>([
   ['run-over', 'discard', false],
@@ -20,15 +20,22 @@ test.each<[FailureCode, ReturnType<typeof endOfFailure>['end'], boolean]>([
   ['transient', 'retry', false],
   ['error', 'retry', false],
 ])('a window that fails as %s: %s', (code, end, backsOff) => {
-  expect(endOfFailure({ code }, 0, ANSWERED)).toEqual({ end, backsOff })
+  expect(endOfFailure({ code }, ANSWERED)).toEqual({ end, backsOff })
 })
 
 test('the third failure of a window is reported', () => {
-  expect(endOfFailure({ code: 'transient' }, 1, ANSWERED).end).toBe('retry')
-  expect(endOfFailure({ code: 'transient' }, 2, ANSWERED).end).toBe('report')
+  expect(endOfFailure({ code: 'transient' }, { ...ANSWERED, failures: 1 }).end).toBe('retry')
+  expect(endOfFailure({ code: 'transient' }, { ...ANSWERED, failures: 2 }).end).toBe('report')
 })
 
 test('a worker that got no answer at all is at fault, unless the service took its request', () => {
-  expect(endOfFailure({ code: 'transient' }, 2, SILENT)).toEqual({ end: 'release', backsOff: true })
-  expect(endOfFailure({ code: 'transient', isUnanswered: true }, 0, SILENT)).toEqual({ end: 'retry', backsOff: false })
+  expect(endOfFailure({ code: 'transient' }, { ...SILENT, failures: 2 })).toEqual({ end: 'release', backsOff: true })
+  expect(endOfFailure({ code: 'transient', isUnanswered: true }, SILENT)).toEqual({ end: 'retry', backsOff: false })
+})
+
+test('a window that was taken from a worker which got nowhere with it counts as lost', () => {
+  expect(endOfFailure({ code: 'interrupted' }, { ...ANSWERED, isRevoked: true })).toEqual({
+    end: 'lose',
+    backsOff: false,
+  })
 })

@@ -6,11 +6,12 @@ export interface FailureEnd {
   /**
    * - `discard`: the run that asked for it is over.
    * - `release`: it goes back to the queue, for another worker.
+   * - `lose`: the same, and it counts as lost: too many losses end it.
    * - `retry`: it goes back to the queue and counts as a failed attempt.
    * - `return`: the process of the run tries it, and what that finds is final.
    * - `report`: it failed.
    */
-  end: 'discard' | 'release' | 'retry' | 'return' | 'report'
+  end: 'discard' | 'release' | 'lose' | 'retry' | 'return' | 'report'
   /** True if the worker itself is at fault: it pauses before it takes another window. */
   backsOff: boolean
 }
@@ -18,16 +19,24 @@ export interface FailureEnd {
 // A window that fails though its worker is well is tried so often, beside all the tries that its requests have.
 const MOST_FAILURES = 3
 
-/** `failures`: earlier attempts that failed though the worker was well. `statuses`: the answers to its requests. */
+/** The attempt that failed. */
+export interface Attempt {
+  /** Earlier attempts that failed though the worker was well. */
+  failures: number
+  /** The answers to its requests. */
+  statuses: Readonly<Record<string, number>>
+  /** True if the window was taken from the worker, which got nowhere with it. */
+  isRevoked: boolean
+}
+
 export function endOfFailure(
   failure: Pick<FailedItem, 'code' | 'isUnanswered'>,
-  failures: number,
-  statuses: Readonly<Record<string, number>>,
+  { failures, statuses, isRevoked }: Attempt,
 ): FailureEnd {
   const { code } = failure
   const { fault, isRefusal } = failureRule(code)
   if (code === 'run-over') return { end: 'discard', backsOff: false }
-  if (code === 'interrupted') return { end: 'release', backsOff: false }
+  if (code === 'interrupted') return { end: isRevoked ? 'lose' : 'release', backsOff: false }
   if (fault === 'access') return { end: 'return', backsOff: true }
   // Other projects and operations may still be read from here.
   if (fault === 'route') return { end: 'return', backsOff: false }

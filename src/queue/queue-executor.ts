@@ -280,7 +280,7 @@ export class QueueExecutor {
 
   /** Other windows of a project that cannot be read are not tried. */
   private async withdrawFailedProjects(): Promise<void> {
-    for (const [project, { reason }] of this.tasks[0]?.board.failures.projects ?? []) {
+    for (const [project, { reason }] of this.tasks[0]?.shared.failures.projects ?? []) {
       if (this.withdrawn.has(project)) continue
       this.withdrawn.add(project)
       for (const item of await this.withdraw({ most: MOST, project }))

@@ -9,8 +9,8 @@ import { fetchJobs, type Queue, within } from './boss.ts'
 import { toWire, type WindowCost, type WindowResult, type WireResult } from './window-result.ts'
 
 /*
- * The windows of runs in the queue. A window is queued if it has a job, taken if a worker has it, done where its
- * result waits for the run. Jobs carry nothing but their id: what is to be done stands in the row.
+ * The windows of runs in the queue. A window is `queued` until a worker takes it, `taken` while it works at it, and `done`
+ * when its result waits for the run; it has a job until it is done. Jobs carry nothing but their id: what is to be done stands in the row.
  *
  * Reading a window twice is waste, never harm: loads are atomic, and an older read never replaces a newer one. So the
  * queue promises no more than at least once, and the first result of a window counts.
@@ -182,7 +182,7 @@ export interface Release {
   workerId: string
   /** An attempt that failed though its worker was well. */
   failure?: { spent: WindowCost }
-  /** An attempt whose worker vanished or got nowhere. */
+  /** An attempt whose worker vanished, got nowhere or failed in a way that was not foreseen. */
   isLoss?: boolean
 }
 
@@ -190,14 +190,14 @@ export interface Release {
 const MOST_LOSSES = 8
 
 /**
- * Gives a window back, for anyone to take at once. It is dead after too many losses. `not-mine` if the worker did not
- * have it any more.
+ * Gives a window back, for anyone to take at once. It is given up after too many losses. `not-mine` if the worker did
+ * not have it any more.
  */
 export async function releaseWindow(
   queue: Queue,
   id: string,
   release: Release,
-): Promise<'released' | 'dead' | 'not-mine'> {
+): Promise<'released' | 'given-up' | 'run-over' | 'not-mine'> {
   const { api, warehouse } = queue
   const { workerId, failure, isLoss } = release
   const work = async (tx: Transaction) => {
@@ -210,7 +210,7 @@ export async function releaseWindow(
     if (isLoss && losses + 1 >= MOST_LOSSES) {
       const { accept_deletes: acceptDeletes } = request as RunSettings
       await publishResult(tx, { ...queue, name }, { id, acceptDeletes }, WORKERS_DIED)
-      return 'dead'
+      return 'given-up'
     }
     await api.deleteJob(name, id, within(tx))
     const { numUpdatedRows } = await tx.ops
@@ -235,7 +235,7 @@ export async function releaseWindow(
   return inTransaction(warehouse, work).catch((error: unknown) => {
     if (error instanceof TakenOverError) return 'not-mine'
     // Its windows are dropped with the run.
-    if (error instanceof RunOverError) return 'dead'
+    if (error instanceof RunOverError) return 'run-over'
     throw error
   })
 }
@@ -244,7 +244,7 @@ const WORKERS_DIED: WindowResult = {
   result: {
     kind: 'failed',
     code: 'worker-died',
-    reason: `the processes that worked at it vanished ${MOST_LOSSES} times`,
+    reason: `its workers vanished or got nowhere with it ${MOST_LOSSES} times`,
   },
   cost: { seconds: 0, statuses: {} },
 }

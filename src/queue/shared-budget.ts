@@ -4,7 +4,7 @@ import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { type BudgetStore, type BudgetView, createBudget, type RequestBudget } from '../source/budget.ts'
-import { type BudgetState, limitOf, newBudgetState, voidRequests, waitOf } from '../source/budget-state.ts'
+import { advanceAndWait, type BudgetState, limitOf, newBudgetState, voidRequests } from '../source/budget-state.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
 // Another process may learn something meanwhile, so nobody sleeps through a whole period.
@@ -159,7 +159,7 @@ export function createSharedBudget(
 /** How long the next request of a project would have to wait, as far as is known. */
 export async function budgetWaitMs(warehouse: Warehouse, projectId: string, perMinute: number): Promise<number> {
   const { state, now } = await new WarehouseBudgetStore(warehouse, projectId, perMinute).read()
-  return waitOf(state, now, perMinute)
+  return advanceAndWait(state, now, perMinute)
 }
 
 /** What a process that is gone had sent no longer counts as under way. */

@@ -4,12 +4,12 @@ import { sleep } from '../core/sleep.ts'
 import { makeRun, newRunMemory } from '../sync/run/make-run.ts'
 import { performItem } from '../sync/run/perform-item.ts'
 import type { FailedItem, ItemResult, Loaded, Run, RunMemory, Services, SyncedProject } from '../sync/run/run-types.ts'
-import { withRetries } from '../warehouse/retry.ts'
+import { isTransient, withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { BackOff } from './back-off.ts'
 import type { Queue } from './boss.ts'
 import { BudgetWatch } from './budget-watch.ts'
-import { endOfFailure } from './end-of-failure.ts'
+import { endOfFailure, type FailureEnd } from './end-of-failure.ts'
 import { reapWindows } from './reap.ts'
 import {
   extendLeases,
@@ -118,10 +118,10 @@ export class QueueWorker {
       statuses: {},
     }
     const ending = this.perform(work)
-      // If it was not even known what to do with it, another may take it at once.
+      // Not foreseen. Another may take it at once, but not for ever.
       .catch((error: unknown) => {
         this.services.log.warn({ window: window.id, reason: messageOf(error) }, 'a window could not be done here')
-        return this.release(work)
+        return this.release(work, { isLoss: !isTransient(error) })
       })
       .finally(() => this.inProgress.delete(work))
     this.inProgress.set(work, ending)
@@ -189,14 +189,18 @@ export class QueueWorker {
         return this.publishIn(tx, work, loaded)
       },
     }
-    const result = await performItem(run, project, stream, window.range, {
-      signal,
-      onAttempt: (status) => {
-        statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
-        if (status !== undefined) this.progress(work, this.stallAfterMs)
+    const result = await performItem(
+      run,
+      { project, stream, range: window.range },
+      {
+        signal,
+        onAttempt: (status) => {
+          statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
+          if (status !== undefined) this.progress(work, this.stallAfterMs)
+        },
+        onWait: (ms) => this.progress(work, ms + this.stallAfterMs),
       },
-      onWait: (ms) => this.progress(work, ms + this.stallAfterMs),
-    })
+    )
     await this.end(work, result)
   }
 
@@ -228,17 +232,29 @@ export class QueueWorker {
     const { log } = this.services
     const { window, statuses } = work
     const { reason, code } = result
-    const { end, backsOff } = endOfFailure(result, window.failures, statuses)
+    const attempt = { failures: window.failures, statuses, isRevoked: work.revoked.signal.aborted }
+    const { end, backsOff } = endOfFailure(result, attempt)
     const about = aboutOf(window)
     if (end === 'discard') return log.debug(about, 'the run that asked for a window is over')
-    if (code === 'interrupted') return this.release(work, { isLoss: work.revoked.signal.aborted })
-    log.warn({ ...about, reason }, 'window failed')
-    if (end === 'return') await this.publish(work, { kind: 'returned', reason })
-    if (end === 'report') await this.publish(work, result)
-    if (end === 'release') await this.release(work)
-    if (end === 'retry') await this.release(work, { failure: { spent: this.resultOf(work, result).cost } })
+    if (code !== 'interrupted') log.warn({ ...about, reason }, 'window failed')
+    await this.carryOut(end, work, result)
     if (backsOff) await this.pauseFor(reason, work.startedAt)
-    else if (end !== 'return') this.backOff.recover()
+    else if (end === 'report' || end === 'retry') this.backOff.recover()
+  }
+
+  private carryOut(end: Exclude<FailureEnd['end'], 'discard'>, work: WindowWork, result: FailedItem): Promise<void> {
+    switch (end) {
+      case 'release':
+        return this.release(work)
+      case 'lose':
+        return this.release(work, { isLoss: true })
+      case 'retry':
+        return this.release(work, { failure: { spent: this.resultOf(work, result).cost } })
+      case 'return':
+        return this.publish(work, { kind: 'returned', reason: result.reason })
+      case 'report':
+        return this.publish(work, result)
+    }
   }
 
   private async pauseFor(reason: string, startedAt: number): Promise<void> {

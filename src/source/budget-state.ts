@@ -69,7 +69,7 @@ export function newBudgetState(): BudgetState {
 /** Zero if one more request was granted to the owner, or how long to wait before asking again. */
 export function requestPermit(state: BudgetState, now: number, owner: string, perMinute: number): number {
   forgetSilent(state, now)
-  const waitMs = waitOf(state, now, perMinute)
+  const waitMs = advanceAndWait(state, now, perMinute)
   const own = state.underWay[owner]
   if (waitMs > 0) {
     if (own !== undefined && now - own.heardAt > SILENT_MS / 4) own.heardAt = now
@@ -105,7 +105,7 @@ export function learnAnswer(state: BudgetState, answer: BudgetAnswer, perMinute:
     }
   }
   // Refused, though by all the headers the next request might go at once: only waiting is left.
-  if (waitOf(state, receivedAt, perMinute) === 0) backOff(state, sentAt, receivedAt)
+  if (advanceAndWait(state, receivedAt, perMinute) === 0) backOff(state, sentAt, receivedAt)
 }
 
 /** A limit that the service no longer sends is forgotten: counted by the minute, it might be far too low. */
@@ -135,10 +135,16 @@ export function voidRequests(state: BudgetState, owner: string): void {
   delete state.underWay[owner]
 }
 
-/** How long the next request would have to wait; zero if it might go at once. */
-export function waitOf(state: BudgetState, now: number, perMinute: number): number {
-  if (state.pausedUntil > now) return state.pausedUntil - now
+/** Brings the state up to the time: a period that is over ends, and what was sent more than a minute ago is forgotten. */
+function advance(state: BudgetState, now: number): void {
   if (state.remaining !== null && now >= state.resetBy) beginPeriod(state, now)
+  while (state.sent.length > 0 && untilOf(state.sent[0]![0]) <= now) state.sent.shift()
+}
+
+/** Brings the state up to the time, and says how long the next request has to wait; zero if it may go at once. */
+export function advanceAndWait(state: BudgetState, now: number, perMinute: number): number {
+  if (state.pausedUntil > now) return state.pausedUntil - now
+  advance(state, now)
   const flying = countUnderWay(state)
   if (state.mostInFlight !== null && flying >= Math.floor(state.mostInFlight)) return NEXT_ANSWER_MS
   const isTaught = state.resetBy > 0
@@ -147,7 +153,6 @@ export function waitOf(state: BudgetState, now: number, perMinute: number): numb
     // Those under way may turn out to be counted already.
     return flying > 0 ? Math.min(state.resetBy - now, NEXT_ANSWER_MS * 4) : state.resetBy - now
   }
-  while (state.sent.length > 0 && untilOf(state.sent[0]![0]) <= now) state.sent.shift()
   const sent = state.sent.reduce((sum, [, requests]) => sum + requests, 0)
   if (sent < limitOf(state, now, perMinute)) return 0
   return isTaught && flying > 0 ? NEXT_ANSWER_MS : untilOf(state.sent[0]![0]) - now
@@ -166,6 +171,11 @@ function beginPeriod(state: BudgetState, now: number): void {
   if (flying > 0) state.sent.push([Math.floor(now / 1000), flying])
 }
 
+/**
+ * Learns what is left of a period, and when it ends. Answers overtake each other, so it is first decided which period an
+ * answer speaks of: the same as the last one (their ends may be the same moment), a new one (it ends later, or more is left
+ * than before), or an older one, which says nothing any more.
+ */
 function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: BudgetAnswer): void {
   const { remaining, resetMs } = headers
   if (remaining === undefined || resetMs === undefined) return
@@ -174,7 +184,10 @@ function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: Budget
   const from = Math.min(by, sentAt + Math.min(resetMs, LONGEST_WAIT_MS) - 1000)
   // Asked after the last answer came, and yet there is more left: a period ended sooner than announced.
   const isRefilled = sentAt >= state.reportedAt && left > state.reported
-  const isSame = state.remaining !== null && !isRefilled && from < state.resetBy && by > state.resetFrom
+  const isKnown = state.remaining !== null
+  const isSame = isKnown && !isRefilled && from < state.resetBy && by > state.resetFrom
+  const isOlder = !isSame && from < state.resetBy && !(isKnown && isRefilled)
+  if (isOlder) return
   if (isSame) {
     state.resetFrom = Math.max(state.resetFrom, from)
     state.resetBy = Math.max(state.resetFrom, Math.min(state.resetBy, by))
@@ -183,8 +196,6 @@ function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: Budget
       state.remaining!++
       return
     }
-  } else if (from < state.resetBy && !(state.remaining !== null && isRefilled)) {
-    return
   } else {
     state.resetFrom = from
     state.resetBy = by

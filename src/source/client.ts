@@ -38,7 +38,7 @@ export interface ClientOptions {
   budgetFor?: (project: string, key: string) => RequestBudget
 }
 
-/** Who is asking: the key, and the project if the key spans several. */
+/** Who is asking: the key, and the project if the key spans several. The client keeps an account for each caller. */
 export interface Caller {
   key: string
   projectId: string | undefined

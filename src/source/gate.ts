@@ -5,7 +5,7 @@ import type { Permit, RequestBudget } from './budget.ts'
 import { Circuit, type CircuitOptions, type SentFailure } from './circuit.ts'
 import { LONGEST_WAIT_MS } from './retry-delay.ts'
 
-/** Requests that share a fate: those of one project and key. */
+/** A caller and its request budget. Requests of one account succeed, fail and wait together. */
 export interface Account {
   name: string
   key: string

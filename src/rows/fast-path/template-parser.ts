@@ -21,6 +21,7 @@ const NULL = pieceOf(Buffer.from('null'))
 export class TemplateParser {
   /** The row that was read last. The next one overwrites it. */
   readonly row: Row
+  /** Texts that mean something only together, as the stream says: a brand, its name and the day. */
   private readonly combination: readonly [InternPool, InternPool, InternPool]
   private readonly seenCombinations = new Set<number>()
   /** For each field's memory the texts of this answer, by their numbers. */

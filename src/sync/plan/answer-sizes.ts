@@ -1,6 +1,6 @@
 import { countDays, type Range } from '../../core/day.ts'
 
-/** Sizes at which services like to cap their answers. */
+// Besides whole thousands.
 const USUAL_CAPS = new Set([100, 200, 250, 500])
 // Equal sizes of small windows mean nothing.
 const WORTH_COMPARING = 50
@@ -50,7 +50,7 @@ export class AnswerSizes {
    * True if an answer shorter than the limit may still have been capped: its size is a usual cap, or a window of another
    * length of the same task had the very same size.
    */
-  mayBeCapped(window: SizedWindow, rows: number): boolean {
+  looksCapped(window: SizedWindow, rows: number): boolean {
     if (isUsualCap(rows)) return true
     const days = this.sizes.get(rows)?.days.get(window.task)
     return days !== undefined && days !== countDays(window.range)
@@ -78,16 +78,20 @@ export class AnswerSizes {
 
   /**
    * True if another answer to the stream had more rows than these, so that no answer of so many was capped. If none had,
-   * `askForMore` says how many rows a longer window gets. It is called once for all windows of a size, unless it fails:
-   * then the others ask for themselves.
+   * `askForLongerRange` is called, and says how many rows a longer range has: once for all windows of a size, unless it
+   * fails; then the others ask for themselves.
    */
-  async streamGaveMoreThan(stream: AnsweredStream, rows: number, askForMore: () => Promise<number>): Promise<boolean> {
+  async findLargerAnswer(
+    stream: AnsweredStream,
+    rows: number,
+    askForLongerRange: () => Promise<number>,
+  ): Promise<boolean> {
     const gaveMore = () => (this.largestOfStream.get(stream.name) ?? 0) > rows
     const key = `${stream.name} ${rows}`
     while (!gaveMore()) {
       const begun = this.longerAnswers.get(key)
       if (begun === undefined) {
-        const asked = askForMore().then((found) => this.add(stream, found))
+        const asked = askForLongerRange().then((found) => this.add(stream, found))
         this.longerAnswers.set(key, asked)
         asked.catch(() => this.longerAnswers.delete(key))
         await asked
@@ -153,7 +157,7 @@ function raise(most: Map<string, number>, key: string, rows: number): void {
   most.set(key, Math.max(rows, most.get(key) ?? 0))
 }
 
-/** A size at which services like to cap their answers. */
+/** A size at which services like to cap their answers: 100, 200, 250, 500, and whole thousands. */
 export function isUsualCap(rows: number): boolean {
   return rows > 0 && (rows % 1000 === 0 || USUAL_CAPS.has(rows))
 }

@@ -13,10 +13,10 @@ interface Prover {
 }
 
 /**
- * True if a page that is not full has all rows of its window. It is believed, unless it has fewer rows than the service
- * says there are, fewer than there were, or a size that looks like a cap: then it is proven.
+ * Says whether a page that is not full has all rows of its window. It is believed, unless it has fewer rows than the service
+ * says there are, fewer than there were, or a size that looks like a cap: then the service is asked for more.
  */
-export async function isPageComplete(
+export async function provePage(
   prover: Prover,
   request: WindowRequest,
   { count: rows, total }: Page,
@@ -25,30 +25,36 @@ export async function isPageComplete(
   const { client, answers } = prover
   const { caller, stream, range, known } = request
   const window = { task: known.task, operation: stream.operation, range }
-  const mayBeCapped = answers.mayBeCapped(window, rows)
+  const looksCapped = answers.looksCapped(window, rows)
   answers.addWindow(window, rows)
-  const isShort = total !== undefined && total > rows
-  const hasFewerRows = rows < known.rows
-  if (!isShort && !hasFewerRows && !mayBeCapped) return true
+  const isShortOfTotal = total !== undefined && total > rows
+  const hasShrunk = rows < known.rows
+  if (!isShortOfTotal && !hasShrunk && !looksCapped) return true
 
-  const prove = async () => {
-    const isProven = await hasNoRowAfter(
-      (page) => stream.read(client, caller, { range, page, filters: [] }, context),
-      rows,
-    )
-    if (isProven) answers.markChecked(stream.operation, rows)
-    return isProven
+  const askForNextRow = async () => {
+    const read = (page: { limit: number; offset: number }) =>
+      stream.read(client, caller, { range, page, filters: [] }, context)
+    const isComplete = await hasNoRowAfter(read, rows)
+    if (isComplete) answers.markChecked(stream.operation, rows)
+    return isComplete
   }
-  const checked = hasFewerRows ? await answers.checkShrunk(prove) : undefined
-  if (checked !== undefined) return checked
-  const askForMore = async () => {
+  const askForLongerRange = async () => {
     const longer = longerRange(range, known.maxDays)
     return longer === undefined ? 0 : rowsIn(prover, { caller, stream, range: longer }, context)
   }
-  return (!isShort && (await answers.streamGaveMoreThan(stream, rows, askForMore))) || prove()
+  if (hasShrunk) {
+    const isComplete = await answers.checkShrunk(askForNextRow)
+    if (isComplete !== undefined) return isComplete
+  }
+  // A larger answer to the stream proves that it has no cap, not that the service counts wrongly.
+  if (isShortOfTotal) return askForNextRow()
+  return (await answers.findLargerAnswer(stream, rows, askForLongerRange)) || askForNextRow()
 }
 
-/** Twice as many days, or as many as a window may have: where the service shows whether it gives more rows. */
+/**
+ * Twice as many days, or as many as a window may have: there the service shows whether it gives more rows. It may be asked for
+ * before anything is known of the days around, unlike the ranges of `WindowFeed.longerThan`.
+ */
 function longerRange(range: Range, maxDays: number): Range | undefined {
   const days = Math.min(countDays(range), maxDays - countDays(range))
   return days > 0 ? { from: addDays(range.from, -days), to: range.to } : undefined

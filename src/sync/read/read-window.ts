@@ -8,7 +8,7 @@ import type { CallContext, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
-import { isPageComplete } from './prove-page.ts'
+import { provePage } from './prove-page.ts'
 import { hasNoRowAfter, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 import type { KnownWindow, WindowRequest } from './window-request.ts'
@@ -54,7 +54,7 @@ export async function readWindow<R extends Rows>(
   const rows = page.count
   answers.add(stream, rows)
   const isFull = rows >= Math.min(page.asked, limit.current)
-  const isComplete = !isFull && (await isPageComplete({ client, limit, answers }, request, page, context))
+  const isComplete = !isFull && (await provePage({ client, limit, answers }, request, page, context))
   const cappedAt = isFull || isComplete ? undefined : rows
   const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
   if (cappedAt !== undefined) {

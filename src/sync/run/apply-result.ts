@@ -35,7 +35,7 @@ function finish(task: Task, { summary }: Loaded, days: number, seconds: number):
   const { run, project, report } = task
   addLoad(report, summary, days)
   const { inserted, updated, deleted, unchanged, held } = summary.effect
-  task.board.observer.advanced?.({
+  task.shared.observer.advanced?.({
     projectId: project.id,
     stream: report.stream,
     days,

@@ -24,6 +24,6 @@ export async function performHere({ task, range }: WorkItem): Promise<{ result: 
   const startedAt = monotonic()
   const { run, project, stream } = task
   const onAttempt = (status: number | undefined) => countRequest(task, status)
-  const result = await performItem(run, project, stream, range, { signal: run.signal, onAttempt })
+  const result = await performItem(run, { project, stream, range }, { signal: run.signal, onAttempt })
   return { result, seconds: (monotonic() - startedAt) / 1000 }
 }

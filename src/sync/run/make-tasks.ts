@@ -10,7 +10,7 @@ import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run-types.ts'
-import { type Remaining, type Task, type TaskBoard, taskKey } from './task.ts'
+import { type Remaining, type SharedByTasks, type Task, taskKey } from './task.ts'
 
 /** What the ledger says of the days that are due. */
 interface Planner {
@@ -23,9 +23,9 @@ interface Planner {
 export async function makeTasks(
   run: Run,
   request: RunRequest,
-  shared: Pick<TaskBoard, 'failures' | 'observer'>,
-): Promise<TaskBoard> {
-  const board: TaskBoard = { tasks: new Map(), ...shared }
+  known: Pick<SharedByTasks, 'failures' | 'observer'>,
+): Promise<SharedByTasks> {
+  const shared: SharedByTasks = { tasks: new Map(), ...known }
   const totals = { days: 0, lists: 0 }
   const planner = await plannerOf(run, request)
   const isOffered = await offeredStreams(run, request)
@@ -36,12 +36,12 @@ export async function makeTasks(
       if (remaining.kind === 'list') totals.lists++
       else totals.days += remaining.feed.totalDays
       const report = emptyReport(project.id, stream.name)
-      const task: Task = { run, project, stream, report, remaining, board }
-      board.tasks.set(taskKey(task), task)
+      const task: Task = { run, project, stream, report, remaining, shared }
+      shared.tasks.set(taskKey(task), task)
     }
   }
-  board.observer.planned?.(totals)
-  return board
+  shared.observer.planned?.(totals)
+  return shared
 }
 
 async function remainingOf(

@@ -10,14 +10,16 @@ import type { FailedItem, ItemResult, Run, SyncedProject } from './run-types.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
 
+/** A window of a project's stream, or its list, which has no range. */
+interface Item {
+  project: SyncedProject
+  stream: Stream
+  range: Range | undefined
+}
+
 /** Reads and loads one window or list. A failure is a result, too: the caller decides what it ends. */
-export function performItem(
-  run: Run,
-  project: SyncedProject,
-  stream: Stream,
-  range: Range | undefined,
-  call: CallContext,
-): Promise<ItemResult> {
+export function performItem(run: Run, item: Item, call: CallContext): Promise<ItemResult> {
+  const { project, stream, range } = item
   const about = {
     'visibility_sync.run_id': run.runId,
     'visibility_sync.project': project.id,
@@ -25,7 +27,7 @@ export function performItem(
     ...(range === undefined ? {} : { 'visibility_sync.window': showRange(range) }),
   }
   return inSpan('window', about, async (span) => {
-    const result = await perform(run, project, stream, range, call)
+    const result = await perform(run, item, call)
     span.setAttribute('visibility_sync.result', result.kind)
     if (result.kind === 'loaded') span.setAttribute('visibility_sync.rows', result.summary.rowsRead)
     if (result.kind === 'failed') failSpan(span, result.code)
@@ -33,7 +35,7 @@ export function performItem(
   })
 }
 
-async function perform(...[run, project, stream, range, call]: Parameters<typeof performItem>): Promise<ItemResult> {
+async function perform(run: Run, { project, stream, range }: Item, call: CallContext): Promise<ItemResult> {
   const context = { ...call, isDivisible: range !== undefined && countDays(range) > 1 }
   try {
     if (stream.by === 'list') return await syncList(run, project, stream, context)

@@ -14,7 +14,7 @@ export function learnPages(
   result: Extract<ItemResult, PageFacts>,
 ): void {
   const { limit, answers } = task.run
-  const { tasks } = task.board
+  const { tasks } = task.shared
   const window = { task: taskKey(task), operation: stream.operation, range }
   // If another process read it, its answer is seen here for the first time.
   const rows = result.cappedAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))

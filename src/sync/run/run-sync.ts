@@ -76,13 +76,13 @@ async function performRun(
   let notes: string[] = []
   try {
     await describeStreams(run, request)
-    const board = await makeTasks(run, request, { failures, observer })
-    const tasks = [...board.tasks.values()]
+    const shared = await makeTasks(run, request, { failures, observer })
+    const tasks = [...shared.tasks.values()]
     reports = tasks.map(({ report }) => report)
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
     await execute(run, tasks)
     // Each round either proves the largest answer whole or finds a cap, which lowers the page limit.
-    for (let round = 0; round < CAP_ROUNDS && (await findCap(run, board.tasks)); round++) await execute(run, tasks)
+    for (let round = 0; round < CAP_ROUNDS && (await findCap(run, shared.tasks)); round++) await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))

@@ -113,6 +113,7 @@ async function loadInTransaction(
     tx.client,
     lockOfLoads(warehouse, projectStream),
     priorCoverage(warehouse, projectStream, range, read.fencingToken),
+    // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
     windowSnapshot(warehouse, window, !config.disabled.includes('window-digest')),
   )
   const identified = await identifyRejects(tx, projectStream, rejects)

@@ -36,15 +36,15 @@ export interface Task {
   stream: Stream
   report: StreamReport
   remaining: Remaining
-  board: TaskBoard
+  shared: SharedByTasks
 }
 
 /** What is left of a task: windows of a feed, or the list itself. */
 export type Remaining = { kind: 'windows'; feed: WindowFeed } | { kind: 'list'; isDue: boolean }
 
 /** What the tasks of a run share. */
-export interface TaskBoard {
-  /** All of them, by their names. */
+export interface SharedByTasks {
+  /** All of them, by their keys. */
   tasks: Map<string, Task>
   failures: RunFailures
   observer: Observer
@@ -58,7 +58,7 @@ export interface WorkItem {
 
 /** Undefined if there is nothing to do, or nothing before another result is known. */
 export function nextItem(task: Task): WorkItem | undefined {
-  if (task.run.signal.aborted || task.board.failures.projects.has(task.project.id)) return undefined
+  if (task.run.signal.aborted || task.shared.failures.projects.has(task.project.id)) return undefined
   const { remaining } = task
   if (remaining.kind === 'list') {
     if (!remaining.isDue) return undefined
@@ -76,8 +76,8 @@ export function putBack({ task, range }: WorkItem): void {
   else remaining.feed.putBack(range!)
 }
 
-export function countRequest({ report, board }: Task, status: number | undefined): void {
-  countRequestOf(report, board.observer, status)
+export function countRequest({ report, shared }: Task, status: number | undefined): void {
+  countRequestOf(report, shared.observer, status)
 }
 
 export function countRequestOf(report: StreamReport, observer: Observer, status: number | undefined): void {
@@ -95,7 +95,7 @@ export function failRemaining(task: Task, inFlight: readonly (Range | undefined)
 }
 
 /** Why a window was left: its project cannot be read, or the run was stopped. */
-function notRead({ run, board: { failures }, project }: Task): Failure {
+function notRead({ run, shared: { failures }, project }: Task): Failure {
   const failure = failures.projects.get(project.id) ?? failures.stopReason
   if (failure !== undefined) return notReadBecause(failure)
   if (!run.signal.aborted) return { reason: 'not read', code: 'error' }
@@ -109,7 +109,7 @@ function notReadBecause({ reason, code }: Failure): Failure {
 /** Counts a failure, and ends what cannot be read for the same reason. */
 export function failItem({ task, range }: WorkItem, { reason, code: exactCode }: FailedItem): void {
   const { run, project, report } = task
-  const { failures } = task.board
+  const { failures } = task.shared
   const code = reportedCode(exactCode)
   if (code === 'interrupted') return addFailure(report, range, notRead(task))
   const failure = { reason, code }

@@ -132,7 +132,10 @@ function isNotHeld({ hasHeldDays }: Merge, alias: string): string {
   return hasHeldDays ? `and ${alias}.date <> all ($4::date[])` : ''
 }
 
-/** Rows of the table that an update or insert looks at. Without a date in the key, those of all days: always true. */
+/**
+ * Rows of the table that an update or insert looks at. Without a date in the key, those of all days: then the condition is
+ * always true, and is there because Postgres refuses parameters that are not used.
+ */
 function isOnDays({ keyHasDate }: Merge): string {
   return keyHasDate ? 'and t.date between $2 and $3' : 'and $2::date <= $3::date'
 }

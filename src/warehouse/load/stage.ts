@@ -38,9 +38,16 @@ export async function stageRows(
     `create temporary table if not exists ${sql.stage} on commit ${warehouse.isPooled ? 'drop' : 'delete rows'} as select ${sql.names.join(', ')} from ${sql.table} with no data`,
   )
   if (rows.length > 0) await copyRows(client, sql.stage, rows)
-  // The planner knows nothing of the temporary table and would join by nested loops: minutes instead of milliseconds.
-  await client.query('set local enable_nestloop = off; set local enable_mergejoin = off')
+  await joinByHash(client)
   return sql
+}
+
+/**
+ * Until the end of the transaction: the planner knows nothing of the temporary table and would join by nested loops, minutes
+ * instead of milliseconds. What else the transaction asks finds single rows by index, for which this makes no difference.
+ */
+async function joinByHash(client: PoolClient): Promise<void> {
+  await client.query('set local enable_nestloop = off; set local enable_mergejoin = off')
 }
 
 export function stageSql(warehouse: Warehouse, target: Staged): Stage {

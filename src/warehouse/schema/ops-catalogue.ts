@@ -204,7 +204,7 @@ export const OPS_TABLES: Record<string, TableNote> = {
     },
   },
   dead_windows: {
-    about: 'Windows of runs on the queue that were given up, until their days are read.',
+    about: 'Windows of runs with a queue that were given up, until their days are read, for queue_days at most.',
     columns: {
       dead_id: 'The number of the entry.',
       run_id: 'The run that gave it up.',
