@@ -13,8 +13,8 @@ select
   s.all_mentions,
   s.answers,
   s.answers >= 30 as enough_answers,
-  h.usual as usual_share_of_voice,
-  abs(s.mention_count / nullif(s.all_mentions, 0) - h.usual) > 3 * 1.4826 * m.deviation as is_unusual
+  u.share_of_voice as usual_share_of_voice,
+  abs(s.mention_count / nullif(s.all_mentions, 0) - u.share_of_voice) > 3 * 1.4826 * u.share_of_voice_deviation as is_unusual
 from (
   -- All brands of the day are the whole; a filter on the brand stays outside.
   select p.project_id, coalesce(p.name, p.project_id) as project, r.date, r.brand_id, r.mention_count,
@@ -23,19 +23,7 @@ from (
   from {schema}.projects p join {report date} r on r.project_id = p.project_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
--- The same weekday of the eight weeks before, where at least five of them were read.
+-- Looked up for each row that is shown, whatever the planner expects: it would read what is usual on all days.
 left join lateral (
-  select percentile_cont(0.5) within group (order by e.value) as usual, array_agg(e.value) as values
-  from (
-    select sum(r.mention_count) filter (where r.brand_id = s.brand_id) / nullif(sum(r.mention_count), 0) as value
-    from {report date} r
-    where r.project_id = s.project_id
-      and r.date = any({schema}.weekdays_before(s.date))
-    group by r.date
-  ) e
-  where e.value is not null
-  having count(*) >= 5
-) h on true
-left join lateral (
-  select percentile_cont(0.5) within group (order by abs(value - h.usual)) as deviation from unnest(h.values) value
-) m on true;
+  select * from {ops}.usual_days u where u.project_id = s.project_id and u.date = s.date and u.brand_id = s.brand_id offset 0
+) u on true;

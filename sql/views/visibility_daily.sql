@@ -22,24 +22,14 @@ select
   s.visibility_total >= 30 as enough_answers,
   s.position * s.position_count as position_points,
   s.sentiment * s.sentiment_count as sentiment_points,
-  h.usual as usual_visibility,
-  abs(s.value - h.usual) > 3 * 1.4826 * m.deviation as is_unusual
+  u.visibility as usual_visibility,
+  abs(s.value - u.visibility) > 3 * 1.4826 * u.visibility_deviation as is_unusual
 from (
   select r.*, coalesce(p.name, p.project_id) as project, r.visibility_count / nullif(r.visibility_total, 0) as value
   from {schema}.projects p join {report date} r on r.project_id = p.project_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
--- The same weekday of the eight weeks before, where at least five of them were read.
+-- Looked up for each row that is shown, whatever the planner expects: it would read what is usual on all days.
 left join lateral (
-  select percentile_cont(0.5) within group (order by e.value) as usual, array_agg(e.value) as values
-  from (
-    select r.visibility_count / r.visibility_total as value
-    from {report date} r
-    where r.project_id = s.project_id and r.brand_id = s.brand_id and r.visibility_total > 0
-      and r.date = any({schema}.weekdays_before(s.date))
-  ) e
-  having count(*) >= 5
-) h on true
-left join lateral (
-  select percentile_cont(0.5) within group (order by abs(value - h.usual)) as deviation from unnest(h.values) value
-) m on true;
+  select * from {ops}.usual_days u where u.project_id = s.project_id and u.date = s.date and u.brand_id = s.brand_id offset 0
+) u on true;

@@ -39,6 +39,10 @@ from (
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 {part week_read}
-left join {ops}.prompt_sums_now q on q.unit = 'week' and q.grain = 'same'
-  and q.project_id = s.project_id and q.project = s.project and q.start = s.week and q.brand_id = s.brand_id
+-- Looked up for each row that is shown: the planner expects many more, and would read the sums of all weeks.
+left join lateral (
+  select * from {ops}.prompt_sums_now q
+  where q.unit = 'week' and q.grain = 'same' and q.project_id = s.project_id and q.start = s.week and q.brand_id = s.brand_id
+  offset 0
+) q on true
 where s.answers is not null;

@@ -14,6 +14,7 @@ import { applyPromptSums } from './prompt-sums.ts'
 import { applyRelations } from './relations.ts'
 import { ensureReportTable } from './report-table.ts'
 import { addStreamSettings } from './stream-settings.ts'
+import { applyUsualDays } from './usual-days.ts'
 import { applyViews, type ViewResult } from './views.ts'
 
 export interface MigrationResult {
@@ -64,6 +65,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       await extendCalendar(client, warehouse, config)
       await applyRelations(client, warehouse, config.reports)
       await applyPromptSums({ client, ops }, warehouse, config)
+      await applyUsualDays({ client, ops }, warehouse, config)
       await addStreamSettings(client, warehouse, config)
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config)

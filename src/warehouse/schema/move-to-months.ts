@@ -13,8 +13,8 @@ import {
   partStatement,
   readLayout,
 } from './partitions.ts'
-import { TRIGGER_NAMES, unwatch } from './prompt-sums.ts'
 import { createReportTable, isNewestFirst } from './report-table.ts'
+import { TRIGGER_NAMES, unwatchTable } from './watch-table.ts'
 
 /*
  * Moves a report table without partitions into monthly partitions. First the whole table becomes the default partition for everything that has
@@ -40,7 +40,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     await refuseDependents(client, table, 'ours', warehouse)
     await refuseExtras(client, table)
     // Renewing the views puts them on the new table.
-    await unwatch(client, table)
+    await unwatchTable(client, table)
     const newestFirst = await isNewestFirst(client, table)
     const grants = await grantsOf(client, table)
     const foreign = await client.query<{ name: string }>(

@@ -6,6 +6,7 @@ import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
 import { inTransaction } from '../transaction.ts'
 import { applyText, fillIn, readSql, reportBy } from './views.ts'
+import { watchTable } from './watch-table.ts'
 
 /*
  * Sums of the report by prompt and model, for views that would otherwise read all of it. Triggers open the weeks and
@@ -16,15 +17,6 @@ import { applyText, fillIn, readSql, reportBy } from './views.ts'
 const NEEDS = ['date', 'prompt_id', 'model_id'] as const
 const CHATS = 'chats'
 const FUNCTIONS = ['sums_of', 'counts_of']
-
-/** The triggers on a table that is summed. Rows of chats may move to another day, so both days count. */
-const TRIGGERS = {
-  open_inserted: 'after insert %s referencing new table as changed',
-  open_updated: 'after update %s referencing new table as changed',
-  open_left: 'after update %s referencing old table as changed',
-  open_deleted: 'after delete %s referencing old table as changed',
-  open_truncated: 'after truncate %s',
-}
 
 /**
  * Brings functions and triggers in line with the configuration. New ones open every period that there is. If the
@@ -40,39 +32,13 @@ export async function applyPromptSums(
   if (report === undefined) return
   const tables = [report.name, CHATS]
   let isNew = false
-  for (const table of tables) isNew = (await watch(client, warehouse, table)) || isNew
+  for (const table of tables) isNew = (await watchTable(client, warehouse, table, 'open')) || isNew
   for (const name of FUNCTIONS) {
     const text = fillIn(readSql(`functions/${name}`), warehouse, report.name)
     isNew = (await applyText(database, name, text)) || isNew
   }
   if (isNew) await openEverything(client, warehouse, tables)
 }
-
-/** True if a trigger was missing: rows may have changed unseen. */
-async function watch(client: PoolClient, warehouse: Warehouse, table: string): Promise<boolean> {
-  const name = quote(warehouse.schema, table)
-  const { rows } = await client.query<{ name: string }>(
-    'select tgname as name from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal',
-    [name],
-  )
-  const known = new Set(rows.map((row) => row.name))
-  const missing = Object.entries(TRIGGERS).filter(([trigger]) => !known.has(trigger))
-  for (const [trigger, when] of missing) {
-    await client.query(
-      `create trigger ${trigger} ${when.replace('%s', `on ${name}`)}
-       for each statement execute function ${quote(warehouse.opsSchema, 'open_periods')}()`,
-    )
-  }
-  return missing.length > 0
-}
-
-/** Takes the triggers off a table that is no longer the one people read. */
-export async function unwatch(client: PoolClient, table: string): Promise<void> {
-  for (const trigger of Object.keys(TRIGGERS)) await client.query(`drop trigger if exists ${trigger} on ${table}`)
-}
-
-/** The names of our triggers, to distinguish them from those of users. */
-export const TRIGGER_NAMES: readonly string[] = Object.keys(TRIGGERS)
 
 async function openEverything(client: PoolClient, warehouse: Warehouse, tables: string[]): Promise<void> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)

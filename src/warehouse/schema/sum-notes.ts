@@ -66,6 +66,19 @@ export const SUM_TABLES: Record<string, TableNote> = {
       'Sums of the report by prompt and model, for views that would otherwise read all of it. See prompt_sums_now.',
     columns: PROMPT_SUMS,
   },
+  usual_days: {
+    about:
+      'What is usual for a brand on a day, by the same weekday of the eight weeks before, as they were when any of them last changed.',
+    columns: {
+      project_id: PROJECT,
+      date: 'The day.',
+      brand_id: 'The brand.',
+      visibility: 'The median of its visibility; null where fewer than five of the days have one.',
+      visibility_deviation: 'The median of the distances from that median.',
+      share_of_voice: 'The median of its share of voice; null where fewer than five of the days have one.',
+      share_of_voice_deviation: 'The median of the distances from that median.',
+    },
+  },
   prompt_days: {
     about: 'Answers by day, prompt and model, by chats and by report. See prompt_days_now.',
     columns: PROMPT_DAYS,
