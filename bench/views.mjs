@@ -1,6 +1,7 @@
 // node bench/views.mjs: every view for BI on a large warehouse, filtered to 90 days of one project by its id and by its name,
-// and what BI tools ask by themselves: the different values of every text column, without any filter. Writes
-// bench/results/views.json and prints a table.
+// and what BI tools ask by themselves: the different values of every text column, without any filter. Beside each view the same
+// view of an earlier version, in turns, on the same rows. Writes bench/results/views.json and prints a table.
+import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,10 +21,13 @@ const { values: options } = parseArgs({
     rows: { type: 'string', default: '5000000' },
     projects: { type: 'string', default: '4' },
     rounds: { type: 'string', default: '5' },
+    // The last commit of version 0.2.0.
+    old: { type: 'string', default: '24a978c' },
     // The warehouse at BENCH_DATABASE_URL was filled by an earlier run.
     filled: { type: 'boolean', default: false },
   },
 })
+const root = fileURLToPath(new URL('..', import.meta.url))
 const say = (text) => process.stderr.write(`${text}\n`)
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-views-'))
 const server =
@@ -95,8 +99,46 @@ async function fillWarehouse() {
   say(`${periods} periods summed in ${results.summing.seconds.toFixed(1)} s`)
 }
 
+/** The calendar without the indexes that came later. */
+async function makeOldCalendar() {
+  await client.query(`
+    create table visibility.old_calendar (like visibility.calendar, primary key (date));
+    insert into visibility.old_calendar select * from visibility.calendar;
+    create view visibility.old_weeks_compared as
+      select date, week, 0 as ago from visibility.old_calendar union all select date, week + 7, 1 from visibility.old_calendar;
+    create view visibility.old_months_compared as
+      select date, month, 0 as ago from visibility.old_calendar
+      union all select date, (month + interval '1 month')::date, 1 from visibility.old_calendar`)
+}
+
+/** Makes a view as an earlier version had it, beside ours. False if it had none. */
+async function makeOld(name) {
+  let text
+  try {
+    text = execFileSync('git', ['show', `${options.old}:sql/views/${name}.sql`], {
+      cwd: root,
+      stdio: 'pipe',
+    }).toString()
+  } catch {
+    return false
+  }
+  const tableOf = (dimensions) =>
+    loadConfig({ env: {} }).reports.find(
+      (report) => report.dimensions.toSorted().join() === dimensions.toSorted().join(),
+    )
+  await client.query(
+    text
+      .replace(`view {schema}.${name}`, `view visibility.old_${name}`)
+      .replaceAll(/\{schema\}\.(calendar|weeks_compared|months_compared)\b/g, 'visibility.old_$1')
+      .replaceAll('{schema}', 'visibility')
+      .replaceAll(/\{report ([\w ]+)\}/g, (_, dimensions) => `visibility.${tableOf(dimensions.split(' ')).name}`),
+  )
+  return true
+}
+
 try {
   if (!options.filled) await fillWarehouse()
+  await makeOldCalendar()
   say('vacuum and statistics')
   await client.query('set client_min_messages = error')
   await client.query('vacuum analyze')
@@ -105,31 +147,35 @@ try {
   results.views = {}
   // As docs/bi.md sets up the reader's role.
   await client.query("set work_mem = '64MB'; set random_page_cost = 1.1")
-  const timed = async (query) => {
-    const times = []
-    let count = 0
-    for (let round = 0; round < results.rounds; round++) {
-      const started = performance.now()
-      count = (await client.query(query)).rowCount
-      times.push(performance.now() - started)
+  /** The medians of queries that take turns. The first round fills caches and does not count. */
+  const timed = async (...queries) => {
+    const runs = queries.map(() => ({ times: [], rows: 0 }))
+    for (let round = 0; round <= results.rounds; round++) {
+      for (const [at, query] of queries.entries()) {
+        const started = performance.now()
+        runs[at].rows = (await client.query(query)).rowCount
+        if (round > 0) runs[at].times.push(performance.now() - started)
+      }
     }
-    return { ms: median(times), rows: count }
+    return runs.map(({ times, rows }) => ({ ms: median(times), rows }))
   }
   for (const name of BI_VIEWS) {
     const { fields } = await client.query(`select * from visibility.${name} limit 0`)
     const time = ['date', 'week', 'month'].find((column) => fields.some((field) => field.name === column))
     const recent = time === undefined ? '' : `and ${time} >= current_date - 90`
-    const byId = await timed(`select * from visibility.${name} where project_id = 'or_1' ${recent}`)
-    const byName = await timed(`select * from visibility.${name} where project = 'Project 1' ${recent}`)
+    const hasOld = await makeOld(name)
+    const query = (view) => `select * from visibility.${view} where project_id = 'or_1' ${recent}`
+    const [byId, old] = await timed(query(name), ...(hasOld ? [query(`old_${name}`)] : []))
+    const [byName] = await timed(`select * from visibility.${name} where project = 'Project 1' ${recent}`)
     let slowest = { column: '', ms: 0 }
     for (const { name: column, dataTypeID } of fields) {
       if (dataTypeID !== TEXT) continue
-      const { ms } = await timed(`select distinct ${column} from visibility.${name}`)
+      const [{ ms }] = await timed(`select distinct ${column} from visibility.${name}`)
       if (ms > slowest.ms) slowest = { column, ms }
     }
-    results.views[name] = { ms: byId.ms, rows: byId.rows, by_name_ms: byName.ms, distinct: slowest }
+    results.views[name] = { old_ms: old?.ms, ms: byId.ms, rows: byId.rows, by_name_ms: byName.ms, distinct: slowest }
     say(
-      `${name}: ${byId.ms.toFixed(0)} ms, by name ${byName.ms.toFixed(0)} ms, ${byId.rows} rows; distinct ${slowest.column} ${slowest.ms.toFixed(0)} ms`,
+      `${name}: ${byId.ms.toFixed(0)} ms (${old?.ms.toFixed(0) ?? 'no'} before), by name ${byName.ms.toFixed(0)} ms, ${byId.rows} rows; distinct ${slowest.column} ${slowest.ms.toFixed(0)} ms`,
     )
   }
 } finally {
@@ -138,16 +184,15 @@ try {
   await server?.release()
   rmSync(folder, { recursive: true, force: true })
 }
-const root = fileURLToPath(new URL('..', import.meta.url))
 mkdirSync(join(root, 'bench/results'), { recursive: true })
 writeFileSync(join(root, 'bench/results/views.json'), `${JSON.stringify(results, null, 2)}\n`)
 process.stdout.write(
   [
-    `| view, 90 days of one project of ${projects}; ${results.finest_rows.toLocaleString('en-US')} rows in the finest report | ms | by name | rows | slowest list of values |`,
-    '|---|---|---|---|---|',
+    `| view, 90 days of one project of ${projects}; ${results.finest_rows.toLocaleString('en-US')} rows in the finest report | 0.2.0, ms | ms | of 0.2.0 | by the project's name | rows | slowest list of values |`,
+    '|---|---|---|---|---|---|---|',
     ...Object.entries(results.views).map(
-      ([name, { ms, rows, by_name_ms, distinct }]) =>
-        `| ${name} | ${ms.toFixed(0)} | ${by_name_ms.toFixed(0)} | ${rows} | ${distinct.column}: ${distinct.ms.toFixed(0)} ms |`,
+      ([name, { old_ms, ms, rows, by_name_ms, distinct }]) =>
+        `| ${name} | ${old_ms?.toFixed(0) ?? ''} | ${ms.toFixed(0)} | ${old_ms === undefined ? '' : (ms / old_ms).toFixed(1)} | ${by_name_ms.toFixed(0)} | ${rows} | ${distinct.column}: ${distinct.ms.toFixed(0)} ms |`,
     ),
     '',
   ].join('\n'),

@@ -25,7 +25,8 @@ select
   {schema}.change_low(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_low,
   {schema}.change_high(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_high,
   {schema}.verdict(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as verdict,
-  q.visibility_count / q.answers - q.previous_visibility_count / q.previous_answers as change_same_prompts,
+  coalesce(q.visibility_count / q.answers - q.previous_visibility_count / q.previous_answers,
+    o.visibility_count / o.answers - o.previous_visibility_count / o.previous_answers) as change_same_prompts,
   coalesce(k.days, 0) as days,
   coalesce(k.is_complete, false) as is_complete,
   coalesce(k.is_provisional, true) as is_provisional,
@@ -43,6 +44,12 @@ from (
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 {part week_read}
-left join {ops}.prompt_sums_now q on q.unit = 'week' and q.grain = 'same_model'
-  and q.project_id = s.project_id and q.project = s.project and q.start = s.week and q.brand_id = s.brand_id and q.model_id is not distinct from s.model_id
+-- Of a week that is summed, looked up for each row that is shown: the planner expects many more, and would read all weeks.
+left join lateral (
+  select * from {ops}.kept_sums q
+  where q.unit = 'week' and q.grain = 'same_model' and q.project_id = s.project_id and q.start = s.week and q.brand_id = s.brand_id and q.model_id is not distinct from s.model_id
+  offset 0
+) q on true
+left join {ops}.open_sums o on o.unit = 'week' and o.grain = 'same_model'
+  and o.project_id = s.project_id and o.project = s.project and o.start = s.week and o.brand_id = s.brand_id and o.model_id is not distinct from s.model_id
 where s.answers is not null;

@@ -21,7 +21,8 @@ select
   {schema}.change_low(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_low,
   {schema}.change_high(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_high,
   {schema}.verdict(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as verdict,
-  q.visibility_count / q.answers - q.previous_visibility_count / q.previous_answers as change_same_prompts,
+  coalesce(q.visibility_count / q.answers - q.previous_visibility_count / q.previous_answers,
+    o.visibility_count / o.answers - o.previous_visibility_count / o.previous_answers) as change_same_prompts,
   coalesce(k.days, 0) as days,
   coalesce(k.is_complete, false) as is_complete,
   coalesce(k.is_provisional, true) as is_provisional,
@@ -39,10 +40,12 @@ from (
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 {part month_read}
--- Looked up for each row that is shown: the planner expects many more, and would read the sums of all months.
+-- Of a month that is summed, looked up for each row that is shown: the planner expects many more, and would read all months.
 left join lateral (
-  select * from {ops}.prompt_sums_now q
+  select * from {ops}.kept_sums q
   where q.unit = 'month' and q.grain = 'same' and q.project_id = s.project_id and q.start = s.month and q.brand_id = s.brand_id
   offset 0
 ) q on true
+left join {ops}.open_sums o on o.unit = 'month' and o.grain = 'same'
+  and o.project_id = s.project_id and o.project = s.project and o.start = s.month and o.brand_id = s.brand_id
 where s.answers is not null;

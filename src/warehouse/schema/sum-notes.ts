@@ -107,6 +107,14 @@ export const SUM_VIEWS: Record<string, TableNote> = {
     about: 'prompt_sums, with open periods summed on the fly.',
     columns: { ...PROMPT_SUMS, project: PROJECT_NAME },
   },
+  kept_sums: {
+    about: 'prompt_sums, without those of open periods.',
+    columns: PROMPT_SUMS,
+  },
+  open_sums: {
+    about: 'Sums of open periods, worked out when they are asked for.',
+    columns: { ...PROMPT_SUMS, project: PROJECT_NAME },
+  },
   prompt_days_now: {
     about: 'prompt_days, with days of open weeks counted on the fly.',
     columns: { ...PROMPT_DAYS, project: PROJECT_NAME },

@@ -44,6 +44,20 @@ begin
   return null;
 end $$;
 
+-- The two halves of prompt_sums_now: sums that are kept, which can be looked up row by row, and sums of open periods, which are
+-- worked out once for a query.
+create view {ops}.kept_sums as
+select s.* from {ops}.prompt_sums s
+where not exists (
+  select from {ops}.open_periods o where o.project_id = s.project_id and o.unit = s.unit and o.start = s.start
+);
+
+create view {ops}.open_sums as
+select g.*, coalesce(p.name, p.project_id) as project
+from {schema}.projects p
+join (select distinct project_id, unit, start from {ops}.open_periods) o on o.project_id = p.project_id
+cross join lateral {ops}.sums_of(o.project_id, o.unit, o.start) g;
+
 -- A view of some weeks or months looks up their days, and those of the periods before, instead of reading the whole calendar.
 create index calendar_by_week on {schema}.calendar (week);
 create index calendar_by_next_week on {schema}.calendar ((week + 7));
