@@ -54,6 +54,7 @@ export async function readCoverageSummaries(
   { today, lookbackDays }: { today: Day; lookbackDays: number },
 ): Promise<(projectStream: ProjectStream) => CoverageSummary> {
   const months = quote(warehouse.opsSchema, 'coverage_months')
+  // `youngest` is the lowest age at which one of its days was read.
   const isComplete = `m.days = (m.month + interval '1 month')::date - m.month
     and m.days_held + m.days_quarantined + m.days_stale = 0 and m.youngest >= $3`
   const values = [

@@ -154,7 +154,7 @@ export class QueueExecutor {
     this.slots = ours.reduce((sum, { state, concurrency }) => sum + (state === 'working' ? concurrency : 0), 0)
   }
 
-  /** Keeps a few windows in the queue for each slot; the rest stays with the plan, which still learns. */
+  /** Keeps a few windows in the queue for each slot; the rest stays with the tasks, whose feeds still learn from results. */
   private async feed(): Promise<number> {
     if (!this.hasWorkers) return 0
     const target = Math.min(MOST, Math.max(FEWEST, this.slots * this.perSlot))

@@ -14,6 +14,7 @@ import {
   type Value,
 } from '../streams/stream.ts'
 import { addRows } from './add-rows.ts'
+import { Contradictions } from './contradictions.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
@@ -114,13 +115,10 @@ export class Sifter<R extends Rows> {
   /** How many items were taken, and how many of them a second time. */
   private taken = 0
   private takenAgain = 0
-  /** Places of rows that a later one contradicts, and the rows, once they were taken again. */
-  private readonly contradicted = new Map<number, Row | undefined>()
+  private readonly contradictions = new Contradictions()
   private readonly templateParser: TemplateParser | undefined
   /** Rows that were added up, by the position of the first of them. */
   private readonly sums = new Map<number, Row>()
-  /** Where items stand that contradict another, for streams whose rows add up: there may be several of one key. */
-  private readonly contradicting = new Set<number>()
 
   constructor(
     private readonly stream: Stream,
@@ -177,42 +175,39 @@ export class Sifter<R extends Rows> {
 
   /** True if a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
   needsSecondPass(): boolean {
-    for (const row of this.contradicted.values()) if (row === undefined) return true
-    return false
+    return this.contradictions.needsSecondPass()
   }
 
   /** Takes the same items a second time. */
   takeSecondPass(raws: readonly unknown[]): void {
+    const { contradictions, keyIndex, stream } = this
     for (const raw of raws) {
       const index = this.takenAgain++
       const checked = this.validate(raw)
       if ('reason' in checked) continue
-      const position = this.keyIndex.findOrAdd(checked.row)
-      if (position === undefined || !this.contradicted.has(position)) continue
-      const isFirst = this.contradicted.get(position) === undefined
-      // Rows that were added to the first one before the contradiction came are shown too.
-      if (!isFirst && (this.stream.adds === undefined || this.contradicting.has(index))) continue
-      // One that stands here already contradicts a row of an earlier part, which cannot be shown any more.
-      if (!this.contradicting.has(index)) this.reject(raw, index, CONTRADICTION)
-      if (!isFirst) continue
-      this.contradicted.set(position, checked.row)
-      this.count(checked.row, -1)
+      const position = keyIndex.findOrAdd(checked.row)
+      if (position === undefined || !contradictions.has(position)) continue
+      const isFirst = contradictions.find(position, checked.row)
+      if (isFirst) this.count(checked.row, -1)
+      // What was added to the first one before the contradiction came is rejected with it. A duplicate of it is not.
+      const isPartOfIt = isFirst || stream.adds !== undefined
+      if (isPartOfIt && !contradictions.isRejected(index)) this.reject(raw, index, CONTRADICTION)
     }
   }
 
   finish(): Sifted<R> {
-    const { rejects, rowsByDay, entities, contradicted, keyIndex, stream, sums } = this
+    const { rejects, rowsByDay, entities, contradictions, keyIndex, stream, sums } = this
     const drift = this.notes.list
-    if (contradicted.size === 0 && sums.size === 0) {
+    if (contradictions.count === 0 && sums.size === 0) {
       this.rows.keepOrder?.({
         find: () => keyIndex.inOrder(stream.key.indexOf('date')),
         release: () => keyIndex.release(),
       })
       return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, entities, drift }
     }
-    const parents = new Set([...contradicted.values()].map((row) => row?.[this.keyAt[0]!] ?? null))
-    const rows = this.rows.without(new Set([...contradicted.keys(), ...sums.keys()])) as R
-    for (const [position, row] of sums) if (!contradicted.has(position)) rows.add(row)
+    const parents = contradictions.valuesAt(this.keyAt[0]!)
+    const rows = this.rows.without(new Set([...contradictions.positions, ...sums.keys()])) as R
+    for (const [position, row] of sums) if (!contradictions.has(position)) rows.add(row)
     return { rows, rowsByDay, children: this.childRows(parents), rejects, entities, drift }
   }
 
@@ -224,14 +219,9 @@ export class Sifter<R extends Rows> {
     }
     const position = this.keyIndex.findOrAdd(row)
     if (position !== undefined) {
-      const sum =
-        stream.adds === undefined ? undefined : addRows(stream, this.sums.get(position) ?? rows.get(position), row)
-      if (sum !== undefined) this.sums.set(position, sum)
-      else if (stream.adds === undefined && rows.holds(position, row)) notes.add('duplicate', 'row', raw)
-      else {
+      if (!this.joinEqualKey(raw, position, row)) {
         this.reject(raw, index, CONTRADICTION)
-        if (stream.adds !== undefined) this.contradicting.add(index)
-        if (!this.contradicted.has(position)) this.contradicted.set(position, undefined)
+        this.contradictions.add(position, index)
       }
       return false
     }
@@ -245,6 +235,19 @@ export class Sifter<R extends Rows> {
       if (value != null && !known.has(value)) notes.add(kind, value, value)
     }
     return true
+  }
+
+  /** Adds a row to the one with the same key, or notes it as a duplicate. False if it contradicts that one. */
+  private joinEqualKey(raw: unknown, position: number, row: Row): boolean {
+    const { stream, rows, sums } = this
+    if (stream.adds === undefined) {
+      const isDuplicate = rows.holds(position, row)
+      if (isDuplicate) this.notes.add('duplicate', 'row', raw)
+      return isDuplicate
+    }
+    const sum = addRows(stream, sums.get(position) ?? rows.get(position), row)
+    if (sum !== undefined) sums.set(position, sum)
+    return sum !== undefined
   }
 
   private reject(raw: unknown, index: number, reason: string): void {

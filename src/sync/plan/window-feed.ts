@@ -100,12 +100,12 @@ export class WindowFeed {
   /** A longer range than this one, by days next to it that are known to have rows: it has more of them. */
   longerThan({ from, to }: Range): Range | undefined {
     const most = Math.min(countDays({ from, to }), this.maxDays - countDays({ from, to }))
-    const run = (start: Day, step: 1 | -1) => {
+    const daysWithRows = (start: Day, step: 1 | -1) => {
       let days = 0
       while (days < most && this.density.rowsOn(addDays(start, step * (days + 1))) > 0) days++
       return days
     }
-    const [older, newer] = [run(from, -1), run(to, 1)]
+    const [older, newer] = [daysWithRows(from, -1), daysWithRows(to, 1)]
     if (Math.max(older, newer) === 0) return undefined
     return older > newer ? { from: addDays(from, -older), to } : { from, to: addDays(to, newer) }
   }

@@ -19,6 +19,7 @@ export function learnPages(
   // If another process read it, its answer is seen here for the first time.
   const rows = result.cappedAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))
   answers.add(stream, rows)
+  // A limit that this process found out itself is lowered already, and only its cap below tells what is to be read again.
   if (limit.lowerTo(result.pageLimit)) readAgain(tasks, answers.removeFrom(result.pageLimit))
   if (result.cappedAt !== undefined) {
     limit.lowerTo(result.cappedAt)

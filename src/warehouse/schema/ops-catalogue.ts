@@ -200,7 +200,8 @@ export const OPS_TABLES: Record<string, TableNote> = {
       taken_at: 'When the worker took it.',
       progress_at: 'When the worker last got on with it.',
       stalls_at: 'When others take it over, unless the worker gets on before.',
-      result: 'What became of it, and what it cost; written with the rows in one transaction.',
+      result:
+        'What became of it, and what it cost, written with the rows in one transaction; before that, what failed attempts cost.',
     },
   },
   dead_windows: {
