@@ -14,6 +14,7 @@ import { connectWarehouse } from '../dist/warehouse/connect.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
 import { migrate } from '../dist/warehouse/schema/migrate.js'
 import { sumOpenPeriods } from '../dist/warehouse/schema/prompt-sums.js'
+import { renewUsualDays } from '../dist/warehouse/schema/usual-days.js'
 import { median } from './measure.mjs'
 
 const { values: options } = parseArgs({
@@ -95,6 +96,7 @@ async function fillWarehouse() {
   await migrate(warehouse, config)
   const summing = performance.now()
   const periods = await sumOpenPeriods(warehouse, config, new AbortController().signal)
+  await renewUsualDays(warehouse, config, new AbortController().signal)
   results.summing = { periods, seconds: (performance.now() - summing) / 1000 }
   say(`${periods} periods summed in ${results.summing.seconds.toFixed(1)} s`)
 }
@@ -102,6 +104,7 @@ async function fillWarehouse() {
 /** The calendar without the indexes that came later. */
 async function makeOldCalendar() {
   await client.query(`
+    drop table if exists visibility.old_calendar cascade;
     create table visibility.old_calendar (like visibility.calendar, primary key (date));
     insert into visibility.old_calendar select * from visibility.calendar;
     create view visibility.old_weeks_compared as

@@ -1,6 +1,6 @@
 -- What is usual on these days of a project, for each brand that has a row on them.
 -- Needs the report by: date
--- The planner takes any list of days for a short one, and would compare every day with every other.
+-- Without nested loops: the planner takes any list of days for a short one, and would compare every day with every other.
 create or replace function {ops}.usual_of(project text, days date[]) returns setof {ops}.usual_days
 language sql stable parallel safe security definer set search_path = pg_catalog set enable_nestloop = off as $$
 with shown as (

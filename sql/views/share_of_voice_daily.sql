@@ -13,8 +13,8 @@ select
   s.all_mentions,
   s.answers,
   s.answers >= 30 as enough_answers,
-  u.share_of_voice as usual_share_of_voice,
-  abs(s.mention_count / nullif(s.all_mentions, 0) - u.share_of_voice) > 3 * 1.4826 * u.share_of_voice_deviation as is_unusual
+  u.usual_share_of_voice,
+  abs(s.mention_count / nullif(s.all_mentions, 0) - u.usual_share_of_voice) > 3 * 1.4826 * u.share_of_voice_deviation as is_unusual
 from (
   -- All brands of the day are the whole; a filter on the brand stays outside.
   select p.project_id, coalesce(p.name, p.project_id) as project, r.date, r.brand_id, r.mention_count,
@@ -23,7 +23,4 @@ from (
   from {schema}.projects p join {report date} r on r.project_id = p.project_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
--- Looked up for each row that is shown, whatever the planner expects: it would read what is usual on all days.
-left join lateral (
-  select * from {ops}.usual_days u where u.project_id = s.project_id and u.date = s.date and u.brand_id = s.brand_id offset 0
-) u on true;
+left join {ops}.usual_days u on u.project_id = s.project_id and u.date = s.date and u.brand_id = s.brand_id;

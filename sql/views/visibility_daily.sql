@@ -22,14 +22,11 @@ select
   s.visibility_total >= 30 as enough_answers,
   s.position * s.position_count as position_points,
   s.sentiment * s.sentiment_count as sentiment_points,
-  u.visibility as usual_visibility,
-  abs(s.value - u.visibility) > 3 * 1.4826 * u.visibility_deviation as is_unusual
+  u.usual_visibility,
+  abs(s.value - u.usual_visibility) > 3 * 1.4826 * u.visibility_deviation as is_unusual
 from (
   select r.*, coalesce(p.name, p.project_id) as project, r.visibility_count / nullif(r.visibility_total, 0) as value
   from {schema}.projects p join {report date} r on r.project_id = p.project_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
--- Looked up for each row that is shown, whatever the planner expects: it would read what is usual on all days.
-left join lateral (
-  select * from {ops}.usual_days u where u.project_id = s.project_id and u.date = s.date and u.brand_id = s.brand_id offset 0
-) u on true;
+left join {ops}.usual_days u on u.project_id = s.project_id and u.date = s.date and u.brand_id = s.brand_id;

@@ -17,7 +17,7 @@ import { migrate } from '../../warehouse/schema/migrate.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { readableRange } from '../plan/due-days.ts'
 import { type Executor, executeHere } from './execute-here.ts'
-import { markOwnBrands, sumForViews } from './finish-run.ts'
+import { markOwnBrands, prepareViews } from './finish-run.ts'
 import { makeRun, newRunMemory } from './make-run.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
@@ -89,7 +89,7 @@ async function performRun(
     if (!request.signal?.aborted) notes = await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))
     notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
     for (const note of notes) run.log.warn(note)
-    await sumForViews(run)
+    await prepareViews(run)
   } catch (cause) {
     const code = isTransient(cause) ? 'transient' : reportedCode(failureCodeOf(cause))
     if (!run.signal.aborted) failures.note({ reason: messageOf(cause), code })

@@ -44,7 +44,7 @@ export async function stageRows(
 
 /**
  * Until the end of the transaction: the planner knows nothing of the temporary table and would join by nested loops, minutes
- * instead of milliseconds. What else the transaction asks finds single rows by index, for which this makes no difference.
+ * instead of milliseconds. What else the transaction asks finds single rows by index, or joins by hash anyway.
  */
 async function joinByHash(client: PoolClient): Promise<void> {
   await client.query('set local enable_nestloop = off; set local enable_mergejoin = off')

@@ -32,7 +32,7 @@ export async function applyPromptSums(
   if (report === undefined) return
   const tables = [report.name, CHATS]
   let isNew = false
-  for (const table of tables) isNew = (await watchTable(client, warehouse, table, 'open')) || isNew
+  for (const table of tables) isNew = (await watchTable(client, warehouse, table, 'periods')) || isNew
   for (const name of FUNCTIONS) {
     const text = fillIn(readSql(`functions/${name}`), warehouse, report.name)
     isNew = (await applyText(database, name, text)) || isNew

@@ -67,16 +67,23 @@ export const SUM_TABLES: Record<string, TableNote> = {
     columns: PROMPT_SUMS,
   },
   usual_days: {
-    about:
-      'What is usual for a brand on a day, by the same weekday of the eight weeks before, as they were when any of them last changed.',
+    about: 'What is usual for a brand on a day, by the same weekday of the eight weeks before. See usual_projects.',
     columns: {
       project_id: PROJECT,
       date: 'The day.',
       brand_id: 'The brand.',
-      visibility: 'The median of its visibility; null where fewer than five of the days have one.',
+      usual_visibility: 'The median of its visibility; null where fewer than five of the days have one.',
       visibility_deviation: 'The median of the distances from that median.',
-      share_of_voice: 'The median of its share of voice; null where fewer than five of the days have one.',
+      usual_share_of_voice: 'The median of its share of voice; null where fewer than five of the days have one.',
       share_of_voice_deviation: 'The median of the distances from that median.',
+    },
+  },
+  usual_projects: {
+    about: 'How far usual_days is worked out.',
+    columns: {
+      project_id: PROJECT,
+      is_due: 'True if many days changed at once: what is usual is worked out at the end of the next run.',
+      first_day: 'The first day of the report when it was last looked at. If it is later now, days were dropped.',
     },
   },
   prompt_days: {

@@ -4,48 +4,62 @@ import type { Warehouse } from '../connect.ts'
 
 /*
  * Triggers that keep what views need beside the rows: in the transaction that changes rows of a table, a function is called
- * with the rows that changed, as the table `changed`. Rows may move to another day, so both days count.
+ * with the rows that changed, as the table `changed`.
  */
 
-const EVENTS = {
-  inserted: 'after insert on %s referencing new table as changed',
-  updated: 'after update on %s referencing new table as changed',
-  left: 'after update on %s referencing old table as changed',
-  deleted: 'after delete on %s referencing old table as changed',
-  truncated: 'after truncate on %s',
+interface Watcher {
+  /** The function that is called. */
+  calls: string
+  /** Its triggers, by name: when it is called, and with what. */
+  triggers: Record<string, string>
 }
 
-/** What is called, and how its triggers begin. */
 const WATCHERS = {
-  open: 'open_periods',
-  usual: 'learn_usual',
-}
-
-type Watcher = keyof typeof WATCHERS
-
-const triggersOf = (watcher: Watcher) => Object.keys(EVENTS).map((event) => `${watcher}_${event}`)
+  /** Opens the weeks and months of rows. An update opens those that a row leaves, too. */
+  periods: {
+    calls: 'open_periods',
+    triggers: {
+      open_inserted: 'after insert on %s referencing new table as changed',
+      open_updated: 'after update on %s referencing new table as changed',
+      open_left: 'after update on %s referencing old table as changed',
+      open_deleted: 'after delete on %s referencing old table as changed',
+      open_truncated: 'after truncate on %s',
+    },
+  },
+  /** Keeps what is usual on a day. */
+  usualDays: {
+    calls: 'follow_days',
+    triggers: {
+      usual_inserted: 'after insert on %s referencing new table as changed',
+      usual_updated: 'after update on %s referencing old table as before new table as changed',
+      usual_deleted: 'after delete on %s referencing old table as changed',
+      usual_truncated: 'after truncate on %s',
+    },
+  },
+} satisfies Record<string, Watcher>
 
 /** The names of our triggers, to distinguish them from those of users. */
-export const TRIGGER_NAMES: readonly string[] = (Object.keys(WATCHERS) as Watcher[]).flatMap(triggersOf)
+export const TRIGGER_NAMES: readonly string[] = Object.values(WATCHERS).flatMap(({ triggers }) => Object.keys(triggers))
 
 /** True if a trigger was missing: rows may have changed unseen. */
 export async function watchTable(
   client: PoolClient,
   warehouse: Warehouse,
   table: string,
-  watcher: Watcher,
+  watcher: keyof typeof WATCHERS,
 ): Promise<boolean> {
+  const { calls, triggers } = WATCHERS[watcher]
   const name = quote(warehouse.schema, table)
   const { rows } = await client.query<{ name: string }>(
     'select tgname as name from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal',
     [name],
   )
   const known = new Set(rows.map((row) => row.name))
-  const missing = Object.entries(EVENTS).filter(([event]) => !known.has(`${watcher}_${event}`))
-  for (const [event, when] of missing) {
+  const missing = Object.entries(triggers).filter(([trigger]) => !known.has(trigger))
+  for (const [trigger, when] of missing) {
     await client.query(
-      `create trigger ${watcher}_${event} ${when.replace('%s', () => name)}
-       for each statement execute function ${quote(warehouse.opsSchema, WATCHERS[watcher])}()`,
+      `create trigger ${trigger} ${when.replace('%s', () => name)}
+       for each statement execute function ${quote(warehouse.opsSchema, calls)}()`,
     )
   }
   return missing.length > 0
