@@ -1,7 +1,7 @@
 -- Sums of the report by prompt and model over one week or month, and over the one before.
 -- Needs the report by: date, prompt_id, model_id
 create or replace function {ops}.sums_of(project text, period_unit text, period_start date) returns setof {ops}.prompt_sums
-language sql stable parallel safe security definer set search_path = pg_catalog as $$
+language sql stable parallel safe security definer set search_path = pg_catalog, pg_temp as $$
 with both_periods as (
   select r.brand_id, r.prompt_id, r.model_id, r.date >= period_start as is_now,
     sum(r.visibility_count) as visibility_count,

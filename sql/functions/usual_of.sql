@@ -2,7 +2,7 @@
 -- Needs the report by: date
 -- Without nested loops: the planner takes any list of days for a short one, and would compare every day with every other.
 create or replace function {ops}.usual_of(project text, days date[]) returns setof {ops}.usual_days
-language sql stable parallel safe security definer set search_path = pg_catalog set enable_nestloop = off as $$
+language sql stable parallel safe security definer set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
 with shown as (
   select r.date, r.brand_id, r.visibility_count / nullif(r.visibility_total, 0) as visibility,
     r.mention_count / nullif(sum(r.mention_count) over (partition by r.date), 0) as share_of_voice

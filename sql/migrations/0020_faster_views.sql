@@ -1,6 +1,6 @@
 -- What is usual for a brand on a day, by the same weekday of the eight weeks before: the views of days show it beside each
--- value. Working it out for every row that is shown took most of their time. Triggers on the report by day keep it, in the
--- transaction that changes the rows.
+-- value. Working it out for every row that is shown took most of their time. Triggers on the report by day keep it: a few days
+-- that change are worked out in the same transaction, many at the end of the run.
 
 create table {ops}.usual_days (
   project_id text collate "C" not null,
@@ -25,21 +25,21 @@ create table {ops}.usual_projects (
 
 -- Made anew once the report by day is configured: its table has the name that the configuration gives it.
 create function {ops}.usual_of(project text, days date[]) returns setof {ops}.usual_days
-language sql stable parallel safe security definer set search_path = pg_catalog
+language sql stable parallel safe security definer set search_path = pg_catalog, pg_temp
 as 'select * from {ops}.usual_days where false';
 
 -- Those who change rows of one project wait for each other, so that each sees what the others changed.
 create function {ops}.lock_usual(project text) returns void
-language sql set search_path = pg_catalog
+language sql set search_path = pg_catalog, pg_temp
 begin atomic
   select pg_advisory_xact_lock(hashtextextended('visibility-sync, usual days of ' || project, 0));
 end;
 
--- Only differences are written.
+-- Only differences are written. To be called under the lock, in a statement of its own: the statements of one SQL function see
+-- what was committed before the first of them.
 create function {ops}.renew_usual(project text, days date[]) returns void
-language sql security definer set search_path = pg_catalog
+language sql security definer set search_path = pg_catalog, pg_temp
 begin atomic
-  select {ops}.lock_usual(project);
   with fresh as materialized (
     select * from {ops}.usual_of(project, days)
   ), gone as (
@@ -61,7 +61,7 @@ end;
 -- in a first load, are left to the end of the run. With the rights of its owner: whoever may change rows of a report need not be
 -- able to write here.
 create function {ops}.follow_days() returns trigger
-language plpgsql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   projects text[];
   dates date[];
@@ -84,10 +84,10 @@ begin
     from unnest(projects, dates) d(project_id, date) cross join generate_series(0, 8) week
     group by 1 order by 1
   loop
+    perform {ops}.lock_usual(changes.project_id);
     if changes.changed_days <= 14 then
       perform {ops}.renew_usual(changes.project_id, changes.days);
     else
-      perform {ops}.lock_usual(changes.project_id);
       delete from {ops}.usual_days where project_id = changes.project_id and date = any(changes.days);
       insert into {ops}.usual_projects values (changes.project_id, true)
       on conflict (project_id) do update set is_due = true;
@@ -98,6 +98,10 @@ end $$;
 
 revoke all on function {ops}.usual_of(text, date[]), {ops}.lock_usual(text), {ops}.renew_usual(text, date[]), {ops}.follow_days()
 from public;
+
+-- Names of types in these are looked up among temporary ones last.
+alter function {ops}.open_periods() set search_path = pg_catalog, pg_temp;
+alter function {ops}.keep_brand_history() set search_path = pg_catalog, pg_temp;
 
 -- The two halves of prompt_sums_now: sums that are kept, which can be looked up row by row, and sums of open periods, which are
 -- worked out once for a query.

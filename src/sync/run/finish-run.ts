@@ -1,4 +1,6 @@
+import type { Config } from '../../core/config/load.ts'
 import { messageOf } from '../../core/errors.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
 import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { sumOpenPeriods } from '../../warehouse/schema/prompt-sums.ts'
@@ -18,15 +20,22 @@ export async function markOwnBrands({ warehouse, config }: Services, ids: readon
 
 /**
  * Weeks and months whose rows changed are summed, and what is usual on a day is worked out where many days changed. Until
- * then views sum on the fly, and do not say what is usual: they are slower, not wrong, and a run that read everything is
- * complete without this.
+ * then views sum on the fly, and do not say what is usual: a run that read everything is complete without this.
  */
-export async function prepareViews({ warehouse, config, signal, log }: Run): Promise<void> {
+export async function prepareViews(run: Run): Promise<void> {
+  await prepare(run, 'periods summed for views', sumOpenPeriods)
+  await prepare(run, 'projects whose usual days were renewed for views', renewUsualDays)
+}
+
+async function prepare(
+  { warehouse, config, signal, log }: Run,
+  what: string,
+  work: (warehouse: Warehouse, config: Config, signal: AbortSignal) => Promise<number>,
+): Promise<void> {
   try {
-    const periods = await withRetries(warehouse, signal, () => sumOpenPeriods(warehouse, config, signal))
-    const projects = await withRetries(warehouse, signal, () => renewUsualDays(warehouse, config, signal))
-    if (periods + projects > 0) log.debug({ periods, projects }, 'sums and usual days renewed for views')
+    const done = await withRetries(warehouse, signal, () => work(warehouse, config, signal))
+    if (done > 0) log.debug({ count: done }, what)
   } catch (cause) {
-    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, 'views could not be prepared')
+    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, `failed: ${what}`)
   }
 }

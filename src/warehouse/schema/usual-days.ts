@@ -4,7 +4,7 @@ import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
-import { inTransaction, LONG_WORK } from '../transaction.ts'
+import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyText, fillIn, readSql, reportBy } from './views.ts'
 import { watchTable } from './watch-table.ts'
 
@@ -32,17 +32,14 @@ export async function applyUsualDays(
   const text = fillIn(readSql('functions/usual_of'), warehouse, report.name)
   const isNew = await applyText(database, 'usual_of', text)
   if (!isUnwatched && !isNew) return
+  // What changed unseen must not be shown.
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  await client.query(`lock table ${ops('usual_days')} in exclusive mode`)
+  await client.query(`delete from ${ops('usual_days')}`)
   await client.query(
-    `insert into ${quote(warehouse.opsSchema, 'usual_projects')} select project_id, true from ${quote(warehouse.schema, 'projects')}
+    `insert into ${ops('usual_projects')} select project_id, true from ${quote(warehouse.schema, 'projects')} order by 1
      on conflict (project_id) do update set is_due = true`,
   )
-}
-
-interface StaleProject {
-  project_id: string
-  is_due: boolean
-  first: Day | null
-  first_before: Day | null
 }
 
 /** Works out what is usual where it is due. Gives in how many projects; fewer than there are if it was asked to stop. */
@@ -50,23 +47,18 @@ export async function renewUsualDays(warehouse: Warehouse, config: Config, signa
   const report = reportBy(config.reports, NEEDS)
   if (report === undefined) return 0
   const table = quote(warehouse.schema, report.name)
-  const usualProjects = quote(warehouse.opsSchema, 'usual_projects')
-  const { rows: stale } = await warehouse.pool.query<StaleProject>(
-    `select p.project_id, coalesce(u.is_due, false) as is_due, r.first, u.first_day as first_before
-     from ${quote(warehouse.schema, 'projects')} p left join ${usualProjects} u on u.project_id = p.project_id
+  const { rows: stale } = await warehouse.pool.query<{ project_id: string }>(
+    `select p.project_id
+     from ${quote(warehouse.schema, 'projects')} p
+     left join ${quote(warehouse.opsSchema, 'usual_projects')} u on u.project_id = p.project_id
      cross join lateral (select min(date) as first from ${table} where project_id = p.project_id) r
-     where u.is_due or r.first is distinct from u.first_day order by 1`,
+     where u.is_due is not false or r.first is distinct from u.first_day order by 1`,
   )
   let renewed = 0
-  for (const project of stale) {
+  for (const { project_id } of stale) {
     if (signal.aborted) break
-    const hasRenewed = await inTransaction(
-      warehouse,
-      ({ client }) => renewProject(client, warehouse, table, project),
-      signal,
-      LONG_WORK,
-    )
-    if (hasRenewed) renewed++
+    const renew = (tx: Transaction) => renewProject(tx.client, warehouse, table, project_id)
+    if (await inTransaction(warehouse, renew, signal, LONG_WORK)) renewed++
   }
   if (renewed > 0) await warehouse.pool.query(`analyze ${quote(warehouse.opsSchema, 'usual_days')}`)
   return renewed
@@ -77,12 +69,20 @@ async function renewProject(
   client: PoolClient,
   warehouse: Warehouse,
   table: string,
-  { project_id: project, is_due, first, first_before }: StaleProject,
+  projectId: string,
 ): Promise<boolean> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
+  // In the order in which a truncation takes them.
+  await client.query(`lock table ${table} in access share mode`)
+  await client.query(`select ${ops('lock_usual')}($1)`, [projectId])
+  // Whatever others changed is committed now, and what they change later they note again.
+  const { rows } = await client.query<{ is_due: boolean; first: Day | null; first_before: Day | null }>(
+    `select coalesce(u.is_due, true) as is_due, u.first_day as first_before, (select min(date) from ${table} where project_id = $1) as first
+     from (select) one left join ${ops('usual_projects')} u on u.project_id = $1`,
+    [projectId],
+  )
+  const { is_due, first, first_before } = rows[0]!
   const areGone = first_before !== null && (first === null || first > first_before)
-  // Rows that others have changed are committed once we hold the lock. Later changes are noted again.
-  await client.query(`select ${ops('lock_usual')}($1)`, [project])
   if (is_due || areGone) {
     const until = is_due || first === null ? null : addDays(first, EIGHT_WEEKS)
     await client.query(
@@ -90,13 +90,13 @@ async function renewProject(
          select date from (
            select date from ${table} where project_id = $1 union select date from ${ops('usual_days')} where project_id = $1
          ) d where date < coalesce($2, 'infinity'::date)))`,
-      [project, until],
+      [projectId, until],
     )
   }
   await client.query(
     `insert into ${ops('usual_projects')} values ($1, false, $2)
      on conflict (project_id) do update set is_due = false, first_day = excluded.first_day`,
-    [project, first],
+    [projectId, first],
   )
   return is_due || areGone
 }

@@ -87,7 +87,7 @@ export const COLUMNS = {
     'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
   usual_answers: 'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
   is_unusual:
-    'True if the day is more than 3 × 1.4826 × the median absolute deviation from what is usual; null if that is not known.',
+    'True if the day is more than 3 × 1.4826 × the median absolute deviation from what is usual; null if that is not known, or not worked out yet.',
   position_points: 'The position times position_count: add it up, and divide it by position_count added up.',
   previous_position_points: 'The same for the week before.',
   sentiment_points: 'The sentiment times sentiment_count: add it up, and divide it by sentiment_count added up.',

@@ -51,14 +51,15 @@ export async function watchTable(
   const { calls, triggers } = WATCHERS[watcher]
   const name = quote(warehouse.schema, table)
   const { rows } = await client.query<{ name: string }>(
-    'select tgname as name from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal',
+    "select tgname as name from pg_trigger where tgrelid = to_regclass($1) and not tgisinternal and tgenabled in ('O', 'A')",
     [name],
   )
   const known = new Set(rows.map((row) => row.name))
   const missing = Object.entries(triggers).filter(([trigger]) => !known.has(trigger))
   for (const [trigger, when] of missing) {
+    // One that is disabled is made anew.
     await client.query(
-      `create trigger ${trigger} ${when.replace('%s', () => name)}
+      `create or replace trigger ${trigger} ${when.replace('%s', () => name)}
        for each statement execute function ${quote(warehouse.opsSchema, calls)}()`,
     )
   }
