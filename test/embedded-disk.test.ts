@@ -8,7 +8,7 @@ import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 import { readPassword } from '../src/warehouse/embedded/password.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
-import { clusterTemplate, lastPort, processesOf, query, until } from './support/server-processes.ts'
+import { clusterTemplate, lastPort, query, until, untilNothingRuns } from './support/server-processes.ts'
 
 /* A full disk under the embedded Postgres: every command ends, says what to free, and works again once there is room. */
 
@@ -89,7 +89,7 @@ onSmallDisk(
     const result = await runCli(['sync', '--json'], { ...options, config })
     expect(result.code).toBe(1)
     expect(result.json().error.message).toMatch(whatToFree(30))
-    expect(processesOf(data())).toEqual([])
+    await untilNothingRuns(data())
     expect(readdirSync(data()).filter((name) => /lock|new|^postgres$/.test(name))).toEqual([])
     resize(200)
     expect((await runCli(['sync', '--json'], { ...options, config })).code).toBe(0)
@@ -108,7 +108,7 @@ onSmallDisk(
       const result = await runCli(['migrate', '--json'], options)
       expect(result.code).toBe(1)
       expect(result.json().error.message).toMatch(whatToFree(100))
-      expect(processesOf(data())).toEqual([])
+      await untilNothingRuns(data())
       expect(readdirSync(data()).filter((name) => name.includes('lock'))).toEqual([])
     }
     ballast.free()
@@ -131,7 +131,7 @@ onSmallDisk(
     expect(result.code).toBe(1)
     expect(['partial', 'failed']).toContain(result.json().outcome)
     expect(result.stderr).toMatch(whatToFree(120))
-    expect(processesOf(data())).toEqual([])
+    await untilNothingRuns(data())
     ballast.free()
     const next = await runCli(['sync', '--json'], { ...options, config })
     expect({ code: next.code, stderr: next.code === 0 ? '' : next.stderr }).toEqual({ code: 0, stderr: '' })
@@ -153,7 +153,7 @@ onSmallDisk('a server that a full disk ended comes back by itself under a comman
   const rows = () => query(server.url, 'select * from kept').catch(() => [])
   await until('it is back', async () => (await rows()).length === 1)
   await server.release()
-  expect(processesOf(data())).toEqual([])
+  await untilNothingRuns(data())
 })
 
 onSmallDisk('output that the full disk does not take ends the command in order, with exit 1', async () => {

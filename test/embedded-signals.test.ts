@@ -43,7 +43,7 @@ describe('signals as a terminal sends them, to the whole process group', () => {
       for (const name of names) running.toGroup(name)
       // An echo of one keystroke is no wish for a hard end.
       expect([names, (await running.done).code]).toEqual([names, 0])
-      expect(processesOf(data())).toEqual([])
+      await untilNothingRuns(data())
     }
   })
 
@@ -55,7 +55,7 @@ describe('signals as a terminal sends them, to the whole process group', () => {
     process.kill(-demo.child.pid!, 'SIGINT')
     demo.child.kill('SIGINT')
     expect((await demo.done).code).toBe(0)
-    expect(processesOf(own)).toEqual([])
+    await untilNothingRuns(own)
   })
 
   test.each(['SIGINT', 'SIGKILL'] as const)(
@@ -109,7 +109,7 @@ describe('SIGKILL', () => {
     await delay(500)
     expect(await query(server.url, 'select 1 as one')).toEqual([{ one: 1 }])
     await server.release()
-    expect(processesOf(data())).toEqual([])
+    await untilNothingRuns(data())
   })
 
   test('of the keeper ends its server; a command that holds it has it started again on the same port', async () => {
@@ -130,7 +130,7 @@ describe('SIGKILL', () => {
       ),
     )
     await server.release()
-    expect(processesOf(data())).toEqual([])
+    await untilNothingRuns(data())
   })
 
   test('of the keeper and of its guard leaves a server that the next command ends before it starts one', async () => {

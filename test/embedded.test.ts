@@ -19,7 +19,7 @@ import { readPassword } from '../src/warehouse/embedded/password.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { ServerLog } from '../src/warehouse/embedded/server-log.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
-import { clusterTemplate, processesOf, query, serverPid, startByPath, until } from './support/server-processes.ts'
+import { clusterTemplate, query, serverPid, startByPath, until, untilNothingRuns } from './support/server-processes.ts'
 
 /* The embedded Postgres: started where there is none, shared, closed to others, stopped by the last. */
 
@@ -47,7 +47,7 @@ test('without settings, sync runs on the embedded Postgres and the reference ser
   expect(first.stdout).toMatch(
     /Warehouse: postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(in \.data\/reference\)\nNext: +keep this database running[^\n]+\n +npx visibility-sync database/,
   )
-  expect(processesOf(data())).toEqual([])
+  await untilNothingRuns(data())
   const second = await runCli(['sync'], { cwd: folder.path, config: CONFIG })
   expect(second.stdout).toContain('nothing to change')
   const port = (text: string) => /127\.0\.0\.1:(\d+)/.exec(text)![1]
@@ -80,7 +80,7 @@ test('commands that start and end at the same moments all work, and leave nothin
   // The first make the cluster; later ones come while others let go.
   const pauses = [0, 0, 0, 2500, 2700, 2900, 3100, 3300, 3500, 3700, 3900]
   expect(await Promise.all(pauses.map(one))).toEqual(pauses.map(() => [{ one: 1 }]))
-  expect(processesOf(data())).toEqual([])
+  await untilNothingRuns(data())
 })
 
 test('a command that only holds the server goes on until it is asked to stop', async () => {
@@ -97,7 +97,7 @@ test('a command that only holds the server goes on until it is asked to stop', a
   expect(await Promise.race([ended, new Promise((done) => setTimeout(done, 500, 'goes on'))])).toBe('goes on')
   child.kill('SIGTERM')
   expect(await ended).toBe(0)
-  while (processesOf(data()).length > 0) await new Promise((done) => setTimeout(done, 50))
+  await untilNothingRuns(data())
 })
 
 test('a server that was killed itself is started again with its data', async () => {
