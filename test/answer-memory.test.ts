@@ -29,6 +29,8 @@ async function peakFor(stream: string, body: Buffer): Promise<{ said: string; co
       response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(packed),
     )
   })
+  // While an answer is parsed its connection is idle.
+  server.keepAliveTimeout = 60_000
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
   closers.push(() => {
     server.closeAllConnections()
