@@ -119,17 +119,14 @@ async function makeOldCalendar() {
       union all select date, (month + interval '1 month')::date, 1 from visibility.old_calendar`)
 }
 
+const git = (...args) => execFileSync('git', args, { cwd: root, encoding: 'utf8' })
+const oldViews = new Set(git('ls-tree', '--name-only', options.old, 'sql/views/').split('\n'))
+
 /** Makes a view as an earlier version had it, beside ours. False if it had none. */
 async function makeOld(name) {
-  let text
-  try {
-    text = execFileSync('git', ['show', `${options.old}:sql/views/${name}.sql`], {
-      cwd: root,
-      stdio: 'pipe',
-    }).toString()
-  } catch {
-    return false
-  }
+  const path = `sql/views/${name}.sql`
+  if (!oldViews.has(path)) return false
+  const text = git('show', `${options.old}:${path}`)
   const tableOf = (dimensions) =>
     loadConfig({ env: {} }).reports.find(
       (report) => report.dimensions.toSorted().join() === dimensions.toSorted().join(),

@@ -31,7 +31,7 @@ for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
 }
 
 // The reader of our output may stop reading, as `head` does, or close the terminal. Output that cannot be written for
-// another reason, such as a full disk, ends the command in order: nobody would learn what it did.
+// another reason, such as a full disk, stops the command with exit code 1: its result could not be reported.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE' || error.code === 'EIO') return

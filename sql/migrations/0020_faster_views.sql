@@ -35,8 +35,8 @@ begin atomic
   select pg_advisory_xact_lock(hashtextextended('visibility-sync, usual days of ' || project, 0));
 end;
 
--- Only differences are written. To be called under the lock, in a statement of its own: the statements of one SQL function see
--- what was committed before the first of them.
+-- Only differences are written. To be called under the lock, which is taken by a statement before: statements of one SQL
+-- function may share a snapshot, and would not see what was committed while they waited.
 create function {ops}.renew_usual(project text, days date[]) returns void
 language sql security definer set search_path = pg_catalog, pg_temp
 begin atomic
@@ -58,8 +58,8 @@ begin atomic
 end;
 
 -- A day that changes is compared with others, and others up to eight weeks later with it. A few days are renewed at once; many, as
--- in a first load, are left to the end of the run. With the rights of its owner: whoever may change rows of a report need not be
--- able to write here.
+-- in a first load, are left to the end of the run. It runs with the rights of its owner: a role that changes rows of a report needs no
+-- rights on these tables.
 create function {ops}.follow_days() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -23,8 +23,8 @@ export async function markOwnBrands({ warehouse, config }: Services, ids: readon
  * then views sum on the fly, and do not say what is usual: a run that read everything is complete without this.
  */
 export async function prepareViews(run: Run): Promise<void> {
-  await prepare(run, 'periods summed for views', sumOpenPeriods)
-  await prepare(run, 'projects whose usual days were renewed for views', renewUsualDays)
+  await prepare(run, 'sums', sumOpenPeriods)
+  await prepare(run, 'usual days', renewUsualDays)
 }
 
 async function prepare(
@@ -34,8 +34,8 @@ async function prepare(
 ): Promise<void> {
   try {
     const done = await withRetries(warehouse, signal, () => work(warehouse, config, signal))
-    if (done > 0) log.debug({ count: done }, what)
+    if (done > 0) log.debug({ count: done }, `${what} for views renewed`)
   } catch (cause) {
-    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, `failed: ${what}`)
+    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, `${what} for views could not be renewed`)
   }
 }

@@ -31,8 +31,8 @@ export function learnPages(
 }
 
 /**
- * A service that caps the answers of an operation at a number that nobody would guess shows it in the largest one: if that
- * is complete, so are the smaller ones. True if one was capped: then windows are to be read again.
+ * A service may cap the answers of an operation at any number of rows. Then its largest answer is capped: if that one is
+ * complete, all are. True if one was capped: then windows are to be read again.
  */
 export async function findCap(run: Run, tasks: ReadonlyMap<string, Task>): Promise<boolean> {
   let isCapped = false

@@ -3,10 +3,9 @@ import type { Config } from '../../core/config/load.ts'
 import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import type { Ops } from '../database.ts'
 import { inTransaction } from '../transaction.ts'
-import { applyText, fillIn, readSql, reportBy } from './views.ts'
-import { watchTable } from './watch-table.ts'
+import { type Database, reportBy } from './views.ts'
+import { follow } from './watch-table.ts'
 
 /*
  * Sums of the report by prompt and model, for views that would otherwise read all of it. Triggers open the weeks and
@@ -22,22 +21,17 @@ const FUNCTIONS = ['sums_of', 'counts_of']
  * Brings functions and triggers in line with the configuration. New ones open every period that there is. If the
  * report is no longer configured, views go on reading what they were made for.
  */
-export async function applyPromptSums(
-  database: { client: PoolClient; ops: Ops },
-  warehouse: Warehouse,
-  config: Config,
-): Promise<void> {
-  const { client } = database
+export async function applyPromptSums(database: Database, warehouse: Warehouse, config: Config): Promise<void> {
   const report = reportBy(config.reports, NEEDS)
   if (report === undefined) return
   const tables = [report.name, CHATS]
-  let isNew = false
-  for (const table of tables) isNew = (await watchTable(client, warehouse, table, 'periods')) || isNew
-  for (const name of FUNCTIONS) {
-    const text = fillIn(readSql(`functions/${name}`), warehouse, report.name)
-    isNew = (await applyText(database, name, text)) || isNew
-  }
-  if (isNew) await openEverything(client, warehouse, tables)
+  const isNew = await follow(database, warehouse, {
+    watcher: 'periods',
+    tables,
+    functions: FUNCTIONS,
+    report: report.name,
+  })
+  if (isNew) await openEverything(database.client, warehouse, tables)
 }
 
 async function openEverything(client: PoolClient, warehouse: Warehouse, tables: string[]): Promise<void> {

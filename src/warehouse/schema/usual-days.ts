@@ -3,10 +3,9 @@ import type { Config } from '../../core/config/load.ts'
 import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import type { Ops } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
-import { applyText, fillIn, readSql, reportBy } from './views.ts'
-import { watchTable } from './watch-table.ts'
+import { type Database, reportBy } from './views.ts'
+import { follow } from './watch-table.ts'
 
 /*
  * What is usual on a day, for the views of days. Triggers on the report by day renew it where a few days change. Where many
@@ -20,18 +19,18 @@ const EIGHT_WEEKS = 56
  * Brings the function and the triggers in line with the configuration. If they are new, all projects are to be worked out.
  * If the report by day is no longer configured, views go on reading what they were made for.
  */
-export async function applyUsualDays(
-  database: { client: PoolClient; ops: Ops },
-  warehouse: Warehouse,
-  config: Config,
-): Promise<void> {
+export async function applyUsualDays(database: Database, warehouse: Warehouse, config: Config): Promise<void> {
   const { client } = database
   const report = reportBy(config.reports, NEEDS)
   if (report === undefined) return
-  const isUnwatched = await watchTable(client, warehouse, report.name, 'usualDays')
-  const text = fillIn(readSql('functions/usual_of'), warehouse, report.name)
-  const isNew = await applyText(database, 'usual_of', text)
-  if (!isUnwatched && !isNew) return
+  const { name } = report
+  const isNew = await follow(database, warehouse, {
+    watcher: 'usualDays',
+    tables: [name],
+    functions: ['usual_of'],
+    report: name,
+  })
+  if (!isNew) return
   // What changed unseen must not be shown.
   const ops = (name: string) => quote(warehouse.opsSchema, name)
   await client.query(`lock table ${ops('usual_days')} in exclusive mode`)

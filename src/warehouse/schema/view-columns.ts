@@ -82,12 +82,12 @@ export const COLUMNS = {
   is_provisional: 'True while the numbers may still change: days are too young, held, or to be read again.',
   comparison_is_complete: 'True if this period and the one before are complete; null if there is none before.',
   usual_visibility:
-    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
+    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read, or it is not worked out yet.',
   usual_share_of_voice:
-    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
+    'The median of the same weekday of the eight weeks before; null if fewer than five of them were read, or it is not worked out yet.',
   usual_answers: 'The median of the same weekday of the eight weeks before; null if fewer than five of them were read.',
   is_unusual:
-    'True if the day is more than 3 × 1.4826 × the median absolute deviation from what is usual; null if that is not known, or not worked out yet.',
+    'True if the day is more than 3 × 1.4826 × the median absolute deviation from what is usual; null if that is not known.',
   position_points: 'The position times position_count: add it up, and divide it by position_count added up.',
   previous_position_points: 'The same for the week before.',
   sentiment_points: 'The sentiment times sentiment_count: add it up, and divide it by sentiment_count added up.',

@@ -21,7 +21,7 @@ export interface ViewResult {
 
 const REPORT = /\{report [\w ]+\}/g
 
-interface Database {
+export interface Database {
   client: PoolClient
   ops: Ops
 }

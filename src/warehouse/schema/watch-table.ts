@@ -1,6 +1,7 @@
 import type { PoolClient } from 'pg'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
+import { applyText, type Database, fillIn, readSql } from './views.ts'
 
 /*
  * Triggers that keep what views need beside the rows: in the transaction that changes rows of a table, a function is called
@@ -41,8 +42,31 @@ const WATCHERS = {
 /** The names of our triggers, to distinguish them from those of users. */
 export const TRIGGER_NAMES: readonly string[] = Object.values(WATCHERS).flatMap(({ triggers }) => Object.keys(triggers))
 
-/** True if a trigger was missing: rows may have changed unseen. */
-export async function watchTable(
+interface Followed {
+  watcher: keyof typeof WATCHERS
+  tables: readonly string[]
+  /** Texts in sql/functions that read the report. */
+  functions: readonly string[]
+  report: string
+}
+
+/** Brings triggers and functions in line with the configuration. True if one is new: rows may have changed unseen. */
+export async function follow(
+  database: Database,
+  warehouse: Warehouse,
+  { watcher, tables, functions, report }: Followed,
+): Promise<boolean> {
+  let isNew = false
+  for (const table of tables) isNew = (await watchTable(database.client, warehouse, table, watcher)) || isNew
+  for (const name of functions) {
+    const text = fillIn(readSql(`functions/${name}`), warehouse, report)
+    isNew = (await applyText(database, name, text)) || isNew
+  }
+  return isNew
+}
+
+/** True if a trigger was missing. */
+async function watchTable(
   client: PoolClient,
   warehouse: Warehouse,
   table: string,
