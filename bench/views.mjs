@@ -30,6 +30,8 @@ const { values: options } = parseArgs({
 })
 const root = fileURLToPath(new URL('..', import.meta.url))
 const say = (text) => process.stderr.write(`${text}\n`)
+const git = (...args) => execFileSync('git', args, { cwd: root, encoding: 'utf8' })
+const oldViews = new Set(git('ls-tree', '--name-only', options.old, 'sql/views/').split('\n'))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-views-'))
 const server =
   process.env.BENCH_DATABASE_URL === undefined ? await startEmbedded({ folder: join(folder, 'data') }) : undefined
@@ -118,9 +120,6 @@ async function makeOldCalendar() {
       select date, month, 0 as ago from visibility.old_calendar
       union all select date, (month + interval '1 month')::date, 1 from visibility.old_calendar`)
 }
-
-const git = (...args) => execFileSync('git', args, { cwd: root, encoding: 'utf8' })
-const oldViews = new Set(git('ls-tree', '--name-only', options.old, 'sql/views/').split('\n'))
 
 /** Makes a view as an earlier version had it, beside ours. False if it had none. */
 async function makeOld(name) {
