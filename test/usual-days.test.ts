@@ -90,11 +90,12 @@ test('days that come, change, move to another day and go, in any order, are comp
     move: `update visibility.brand_daily set date = date + 365 where ${range} and brand_id = 'a' and date < '2026-12-01'`,
     delete: `delete from visibility.brand_daily where ${range}`,
   }
-  let known = 0
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 12 }), async (steps) => {
       await database.rows('delete from visibility.brand_daily')
       await insertRows('p', '2026-01-20', 90, 4)
+      await renew()
+      expect(await expectRight()).toBeGreaterThan(50)
       for (const { what, at } of steps) {
         if (what === 'insert') await insertRows(at.project, at.day, at.days, at.seen)
         else if (what === 'truncate') await database.rows('truncate visibility.brand_daily')
@@ -103,11 +104,10 @@ test('days that come, change, move to another day and go, in any order, are comp
       await expectRight()
       await renew()
       expect(await database.rows('select project_id from visibility_ops.usual_projects where is_due')).toEqual([])
-      known += await expectRight()
+      await expectRight()
     }),
     { numRuns: 12 },
   )
-  expect(known).toBeGreaterThan(100)
 })
 
 test('a day that changes is compared at once, many days at the end of the next run', async () => {
