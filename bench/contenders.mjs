@@ -187,6 +187,7 @@ export async function product({
     config,
     JSON.stringify({
       start_date: range.from,
+      earliest_date: range.from,
       end_date: range.to,
       source: { compress: false, requests_per_minute: 100_000, concurrency },
       streams: [],
