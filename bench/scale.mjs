@@ -91,7 +91,13 @@ async function history(days) {
   const reports = streams.slice(1).map((name) => ({ name, dimensions: ['date'] }))
   writeFileSync(
     config,
-    JSON.stringify({ start_date: from, earliest_date: from, streams: ['chats'], reports, projects: ids.map((id) => ({ id })) }),
+    JSON.stringify({
+      start_date: from,
+      earliest_date: from,
+      streams: ['chats'],
+      reports,
+      projects: ids.map((id) => ({ id })),
+    }),
   )
   const childCpu = () => cpuSeconds(process.pid, true) - cpuSeconds(process.pid)
   const run = (...args) => {

@@ -21,10 +21,17 @@ export interface TableOptions<Row> {
   note?: (row: Row) => string | undefined
 }
 
+/** A text and how many columns of the terminal it takes, measured once. */
+interface Cell {
+  text: string
+  width: number
+}
+
 const GAP = 2
 // Narrower columns of text are hard to read; titles are never broken.
 const NARROWEST = 12
 const ZERO = /^[0–]?$/
+const EMPTY: Cell = { text: '', width: 0 }
 
 /** A plain text table: numbers with thousands separators, columns as wide as they need to be and the terminal lets them. */
 export function renderTable<Row>(
@@ -33,19 +40,22 @@ export function renderTable<Row>(
   { width = Number.POSITIVE_INFINITY, footer, group, note }: TableOptions<Row> = {},
 ): string {
   const shown = [...rows, ...(footer === undefined ? [] : [footer])]
-  const everyCell = shown.map((row) => all.map(({ value }) => cellOf(value(row))))
+  const known = new Map<string | number, Cell>()
+  const everyCell = shown.map((row) => all.map(({ value }) => cellOf(value(row), known)))
   const kept = keptColumns(all, everyCell, width)
   const columns = kept.map((index) => all[index]!)
   const cells = everyCell.map((line) => kept.map((index) => line[index]!))
   const widths = shrunk(columns, naturalWidths(columns, cells), width)
-  const line = (texts: readonly string[]) => {
-    const parts = texts.map((text, index) => wrapCell(text, widths[index]!))
+  const line = (texts: readonly Cell[]) => {
+    const parts = texts.map((cell, index) =>
+      cell.width <= widths[index]! ? [cell] : wrapCell(cell.text, widths[index]!).map(measured),
+    )
     const height = Math.max(...parts.map(({ length }) => length))
     return Array.from({ length: height }, (_, at) =>
       parts
         .map((part, index) => {
-          const text = part[at] ?? ''
-          const space = ' '.repeat(Math.max(0, widths[index]! - widthOf(text)))
+          const { text, width: taken } = part[at] ?? EMPTY
+          const space = ' '.repeat(Math.max(0, widths[index]! - taken))
           return columns[index]!.align === 'right' ? space + text : text + space
         })
         .join(' '.repeat(GAP))
@@ -64,29 +74,36 @@ export function renderTable<Row>(
     ]
   })
   const end = footer === undefined ? [] : [rule, line(cells.at(-1)!)]
-  return [line(columns.map(({ title }) => title)), rule, ...body, ...end].join('\n')
+  return [line(columns.map(({ title }) => measured(title))), rule, ...body, ...end].join('\n')
 }
 
-function cellOf(value: string | number): string {
-  return typeof value === 'number' ? grouped(value) : toOneLine(value)
+/** Most values of a long table are there many times. */
+function cellOf(value: string | number, known: Map<string | number, Cell>): Cell {
+  const cell = known.get(value) ?? measured(typeof value === 'number' ? grouped(value) : toOneLine(value))
+  known.set(value, cell)
+  return cell
+}
+
+function measured(text: string): Cell {
+  return { text, width: widthOf(text) }
 }
 
 function totalOf(widths: readonly number[]): number {
   return widths.reduce((sum, width) => sum + width, 0) + GAP * (widths.length - 1)
 }
 
-function naturalWidths<Row>(columns: readonly TableColumn<Row>[], cells: readonly string[][]): number[] {
+function naturalWidths<Row>(columns: readonly TableColumn<Row>[], cells: readonly Cell[][]): number[] {
   return columns.map(({ title }, index) =>
-    cells.reduce((most, line) => Math.max(most, widthOf(line[index]!)), widthOf(title)),
+    cells.reduce((most, line) => Math.max(most, line[index]!.width), widthOf(title)),
   )
 }
 
 /** The columns that stay, by their numbers: as many as fit. */
-function keptColumns<Row>(all: readonly TableColumn<Row>[], cells: readonly string[][], width: number): number[] {
+function keptColumns<Row>(all: readonly TableColumn<Row>[], cells: readonly Cell[][], width: number): number[] {
   const widths = naturalWidths(all, cells)
   const rank = ({ drop }: TableColumn<Row>, index: number) => {
     if (drop !== 'if-zero') return drop ?? -1
-    return cells.every((line) => ZERO.test(line[index]!)) ? Number.POSITIVE_INFINITY : -1
+    return cells.every((line) => ZERO.test(line[index]!.text)) ? Number.POSITIVE_INFINITY : -1
   }
   const going = all
     .map((column, index) => ({ index, rank: rank(column, index) }))

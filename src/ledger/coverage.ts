@@ -17,9 +17,9 @@ export interface CoveredDay {
 
 /** What planning needs to know of a project and stream. */
 export interface CoverageSummary {
-  /** Months of which every day was read, soundly and late enough: nothing of them is due. */
+  /** Months of which every day that can be due was read, soundly and late enough: nothing of them is due. */
   completeMonths: ReadonlySet<string>
-  /** The days of the other months, and the most recent ones. */
+  /** The days of the other months, and the recent ones. */
   coverage: CoveredDay[]
 }
 
@@ -34,8 +34,8 @@ interface CompleteMonths {
   months: string[] | null
 }
 
-/** The days of a month, column by column; dates are days since 1970. */
-interface OpenMonth {
+/** Days of a month of a stream, column by column; dates are days since 1970. */
+interface DayColumns {
   project_id: string
   stream: string
   dates: number[]
@@ -47,23 +47,30 @@ interface OpenMonth {
 // From these days the rows to come are predicted.
 const RECENT_DAYS = 31
 
-/** What is known of all streams of all projects, looking only at the days of months that are not complete. */
+export interface SummaryOptions {
+  /** Days before are not due. */
+  from: Day
+  today: Day
+  lookbackDays: number
+}
+
+/** What is known of all streams of all projects, looking only at the recent days and at those of months that are not complete. */
 export async function readCoverageSummaries(
   warehouse: Warehouse,
   projectStreams: readonly ProjectStream[],
-  { today, lookbackDays }: { today: Day; lookbackDays: number },
+  { from, today, lookbackDays }: SummaryOptions,
 ): Promise<(projectStream: ProjectStream) => CoverageSummary> {
-  const months = quote(warehouse.opsSchema, 'coverage_months')
   // `youngest` is the lowest age at which one of its days was read.
-  const isComplete = `m.days = (m.month + interval '1 month')::date - m.month
-    and m.days_held + m.days_quarantined + m.days_stale = 0 and m.youngest >= $3`
+  const months = `(select *, days = last_day - first_day + 1 and first_day <= greatest(month, $4::date)
+      and last_day = (month + interval '1 month')::date - 1
+      and days_held + days_quarantined + days_stale = 0 and youngest >= $3 as is_complete
+    from ${quote(warehouse.opsSchema, 'coverage_months')} where project_id = any($1) and stream = any($2)) m`
   const values = [
-    projectStreams.map(({ projectId }) => projectId),
-    projectStreams.map(({ stream }) => stream),
+    [...new Set(projectStreams.map(({ projectId }) => projectId))],
+    [...new Set(projectStreams.map(({ stream }) => stream))],
     Math.max(1, lookbackDays),
-    addDays(today, -RECENT_DAYS),
+    from,
   ]
-  const mine = '(m.project_id, m.stream) in (select * from unnest($1::text[], $2::text[]))'
   const known = new Map<string, { completeMonths: ReadonlySet<string>; coverage: CoveredDay[] }>()
   const entry = (key: string) => {
     const found = known.get(key) ?? { completeMonths: NO_COVERAGE.completeMonths, coverage: [] }
@@ -72,22 +79,26 @@ export async function readCoverageSummaries(
   }
   const [{ rows: complete }, { rows: open }] = await Promise.all([
     warehouse.pool.query<CompleteMonths>(
-      `select m.project_id, m.stream, to_char(min(m.month), 'YYYY-MM') as first, to_char(max(m.month), 'YYYY-MM') as last,
-         case when count(*) <> (extract(year from age(max(m.month), min(m.month))) * 12
-           + extract(month from age(max(m.month), min(m.month))) + 1) then array_agg(to_char(m.month, 'YYYY-MM')) end as months
-       from ${months} m where ${mine} and ${isComplete} group by 1, 2`,
-      values.slice(0, 3),
+      `select project_id, stream, to_char(first, 'YYYY-MM') as first, to_char(last, 'YYYY-MM') as last,
+         case when count <> extract(year from age(last, first)) * 12 + extract(month from age(last, first)) + 1 then (
+           select array_agg(to_char(m.month, 'YYYY-MM')) from ${months}
+           where m.project_id = s.project_id and m.stream = s.stream and m.is_complete
+         ) end as months
+       from (
+         select project_id, stream, min(month) as first, max(month) as last, count(*) as count
+         from ${months} where is_complete group by 1, 2
+       ) s`,
+      values,
     ),
     // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
-    warehouse.pool.query<OpenMonth>(
-      `select m.project_id, m.stream, d.* from ${months} m cross join lateral (
+    warehouse.pool.query<DayColumns>(
+      `select m.project_id, m.stream, d.* from ${months} cross join lateral (
          select json_agg(c.date - date '1970-01-01') as dates, json_agg(c.rows) as rows, json_agg(c.state) as states,
            json_agg(floor(extract(epoch from c.read_at))::bigint) as read_at
          from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
-           and c.date >= m.month and c.date < m.month + interval '1 month'
-       ) d
-       where ${mine} and d.dates is not null and (not (${isComplete}) or m.last_day >= $4::date)`,
-      values,
+           and c.date between (case when m.is_complete then $5 else m.month end) and m.last_day
+       ) d where d.dates is not null and (not m.is_complete or m.last_day >= $5::date)`,
+      [...values, addDays(today, -RECENT_DAYS)],
     ),
   ])
   const stretches = new Map<string, ReadonlySet<string>>()

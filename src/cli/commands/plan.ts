@@ -81,7 +81,7 @@ export async function makePlan(
     const summaryOf =
       warehouse === undefined || range !== undefined
         ? () => NO_COVERAGE
-        : await readCoverageSummaries(warehouse, projectStreams, settings)
+        : await readCoverageSummaries(warehouse, projectStreams, { from: interest.from, ...settings })
     // Streams of which nothing is known are all planned alike.
     let unknown: Planned | undefined
     const planned = async (projectStream: { projectId: string; stream: string }): Promise<Planned> => {

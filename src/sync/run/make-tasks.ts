@@ -73,10 +73,11 @@ async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {
   const { config, warehouse } = run
   const today = dayOf(run.clock())
   const lookbackDays = config.lookback_days
+  const interest = daysOfInterest(config, today)
   const summaryOf = await withRetries(warehouse, run.signal, () =>
-    readCoverageSummaries(warehouse, duePairs(request), { today, lookbackDays }),
+    readCoverageSummaries(warehouse, duePairs(request), { from: interest.from, today, lookbackDays }),
   )
-  return { today, summaryOf, dueDays: dueDays({ interest: daysOfInterest(config, today), today, lookbackDays }) }
+  return { today, summaryOf, dueDays: dueDays({ interest, today, lookbackDays }) }
 }
 
 /** Streams whose coverage decides which days are due; none if a range was given. */
