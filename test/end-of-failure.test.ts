@@ -30,7 +30,7 @@ test('the third failure of a window is reported', () => {
 
 test('a worker that got no answer at all is at fault, unless the service took its request', () => {
   expect(endOfFailure({ code: 'transient' }, { ...SILENT, failures: 2 })).toEqual({ end: 'release', backsOff: true })
-  expect(endOfFailure({ code: 'transient', isUnanswered: true }, SILENT)).toEqual({ end: 'retry', backsOff: false })
+  expect(endOfFailure({ code: 'transient', timedOut: true }, SILENT)).toEqual({ end: 'retry', backsOff: false })
 })
 
 test('a window that was taken from a worker which got nowhere with it counts as lost', () => {

@@ -8,14 +8,14 @@ import { processIdentity } from '../src/core/process-identity.ts'
 import { fetchJobs, openQueue, pruneQueues, within } from '../src/queue/boss.ts'
 import { reapWindows } from '../src/queue/reap.ts'
 import {
-  dropWindows,
+  dropWindowsOfEndedRuns,
   enqueueWindows,
-  extendLeases,
   type NewWindow,
   publishResult,
   type RunSettings,
   readResults,
   releaseWindow,
+  reportProgress,
   takeWindows,
   withdrawWindows,
 } from '../src/queue/run-windows.ts'
@@ -640,7 +640,7 @@ describe('windows in the queue', () => {
     const health = { busy: 1, done: 0, state: 'working' as const, reason: null }
     await put(window())
     const [first] = await take()
-    const say = (idleMs: number) => extendLeases(warehouse, one, [{ id: first!.id, idleMs, stallAfterMs: 30_000 }])
+    const say = (idleMs: number) => reportProgress(warehouse, one, [{ id: first!.id, idleMs, stallAfterMs: 30_000 }])
     await heartbeat(warehouse, self(one), health)
     expect(await say(1000)).toEqual([])
     await reapWindows(queue, quiet)
@@ -681,10 +681,10 @@ describe('windows in the queue', () => {
     await take(one, 1)
     const own = window()
     await enqueueWindows(queue, other, settings, [own])
-    await dropWindows(queue, { runId: run })
+    await dropWindowsOfEndedRuns(queue, { andOf: run })
     expect((await take()).map(({ id }) => id)).toEqual([own.id])
     await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
-    await dropWindows(queue)
+    await dropWindowsOfEndedRuns(queue)
     expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 

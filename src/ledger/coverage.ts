@@ -205,8 +205,8 @@ export interface PriorCoverage {
   hasRejects: boolean
 }
 
-/** What is known of a range. Reading the result throws a SupersededError if a newer read was loaded. */
-export function priorCoverage(
+/** What is known of a range. The statement fails with a SupersededError if an answer that was asked for later was loaded. */
+export function coverageUnlessSuperseded(
   { opsSchema }: Warehouse,
   projectStream: ProjectStream,
   range: Range,

@@ -18,7 +18,8 @@ import { openRun, type RunStart } from './runs.ts'
 /*
  * One run at a time for a project and stream, by leases in a table. The run renews its lease while it is alive. A lease
  * that was not renewed in time, or whose process is seen to be gone, may be taken over; the run that lost it finds out at
- * its next renewal and stops. Until then its loads are harmless: their fencing tokens are older.
+ * its next renewal and stops. Until then its loads do no harm: each is atomic, and of two answers the one that was asked for
+ * later stays, whichever run asked.
  *
  * Session locks of Postgres would be simpler, but they end with a restart of the server, and a pooler in transaction mode
  * leaves them on connections that others get.

@@ -16,7 +16,7 @@ export interface FailureEnd {
   backsOff: boolean
 }
 
-// A window that fails though its worker is well is tried so often, beside all the tries that its requests have.
+// So often a window may fail though its worker is well. In each attempt its requests are tried again, too.
 const MOST_FAILURES = 3
 
 /** The attempt that failed. */
@@ -30,7 +30,7 @@ export interface Attempt {
 }
 
 export function endOfFailure(
-  failure: Pick<FailedItem, 'code' | 'isUnanswered'>,
+  failure: Pick<FailedItem, 'code' | 'timedOut'>,
   { failures, statuses, isRevoked }: Attempt,
 ): FailureEnd {
   const { code } = failure
@@ -51,11 +51,11 @@ export function endOfFailure(
  * the service took the request and then did not answer in time, it is the window.
  */
 function isWorkersFault(
-  { code, isUnanswered }: Pick<FailedItem, 'code' | 'isUnanswered'>,
+  { code, timedOut }: Pick<FailedItem, 'code' | 'timedOut'>,
   statuses: Readonly<Record<string, number>>,
 ): boolean {
   const { fault } = failureRule(code)
   if (fault !== 'unknown') return fault === 'worker'
   const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
-  return !isAnswered && !isUnanswered
+  return !isAnswered && !timedOut
 }

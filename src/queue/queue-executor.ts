@@ -15,7 +15,7 @@ import { type NewDeadWindow, pruneDeadWindows, saveDeadWindows } from './dead-wi
 import { REAP_MS, reapWindows } from './reap.ts'
 import {
   deleteResults,
-  dropWindows,
+  dropWindowsOfEndedRuns,
   enqueueWindows,
   missingWindows,
   type RunSettings,
@@ -84,7 +84,7 @@ export class QueueExecutor {
     const { signal, warehouse, log } = this.run
     try {
       await this.retryWhileAway(() => closeAbandonedRuns(warehouse))
-      await this.retryWhileAway(() => dropWindows(this.queue))
+      await this.retryWhileAway(() => dropWindowsOfEndedRuns(this.queue))
       for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
         const finished = await this.takeResults()
         await this.maintain()
@@ -109,8 +109,9 @@ export class QueueExecutor {
     for (const { task, range } of [...this.inFlight.values(), ...this.returned]) failRemaining(task, [range])
     if (this.inFlight.size === 0) return
     this.inFlight.clear()
-    const drop = dropWindows(this.queue, { runId: this.run.runId, patienceMs: LEAVING_MS }).catch((error: unknown) =>
-      this.run.log.warn({ reason: messageOf(error) }, 'windows may still be in the queue; workers will not do them'),
+    const drop = dropWindowsOfEndedRuns(this.queue, { andOf: this.run.runId, patienceMs: LEAVING_MS }).catch(
+      (error: unknown) =>
+        this.run.log.warn({ reason: messageOf(error) }, 'windows may still be in the queue; workers will not do them'),
     )
     // If the database is away, the next run takes them out.
     await waitAtMost(LEAVING_MS, drop)
@@ -258,7 +259,7 @@ export class QueueExecutor {
       return putBack(item)
     }
     if (result.kind === 'returned') {
-      this.run.log.warn({ project, reason: result.reason }, 'a worker was refused; this process tries')
+      this.run.log.warn({ project, reason: result.reason }, 'a worker could not read it; this process tries')
       this.returned.push(item)
       return
     }

@@ -104,7 +104,8 @@ export async function takeWindows(
          stalls_at = clock_timestamp() + make_interval(secs => $3)
        from ${runsOf(warehouse)} r
        where w.window_id = any($1) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive('r')}
-       returning w.window_id, w.run_id, w.project_id, w.stream, w.from_date, w.to_date, w.request, w.failures, w.result`,
+       returning w.window_id, w.run_id, w.project_id, w.stream, w.from_date, w.to_date, w.request as settings, w.failures,
+         w.result as earlier`,
       [ids, workerId, stallAfterMs / 1000],
     )
     const taken = new Set(rows.map(({ window_id }) => window_id))
@@ -128,15 +129,16 @@ interface TakenRow {
   stream: string
   from_date: Day | null
   to_date: Day | null
-  request: RunSettings
+  settings: RunSettings
   failures: number
-  result: { cost: WindowCost } | null
+  /** What earlier attempts cost. */
+  earlier: { cost: WindowCost } | null
 }
 
 function takenOf(row: TakenRow): TakenWindow {
   const range = row.from_date === null ? undefined : { from: row.from_date, to: row.to_date! }
-  const { window_id: id, run_id: runId, project_id: project, stream, request: settings, failures } = row
-  return { id, runId, project, stream, range, settings, failures, spent: row.result?.cost }
+  const { window_id: id, run_id: runId, project_id: project, stream, settings, failures } = row
+  return { id, runId, project, stream, range, settings, failures, spent: row.earlier?.cost }
 }
 
 /** SQL that is true for a run that goes on. A lease is allowed to lapse while the database was away. */
@@ -310,13 +312,10 @@ export async function withdrawWindows(
   })
 }
 
-/**
- * Takes the windows of runs that are over out of the queue, and those of `runId`, if given. What a worker is doing of them
- * is not waited for.
- */
-export async function dropWindows(
+/** Takes the windows of runs that are over out of the queue, and those of one more run. What a worker is doing of them is not waited for. */
+export async function dropWindowsOfEndedRuns(
   queue: Queue,
-  { runId = null, patienceMs }: { runId?: number | null; patienceMs?: number } = {},
+  { andOf: runId = null, patienceMs }: { andOf?: number | null; patienceMs?: number } = {},
 ): Promise<void> {
   const { api, warehouse } = queue
   const patience = { patienceMs: patienceMs ?? warehouse.patienceMs }
@@ -341,8 +340,8 @@ export async function dropWindows(
   }
 }
 
-/** Says how far the windows of a worker are. Gives those that are not its own any more. */
-export async function extendLeases(
+/** Writes down when each window of a worker last made progress, and when it counts as stalled. Gives those that were taken from the worker. */
+export async function reportProgress(
   warehouse: Warehouse,
   workerId: string,
   windows: readonly { id: string; idleMs: number; stallAfterMs: number }[],
@@ -351,12 +350,12 @@ export async function extendLeases(
   const { rows } = await warehouse.pool.query<{ id: string }>(
     `with said as (
        select * from unnest($2::uuid[], $3::float8[], $4::float8[]) as s(id, idle_seconds, stall_after_seconds)
-     ), extended as (
+     ), mine as (
        update ${table(warehouse)} w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
          stalls_at = clock_timestamp() + make_interval(secs => s.stall_after_seconds - s.idle_seconds)
        from said s where w.window_id = s.id and w.worker_id = $1 and w.state = 'taken' returning s.id
      )
-     select s.id from said s where not exists (select from extended e where e.id = s.id)`,
+     select s.id from said s where not exists (select from mine m where m.id = s.id)`,
     [
       workerId,
       windows.map(({ id }) => id),

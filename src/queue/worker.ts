@@ -12,10 +12,10 @@ import { BudgetWatch } from './budget-watch.ts'
 import { endOfFailure, type FailureEnd } from './end-of-failure.ts'
 import { reapWindows } from './reap.ts'
 import {
-  extendLeases,
   publishResult,
   type Release,
   releaseWindow,
+  reportProgress,
   type TakenWindow,
   takeWindows,
 } from './run-windows.ts'
@@ -127,7 +127,7 @@ export class QueueWorker {
     this.inProgress.set(work, ending)
   }
 
-  /** Heartbeats, leases of windows, and a look at those of others. */
+  /** Heartbeats, progress of windows, and a look at those of others. */
   private async beat(): Promise<void> {
     const { signal } = this.stopping
     while (!signal.aborted) {
@@ -135,7 +135,7 @@ export class QueueWorker {
       if (signal.aborted) return
       try {
         await this.heartbeat()
-        await this.extendLeases()
+        await this.reportProgress()
         await reapWindows(this.queue, this.services.log)
       } catch (error) {
         this.services.log.debug({ reason: messageOf(error) }, 'no heartbeat could be given')
@@ -149,7 +149,7 @@ export class QueueWorker {
     return heartbeat(this.services.warehouse, this.self, { busy: this.inProgress.size, done: this.done, state, reason })
   }
 
-  private async extendLeases(): Promise<void> {
+  private async reportProgress(): Promise<void> {
     const now = monotonic()
     const inProgress = [...this.inProgress.keys()]
     const said = inProgress.map(({ window, progressAt, stallAfterMs }) => ({
@@ -157,7 +157,7 @@ export class QueueWorker {
       idleMs: now - progressAt,
       stallAfterMs,
     }))
-    const lost = new Set(await extendLeases(this.services.warehouse, this.self.id, said))
+    const lost = new Set(await reportProgress(this.services.warehouse, this.self.id, said))
     for (const work of inProgress)
       if (lost.has(work.window.id) || now - work.progressAt > work.stallAfterMs) work.revoked.abort()
   }

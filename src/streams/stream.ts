@@ -130,7 +130,7 @@ export interface TemplatePaths {
   combination: readonly [string, string, string]
 }
 
-export interface Ask {
+export interface PageRequest {
   range: Range
   page: { limit: number; offset: number }
   filters: Filter[]
@@ -141,7 +141,7 @@ export interface DayStream<Item = never> extends Common<Item> {
   by: 'day'
   /** What of the service is asked: if it caps answers, it does so for all streams of one operation. */
   operation: string
-  read(client: Client, caller: Caller, ask: Ask, context: CallContext): Promise<Page>
+  read(client: Client, caller: Caller, ask: PageRequest, context: CallContext): Promise<Page>
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
   splitDimensions: Dimension[]
   /** True if the table has `changed_at`, set whenever a row is written. */

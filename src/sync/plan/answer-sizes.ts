@@ -124,8 +124,8 @@ export class AnswerSizes {
   }
 
   /**
-   * A window with the largest answer of each operation, which passed for complete without filling a page: where a cap
-   * would show. An operation that gave a larger answer, or whose largest was checked, has none.
+   * For each operation, the window with the largest answer that was believed without a proof: where a cap would show.
+   * There is none if the operation gave a larger answer, or if one at least as large was checked.
    */
   largestUnchecked(): { rows: number; window: SizedWindow }[] {
     const largest = new Map<string, { rows: number; window: SizedWindow }>()

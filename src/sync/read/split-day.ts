@@ -22,7 +22,7 @@ interface SplitContext {
   valuesOf: (dimension: Dimension) => Promise<string[]>
 }
 
-type Ask = (filters: Filter[]) => Promise<Page & { asked: number }>
+type AskFiltered = (filters: Filter[]) => Promise<Page & { asked: number }>
 
 // Aim below the limit: the sizes of parts are guessed from a sample.
 const FILL = 0.8
@@ -32,7 +32,7 @@ const FILL = 0.8
  * rest, and if a single value overflows, its parts by the next dimension. Gives how many rows the parts have; the
  * caller proves that nothing is missing.
  */
-export async function readBySplitting(context: SplitContext, ask: Ask, first: string[]): Promise<number> {
+export async function readBySplitting(context: SplitContext, ask: AskFiltered, first: string[]): Promise<number> {
   return new ValueSplit(context, ask, [], context.stream.splitDimensions).read(first)
 }
 
@@ -50,7 +50,7 @@ class ValueSplit {
 
   constructor(
     private readonly context: SplitContext,
-    private readonly ask: Ask,
+    private readonly ask: AskFiltered,
     private readonly filters: Filter[],
     dimensions: Dimension[],
   ) {

@@ -52,11 +52,11 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
 const stopped: ItemResult = { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
 
 export function failedItem(error: unknown): FailedItem {
-  const isUnanswered = error instanceof TransientError && error.timedOut
+  const timedOut = error instanceof TransientError && error.timedOut
   return {
     kind: 'failed',
     reason: messageOf(error),
     code: failureCodeOf(error),
-    ...(isUnanswered ? { isUnanswered } : {}),
+    ...(timedOut ? { timedOut } : {}),
   }
 }

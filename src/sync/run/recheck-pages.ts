@@ -19,7 +19,8 @@ export function learnPages(
   // If another process read it, its answer is seen here for the first time.
   const rows = result.cappedAt ?? (result.kind === 'split' ? result.pageLimit : (result.pageRows ?? 0))
   answers.add(stream, rows)
-  // A limit that this process found out itself is lowered already, and only its cap below tells what is to be read again.
+  // True only if another process found the lower limit. If this one did, the limit is lowered already, and what is to be
+  // read again follows from `cappedAt`.
   if (limit.lowerTo(result.pageLimit)) readAgain(tasks, answers.removeFrom(result.pageLimit))
   if (result.cappedAt !== undefined) {
     limit.lowerTo(result.cappedAt)

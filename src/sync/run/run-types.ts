@@ -61,14 +61,15 @@ export interface RunMemory {
   entities: EntityMemory
 }
 
-/** One run: its services, and what its windows share. */
+/** One run: its services, and what its windows share. A worker makes one for each window that it takes. */
 export interface Run extends Services, RunMemory {
   runId: number
   command: string
   signal: AbortSignal
   acceptDeletes: boolean
-  /** All configured streams that are read by days, and the first of the days that every run reads again. */
+  /** All configured streams that are read by days. */
   dayStreams: string[]
+  /** The first of the days that every run reads again. */
   lookbackFrom: Day
   /** Rows from this day on may rename a brand; older ones have older names. */
   recentFrom: Day
@@ -117,5 +118,5 @@ export interface FailedItem {
   reason: string
   code: FailureCode
   /** The service took a request, and then did not answer it in time. */
-  isUnanswered?: boolean
+  timedOut?: boolean
 }

@@ -5,9 +5,9 @@ import {
   type BegunRead,
   beginRead,
   clearListStates,
+  coverageUnlessSuperseded,
   heldSince,
   lockOfLoads,
-  priorCoverage,
   saveCoverage,
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
@@ -64,8 +64,12 @@ async function loadInTransaction(
   const { projectId } = projectStream
   const { rows, children, rejects, entities } = sifted
   const sinceToday = { from: dayOf(read.readAt), to: '9999-12-31' }
-  const before = priorCoverage(warehouse, projectStream, sinceToday, read.fencingToken)
-  await runBatch(tx.client, lockOfLoads(warehouse, projectStream), before)
+  // Nothing of the coverage is needed: this is where a list that was superseded fails.
+  await runBatch(
+    tx.client,
+    lockOfLoads(warehouse, projectStream),
+    coverageUnlessSuperseded(warehouse, projectStream, sinceToday, read.fencingToken),
+  )
   const identified = await identifyRejects(tx, projectStream, rejects)
   const mayDelete = identified.undismissed === 0
   const effect = await replaceList(tx, warehouse, { projectId, stream, rows, children, mayDelete, acceptDeletes })

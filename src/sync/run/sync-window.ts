@@ -7,10 +7,10 @@ import {
   adjustRows,
   type BegunRead,
   beginRead,
+  coverageUnlessSuperseded,
   lockOfLoads,
   markOthersStale,
   type PriorCoverage,
-  priorCoverage,
   saveCoverage,
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
@@ -112,7 +112,7 @@ async function loadInTransaction(
   const [, prior, snapshot] = await runBatch(
     tx.client,
     lockOfLoads(warehouse, projectStream),
-    priorCoverage(warehouse, projectStream, range, read.fencingToken),
+    coverageUnlessSuperseded(warehouse, projectStream, range, read.fencingToken),
     // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
     windowSnapshot(warehouse, window, !config.disabled.includes('window-digest')),
   )

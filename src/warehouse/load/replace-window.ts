@@ -11,8 +11,8 @@ import { type Change, type Effect, effectOf, type Window, type WindowLoad } from
 
 /**
  * Makes the rows of a window equal to the answer, touching only rows that differ. An empty window is copied straight
- * into the table, and one with the same digest is left as it is; of any other, rows that differ are compared with a
- * temporary table first, because a comparison writes nothing if nothing changed, while an upsert would lock, and so write, every row.
+ * into the table, and one with the same digest is left as it is. Any other is copied into a temporary table and compared, and
+ * only differences are written: an upsert would lock, and so write, every row, even if nothing changed.
  */
 export async function replaceWindow(
   { client }: Transaction,
