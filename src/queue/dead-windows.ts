@@ -1,6 +1,5 @@
 import { sql } from 'kysely'
 import type { Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
 /* Windows that runs on the queue gave up, for people to see until the days are read. */
@@ -40,24 +39,30 @@ export async function saveDeadWindows({ ops, redactor }: Warehouse, windows: rea
     .execute()
 }
 
-/** What was given up and has been read since is no longer listed, however its days were read. */
-export async function pruneDeadWindows({ pool, opsSchema }: Warehouse): Promise<void> {
-  await pool.query(
-    `delete from ${quote(opsSchema, 'dead_windows')} d where not exists (
-       select from generate_series(coalesce(d.from_date, current_date), coalesce(d.to_date, current_date), interval '1 day') day
-       where not exists (
-         select from ${quote(opsSchema, 'coverage')} c
-         where c.project_id = d.project_id and c.stream = d.stream and c.read_at > d.failed_at
-           and (d.from_date is null or c.date = day::date)))`,
-  )
+/** True for a dead window of which a day, or the list, was not read since. Any run may have read it, also one without a queue. */
+function isUnread(opsSchema: string) {
+  return sql<boolean>`exists (
+    select from generate_series(coalesce(d.from_date, current_date), coalesce(d.to_date, current_date), interval '1 day') day
+    where not exists (
+      select from ${sql.id(opsSchema, 'coverage')} c
+      where c.project_id = d.project_id and c.stream = d.stream and c.read_at > d.failed_at
+        and (d.from_date is null or c.date = day::date)))`
 }
 
-/** The latest word on each window. */
-export async function readDeadWindows({ ops }: Warehouse): Promise<DeadWindow[]> {
+export async function pruneDeadWindows({ ops, opsSchema }: Warehouse): Promise<void> {
+  await ops
+    .deleteFrom('dead_windows as d')
+    .where((eb) => eb.not(isUnread(opsSchema)))
+    .execute()
+}
+
+/** The latest word on each window that is still to be read. */
+export async function readDeadWindows({ ops, opsSchema }: Warehouse): Promise<DeadWindow[]> {
   const rows = await ops
-    .selectFrom('dead_windows')
+    .selectFrom('dead_windows as d')
     .distinctOn(['project_id', 'stream', 'from_date', 'to_date'])
     .selectAll()
+    .where(isUnread(opsSchema))
     .orderBy('project_id')
     .orderBy('stream')
     .orderBy('from_date')
