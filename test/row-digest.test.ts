@@ -4,7 +4,7 @@ import { dayFromNumber, dayNumber } from '../src/core/day.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
-import { canDigest, digestOf, digestSql } from '../src/warehouse/load/row-digest.ts'
+import { canDigest, digestSql, RowHashes, rowHashSql } from '../src/warehouse/load/row-digest.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
@@ -50,6 +50,7 @@ const row: fc.Arbitrary<Row> = fc.tuple(
 )
 
 const packed = (rows: Row[], project = 'p') => PackedRows.of(columns, project, rows)
+const digestOf = (rows: PackedRows) => new RowHashes(rows).digest()
 
 /** What Postgres says of rows that were copied into a table. */
 async function toldBy(rows: PackedRows): Promise<bigint | undefined> {
@@ -135,4 +136,33 @@ test('no rows have none, and columns of other types are not digested', () => {
   expect(digestOf(packed([]))).toBeUndefined()
   expect(canDigest(columns)).toBe(true)
   expect(canDigest([...columns, { name: 'document', type: 'jsonb' }])).toBe(false)
+})
+
+test('a row is found by the hash that Postgres has for it, and another hash is not', async () => {
+  const day = (index: number) => dayFromNumber(dayNumber('2026-01-01') + index)
+  const rows: Row[] = Array.from({ length: 3000 }, (_, index) => [
+    index,
+    `w${index % 7}`,
+    day(index % 31),
+    null,
+    0,
+    1.5,
+  ])
+  await inTransaction(database.warehouse, async ({ client }) => {
+    await client.query('truncate digested')
+    await copyRows(client, 'digested', packed(rows))
+  })
+  const known = await database.rows<{ number: number; hash: string }>(
+    `select number, ${rowHashSql('t', columns)}::text as hash from digested t`,
+  )
+  // Every second row of the table is in the answer.
+  const find = new RowHashes(packed(rows.filter((_, index) => index % 2 === 0))).finder()
+  const halves = (hash: string): [number, number] => [
+    Number(BigInt(hash) >> 32n),
+    Number(BigInt.asIntN(32, BigInt(hash))),
+  ]
+  const expected = (number: number) => (number % 2 === 0 ? number / 2 : -1)
+  expect(known).toHaveLength(3000)
+  for (const { number, hash } of known) expect([number, find(...halves(hash))]).toEqual([number, expected(number)])
+  expect(new RowHashes(packed([])).finder()(0, 0)).toBe(-1)
 })

@@ -84,10 +84,14 @@ export class PackedRows implements Rows {
   }
 
   without(positions: ReadonlySet<number>): PackedRows {
-    const rest = new PackedRows(this.columns, this.projectId)
-    for (let position = 0; position < this.length; position++)
-      if (!positions.has(position)) rest.takeFrom(this, position)
-    return rest
+    return this.only((position) => !positions.has(position))
+  }
+
+  /** The rows at some of the positions. */
+  only(isWanted: (position: number) => boolean): PackedRows {
+    const some = new PackedRows(this.columns, this.projectId)
+    for (let position = 0; position < this.count; position++) if (isWanted(position)) some.takeFrom(this, position)
+    return some
   }
 
   /** Shows each row: where its first field after the project's id begins, as its length and its bytes. */

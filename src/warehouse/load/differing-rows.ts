@@ -1,7 +1,7 @@
 import type { PoolClient } from 'pg'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import { tableName, type Warehouse } from '../connect.ts'
-import { rowHashes, rowHashSql } from './row-digest.ts'
+import { type RowHashes, rowHashSql } from './row-digest.ts'
 import type { WindowLoad } from './window-effect.ts'
 
 /** What an answer and the table do not have in common. */
@@ -23,6 +23,7 @@ export async function differingRows(
   client: PoolClient,
   warehouse: Warehouse,
   { projectId, range, stream, rows }: WindowLoad,
+  answer: RowHashes,
 ): Promise<DifferingRows> {
   const hash = rowHashSql('t', stream.columns)
   const { rows: found } = await client.query<{ known: Buffer | null }>(
@@ -31,20 +32,20 @@ export async function differingRows(
     [projectId, range.from, range.to],
   )
   const known = found[0]?.known ?? Buffer.alloc(0)
-  const answered = rowHashes(rows)
-  const inAnswer = new Set(answered)
-  const inTable = new Set<bigint>()
+  const find = answer.finder()
+  const same = new Uint8Array(rows.length)
   const hashes: bigint[] = []
   const tupleIds: string[] = []
   for (let at = 0; at < known.length; at += ENTRY_BYTES) {
-    const value = known.readBigInt64BE(at)
-    inTable.add(value)
-    if (inAnswer.has(value)) continue
-    hashes.push(value)
+    const position = find(known.readInt32BE(at), known.readInt32BE(at + 4))
+    if (position >= 0) {
+      same[position] = 1
+      continue
+    }
+    hashes.push(known.readBigInt64BE(at))
     tupleIds.push(`"(${known.readUInt32BE(at + 8)},${known.readUInt16BE(at + 12)})"`)
   }
-  const same = new Set(answered.flatMap((value, position) => (inTable.has(value) ? [position] : [])))
   // Partitions number their rows each for itself, so the hash is looked at, too.
   const whereDifferent = `t.ctid = any('{${tupleIds.join(',')}}'::tid[]) and ${hash} = any('{${hashes.join(',')}}'::bigint[])`
-  return { rows: rows.without(same), whereDifferent }
+  return { rows: rows.only((position) => same[position] === 0), whereDifferent }
 }

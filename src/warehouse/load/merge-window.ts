@@ -3,6 +3,7 @@ import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { differingRows } from './differing-rows.ts'
+import type { RowHashes } from './row-digest.ts'
 import { type Stage, stageRows } from './stage.ts'
 import { type Change, type Effect, effectOf, type WindowLoad } from './window-effect.ts'
 
@@ -28,19 +29,19 @@ interface Merge {
 }
 
 /**
- * Copies the answer to a temporary table, compares it with the window, and writes only differences. With `byHash` only rows
- * whose hashes differ are copied and compared.
+ * Copies the answer to a temporary table, compares it with the window, and writes only differences. With the hashes of
+ * the answer, only rows whose hashes differ are copied and compared.
  */
 export async function mergeWindow(
   client: PoolClient,
   warehouse: Warehouse,
   load: WindowLoad,
-  byHash: boolean,
+  hashes: RowHashes | undefined,
 ): Promise<Effect> {
   const { projectId, range, stream } = load
   const keyHasDate = stream.key.includes('date')
   // A row of another day cannot be known by the hashes of this window.
-  const differing = byHash && keyHasDate ? await differingRows(client, warehouse, load) : undefined
+  const differing = hashes && keyHasDate ? await differingRows(client, warehouse, load, hashes) : undefined
   const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
   const whereCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.whereDifferent}`
   const window = [projectId, range.from, range.to]

@@ -6,7 +6,7 @@ import { literal, type Statement } from '../statement.ts'
 import type { Transaction } from '../transaction.ts'
 import { copyRows } from './copy-rows.ts'
 import { mergeWindow } from './merge-window.ts'
-import { canDigest, digestOf, digestSql } from './row-digest.ts'
+import { canDigest, digestSql, RowHashes } from './row-digest.ts'
 import { type Change, type Effect, effectOf, type Window, type WindowLoad } from './window-effect.ts'
 
 /**
@@ -24,14 +24,12 @@ export async function replaceWindow(
     if (load.rows.length === 0) return effectOf(load, new Map())
     const table = tableName(warehouse, load.stream.table)
     if (await copyStraight(client, table, load)) return effectOf(load, insertedByDay(load))
-  } else if (
-    snapshot.count === load.rows.length &&
-    snapshot.digest !== undefined &&
-    snapshot.digest === digestOf(load.rows)
-  ) {
+  }
+  const hashes = snapshot.digest === undefined ? undefined : new RowHashes(load.rows)
+  if (hashes !== undefined && snapshot.count === hashes.count && snapshot.digest === hashes.digest()) {
     return effectOf(load, new Map())
   }
-  return mergeWindow(client, warehouse, load, snapshot.digest !== undefined)
+  return mergeWindow(client, warehouse, load, hashes)
 }
 
 /** The rows of a window as they are: how many, and their digest if it was asked for and there is one. */

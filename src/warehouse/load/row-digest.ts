@@ -5,9 +5,9 @@ import type { Column, ColumnType } from '../../streams/stream.ts'
 
 /*
  * A digest of rows that Postgres and this process compute alike, each from what it has: if both are equal, the rows
- * are taken for equal, and none needs to be sent. A collision of 64 bits is too unlikely to matter. Each row is hashed as a whole, its values one after the other, each seeded with the
- * hash of those before it; the hashes of all rows are combined by exclusive or, so that their order does not matter. No
- * two rows of a table are the same, so none cancels another.
+ * are taken for equal, and none needs to be sent. A collision of 64 bits is too unlikely to matter. Each row is hashed as a
+ * whole, its values one after the other, each seeded with the hash of those before it; the hashes of all rows are combined by
+ * exclusive or, so that their order does not matter. No two rows of a table are the same, so none cancels another.
  */
 
 const TYPES: ReadonlySet<ColumnType> = new Set(['text', 'double', 'date'])
@@ -38,23 +38,53 @@ export function rowHashSql(alias: string, columns: readonly Column[]): string {
   }, '0')
 }
 
-/** The digest of these rows as digestSql has it; undefined if there are none. */
-export function digestOf(rows: PackedRows): bigint | undefined {
-  if (rows.length === 0) return undefined
-  let high = 0
-  let low = 0
-  hashEach(rows, (hash) => {
-    high ^= hash.high
-    low ^= hash.low
-  })
-  return (BigInt(high) << 32n) | BigInt(low >>> 0)
-}
+/** The hashes of the rows of an answer. Each is worked out once, for the digest and for finding rows. */
+export class RowHashes {
+  readonly count: number
+  /** The upper and the lower half of each. */
+  private readonly halves: Int32Array
 
-/** The hash of each of these rows as rowHashSql has it. */
-export function rowHashes(rows: PackedRows): bigint[] {
-  const hashes: bigint[] = []
-  hashEach(rows, ({ high, low }) => hashes.push((BigInt(high) << 32n) | BigInt(low >>> 0)))
-  return hashes
+  constructor(rows: PackedRows) {
+    this.count = rows.length
+    this.halves = new Int32Array(rows.length * 2)
+    let at = 0
+    hashEach(rows, ({ high, low }) => {
+      this.halves[at++] = high
+      this.halves[at++] = low
+    })
+  }
+
+  /** The digest as digestSql has it; undefined if there are no rows. */
+  digest(): bigint | undefined {
+    if (this.count === 0) return undefined
+    let high = 0
+    let low = 0
+    for (let at = 0; at < this.halves.length; at += 2) {
+      high ^= this.halves[at]!
+      low ^= this.halves[at + 1]!
+    }
+    return (BigInt(high) << 32n) | BigInt(low >>> 0)
+  }
+
+  /** Gives a function that finds the position of the row with a hash; -1 if no row has it. */
+  finder(): (high: number, low: number) => number {
+    const { halves, count } = this
+    const slots = new Int32Array(2 ** Math.ceil(Math.log2(count * 2 + 1)))
+    const mask = slots.length - 1
+    /** The slot of this hash, or the empty one where it belongs. */
+    const slotOf = (high: number, low: number) => {
+      let slot = low & mask
+      for (; slots[slot] !== 0; slot = (slot + 1) & mask) {
+        const at = (slots[slot]! - 1) * 2
+        if (halves[at] === high && halves[at + 1] === low) break
+      }
+      return slot
+    }
+    for (let position = 0; position < count; position++) {
+      slots[slotOf(halves[position * 2]!, halves[position * 2 + 1]!)] = position + 1
+    }
+    return (high, low) => slots[slotOf(high, low)]! - 1
+  }
 }
 
 function hashEach(rows: PackedRows, use: (hash: PostgresHash) => void): void {
