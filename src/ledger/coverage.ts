@@ -192,9 +192,9 @@ export async function lockLoads(
 }
 
 /** Completes when the lock is held. */
-export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream): Statement<void> {
+export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream): Statement<undefined> {
   const name = JSON.stringify([warehouse.schema, projectStream.projectId, projectStream.stream])
-  return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => {} }
+  return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => undefined }
 }
 
 /** What the ledger knew of a range before a load. */
@@ -296,6 +296,14 @@ export async function adjustRows(
       .where('date', '=', date)
       .execute()
   }
+}
+
+/** True if rows of a list wait in quarantine, or a day has it as held or quarantined. */
+export function isListUnsettled({ opsSchema }: Warehouse, projectStream: ProjectStream): Statement<boolean> {
+  const isOfList = `project_id = ${literal(projectStream.projectId)} and stream = ${literal(projectStream.stream)}`
+  const sql = `select exists (select from ${quote(opsSchema, 'quarantine')} where ${isOfList} and resolved_at is null)
+      or exists (select from ${quote(opsSchema, 'coverage')} where ${isOfList} and state <> 'read') as unsettled`
+  return { sql, read: ([row]) => (row as { unsettled: boolean }).unsettled }
 }
 
 /** A list that was read whole clears the held and quarantined states of earlier days. */

@@ -117,6 +117,11 @@ export class PackedRows implements Rows {
 
   /** What COPY is to be sent. */
   *chunks(): Generator<Buffer> {
+    if (this.segments.length === 0) {
+      // Few rows go as one piece, since each takes a message.
+      yield Buffer.concat([HEADER, this.segment.bytes.subarray(0, this.segment.used), TRAILER])
+      return
+    }
     yield HEADER
     for (const { bytes, used } of [...this.segments, this.segment]) if (used > 0) yield bytes.subarray(0, used)
     yield TRAILER

@@ -6,13 +6,16 @@ export interface Statement<Answer> {
   read(rows: Record<string, unknown>[]): Answer
 }
 
+/** A statement for each of the answers. */
+export type Statements<Answers extends unknown[]> = { [Index in keyof Answers]: Statement<Answers[Index]> }
+
 /**
  * Runs several statements in one message. Each is still a statement of its own, which sees what was committed before it
  * began: what follows a lock sees what its last holder wrote.
  */
 export async function runBatch<Answers extends unknown[]>(
   client: PoolClient,
-  ...statements: { [Index in keyof Answers]: Statement<Answers[Index]> }
+  ...statements: Statements<Answers>
 ): Promise<Answers> {
   const answer = (await client.query(statements.map(({ sql }) => sql).join(';\n'))) as QueryResult | QueryResult[]
   // A single statement has a single result.

@@ -8,6 +8,7 @@ import type { Warehouse } from './connect.ts'
 import type { Ops, Tables } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
 import { isContention, isLockTimeout, isRetryable } from './retryable.ts'
+import { runBatch, type Statements } from './statement.ts'
 
 /** One transaction: its connection, and Kysely bound to that connection. */
 export interface Transaction {
@@ -25,10 +26,15 @@ const STATEMENT_DEADLINE_MS = 30_000
 // notices soon when we are gone, so that our own locks do not stay.
 // Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
 const BEGIN = [
-  'begin; set local client_min_messages = warning; set local jit = off',
-  'set local idle_in_transaction_session_timeout = 25000; set local client_connection_check_interval = 2000',
-  'set local tcp_keepalives_idle = 10; set local tcp_keepalives_interval = 5; set local tcp_keepalives_count = 3',
-].join('; ')
+  'begin',
+  'set local client_min_messages = warning',
+  'set local jit = off',
+  'set local idle_in_transaction_session_timeout = 25000',
+  'set local client_connection_check_interval = 2000',
+  'set local tcp_keepalives_idle = 10',
+  'set local tcp_keepalives_interval = 5',
+  'set local tcp_keepalives_count = 3',
+]
 
 export interface TransactionOptions {
   /** How long a statement may take; `none` for work that moves or builds whole tables. */
@@ -42,9 +48,20 @@ export interface TransactionOptions {
 export const LONG_WORK: TransactionOptions = { deadlineMs: 'none', lockTimeoutMs: 60_000 }
 
 /** Runs work in one transaction; any error rolls all of it back. */
-export async function inTransaction<T>(
+export function inTransaction<T>(
   warehouse: Warehouse,
   work: (transaction: Transaction) => Promise<T>,
+  signal?: AbortSignal,
+  options?: TransactionOptions,
+): Promise<T> {
+  return inTransactionWith<T, []>(warehouse, [], work, signal, options)
+}
+
+/** The same with the answers to questions that are asked in the message that begins the transaction. */
+export async function inTransactionWith<T, Answers extends unknown[]>(
+  warehouse: Warehouse,
+  questions: Statements<Answers>,
+  work: (transaction: Transaction, answers: Answers) => Promise<T>,
   signal?: AbortSignal,
   { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned }: TransactionOptions = {},
 ): Promise<T> {
@@ -64,10 +81,16 @@ export async function inTransaction<T>(
   const kysely = <S>(schema: string) =>
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
-    await client.query(`${BEGIN}; set local lock_timeout = ${lockTimeoutMs}`)
+    const begin = [...BEGIN, `set local lock_timeout = ${lockTimeoutMs}`].map((sql) => ({ sql, read: () => {} }))
+    // Beginning itself waits for nothing, whatever the work may take.
+    if (questions.length > 0) connection.deadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
+    const answers = await runBatch<unknown[]>(client, ...begin, ...questions)
     connection.deadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
     const { schema, opsSchema, redactor } = warehouse
-    const result = await work({ client, tables: kysely(schema), ops: kysely(opsSchema), redactor })
+    const result = await work(
+      { client, tables: kysely(schema), ops: kysely(opsSchema), redactor },
+      answers.slice(begin.length) as Answers,
+    )
     await client.query('commit')
     return result
   } catch (error) {

@@ -7,7 +7,9 @@ import {
   clearListStates,
   coverageUnlessSuperseded,
   heldSince,
+  isListUnsettled,
   lockOfLoads,
+  type PriorCoverage,
   saveCoverage,
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
@@ -21,8 +23,8 @@ import { type EntityMemory, rememberEntities, saveEntities } from '../../warehou
 import { nameProject } from '../../warehouse/load/projects.ts'
 import { type ListEffect, replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
-import { runBatch } from '../../warehouse/statement.ts'
-import { inTransaction, type Transaction } from '../../warehouse/transaction.ts'
+import type { Statements } from '../../warehouse/statement.ts'
+import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-list.ts'
 import type { Loaded, Run, SyncedProject } from './run-types.ts'
 
@@ -47,7 +49,20 @@ export async function syncList(
   const sifted = await readList(run, { caller: project.caller, stream }, context, pack)
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const list = { projectStream, stream, sifted, read }
-  const load = () => inTransaction(warehouse, (tx) => loadInTransaction(run, tx, list), signal)
+  const sinceToday = { from: dayOf(read.readAt), to: '9999-12-31' }
+  // Nothing of the coverage is needed: this is where a list that was superseded fails.
+  const questions: Statements<[undefined, PriorCoverage, boolean]> = [
+    lockOfLoads(warehouse, projectStream),
+    coverageUnlessSuperseded(warehouse, projectStream, sinceToday, read.fencingToken),
+    isListUnsettled(warehouse, projectStream),
+  ]
+  const load = () =>
+    inTransactionWith(
+      warehouse,
+      questions,
+      (tx, [, , isUnsettled]) => loadInTransaction(run, tx, list, isUnsettled),
+      signal,
+    )
   const { loaded, fresh } = await withRetries(warehouse, signal, () =>
     inSpan('load', { 'visibility_sync.rows': sifted.rows.length }, load),
   )
@@ -59,17 +74,11 @@ async function loadInTransaction(
   run: Run,
   tx: Transaction,
   { projectStream, stream, sifted, read }: LoadableList,
+  isUnsettled: boolean,
 ): Promise<{ loaded: Loaded; fresh: EntityMemory }> {
   const { warehouse, acceptDeletes, config } = run
   const { projectId } = projectStream
   const { rows, children, rejects, entities } = sifted
-  const sinceToday = { from: dayOf(read.readAt), to: '9999-12-31' }
-  // Nothing of the coverage is needed: this is where a list that was superseded fails.
-  await runBatch(
-    tx.client,
-    lockOfLoads(warehouse, projectStream),
-    coverageUnlessSuperseded(warehouse, projectStream, sinceToday, read.fencingToken),
-  )
   const identified = await identifyRejects(tx, projectStream, rejects)
   const mayDelete = identified.undismissed === 0
   const effect = await replaceList(tx, warehouse, { projectId, stream, rows, children, mayDelete, acceptDeletes })
@@ -77,7 +86,7 @@ async function loadInTransaction(
   const fresh = await saveEntities(tx, save)
   if (stream.name === 'project_profile') await nameProject(tx, warehouse, projectId)
   if (stream.isExtra) await forgetNotOffered(tx, projectStream)
-  await saveListLedger(run, tx, { projectStream, sifted, read }, { effect, identified })
+  await saveListLedger(run, tx, { projectStream, sifted, read }, { effect, identified, isUnsettled })
   const loaded: Loaded = {
     kind: 'loaded',
     summary: { range: undefined, rowsRead: rows.length + rejects.length, rejects: identified.undismissed, effect },
@@ -96,15 +105,15 @@ async function saveListLedger(
   { runId }: Run,
   tx: Transaction,
   { projectStream, sifted, read }: Omit<LoadableList, 'stream'>,
-  { effect, identified }: { effect: ListEffect; identified: IdentifiedRejects },
+  { effect, identified, isUnsettled }: { effect: ListEffect; identified: IdentifiedRejects; isUnsettled: boolean },
 ): Promise<void> {
   const isHeld = effect.held !== undefined
-  await saveRejects(tx, projectStream, identified, { runId, isHeld })
+  if (isUnsettled || sifted.rejects.length > 0) await saveRejects(tx, projectStream, identified, { runId, isHeld })
   await saveDrift(tx, projectStream, sifted.drift, runId)
   const state = isHeld ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read'
   const since = isHeld ? await heldSince(tx, projectStream) : undefined
   const today: Day = dayOf(read.readAt)
-  await clearListStates(tx, projectStream, today)
+  if (isUnsettled) await clearListStates(tx, projectStream, today)
   await saveCoverage(tx, {
     projectStream,
     range: { from: today, to: today },

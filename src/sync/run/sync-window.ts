@@ -23,12 +23,12 @@ import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
 import { type EntityMemory, rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
-import { replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
+import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import type { Effect } from '../../warehouse/load/window-effect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
-import { runBatch } from '../../warehouse/statement.ts'
-import { inTransaction, type Transaction } from '../../warehouse/transaction.ts'
+import type { Statements } from '../../warehouse/statement.ts'
+import { inTransaction, inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
 import type { ItemResult, Loaded, Run, SyncedProject } from './run-types.ts'
 
@@ -94,7 +94,22 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { rows } = load.sifted
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
   if (load.read.rowsBefore === 0) rows.reorder()
-  const { loaded, fresh } = await inTransaction(run.warehouse, (tx) => loadInTransaction(run, tx, load), run.signal)
+  const { warehouse, config, signal } = run
+  const { projectStream, stream, range, read } = load
+  // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
+  const withDigest = !config.disabled.includes('window-digest')
+  // In one message, because other loads of the stream wait for this one.
+  const questions: Statements<[undefined, PriorCoverage, WindowSnapshot]> = [
+    lockOfLoads(warehouse, projectStream),
+    coverageUnlessSuperseded(warehouse, projectStream, range, read.fencingToken),
+    windowSnapshot(warehouse, { projectId: projectStream.projectId, stream, range }, withDigest),
+  ]
+  const { loaded, fresh } = await inTransactionWith(
+    warehouse,
+    questions,
+    (tx, [, prior, snapshot]) => loadInTransaction(run, tx, load, { prior, snapshot }),
+    signal,
+  )
   rememberEntities(run.entities, fresh)
   return loaded
 }
@@ -103,22 +118,16 @@ async function loadInTransaction(
   run: Run,
   tx: Transaction,
   load: LoadableWindow,
+  { prior, snapshot }: { prior: PriorCoverage; snapshot: WindowSnapshot },
 ): Promise<{ loaded: Loaded; fresh: EntityMemory }> {
   const { warehouse, config, runId } = run
   const { projectStream, stream, range, sifted, read } = load
   const { rows, rowsByDay, rejects, entities } = sifted
-  const window = { projectId: projectStream.projectId, stream, range }
-  // In one message: other loads of the stream wait for this one.
-  const [, prior, snapshot] = await runBatch(
-    tx.client,
-    lockOfLoads(warehouse, projectStream),
-    coverageUnlessSuperseded(warehouse, projectStream, range, read.fencingToken),
-    // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
-    windowSnapshot(warehouse, window, !config.disabled.includes('window-digest')),
-  )
   const identified = await identifyRejects(tx, projectStream, rejects)
   const effect = await replaceWindow(tx, warehouse, snapshot, {
-    ...window,
+    projectId: projectStream.projectId,
+    stream,
+    range,
     rows,
     rowsByDay,
     mayDelete: identified.undismissed === 0,

@@ -34,21 +34,18 @@ export async function stageRows(
   rows: PackedRows,
 ): Promise<Stage> {
   const sql = stageSql(warehouse, target)
+  const columns = `select ${sql.names.join(', ')} from ${sql.table}`
+  const onCommit = warehouse.isPooled ? 'drop' : 'delete rows'
   await client.query(
-    `create temporary table if not exists ${sql.stage} on commit ${warehouse.isPooled ? 'drop' : 'delete rows'} as select ${sql.names.join(', ')} from ${sql.table} with no data`,
+    `create temporary table if not exists ${sql.stage} on commit ${onCommit} as ${columns} with no data; ${JOIN_BY_HASH}`,
   )
   if (rows.length > 0) await copyRows(client, sql.stage, rows)
-  await joinByHash(client)
   return sql
 }
 
-/**
- * Until the end of the transaction: the planner knows nothing of the temporary table and would join by nested loops, minutes
- * instead of milliseconds. What else the transaction asks finds single rows by index, or joins by hash anyway.
- */
-async function joinByHash(client: PoolClient): Promise<void> {
-  await client.query('set local enable_nestloop = off; set local enable_mergejoin = off')
-}
+// Until the end of the transaction: the planner knows nothing of the temporary table and would join by nested loops, minutes
+// instead of milliseconds. What else the transaction asks finds single rows by index, or joins by hash anyway.
+const JOIN_BY_HASH = 'set local enable_nestloop = off; set local enable_mergejoin = off'
 
 export function stageSql(warehouse: Warehouse, target: Staged): Stage {
   const others = target.columns.map(({ name }) => name).filter((name) => !target.key.includes(name))

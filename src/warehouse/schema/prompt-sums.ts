@@ -57,16 +57,24 @@ async function openDropped(warehouse: Warehouse, config: Config): Promise<void> 
   const report = reportBy(config.reports, NEEDS)
   if (report === undefined) return
   const ops = (name: string) => quote(warehouse.opsSchema, name)
-  const first = (table: string) =>
+  const firstOf = (table: string) =>
     `coalesce((select min(date) from ${quote(warehouse.schema, table)} t where t.project_id = p.project_id), 'infinity')`
+  const firstSummed = (what: string) =>
+    `(select min(date) from ${ops('prompt_days')} d where d.project_id = p.project_id and d.${what} > 0)`
+  // Materialized, because Postgres would look the first days up for each day that was summed.
   await warehouse.pool.query(
-    `insert into ${ops('open_periods')}
+    `with first as materialized (
+       select p.project_id, ${firstOf(report.name)} as answers, ${firstOf(CHATS)} as chats,
+         ${firstSummed('answers')} as summed_answers, ${firstSummed('chats')} as summed_chats
+       from ${quote(warehouse.schema, 'projects')} p
+     )
+     insert into ${ops('open_periods')}
      select d.project_id, $1, o.unit, o.start
-     from ${quote(warehouse.schema, 'projects')} p
-     cross join lateral (select ${first(report.name)} as answers, ${first(CHATS)} as chats) first
-     join ${ops('prompt_days')} d on d.project_id = p.project_id and d.date < greatest(first.answers, first.chats)
-       and (d.answers > 0 and d.date < first.answers or d.chats > 0 and d.date < first.chats)
+     from first f
+     join ${ops('prompt_days')} d on d.project_id = f.project_id
+       and (d.answers > 0 and d.date < f.answers or d.chats > 0 and d.date < f.chats)
      cross join lateral ${ops('periods_of')}(d.date) o
+     where f.summed_answers < f.answers or f.summed_chats < f.chats
      group by 1, 3, 4 on conflict do nothing`,
     [report.name],
   )
