@@ -1,6 +1,6 @@
--- What a month has of days is counted by a trigger. Reading days again updates their rows and inserts none, but Postgres calls the
--- triggers of both, and each counted the month. Now nothing is counted for no rows, months are added only by days that
--- are inserted, and removed only by days that are deleted.
+-- The days of a month are counted by a trigger. Reading days again updates their rows and inserts none, but Postgres calls the
+-- triggers of both, and each counted the month. Now nothing is counted for no rows, and months are removed only by days that
+-- are deleted.
 
 create or replace function {ops}.summarize_coverage() returns trigger language plpgsql as $$
 begin
@@ -8,7 +8,7 @@ begin
     return null;
   end if;
   -- The rows are locked first: a second transaction then counts after the first one has committed.
-  if tg_op = 'INSERT' then
+  if tg_op <> 'DELETE' then
     insert into {ops}.coverage_months
     select distinct on (1, 2, 3) project_id, stream, date_trunc('month', date)::date, 0, date, date, 0, read_at, 0, 0, 0, 0
     from changed order by 1, 2, 3

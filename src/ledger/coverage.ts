@@ -298,7 +298,7 @@ export async function adjustRows(
   }
 }
 
-/** True if rows of a list wait in quarantine, or a day has it as held or quarantined. */
+/** True if rows of a list wait in quarantine, or its state on some day is not `read`. */
 export function isListUnsettled({ opsSchema }: Warehouse, projectStream: ProjectStream): Statement<boolean> {
   const isOfList = `project_id = ${literal(projectStream.projectId)} and stream = ${literal(projectStream.stream)}`
   const sql = `select exists (select from ${quote(opsSchema, 'quarantine')} where ${isOfList} and resolved_at is null)
@@ -306,7 +306,7 @@ export function isListUnsettled({ opsSchema }: Warehouse, projectStream: Project
   return { sql, read: ([row]) => (row as { unsettled: boolean }).unsettled }
 }
 
-/** A list that was read whole clears the held and quarantined states of earlier days. */
+/** After a list was read whole, the state of all earlier days is `read`. */
 export async function clearListStates({ ops }: Transaction, projectStream: ProjectStream, before: Day): Promise<void> {
   await ops
     .updateTable('coverage')

@@ -57,7 +57,7 @@ export function inTransaction<T>(
   return inTransactionWith<T, []>(warehouse, [], work, signal, options)
 }
 
-/** The same with the answers to questions that are asked in the message that begins the transaction. */
+/** Runs work in one transaction with the answers to questions. They are asked in the message that begins the transaction. */
 export async function inTransactionWith<T, Answers extends unknown[]>(
   warehouse: Warehouse,
   questions: Statements<Answers>,
@@ -82,10 +82,11 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
     const begin = [...BEGIN, `set local lock_timeout = ${lockTimeoutMs}`].map((sql) => ({ sql, read: () => {} }))
-    // Beginning itself waits for nothing, whatever the work may take.
-    if (questions.length > 0) connection.deadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
+    const workDeadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
+    // A message that also begins may first have to wait for a connection of the pooler.
+    if (questions.length > 0) connection.deadlineMs = workDeadlineMs && QUERY_DEADLINE_MS + workDeadlineMs
     const answers = await runBatch<unknown[]>(client, ...begin, ...questions)
-    connection.deadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
+    connection.deadlineMs = workDeadlineMs
     const { schema, opsSchema, redactor } = warehouse
     const result = await work(
       { client, tables: kysely(schema), ops: kysely(opsSchema), redactor },

@@ -50,9 +50,9 @@ export async function syncList(
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const list = { projectStream, stream, sifted, read }
   const sinceToday = { from: dayOf(read.readAt), to: '9999-12-31' }
-  // Nothing of the coverage is needed: this is where a list that was superseded fails.
   const questions: Statements<[undefined, PriorCoverage, boolean]> = [
     lockOfLoads(warehouse, projectStream),
+    // Nothing of the coverage is needed: this is where a list that was superseded fails.
     coverageUnlessSuperseded(warehouse, projectStream, sinceToday, read.fencingToken),
     isListUnsettled(warehouse, projectStream),
   ]

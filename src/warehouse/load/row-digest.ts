@@ -42,15 +42,15 @@ export function rowHashSql(alias: string, columns: readonly Column[]): string {
 export class RowHashes {
   readonly count: number
   /** The upper and the lower half of each. */
-  private readonly halves: Int32Array
+  private readonly words: Int32Array
 
   constructor(rows: PackedRows) {
     this.count = rows.length
-    this.halves = new Int32Array(rows.length * 2)
+    this.words = new Int32Array(rows.length * 2)
     let at = 0
     hashEach(rows, ({ high, low }) => {
-      this.halves[at++] = high
-      this.halves[at++] = low
+      this.words[at++] = high
+      this.words[at++] = low
     })
   }
 
@@ -59,16 +59,16 @@ export class RowHashes {
     if (this.count === 0) return undefined
     let high = 0
     let low = 0
-    for (let at = 0; at < this.halves.length; at += 2) {
-      high ^= this.halves[at]!
-      low ^= this.halves[at + 1]!
+    for (let at = 0; at < this.words.length; at += 2) {
+      high ^= this.words[at]!
+      low ^= this.words[at + 1]!
     }
     return (BigInt(high) << 32n) | BigInt(low >>> 0)
   }
 
   /** Gives a function that finds the position of the row with a hash; -1 if no row has it. */
   finder(): (high: number, low: number) => number {
-    const { halves, count } = this
+    const { words, count } = this
     const slots = new Int32Array(2 ** Math.ceil(Math.log2(count * 2 + 1)))
     const mask = slots.length - 1
     /** The slot of this hash, or the empty one where it belongs. */
@@ -76,12 +76,12 @@ export class RowHashes {
       let slot = low & mask
       for (; slots[slot] !== 0; slot = (slot + 1) & mask) {
         const at = (slots[slot]! - 1) * 2
-        if (halves[at] === high && halves[at + 1] === low) break
+        if (words[at] === high && words[at + 1] === low) break
       }
       return slot
     }
     for (let position = 0; position < count; position++) {
-      slots[slotOf(halves[position * 2]!, halves[position * 2 + 1]!)] = position + 1
+      slots[slotOf(words[position * 2]!, words[position * 2 + 1]!)] = position + 1
     }
     return (high, low) => slots[slotOf(high, low)]! - 1
   }

@@ -64,7 +64,7 @@ async function openDropped(warehouse: Warehouse, config: Config): Promise<void> 
   // Materialized, because Postgres would look the first days up for each day that was summed.
   await warehouse.pool.query(
     `with first as materialized (
-       select p.project_id, ${firstOf(report.name)} as answers, ${firstOf(CHATS)} as chats,
+       select p.project_id, ${firstOf(report.name)} as first_answers, ${firstOf(CHATS)} as first_chats,
          ${firstSummed('answers')} as summed_answers, ${firstSummed('chats')} as summed_chats
        from ${quote(warehouse.schema, 'projects')} p
      )
@@ -72,9 +72,9 @@ async function openDropped(warehouse: Warehouse, config: Config): Promise<void> 
      select d.project_id, $1, o.unit, o.start
      from first f
      join ${ops('prompt_days')} d on d.project_id = f.project_id
-       and (d.answers > 0 and d.date < f.answers or d.chats > 0 and d.date < f.chats)
+       and (d.answers > 0 and d.date < f.first_answers or d.chats > 0 and d.date < f.first_chats)
      cross join lateral ${ops('periods_of')}(d.date) o
-     where f.summed_answers < f.answers or f.summed_chats < f.chats
+     where f.summed_answers < f.first_answers or f.summed_chats < f.first_chats
      group by 1, 3, 4 on conflict do nothing`,
     [report.name],
   )
