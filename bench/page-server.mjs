@@ -34,7 +34,9 @@ function dayText(dayNumber) {
     if (variant === 'deleted' && prompt === 3) continue
     const total = 4 + ((dayNumber + group) % 9)
     const seen = (dayNumber * 7 + index * 13) % (total + 1)
-    const mentions = seen * 2 + (variant === 'changed' && index % 10 === 3 ? 1 : 0)
+    // What changed stays so when rows vanish after it: otherwise a tenth would change back.
+    const isChanged = (variant === 'changed' || variant === 'vanished') && index % 10 === 3
+    const mentions = seen * 2 + (isChanged ? 1 : 0)
     const row = {
       brand: { id: `kw_${uuid(index % BRANDS, 1)}`, name: `Brand ${index % BRANDS}` },
       mention_count: mentions,

@@ -285,7 +285,7 @@ export async function benchPeers({ rows, rounds, only }) {
         await control({ shuffle: false })
         found[name] = await compare(place, range)
       } catch (error) {
-        found[name] = { failed: String(error.message).split('\n').at(-1).slice(0, 160) }
+        found[name] = { failed: String(error.message).trim().split('\n').at(-1).slice(0, 160) }
       }
       await place.end()
     }
