@@ -117,6 +117,7 @@ export class Sifter<R extends Rows> {
   private takenAgain = 0
   private readonly contradictions = new Contradictions()
   private readonly templateParser: TemplateParser | undefined
+  private readonly each: SiftOptions['each']
   /** Rows that were added up, by the position of the first of them. */
   private readonly sums = new Map<number, Row>()
 
@@ -130,6 +131,8 @@ export class Sifter<R extends Rows> {
     this.keyAt = keyPositions(stream)
     this.keyIndex = new KeyIndex(this.keyAt)
     this.dateAt = datePosition(stream)
+    // Looked up once, not for each row.
+    this.each = options.each
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
     const { template } = stream
     const { templates, needsTextCheck } = options
@@ -147,7 +150,7 @@ export class Sifter<R extends Rows> {
     this.taken++
     rows.add(templateParser!.row)
     this.count(templateParser!.row, 1)
-    this.options.each?.(templateParser!.row)
+    this.each?.(templateParser!.row)
     return end
   }
 
@@ -227,7 +230,7 @@ export class Sifter<R extends Rows> {
     }
     rows.add(row)
     this.count(row, 1)
-    this.options.each?.(row)
+    this.each?.(row)
     for (const { child, rows: childRows } of this.children) for (const each of child.rows(item)) childRows.push(each)
     stream.collectEntities?.(item, entities)
     for (const { kind, known, valueOf } of stream.vocabulary ?? []) {

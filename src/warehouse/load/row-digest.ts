@@ -43,6 +43,9 @@ export class RowHashes {
   readonly count: number
   /** The upper and the lower half of each. */
   private readonly words: Int32Array
+  /** The halves of all hashes, combined. */
+  private upper = 0
+  private lower = 0
 
   constructor(rows: PackedRows) {
     this.count = rows.length
@@ -51,19 +54,14 @@ export class RowHashes {
     hashEach(rows, ({ high, low }) => {
       this.words[at++] = high
       this.words[at++] = low
+      this.upper ^= high
+      this.lower ^= low
     })
   }
 
   /** The digest as digestSql has it; undefined if there are no rows. */
   digest(): bigint | undefined {
-    if (this.count === 0) return undefined
-    let high = 0
-    let low = 0
-    for (let at = 0; at < this.words.length; at += 2) {
-      high ^= this.words[at]!
-      low ^= this.words[at + 1]!
-    }
-    return (BigInt(high) << 32n) | BigInt(low >>> 0)
+    return this.count === 0 ? undefined : (BigInt(this.upper) << 32n) | BigInt(this.lower >>> 0)
   }
 
   /** Gives a function that finds the position of the row with a hash; -1 if no row has it. */
