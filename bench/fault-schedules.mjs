@@ -10,6 +10,10 @@ import { join } from 'node:path'
 
 const count = Number(process.argv[2] ?? 60)
 const first = Number(process.argv[3] ?? 1)
+if (!Number.isInteger(count) || count < 1 || !Number.isInteger(first)) {
+  process.stderr.write('usage: node bench/fault-schedules.mjs [seeds=60] [first=1], both whole numbers\n')
+  process.exit(2)
+}
 const seeds = Array.from({ length: count }, (_, index) => first + index)
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-faults-'))
 
