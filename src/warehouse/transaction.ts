@@ -82,11 +82,12 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
     const begin = [...BEGIN, `set local lock_timeout = ${lockTimeoutMs}`].map((sql) => ({ sql, read: () => {} }))
-    const workDeadlineMs = deadlineMs === 'none' ? undefined : deadlineMs
-    // A message that also begins may first have to wait for a connection of the pooler.
-    if (questions.length > 0) connection.deadlineMs = workDeadlineMs && QUERY_DEADLINE_MS + workDeadlineMs
+    const workMs = deadlineMs === 'none' ? undefined : deadlineMs
+    // Behind a pooler, the message that begins may first wait for a connection of the server.
+    const beginMs = warehouse.isPooled ? QUERY_DEADLINE_MS : 0
+    if (questions.length > 0) connection.deadlineMs = workMs === undefined ? undefined : beginMs + workMs
     const answers = await runBatch<unknown[]>(client, ...begin, ...questions)
-    connection.deadlineMs = workDeadlineMs
+    connection.deadlineMs = workMs
     const { schema, opsSchema, redactor } = warehouse
     const result = await work(
       { client, tables: kysely(schema), ops: kysely(opsSchema), redactor },

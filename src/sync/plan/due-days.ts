@@ -1,5 +1,5 @@
 import { addDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
-import type { CoverageSummary } from '../../ledger/coverage.ts'
+import type { CoverageSummary } from '../../ledger/coverage-summaries.ts'
 
 export interface DueOptions {
   /** The configured days, from `start_date` to `end_date` or today. */
