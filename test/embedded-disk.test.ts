@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { closeSync, openSync, readdirSync, rmSync, statfsSync, writeSync } from 'node:fs'
+import { closeSync, openSync, readdirSync, rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import { Client } from 'pg'
@@ -46,13 +46,18 @@ afterEach(() => {
 })
 const resize = (megabytes: number) => execFileSync('mount', ['-o', `remount,size=${megabytes}m`, folder.path])
 
-/** Leaves so many bytes free; the file is what people would delete. */
-function fill(freeBytes: number): { free(): void } {
+/** Writes until nothing fits any more, since the server may write meanwhile. The file is what people would delete. */
+function fillDisk(): { free(): void } {
   const path = join(folder.path, 'ballast')
   const file = openSync(path, 'w')
-  const { bavail, bsize } = statfsSync(folder.path)
-  for (let left = bavail * bsize - freeBytes; left > 0; left -= MB) writeSync(file, Buffer.alloc(Math.min(left, MB)))
-  closeSync(file)
+  const block = Buffer.alloc(MB)
+  try {
+    for (;;) writeSync(file, block)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
+  } finally {
+    closeSync(file)
+  }
   return { free: () => rmSync(path) }
 }
 
@@ -102,7 +107,7 @@ onSmallDisk(
   async () => {
     resize(100)
     template.copyTo(data())
-    const ballast = fill(0)
+    const ballast = fillDisk()
     const options = { cwd: folder.path, env: { VISIBILITY_API_URL: 'https://127.0.0.1:9/v1', VISIBILITY_API_KEY: 'k' } }
     for (let attempt = 1; attempt <= 2; attempt++) {
       const result = await runCli(['migrate', '--json'], options)
@@ -125,7 +130,7 @@ onSmallDisk(
     const options = { cwd: folder.path, env }
     const running = startCli(['sync', '--json'], { ...options, config })
     await running.saw('loaded')
-    const ballast = fill(0)
+    const ballast = fillDisk()
     await exhaustLog()
     const result = await running.done
     expect(result.code).toBe(1)
@@ -146,7 +151,7 @@ onSmallDisk('a server that a full disk ended comes back by itself under a comman
   template.copyTo(data())
   const server = await startEmbedded({ folder: data() })
   await query(server.url, 'create table kept as select 1 as a')
-  const ballast = fill(0)
+  const ballast = fillDisk()
   await exhaustLog()
   expect(await query(server.url, 'select * from kept').catch(() => 'away')).toBe('away')
   ballast.free()
@@ -157,7 +162,7 @@ onSmallDisk('a server that a full disk ended comes back by itself under a comman
 })
 
 onSmallDisk('output that the full disk does not take ends the command in order, with exit 1', async () => {
-  fill(0)
+  fillDisk()
   const bin = new URL('../bin/visibility-sync.js', import.meta.url).pathname
   const file = openSync(join(folder.path, 'out.txt'), 'w')
   const result = spawnSync(process.execPath, [bin, '--help'], { stdio: ['ignore', file, 'pipe'], encoding: 'utf8' })
