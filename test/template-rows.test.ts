@@ -116,7 +116,7 @@ test('rows that are like others but for one thing are judged as if each were par
 })
 
 test('a row that does not stand at its paths is never read by template', () => {
-  const paths: TemplatePaths = { paths: ['a', 'b.c'], combination: ['a', 'b.c', 'd'] }
+  const paths: TemplatePaths = { paths: ['a', 'b.c'], combination: ['a', 'b.c', 'd'], collect: () => {} }
   const parser = new TemplateParser(paths, new TemplateCaches().of(paths))
   const bytes = Buffer.from('{"a":"x","b":{"c":2}}')
   const origin = { bytes, start: 0, end: bytes.length }

@@ -142,31 +142,21 @@ export interface CoverageEntry {
 }
 
 /** Writes down that every day of the range was read. */
-export async function saveCoverage({ ops }: Transaction, entry: CoverageEntry): Promise<void> {
+export function coverageEntry({ opsSchema }: Warehouse, entry: CoverageEntry): Statement<void> {
   const days = daysIn(entry.range)
+  const list = (values: readonly (string | number)[]) => literal(`{${values.join(',')}}`)
   const rows = days.map((day) => entry.rowsByDay.get(day) ?? 0)
-  const states = days.map(entry.stateOf)
   const { projectStream, fencingToken, readAt, runId } = entry
-  const held = entry.heldSince ?? readAt
-  await ops
-    .insertInto('coverage')
-    .columns(['project_id', 'stream', 'date', 'rows', 'read_at', 'run_id', 'state', 'read_order', 'held_since'])
-    .expression(
-      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, day.date, day.rows, ${readAt}::timestamptz, ${runId}::bigint,
-            day.state, ${fencingToken}::bigint, case when day.state = 'held' then ${held}::timestamptz end
-          from unnest(${days}::date[], ${rows}::int[], ${states}::text[]) as day(date, rows, state)` as never,
-    )
-    .onConflict((conflict) =>
-      conflict.columns(['project_id', 'stream', 'date']).doUpdateSet((eb) => ({
-        rows: eb.ref('excluded.rows'),
-        read_at: eb.ref('excluded.read_at'),
-        run_id: eb.ref('excluded.run_id'),
-        state: eb.ref('excluded.state'),
-        read_order: eb.ref('excluded.read_order'),
-        held_since: sql<Date | null>`case when excluded.held_since is null then null else coalesce(coverage.held_since, excluded.held_since) end`,
-      })),
-    )
-    .execute()
+  const [project, stream] = [projectStream.projectId, projectStream.stream].map(literal)
+  const [read, held] = [readAt, entry.heldSince ?? readAt].map((time) => `${literal(time.toISOString())}::timestamptz`)
+  const sql = `insert into ${quote(opsSchema, 'coverage')} as c
+      (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since)
+    select ${project}, ${stream}, day.date, day.rows, ${read}, ${runId}, day.state, ${fencingToken}, case when day.state = 'held' then ${held} end
+    from unnest(${list(days)}::date[], ${list(rows)}::int[], ${list(days.map(entry.stateOf))}::text[]) as day(date, rows, state)
+    on conflict (project_id, stream, date) do update set rows = excluded.rows, read_at = excluded.read_at,
+      run_id = excluded.run_id, state = excluded.state, read_order = excluded.read_order,
+      held_since = case when excluded.held_since is null then null else coalesce(c.held_since, excluded.held_since) end`
+  return { sql, read: () => {} }
 }
 
 /** Counts rows that came to days, or left them, otherwise than by reading these days. */

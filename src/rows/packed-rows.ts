@@ -14,6 +14,8 @@ const SEGMENT_BYTES = 262_144
 const FIRST_ROWS = 128
 const DAYS_TO_2000 = 10_957
 const JSONB_VERSION = 1
+/** They stand before the text of a jsonb value. */
+export const JSONB_VERSION_BYTES = 1
 
 export class PackedRows implements Rows {
   /** Full segments and the one being filled; a row lies in one segment. */

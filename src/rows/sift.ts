@@ -151,6 +151,7 @@ export class Sifter<R extends Rows> {
     rows.add(templateParser!.row)
     this.count(templateParser!.row, 1)
     this.each?.(templateParser!.row)
+    templateParser!.collectCombination(this.entities)
     return end
   }
 

@@ -1,7 +1,8 @@
 import type { ReportConfig } from '../core/config/load.ts'
+import type { Day } from '../core/day.ts'
 import { COUNTRIES, type Dimension, METRICS, MODELS } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
-import { type Column, type DayStream, defineDayStream, type Row } from './stream.ts'
+import { type Column, type DayStream, defineDayStream, type Entities, type Row } from './stream.ts'
 import { NAME_MAX, wrongLength } from './text-limits.ts'
 
 /** Where a row carries the value of a dimension. */
@@ -74,6 +75,7 @@ export function brandReport(report: ReportConfig): DayStream {
       paths: ['date', 'brand.id', ...others.map((dimension) => PATH_OF[dimension]), ...METRICS],
       // What a brand is called on a day.
       combination: ['brand.id', 'brand.name', 'date'],
+      collect: (entities, id, name, date) => noteBrand(entities, id!, name, date!),
     },
     splitDimensions: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
     filterTakes: 'lists',
@@ -121,10 +123,7 @@ export function brandReport(report: ReportConfig): DayStream {
 
     collectEntities(item, entities) {
       const { id, name = null } = item.brand
-      const known = entities.brands.get(id)
-      const newer =
-        known === undefined || item.date > known.date || (item.date === known.date && (name ?? '') > (known.name ?? ''))
-      if (newer && (name !== null || known === undefined)) entities.brands.set(id, { name, date: item.date })
+      noteBrand(entities, id, name, item.date)
       if (namesTopics && item.topic?.id) entities.topics.add(item.topic.id)
       if (namesTags && item.tag?.id) entities.tags.add(item.tag.id)
       if (namesModels && item.model?.id) entities.models.add(item.model.id)
@@ -139,4 +138,10 @@ export function brandReport(report: ReportConfig): DayStream {
         : []),
     ],
   })
+}
+
+function noteBrand({ brands }: Entities, id: string, name: string | null, date: Day): void {
+  const known = brands.get(id)
+  const newer = known === undefined || date > known.date || (date === known.date && (name ?? '') > (known.name ?? ''))
+  if (newer && (name !== null || known === undefined)) brands.set(id, { name, date })
 }

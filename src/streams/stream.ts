@@ -126,8 +126,10 @@ interface Common<Item> {
 export interface TemplatePaths {
   /** For each column, the path of its value in an item, as in `brand.id`. */
   paths: readonly string[]
-  /** Paths of texts that mean something only in combination: a row with a new combination of them goes the long way. */
+  /** Paths of texts that mean something in combination, such as what a brand is called on a day. */
   combination: readonly [string, string, string]
+  /** Collects what one combination means, as `collectEntities` does of an item. */
+  collect(entities: Entities, ...texts: [string | null, string | null, string | null]): void
 }
 
 export interface PageRequest {

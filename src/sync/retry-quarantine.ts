@@ -150,7 +150,7 @@ async function load(
   // Rows that are not among these stay: this is no answer, only what was missing from one.
   const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: new Set<string>() }
   if (stream.by === 'list') {
-    await replaceList(tx, services.warehouse, { projectId, stream, rows, children, ...insertOnly })
+    await replaceList(tx, services.warehouse, undefined, { projectId, stream, rows, children, ...insertOnly })
     return []
   }
   const days = [...rowsByDay.keys()].sort()

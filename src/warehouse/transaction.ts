@@ -8,7 +8,7 @@ import type { Warehouse } from './connect.ts'
 import type { Ops, Tables } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
 import { isContention, isLockTimeout, isRetryable } from './retryable.ts'
-import { runBatch, type Statements } from './statement.ts'
+import { runBatch, type Statement, type Statements } from './statement.ts'
 
 /** One transaction: its connection, and Kysely bound to that connection. */
 export interface Transaction {
@@ -16,6 +16,8 @@ export interface Transaction {
   tables: Tables
   ops: Ops
   redactor: Redactor
+  /** Statements that are sent with the commit, in one message. */
+  atCommit: Statement<unknown>[]
 }
 
 // A lock of another process is not waited for without end. A load holds its locks for a second or two.
@@ -89,11 +91,12 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     const answers = await runBatch<unknown[]>(client, ...begin, ...questions)
     connection.deadlineMs = workMs
     const { schema, opsSchema, redactor } = warehouse
+    const atCommit: Statement<unknown>[] = []
     const result = await work(
-      { client, tables: kysely(schema), ops: kysely(opsSchema), redactor },
+      { client, tables: kysely(schema), ops: kysely(opsSchema), redactor, atCommit },
       answers.slice(begin.length) as Answers,
     )
-    await client.query('commit')
+    await runBatch<unknown[]>(client, ...atCommit, { sql: 'commit', read: () => {} })
     return result
   } catch (error) {
     connection.deadlineMs = QUERY_DEADLINE_MS

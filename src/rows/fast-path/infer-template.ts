@@ -1,9 +1,9 @@
 import { type Piece, pieceOf } from './intern-pool.ts'
 
-/** An item in its bytes: what is written before, between and after its values, and the values. */
+/** What an item is made of: the paths of its values, and what is written before, between and after them. */
 export interface InferredTemplate {
   pieces: Piece[]
-  fields: { path: string; written: Buffer; value: string | number | null }[]
+  paths: string[]
 }
 
 const KEY = /\s*"([^"\\.]+)"\s*:\s*/y
@@ -14,14 +14,14 @@ const SPACE = /\s*/y
 const MOST_FIELDS = 100
 const LONGEST = 16_384
 
-/** What a valid item is made of; undefined if it holds a list, a boolean, an exponent, a field twice or very much. */
+/** The template of a valid item; undefined if it holds a list, a boolean, an exponent, a field twice or very much. */
 export function inferTemplate(bytes: Buffer, start: number, end: number): InferredTemplate | undefined {
   if (end - start > LONGEST) return undefined
   // One character for each byte, so that positions in the text are positions in the bytes.
   const text = bytes.toString('latin1', start, end)
   const pieces: Piece[] = []
-  const fields: InferredTemplate['fields'] = []
-  const paths = new Set<string>()
+  const paths: string[] = []
+  const members = new Set<string>()
   let at = 0
   let pieceStart = 0
   const match = (pattern: RegExp) => {
@@ -36,8 +36,8 @@ export function inferTemplate(bytes: Buffer, start: number, end: number): Inferr
       const name = match(KEY)?.[1]
       if (name === undefined) return false
       const path = prefix + name
-      if (paths.has(path) || paths.size >= MOST_FIELDS || name === '__proto__') return false
-      paths.add(path)
+      if (members.has(path) || members.size >= MOST_FIELDS || name === '__proto__') return false
+      members.add(path)
       if (!readValue(path)) return false
       match(SPACE)
     } while (text[at] === ',' && at++ >= 0)
@@ -46,15 +46,13 @@ export function inferTemplate(bytes: Buffer, start: number, end: number): Inferr
   const readValue = (path: string): boolean => {
     if (text[at] === '{') return readObject(`${path}.`)
     const from = at
-    const scalar = match(SCALAR)
-    if (scalar === null) return false
+    if (match(SCALAR) === null) return false
     pieces.push(pieceOf(Buffer.from(text.slice(pieceStart, from), 'latin1')))
-    const written = Buffer.from(scalar[0], 'latin1')
-    fields.push({ path, written, value: JSON.parse(written.toString('utf8')) })
+    paths.push(path)
     pieceStart = at
     return true
   }
   if (text[0] !== '{' || !readObject('') || at !== text.length) return undefined
   pieces.push(pieceOf(Buffer.from(text.slice(pieceStart), 'latin1')))
-  return { pieces, fields }
+  return { pieces, paths }
 }

@@ -74,15 +74,23 @@ export class InternPool {
     private readonly budget: TextBudget,
   ) {}
 
+  /** The text that was found last; null after `lastNumber` was set to 0. */
+  get lastValue(): string | null {
+    return this.texts[this.lastNumber - 1]?.value ?? null
+  }
+
   get isFull(): boolean {
     return this.texts.length >= TEXTS_KEPT || this.budget.isSpent
   }
 
-  /** The text that begins here with its quote; undefined if it is new. */
-  find(bytes: Buffer, view: DataView, start: number): Text | undefined {
+  /** The text that begins here with its quote; undefined if it is new, and is not to be kept or has no room. */
+  find(bytes: Buffer, view: DataView, start: number, keeps: boolean): Text | undefined {
     // Rows come in some order: what followed the last time most likely follows again.
     const likely = this.last?.next
-    const text = likely !== undefined && isAt(view, start, likely.quoted) ? likely : this.search(bytes, view, start)
+    const text =
+      likely !== undefined && isAt(view, start, likely.quoted)
+        ? likely
+        : (this.search(bytes, view, start) ?? (keeps ? this.add(bytes, start) : undefined))
     if (text === undefined) return undefined
     if (this.last !== undefined) this.last.next = text
     this.last = text
@@ -90,17 +98,20 @@ export class InternPool {
     return text
   }
 
-  /** Keeps a text with its quotes. */
-  add(written: Buffer, value: string): void {
-    const view = new DataView(written.buffer, written.byteOffset, written.length)
-    if (this.isFull || written.length > LONGEST_KEPT || this.search(written, view, 0) !== undefined) return
+  private add(bytes: Buffer, start: number): Text | undefined {
+    const length = endOfText(bytes, start) - start
+    if (this.isFull || length > LONGEST_KEPT) return undefined
+    // The memory of the answer is used again for others.
+    const written = Buffer.from(bytes.subarray(start, start + length))
+    const value = JSON.parse(written.toString('utf8')) as string
     const text = { quoted: pieceOf(written), value, number: this.texts.length + 1, next: undefined }
     this.texts.push(text)
-    this.budget.spend(written.length)
+    this.budget.spend(length)
     if (this.texts.length * 2 > this.slots.length) {
       this.slots = new Int32Array(this.slots.length * 4)
       for (const each of this.texts) this.enter(each)
     } else this.enter(text)
+    return text
   }
 
   private search(bytes: Buffer, view: DataView, start: number): Text | undefined {
@@ -119,6 +130,12 @@ export class InternPool {
     while (this.slots[slot] !== 0) slot = (slot + 1) & mask
     this.slots[slot] = number
   }
+}
+
+function endOfText(bytes: Buffer, start: number): number {
+  let at = start + 1
+  while (at < bytes.length && bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1
+  return at + 1
 }
 
 /** Of a text from its quote to the next one. */

@@ -16,10 +16,13 @@ export interface RowTemplate {
 interface Field {
   column: number
   texts: InternPool
-  takesText: boolean
-  takesNumber: boolean
-  takesNull: boolean
+  /** The kinds of values that were accepted in it. */
+  takes: number
 }
+
+export const TAKES_TEXT = 1
+export const TAKES_NUMBER = 2
+export const TAKES_NULL = 4
 
 /** What answers to one stream taught: shapes of rows, and texts that were accepted in their fields. */
 export class TemplateCache {
@@ -27,22 +30,19 @@ export class TemplateCache {
   private readonly pools = new Map<string, InternPool>()
   private readonly budget = new TextBudget()
 
-  constructor(readonly paths: readonly string[]) {}
+  constructor(private readonly paths: readonly string[]) {}
 
-  templateOf({ pieces, fields }: InferredTemplate): RowTemplate | undefined {
+  templateOf({ pieces, paths }: InferredTemplate): RowTemplate | undefined {
     const known = this.templates.find((template) =>
       template.pieces.every((piece, index) => pieces[index]?.bytes.equals(piece.bytes)),
     )
     if (known !== undefined || this.templates.length >= TEMPLATES_KEPT) return known
-    const paths = fields.map(({ path }) => path)
     const template: RowTemplate = {
       pieces,
       fields: paths.map((path) => ({
         column: this.paths.indexOf(path),
         texts: this.poolOf(path),
-        takesText: false,
-        takesNumber: false,
-        takesNull: false,
+        takes: 0,
       })),
       missing: this.paths.flatMap((path, column) => (paths.includes(path) ? [] : [column])),
     }

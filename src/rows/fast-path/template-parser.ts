@@ -1,9 +1,9 @@
 import type { Origin } from '../../source/parse-items.ts'
-import type { Row, TemplatePaths } from '../../streams/stream.ts'
-import { type InferredTemplate, inferTemplate } from './infer-template.ts'
-import { type InternPool, isAt, pieceOf } from './intern-pool.ts'
+import type { Entities, Row, TemplatePaths } from '../../streams/stream.ts'
+import { inferTemplate } from './infer-template.ts'
+import { type InternPool, isAt, pieceOf, type Text } from './intern-pool.ts'
 import { NumberReader } from './number-reader.ts'
-import type { RowTemplate, TemplateCache } from './template-cache.ts'
+import { type RowTemplate, TAKES_NULL, TAKES_NUMBER, TAKES_TEXT, type TemplateCache } from './template-cache.ts'
 
 /*
  * Most rows of a report are like others before them: the same fields in the same order, ids and names and days that stood
@@ -21,7 +21,7 @@ const NULL = pieceOf(Buffer.from('null'))
 export class TemplateParser {
   /** The row that was read last. The next one overwrites it. */
   readonly row: Row
-  /** Texts that mean something only together, as the stream says: a brand, its name and the day. */
+  /** Texts that mean something in combination: a brand, its name and the day. */
   private readonly combination: readonly [InternPool, InternPool, InternPool]
   private readonly seenCombinations = new Set<number>()
   /** For each field's memory the texts of this answer, by their numbers. */
@@ -29,11 +29,11 @@ export class TemplateParser {
   private readonly numbers = new NumberReader()
   private viewed: Buffer | undefined
   private view: DataView = new DataView(new ArrayBuffer(0))
-  /** True if the row that was read last has a text that is new in this answer. */
+  /** True if the item that was read last has a text that is new in this answer. */
   private isNew = false
 
   constructor(
-    templatePaths: TemplatePaths,
+    private readonly templatePaths: TemplatePaths,
     private readonly cache: TemplateCache,
   ) {
     const [first, second, third] = templatePaths.combination
@@ -43,36 +43,34 @@ export class TemplateParser {
 
   /** Reads the item that begins here into `row`, and gives where it ends; -1 if it is not like others before. */
   read(bytes: Buffer, start: number): number {
-    const end = this.readAny(bytes, start, false)
-    return end >= 0 && !this.isNew && this.seenCombinations.has(this.combinationNumber()) ? end : -1
+    const end = this.readAny(bytes, start, undefined)
+    return end >= 0 && this.isNew ? -1 : end
+  }
+
+  /** Collects what texts of the row that was read last mean in combination, once in an answer for each. */
+  collectCombination(entities: Entities): void {
+    const number = this.combinationNumber()
+    if (this.seenCombinations.has(number)) return
+    this.seenCombinations.add(number)
+    const [first, second, third] = this.combination
+    this.templatePaths.collect(entities, first.lastValue, second.lastValue, third.lastValue)
   }
 
   /** Remembers an item that was judged as sound, and the row that it came to. */
-  learn({ bytes, start, end }: Origin, row: Row): void {
-    if (this.readAny(bytes, start, true) < 0 && !this.learnAnew(bytes, start, end, row)) return
+  learn({ bytes, start, end }: Origin, judged: Row): void {
+    if (this.readAny(bytes, start, judged) < 0) {
+      const inferred = inferTemplate(bytes, start, end)
+      const template = inferred && this.cache.templateOf(inferred)
+      if (template === undefined || this.readAs(template, bytes, start, judged) < 0) return
+    }
     this.seenCombinations.add(this.combinationNumber())
   }
 
-  private learnAnew(bytes: Buffer, start: number, end: number, row: Row): boolean {
-    const found = inferTemplate(bytes, start, end)
-    if (found === undefined || !this.agrees(found, row)) return false
-    const template = this.cache.templateOf(found)
-    if (template === undefined) return false
-    for (const [index, { written, value }] of found.fields.entries()) {
-      const field = template.fields[index]!
-      if (typeof value === 'string') field.texts.add(written, value)
-      field.takesText ||= typeof value === 'string'
-      field.takesNumber ||= typeof value === 'number'
-      field.takesNull ||= value === null
-    }
-    return this.readAs(template, bytes, start, true) >= 0
-  }
-
-  private readAny(bytes: Buffer, start: number, learning: boolean): number {
+  private readAny(bytes: Buffer, start: number, judged: Row | undefined): number {
     const { templates } = this.cache
     for (let index = 0; index < templates.length; index++) {
       const template = templates[index]!
-      const end = this.readAs(template, bytes, start, learning)
+      const end = this.readAs(template, bytes, start, judged)
       if (end < 0) continue
       if (index > 0) {
         // A shape that was met again goes before the one that was tried in vain.
@@ -84,7 +82,13 @@ export class TemplateParser {
     return -1
   }
 
-  private readAs({ fields, pieces, missing }: RowTemplate, bytes: Buffer, start: number, learning: boolean): number {
+  /** With the row that a sound item came to, it learns what the fields take, unless they are not what the row holds. */
+  private readAs(
+    { fields, pieces, missing }: RowTemplate,
+    bytes: Buffer,
+    start: number,
+    judged: Row | undefined,
+  ): number {
     const { row, combination, numbers } = this
     const view = this.viewOf(bytes)
     this.isNew = false
@@ -96,36 +100,43 @@ export class TemplateParser {
       at += piece.length
       const field = fields[index]!
       const first = bytes[at]!
+      let text: Text | undefined
       let value: Row[number]
+      let kind: number
       if (first === QUOTE) {
-        const text = field.takesText ? field.texts.find(bytes, view, at) : undefined
+        text = field.texts.find(bytes, view, at, judged !== undefined)
         if (text === undefined) return -1
-        if (!this.wasSeen(field.texts.index, text.number, learning)) this.isNew = true
         value = text.value
+        kind = TAKES_TEXT
         at += text.quoted.length
       } else if (first === LETTER_N) {
-        if (!field.takesNull || !isAt(view, at, NULL)) return -1
+        if (!isAt(view, at, NULL)) return -1
         value = null
-        at += 4
+        kind = TAKES_NULL
+        at += NULL.length
       } else {
-        if (!field.takesNumber) return -1
         value = numbers.read(bytes, at)
         if (numbers.end < 0) return -1
+        kind = TAKES_NUMBER
         at = numbers.end
+      }
+      if (judged !== undefined) {
+        if (field.column >= 0 && !Object.is(value, judged[field.column] ?? null)) return -1
+        field.takes |= kind
+        if (text !== undefined) this.remember(field.texts.index, text.number)
+      } else {
+        if ((field.takes & kind) === 0) return -1
+        if (text !== undefined && this.seen[field.texts.index]?.[text.number] !== 1) this.isNew = true
       }
       if (field.column >= 0) row[field.column] = value
     }
     const last = pieces[fields.length]!
     if (!isAt(view, at, last)) return -1
-    for (let index = 0; index < missing.length; index++) row[missing[index]!] = null
+    for (let index = 0; index < missing.length; index++) {
+      if (judged !== undefined && judged[missing[index]!] != null) return -1
+      row[missing[index]!] = null
+    }
     return at + last.length
-  }
-
-  private wasSeen(pool: number, text: number, learning: boolean): boolean {
-    const seen = this.seen[pool]
-    if (seen !== undefined && seen[text] === 1) return true
-    if (learning) this.remember(pool, text)
-    return false
   }
 
   private remember(pool: number, text: number): void {
@@ -150,11 +161,5 @@ export class TemplateParser {
   private combinationNumber(): number {
     const [first, second, third] = this.combination
     return first.lastNumber + second.lastNumber * 2 ** 16 + third.lastNumber * 2 ** 32
-  }
-
-  /** True if the fields at the columns' paths are the row: then others of this shape may be read by them. */
-  private agrees({ fields }: InferredTemplate, row: Row): boolean {
-    const byPath = new Map(fields.map(({ path, value }) => [path, value]))
-    return this.cache.paths.every((path, column) => Object.is(byPath.get(path) ?? null, row[column] ?? null))
   }
 }

@@ -5,12 +5,12 @@ import {
   type BegunRead,
   beginRead,
   clearListStates,
+  coverageEntry,
   coverageUnlessSuperseded,
   heldSince,
   isListUnsettled,
   lockOfLoads,
   type PriorCoverage,
-  saveCoverage,
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
@@ -20,7 +20,8 @@ import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { ListStream } from '../../streams/stream.ts'
 import { type EntityMemory, rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
-import { nameProject } from '../../warehouse/load/projects.ts'
+import { type ListSnapshot, listSnapshot } from '../../warehouse/load/list-snapshot.ts'
+import { projectName } from '../../warehouse/load/projects.ts'
 import { type ListEffect, replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import type { Statements } from '../../warehouse/statement.ts'
@@ -50,17 +51,19 @@ export async function syncList(
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const list = { projectStream, stream, sifted, read }
   const sinceToday = { from: dayOf(read.readAt), to: '9999-12-31' }
-  const questions: Statements<[undefined, PriorCoverage, boolean]> = [
+  const withDigest = !run.config.disabled.includes('window-digest')
+  const questions: Statements<[undefined, PriorCoverage, boolean, ListSnapshot]> = [
     lockOfLoads(warehouse, projectStream),
     // Nothing of the coverage is needed: this is where a list that was superseded fails.
     coverageUnlessSuperseded(warehouse, projectStream, sinceToday, read.fencingToken),
     isListUnsettled(warehouse, projectStream),
+    listSnapshot(warehouse, { projectId: project.id, stream }, withDigest),
   ]
   const load = () =>
     inTransactionWith(
       warehouse,
       questions,
-      (tx, [, , isUnsettled]) => loadInTransaction(run, tx, list, isUnsettled),
+      (tx, [, , isUnsettled, snapshot]) => loadInTransaction(run, tx, list, { isUnsettled, snapshot }),
       signal,
     )
   const { loaded, fresh } = await withRetries(warehouse, signal, () =>
@@ -74,17 +77,24 @@ async function loadInTransaction(
   run: Run,
   tx: Transaction,
   { projectStream, stream, sifted, read }: LoadableList,
-  isUnsettled: boolean,
+  { isUnsettled, snapshot }: { isUnsettled: boolean; snapshot: ListSnapshot },
 ): Promise<{ loaded: Loaded; fresh: EntityMemory }> {
   const { warehouse, acceptDeletes, config } = run
   const { projectId } = projectStream
   const { rows, children, rejects, entities } = sifted
   const identified = await identifyRejects(tx, projectStream, rejects)
   const mayDelete = identified.undismissed === 0
-  const effect = await replaceList(tx, warehouse, { projectId, stream, rows, children, mayDelete, acceptDeletes })
+  const effect = await replaceList(tx, warehouse, snapshot, {
+    projectId,
+    stream,
+    rows,
+    children,
+    mayDelete,
+    acceptDeletes,
+  })
   const save = { projectId, entities, labels: config.labels, memory: run.entities, mayRename: false }
   const fresh = await saveEntities(tx, save)
-  if (stream.name === 'project_profile') await nameProject(tx, warehouse, projectId)
+  if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, projectId))
   if (stream.isExtra) await forgetNotOffered(tx, projectStream)
   await saveListLedger(run, tx, { projectStream, sifted, read }, { effect, identified, isUnsettled })
   const loaded: Loaded = {
@@ -102,7 +112,7 @@ async function loadInTransaction(
 
 /** What the ledger remembers of a list: rejects, drift, and the day on which it was read. */
 async function saveListLedger(
-  { runId }: Run,
+  { warehouse, runId }: Run,
   tx: Transaction,
   { projectStream, sifted, read }: Omit<LoadableList, 'stream'>,
   { effect, identified, isUnsettled }: { effect: ListEffect; identified: IdentifiedRejects; isUnsettled: boolean },
@@ -114,13 +124,8 @@ async function saveListLedger(
   const since = isHeld ? await heldSince(tx, projectStream) : undefined
   const today: Day = dayOf(read.readAt)
   if (isUnsettled) await clearListStates(tx, projectStream, today)
-  await saveCoverage(tx, {
-    projectStream,
-    range: { from: today, to: today },
-    rowsByDay: new Map([[today, effect.rows]]),
-    stateOf: () => state,
-    runId,
-    ...read,
-    heldSince: since,
-  })
+  const range = { from: today, to: today }
+  const rowsByDay = new Map([[today, effect.rows]])
+  const entry = { projectStream, range, rowsByDay, stateOf: () => state, runId, ...read, heldSince: since }
+  tx.atCommit.push(coverageEntry(warehouse, entry))
 }

@@ -7,11 +7,11 @@ import {
   adjustRows,
   type BegunRead,
   beginRead,
+  coverageEntry,
   coverageUnlessSuperseded,
   lockOfLoads,
   markOthersStale,
   type PriorCoverage,
-  saveCoverage,
 } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
@@ -27,7 +27,7 @@ import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../wareho
 import type { Effect } from '../../warehouse/load/window-effect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
-import type { Statements } from '../../warehouse/statement.ts'
+import { runBatch, type Statements } from '../../warehouse/statement.ts'
 import { inTransaction, inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
 import type { ItemResult, Loaded, Run, SyncedProject } from './run-types.ts'
@@ -157,14 +157,18 @@ async function saveWindowLedger(
   { projectStream, range, sifted, read }: LoadableWindow,
   { prior, effect, identified }: { prior: PriorCoverage; effect: Effect; identified: IdentifiedRejects },
 ): Promise<void> {
-  const { runId } = run
+  const { warehouse, runId } = run
   const heldDays = effect.held?.days
   const stateOf = (day: Day) => (heldDays?.has(day) ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read')
-  await saveCoverage(tx, { projectStream, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read })
+  const entry = { projectStream, range, rowsByDay: effect.rowsByDay, stateOf, runId, ...read }
+  const coverage = coverageEntry(warehouse, entry)
   // A row whose key has no date may have moved here from another day.
   const leftOthers = [...effect.movedFrom].map(([day, count]) => [day, -count] as [Day, number])
   await adjustRows(tx, projectStream, leftOthers)
-  if (prior.hasRejects || sifted.rejects.length > 0) {
+  if (!prior.hasRejects && sifted.rejects.length === 0) tx.atCommit.push(coverage)
+  else {
+    // Which rejects are resolved depends on it.
+    await runBatch(tx.client, coverage)
     await saveRejects(tx, projectStream, identified, { range, runId, heldDays })
     await resolveWindowRejects(tx, projectStream, range)
   }

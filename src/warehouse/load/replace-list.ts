@@ -1,9 +1,10 @@
 import type { PoolClient } from 'pg'
 import { quote } from '../../core/identifier.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
-import type { ListStream, Row } from '../../streams/stream.ts'
+import type { ListStream } from '../../streams/stream.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Transaction } from '../transaction.ts'
+import { isAsAnswered, isListed, type ListAnswer, type ListSnapshot } from './list-snapshot.ts'
 import { savePromptHistory } from './prompt-history.ts'
 import { type Stage, stageRows } from './stage.ts'
 import type { Effect } from './window-effect.ts'
@@ -14,30 +15,37 @@ export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' 
   held: { present: number; vanishing: number } | undefined
 }
 
-export interface ListLoad {
-  projectId: string
-  stream: ListStream
-  rows: PackedRows
-  /** The rows of child tables, by table. */
-  children: Map<string, Row[]>
+export interface ListLoad extends ListAnswer {
   mayDelete: boolean
   acceptDeletes: boolean
 }
 
-/** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
-export async function replaceList({ client }: Transaction, warehouse: Warehouse, load: ListLoad): Promise<ListEffect> {
+/**
+ * Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. A list
+ * with the same digest is left as it is.
+ */
+export async function replaceList(
+  { client }: Transaction,
+  warehouse: Warehouse,
+  snapshot: ListSnapshot | undefined,
+  load: ListLoad,
+): Promise<ListEffect> {
   const { projectId, stream } = load
+  if (snapshot !== undefined && isAsAnswered(snapshot, load)) {
+    const { length } = load.rows
+    return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined }
+  }
   const sql = await stageRows(client, warehouse, stream, load.rows)
   // Rows that the list never showed, of what reports mention, are not missing from it.
-  const isListed = stream.isShared ? 't.removed_at is null and t.listed_at is not null' : 't.removed_at is null'
+  const listed = isListed(stream)
   const changed = `(t.removed_at is not null ${stream.isShared ? 'or t.listed_at is null' : ''} or ${sql.valuesDiffer})`
   const marks = stream.isShared
     ? ['removed_at = null', 'listed_at = coalesce(t.listed_at, now())']
     : ['removed_at = null']
   const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
-    `select count(t.project_id) filter (where ${isListed}) as present,
+    `select count(t.project_id) filter (where ${listed}) as present,
        count(*) filter (where t.project_id is null) as inserted,
-       count(*) filter (where s.project_id is null and ${isListed}) as vanishing,
+       count(*) filter (where s.project_id is null and ${listed}) as vanishing,
        count(*) filter (where t.project_id is not null and s.project_id is not null and ${changed}) as updated
      from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.keysMatch}`,
     [projectId],
@@ -50,7 +58,7 @@ export async function replaceList({ client }: Transaction, warehouse: Warehouse,
   if (removes) {
     await client.query(
       `update ${sql.table} t set removed_at = now()
-       where t.project_id = $1 and ${isListed} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
+       where t.project_id = $1 and ${listed} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
       [projectId],
     )
   }

@@ -6,7 +6,7 @@ import { literal, type Statement } from '../statement.ts'
 import type { Transaction } from '../transaction.ts'
 import { copyRows } from './copy-rows.ts'
 import { mergeWindow } from './merge-window.ts'
-import { canDigest, digestSql, RowHashes } from './row-digest.ts'
+import { digestSql, RowHashes } from './row-digest.ts'
 import { type Change, type Effect, effectOf, type Window, type WindowLoad } from './window-effect.ts'
 
 /**
@@ -44,7 +44,7 @@ export function windowSnapshot(
   { projectId, stream, range }: Window,
   withDigest = true,
 ): Statement<WindowSnapshot> {
-  const digest = withDigest && canDigest(stream.columns) ? `${digestSql('t', stream.columns)}::text` : 'null'
+  const digest = withDigest ? `${digestSql('t', stream.columns)}::text` : 'null'
   const sql = `select count(*) as count, ${digest} as digest from ${tableName(warehouse, stream.table)} t
     where project_id = ${literal(projectId)} and date between ${literal(range.from)} and ${literal(range.to)}`
   return {

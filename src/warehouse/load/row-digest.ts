@@ -1,7 +1,8 @@
 import { quote } from '../../core/identifier.ts'
 import { PostgresHash } from '../../rows/fast-path/postgres-hash.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
-import type { Column, ColumnType } from '../../streams/stream.ts'
+import type { Column } from '../../streams/stream.ts'
+import { jsonbText } from './jsonb-text.ts'
 
 /*
  * A digest of rows that Postgres and this process compute alike, each from what it has: if both are equal, the rows
@@ -10,18 +11,12 @@ import type { Column, ColumnType } from '../../streams/stream.ts'
  * exclusive or, so that their order does not matter. No two rows of a table are the same, so none cancels another.
  */
 
-const TYPES: ReadonlySet<ColumnType> = new Set(['text', 'double', 'date'])
 /** They stand for null: among texts one that nobody writes, among days and numbers the lowest there are. */
 const NO_TEXT = new DataView(Uint8Array.of(1).buffer)
 const NO_TEXT_SQL = "E'\\x01'"
-const NO_DAY = -2_147_483_647
+const NO_INT = -2_147_483_647
 const NO_NUMBER = -Number.MAX_VALUE
 const [NO_NUMBER_UPPER, NO_NUMBER_LOWER] = halves(NO_NUMBER)
-
-/** False if columns have types that the two sides would hash in different ways. */
-export function canDigest(columns: readonly Column[]): boolean {
-  return columns.every(({ type }) => TYPES.has(type))
-}
 
 /** The expression of the digest of the rows of a table or group, as a bigint; null if there are none. */
 export function digestSql(alias: string, columns: readonly Column[]): string {
@@ -30,12 +25,23 @@ export function digestSql(alias: string, columns: readonly Column[]): string {
 
 /** The expression of the hash of a row, as a bigint. */
 export function rowHashSql(alias: string, columns: readonly Column[]): string {
-  return columns.reduce((before, { name, type }, index) => {
-    const value = `${alias}.${quote(name)}`
-    if (type === 'date') return `hashint4extended(coalesce(${value} - date '2000-01-01', ${NO_DAY}), ${before})`
-    if (type === 'text') return `hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
-    return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${columnBit(index)})`
-  }, '0')
+  return columns.reduce((before, column, index) => valueHashSql(alias, column, index, before), '0')
+}
+
+function valueHashSql(alias: string, { name, type }: Column, index: number, before: string): string {
+  const value = `${alias}.${quote(name)}`
+  switch (type) {
+    case 'text':
+      return `hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
+    case 'double':
+      return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${columnBit(index)})`
+    case 'date':
+      return `hashint4extended(coalesce(${value} - date '2000-01-01', ${NO_INT}), ${before})`
+    case 'boolean':
+      return `hashint4extended(coalesce(${value}::int, ${NO_INT}), ${before})`
+    case 'jsonb':
+      return `hashtextextended(coalesce(${value}::text, ${NO_TEXT_SQL}), ${before})`
+  }
 }
 
 /** The hashes of the rows of an answer. Each is worked out once, for the digest and for finding rows. */
@@ -94,21 +100,35 @@ function hashEach(rows: PackedRows, use: (hash: PostgresHash) => void): void {
     for (let index = 0; index < types.length; index++) {
       const length = view.getInt32(at)
       at += 4
-      const type = types[index]!
-      if (type === 'text') {
-        if (length < 0) hash.addText(NO_TEXT, 0, NO_TEXT.byteLength)
-        else hash.addText(view, at, length)
-      } else if (type === 'date') {
-        hash.addInt(length < 0 ? NO_DAY : view.getInt32(at))
-      } else {
-        hash.low ^= columnBit(index)
-        if (length < 0) hash.addDouble(NO_NUMBER_UPPER, NO_NUMBER_LOWER)
-        else hash.addDouble(view.getInt32(at), view.getInt32(at + 4))
+      switch (types[index]!) {
+        case 'text':
+          if (length < 0) hash.addText(NO_TEXT, 0, NO_TEXT.byteLength)
+          else hash.addText(view, at, length)
+          break
+        case 'double':
+          hash.low ^= columnBit(index)
+          if (length < 0) hash.addDouble(NO_NUMBER_UPPER, NO_NUMBER_LOWER)
+          else hash.addDouble(view.getInt32(at), view.getInt32(at + 4))
+          break
+        case 'date':
+          hash.addInt(length < 0 ? NO_INT : view.getInt32(at))
+          break
+        case 'boolean':
+          hash.addInt(length < 0 ? NO_INT : view.getUint8(at))
+          break
+        case 'jsonb': {
+          const text = length < 0 ? NO_TEXT : viewOf(jsonbText(view, at, length))
+          hash.addText(text, 0, text.byteLength)
+        }
       }
       if (length > 0) at += length
     }
     use(hash)
   })
+}
+
+function viewOf({ buffer, byteOffset, length }: Buffer): DataView {
+  return new DataView(buffer, byteOffset, length)
 }
 
 /** A zero leaves the hash as it was, so this bit marks its column. */
