@@ -1,5 +1,4 @@
 import * as z from 'zod'
-import { isDay } from '../core/day.ts'
 import type { Dimension } from '../core/vocabulary.ts'
 
 /*
@@ -12,11 +11,10 @@ import type { Dimension } from '../core/vocabulary.ts'
 const id = z.string().min(1).max(255)
 const reference = z.object({ id })
 const looseReference = z.object({ id: id.nullish() }).nullish()
-const day = z.string().refine(isDay, { error: 'not a calendar date YYYY-MM-DD' })
 const metric = z.number().nullish()
 
-// Report rows come by the million, and checks take zod off its fast path: the length of their ids is checked where they
-// are sifted, and only the dimensions that were asked for are looked at.
+// Chats and rows of reports come by the million, and checks take zod off its fast path: their ids and days are checked where
+// they are sifted, and of reports only the dimensions that were asked for are looked at.
 const plainReference = z.object({ id: z.string().nullish() }).nullish()
 
 const reportShape = {
@@ -64,11 +62,11 @@ export function reportItem(dimensions: readonly Dimension[]) {
 export type ReportItem = z.infer<ReturnType<typeof reportItem>>
 
 export const chatItem = z.object({
-  id,
-  prompt: looseReference,
-  model: looseReference,
-  model_channel: looseReference,
-  date: day,
+  id: z.string(),
+  prompt: plainReference,
+  model: plainReference,
+  model_channel: plainReference,
+  date: z.string(),
 })
 export type ChatItem = z.infer<typeof chatItem>
 

@@ -1,10 +1,12 @@
 import { promisify } from 'node:util'
-import { gunzip } from 'node:zlib'
+import { gunzip, gunzipSync } from 'node:zlib'
 import { codeOf } from '../core/errors.ts'
 import { type Body, LARGE_BYTES } from './body.ts'
 
 const gunzipAsync = promisify(gunzip)
 const SMALLEST_PIECE = 65_536
+// So much is unpacked within some milliseconds, at less cost than handing it to another thread.
+const SMALL_BYTES = 1_048_576
 
 /** Unpacks an answer. One that turns out large waits for its turn. */
 export async function unzipBody(body: Body, mostBytes: number, signal: AbortSignal | undefined): Promise<Buffer> {
@@ -21,9 +23,17 @@ export async function unzipBody(body: Body, mostBytes: number, signal: AbortSign
 }
 
 /** Unpacks into memory of the right size at once: pieces that are put together take twice as much. */
-export function unzip(packed: Buffer, mostBytes: number): Promise<Buffer> {
-  const size = Math.min(claimedSize(packed), mostBytes)
-  return gunzipAsync(packed, { maxOutputLength: mostBytes, chunkSize: Math.max(SMALLEST_PIECE, size + 1) })
+export async function unzip(packed: Buffer, mostBytes: number): Promise<Buffer> {
+  const claimed = Math.min(claimedSize(packed), mostBytes)
+  const chunkSize = Math.max(SMALLEST_PIECE, claimed + 1)
+  if (packed.length <= SMALL_BYTES && claimed <= SMALL_BYTES) {
+    try {
+      return gunzipSync(packed, { maxOutputLength: claimed + 1, chunkSize })
+    } catch (error) {
+      if (!isTooLarge(error)) throw error
+    }
+  }
+  return gunzipAsync(packed, { maxOutputLength: mostBytes, chunkSize })
 }
 
 export function isTooLarge(error: unknown): boolean {
