@@ -2,7 +2,7 @@
 // For HEALTHCHECK and probes: asks /healthz of the server in the same container, or looks at the heartbeat of a worker. It is
 // content where neither was started: then the end of the process is what counts. An argument names another process
 // than the first, or a file with its command line.
-import { readFileSync, statSync } from 'node:fs'
+const { readFileSync, statSync } = require('node:fs')
 
 // Three beats of a worker, and a margin for a machine that is busy.
 const OLDEST_HEARTBEAT_MS = 30_000
@@ -19,6 +19,12 @@ if (command.includes('worker') && heartbeat !== undefined) {
   const touchedAt = statSync(heartbeat, { throwIfNoEntry: false })?.mtimeMs ?? 0
   if (Date.now() - touchedAt > OLDEST_HEARTBEAT_MS) process.exitCode = 1
 } else if (command.includes('serve')) {
+  answers().then((isHealthy) => {
+    if (!isHealthy) process.exitCode = 1
+  })
+}
+
+async function answers() {
   const { loadConfig } = await import('../dist/core/config/load.js')
   const { serve } = loadConfig({ file: option('config') })
   const host = option('host') ?? serve.host
@@ -26,5 +32,5 @@ if (command.includes('worker') && heartbeat !== undefined) {
   const address = local.includes(':') ? `[${local}]` : local
   const url = `http://${address}:${option('port') ?? serve.port}/healthz`
   const response = await fetch(url, { signal: AbortSignal.timeout(LIMIT_MS) }).catch(() => undefined)
-  if (response?.status !== 200) process.exitCode = 1
+  return response?.status === 200
 }

@@ -1,11 +1,14 @@
 #!/usr/bin/env node
-import { existsSync, fstatSync, readFileSync, writeFileSync } from 'node:fs'
+// A CommonJS module, as package.json beside it says: Node loads its loader of ES modules only for those who need it, which
+// is a quarter of the time of an empty program.
+const { existsSync, fstatSync, readFileSync, writeFileSync } = require('node:fs')
+const { join } = require('node:path')
 
-const file = (path) => new URL(`../${path}`, import.meta.url)
+const file = (path) => join(__dirname, '..', path)
 const words = process.argv.slice(2)
 const main = file('dist/command/main.js')
 // Asked for by scripts and completion again and again: answered from a file, without loading anything.
-const ready = words.length === 1 ? await readyAnswer(words[0]) : undefined
+const ready = words.length === 1 ? readyAnswer(words[0]) : undefined
 if (ready !== undefined) {
   // Opening process.stdout would take a third of the time.
   try {
@@ -16,21 +19,19 @@ if (ready !== undefined) {
     else if (error.code !== 'EPIPE') process.exitCode = 1
   }
 } else if (existsSync(main)) {
-  const { default: module } = await import('node:module')
-  const { fileURLToPath } = await import('node:url')
   // Where Node can (22 and later) and the folder may be written: what was compiled once is not compiled again.
-  module.enableCompileCache?.(fileURLToPath(file('dist/compiled')))
-  await import(main.href)
+  require('node:module').enableCompileCache?.(file('dist/compiled'))
+  import(require('node:url').pathToFileURL(main).href)
 } else {
   process.stderr.write('visibility-sync is not built yet: run "npm run build" first ("npm ci" does so by itself).\n')
   process.exit(2)
 }
 
-async function readyAnswer(word) {
+function readyAnswer(word) {
   if (word === '--version') return `${JSON.parse(readFileSync(file('package.json'), 'utf8')).version}\n`
   // Rendered for 80 columns, which is what is used where there is no terminal.
   const help = file('dist/command/help.txt')
   if (!['--help', '-h'].includes(word) || !existsSync(help)) return undefined
   const mayBeTerminal = fstatSync(1).isCharacterDevice()
-  return mayBeTerminal && (await import('node:tty')).isatty(1) ? undefined : readFileSync(help)
+  return mayBeTerminal && require('node:tty').isatty(1) ? undefined : readFileSync(help)
 }
