@@ -83,19 +83,26 @@ export class InternPool {
     return this.texts.length >= TEXTS_KEPT || this.budget.isSpent
   }
 
-  /** The text that begins here with its quote; undefined if it is new, and is not to be kept or has no room. */
-  find(bytes: Buffer, view: DataView, start: number, keeps: boolean): Text | undefined {
+  /** The text that begins here with its quote; undefined if it is new. */
+  find(bytes: Buffer, view: DataView, start: number): Text | undefined {
     // Rows come in some order: what followed the last time most likely follows again.
     const likely = this.last?.next
-    const text =
-      likely !== undefined && isAt(view, start, likely.quoted)
-        ? likely
-        : (this.search(bytes, view, start) ?? (keeps ? this.add(bytes, start) : undefined))
-    if (text === undefined) return undefined
+    const text = likely !== undefined && isAt(view, start, likely.quoted) ? likely : this.search(bytes, view, start)
+    if (text !== undefined) this.keepLast(text)
+    return text
+  }
+
+  /** The same, but a text that is new is kept; undefined if there is no room for it. */
+  findOrAdd(bytes: Buffer, view: DataView, start: number): Text | undefined {
+    const text = this.search(bytes, view, start) ?? this.add(bytes, start)
+    if (text !== undefined) this.keepLast(text)
+    return text
+  }
+
+  private keepLast(text: Text): void {
     if (this.last !== undefined) this.last.next = text
     this.last = text
     this.lastNumber = text.number
-    return text
   }
 
   private add(bytes: Buffer, start: number): Text | undefined {

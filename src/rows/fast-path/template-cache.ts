@@ -13,7 +13,7 @@ export interface RowTemplate {
   missing: number[]
 }
 
-interface Field {
+export interface Field {
   column: number
   texts: InternPool
   /** The kinds of values that were accepted in it. */

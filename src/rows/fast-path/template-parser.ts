@@ -1,9 +1,16 @@
 import type { Origin } from '../../source/parse-items.ts'
 import type { Entities, Row, TemplatePaths } from '../../streams/stream.ts'
 import { inferTemplate } from './infer-template.ts'
-import { type InternPool, isAt, pieceOf, type Text } from './intern-pool.ts'
+import { type InternPool, isAt, pieceOf } from './intern-pool.ts'
 import { NumberReader } from './number-reader.ts'
-import { type RowTemplate, TAKES_NULL, TAKES_NUMBER, TAKES_TEXT, type TemplateCache } from './template-cache.ts'
+import {
+  type Field,
+  type RowTemplate,
+  TAKES_NULL,
+  TAKES_NUMBER,
+  TAKES_TEXT,
+  type TemplateCache,
+} from './template-cache.ts'
 
 /*
  * Most rows of a report are like others before them: the same fields in the same order, ids and names and days that stood
@@ -29,8 +36,6 @@ export class TemplateParser {
   private readonly numbers = new NumberReader()
   private viewed: Buffer | undefined
   private view: DataView = new DataView(new ArrayBuffer(0))
-  /** True if the item that was read last has a text that is new in this answer. */
-  private isNew = false
 
   constructor(
     private readonly templatePaths: TemplatePaths,
@@ -43,8 +48,19 @@ export class TemplateParser {
 
   /** Reads the item that begins here into `row`, and gives where it ends; -1 if it is not like others before. */
   read(bytes: Buffer, start: number): number {
-    const end = this.readAny(bytes, start, undefined)
-    return end >= 0 && this.isNew ? -1 : end
+    const { templates } = this.cache
+    for (let index = 0; index < templates.length; index++) {
+      const template = templates[index]!
+      const end = this.readAs(template, bytes, start)
+      if (end < 0) continue
+      if (index > 0) {
+        // A shape that was met again goes before the one that was tried in vain.
+        templates[index] = templates[index - 1]!
+        templates[index - 1] = template
+      }
+      return end
+    }
+    return -1
   }
 
   /** Collects what texts of the row that was read last mean in combination, once in an answer for each. */
@@ -58,85 +74,83 @@ export class TemplateParser {
 
   /** Remembers an item that was judged as sound, and the row that it came to. */
   learn({ bytes, start, end }: Origin, judged: Row): void {
-    if (this.readAny(bytes, start, judged) < 0) {
+    const isLearned = this.cache.templates.some((template) => this.learnAs(template, bytes, start, judged))
+    if (!isLearned) {
       const inferred = inferTemplate(bytes, start, end)
       const template = inferred && this.cache.templateOf(inferred)
-      if (template === undefined || this.readAs(template, bytes, start, judged) < 0) return
+      if (template === undefined || !this.learnAs(template, bytes, start, judged)) return
     }
     this.seenCombinations.add(this.combinationNumber())
   }
 
-  private readAny(bytes: Buffer, start: number, judged: Row | undefined): number {
-    const { templates } = this.cache
-    for (let index = 0; index < templates.length; index++) {
-      const template = templates[index]!
-      const end = this.readAs(template, bytes, start, judged)
-      if (end < 0) continue
-      if (index > 0) {
-        // A shape that was met again goes before the one that was tried in vain.
-        templates[index] = templates[index - 1]!
-        templates[index - 1] = template
-      }
-      return end
-    }
-    return -1
-  }
-
-  /** With the row that a sound item came to, it learns what the fields take, unless they are not what the row holds. */
-  private readAs(
-    { fields, pieces, missing }: RowTemplate,
-    bytes: Buffer,
-    start: number,
-    judged: Row | undefined,
-  ): number {
-    const { row, combination, numbers } = this
+  private readAs({ fields, pieces, missing }: RowTemplate, bytes: Buffer, start: number): number {
+    const { row, seen, numbers } = this
     const view = this.viewOf(bytes)
-    this.isNew = false
-    for (let index = 0; index < combination.length; index++) combination[index]!.lastNumber = 0
+    this.forgetCombination()
     let at = start
     for (let index = 0; index < fields.length; index++) {
       const piece = pieces[index]!
       if (!isAt(view, at, piece)) return -1
       at += piece.length
-      const field = fields[index]!
+      const { column, takes, texts } = fields[index]!
       const first = bytes[at]!
-      let text: Text | undefined
       let value: Row[number]
-      let kind: number
       if (first === QUOTE) {
-        text = field.texts.find(bytes, view, at, judged !== undefined)
-        if (text === undefined) return -1
+        const text = texts.find(bytes, view, at)
+        if ((takes & TAKES_TEXT) === 0 || text === undefined || seen[texts.index]?.[text.number] !== 1) return -1
         value = text.value
-        kind = TAKES_TEXT
         at += text.quoted.length
       } else if (first === LETTER_N) {
-        if (!isAt(view, at, NULL)) return -1
+        if ((takes & TAKES_NULL) === 0 || !isAt(view, at, NULL)) return -1
         value = null
-        kind = TAKES_NULL
         at += NULL.length
       } else {
+        if ((takes & TAKES_NUMBER) === 0) return -1
         value = numbers.read(bytes, at)
         if (numbers.end < 0) return -1
-        kind = TAKES_NUMBER
         at = numbers.end
       }
-      if (judged !== undefined) {
-        if (field.column >= 0 && !Object.is(value, judged[field.column] ?? null)) return -1
-        field.takes |= kind
-        if (text !== undefined) this.remember(field.texts.index, text.number)
-      } else {
-        if ((field.takes & kind) === 0) return -1
-        if (text !== undefined && this.seen[field.texts.index]?.[text.number] !== 1) this.isNew = true
-      }
-      if (field.column >= 0) row[field.column] = value
+      if (column >= 0) row[column] = value
     }
     const last = pieces[fields.length]!
     if (!isAt(view, at, last)) return -1
-    for (let index = 0; index < missing.length; index++) {
-      if (judged !== undefined && judged[missing[index]!] != null) return -1
-      row[missing[index]!] = null
-    }
+    for (let index = 0; index < missing.length; index++) row[missing[index]!] = null
     return at + last.length
+  }
+
+  /** Learns what the fields of a template take. False if an item is not of its shape, or its values are not those of its row. */
+  private learnAs({ fields, pieces, missing }: RowTemplate, bytes: Buffer, start: number, judged: Row): boolean {
+    const view = this.viewOf(bytes)
+    this.forgetCombination()
+    let at = start
+    for (const [index, field] of fields.entries()) {
+      if (!isAt(view, at, pieces[index]!)) return false
+      at = this.learnField(field, bytes, at + pieces[index]!.length, judged)
+      if (at < 0) return false
+    }
+    return isAt(view, at, pieces[fields.length]!) && missing.every((column) => judged[column] == null)
+  }
+
+  /** Learns what a field takes from the value that begins here. Gives where it ends; -1 if it is not the one of the row. */
+  private learnField(field: Field, bytes: Buffer, start: number, judged: Row): number {
+    const { column, texts } = field
+    const holds = (value: Row[number]) => column < 0 || Object.is(value, judged[column] ?? null)
+    if (bytes[start] === QUOTE) {
+      const text = texts.findOrAdd(bytes, this.viewOf(bytes), start)
+      if (text === undefined || !holds(text.value)) return -1
+      this.remember(texts.index, text.number)
+      field.takes |= TAKES_TEXT
+      return start + text.quoted.length
+    }
+    if (bytes[start] === LETTER_N) {
+      if (!holds(null)) return -1
+      field.takes |= TAKES_NULL
+      return start + NULL.length
+    }
+    const value = this.numbers.read(bytes, start)
+    if (this.numbers.end < 0 || !holds(value)) return -1
+    field.takes |= TAKES_NUMBER
+    return this.numbers.end
   }
 
   private remember(pool: number, text: number): void {
@@ -156,6 +170,10 @@ export class TemplateParser {
       this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
     }
     return this.view
+  }
+
+  private forgetCombination(): void {
+    for (const pool of this.combination) pool.lastNumber = 0
   }
 
   private combinationNumber(): number {
