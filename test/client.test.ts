@@ -244,6 +244,18 @@ describe('faults', () => {
     expect(packed.seen.length).toBe(1)
   })
 
+  test('a packed answer may come in several parts, of which only the last says how long it is', async () => {
+    const ids = Array.from({ length: 20_000 }, (_, index) => ({ id: `pr_${index}`, text: 'x'.repeat(99) }))
+    for (const data of [ids, ids.slice(0, 3), []]) {
+      const text = JSON.stringify({ data })
+      const { url } = await serve((_request, response) => {
+        response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' })
+        response.end(Buffer.concat([gzipSync(text.slice(0, -2)), gzipSync(text.slice(-2))]))
+      })
+      expect((await clientOf(url).prompts(caller, {})).items).toEqual(data)
+    }
+  })
+
   // An error that nobody hears fails a test by itself.
   test('being asked to stop after an answer harms nothing, and the connection serves on', async () => {
     const ports = new Set<number | undefined>()

@@ -115,6 +115,29 @@ test('rows that are like others but for one thing are judged as if each were par
   expect(rejected).toBeGreaterThan(20)
 })
 
+test('a brand is called as on its newest day, though that row is read by template', async () => {
+  // All texts are known before a brand has another name, which comes at first with an old day and then with a new one.
+  const names = ['"name":"Brand 0"', '"name":"Renamed"', '"name":"Again"']
+  const days = [1, 3, 9, 5, 2, 9, 1]
+  const rows = days.flatMap((day, at) =>
+    names.map((name, index) =>
+      rowText(
+        plain(0, {
+          brand: `{"id":"kw_0",${name}}`,
+          prompt: `{"id":"pr_${at * 3 + index}"}`,
+          date: `"2026-01-0${day}"`,
+        }),
+      ),
+    ),
+  )
+  const prompts = rows.map((_, index) => rowText(plain(0, { prompt: `{"id":"pr_${index}"}`, date: '"2026-01-08"' })))
+  const text = answer([...prompts, ...rows])
+  const [fast, slow] = [await read(text, true), await read(text, false)]
+  expect(fast.sifted).toEqual(slow.sifted)
+  expect(slow.sifted.entities.brands.get('kw_0')).toEqual({ name: 'Renamed', date: '2026-01-09' })
+  expect(fast.taken).toBeGreaterThan(10)
+})
+
 test('a row that does not stand at its paths is never read by template', () => {
   const paths: TemplatePaths = { paths: ['a', 'b.c'], combination: ['a', 'b.c', 'd'], collect: () => {} }
   const parser = new TemplateParser(paths, new TemplateCaches().of(paths))
