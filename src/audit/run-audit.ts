@@ -40,6 +40,7 @@ async function performAudit(
   observer: Observer,
 ): Promise<AuditResult> {
   const start = { command: 'audit', version: services.version, source: services.source }
+  signal.addEventListener('abort', () => services.warehouse.shortenDeadlines(), { once: true })
   const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })
   observer.started?.({ runId: lock.runId, command: 'audit' })
   services.client.resetOutages(projects.map(({ caller }) => caller))

@@ -19,8 +19,10 @@ interface Waiting {
 export const QUERY_DEADLINE_MS = 20_000
 // As a whole: rows of one page.
 const COPY_DEADLINE_MS = 180_000
-// How often the server is asked whether it still works on a query that may take as long as it takes.
+// How often the server is asked whether it still works on a query that may take long.
 const WATCH_MS = 15_000
+// Those with a shorter deadline are not worth asking.
+const WATCHED_MS = 4 * WATCH_MS
 // An answer may be on its way while the server is asked.
 const IDLE_ANSWERS = 2
 
@@ -63,7 +65,7 @@ export class DeadlineClient extends Client {
     const call = (...given: unknown[]) => (super.query as (...all: unknown[]) => unknown).apply(this, given) as never
     const entry = {} as Waiting
     this.waiting.add(entry)
-    if (deadlineMs === Number.POSITIVE_INFINITY) this.watch(entry)
+    if (deadlineMs > WATCHED_MS) this.watch(entry, deadlineMs)
     else this.arm(entry, deadlineMs)
     const end = () => {
       clearTimeout(entry.timer)
@@ -86,24 +88,30 @@ export class DeadlineClient extends Client {
     return result as never
   }
 
-  private arm(entry: Waiting, ms: number): void {
+  private arm(entry: Waiting, ms: number, of = ms): void {
     entry.endsAt = monotonic() + ms
-    entry.timer = setTimeout(() => this.giveUp(`no answer from the database within ${Math.round(ms / 1000)} s`), ms)
+    entry.timer = setTimeout(() => this.giveUp(`no answer from the database within ${Math.round(of / 1000)} s`), ms)
   }
 
-  /** Without a deadline: gives up once the server says that it has answered, and the answer did not come. */
-  private watch(entry: Waiting): void {
-    entry.endsAt = Number.POSITIVE_INFINITY
+  /** For a long or no deadline: gives up as soon as the server says that it has answered, and the answer did not come. */
+  private watch(entry: Waiting, deadlineMs: number): void {
+    const endsAt = monotonic() + deadlineMs
+    entry.endsAt = endsAt
     let idleAnswers = 0
     const ask = async (): Promise<void> => {
       const isAtWork = await this.isAtWork().catch(() => undefined)
       idleAnswers = isAtWork === false ? idleAnswers + 1 : 0
-      // Meanwhile it may have got its answer, or a deadline.
-      if (!this.waiting.has(entry) || entry.endsAt !== Number.POSITIVE_INFINITY) return
+      // Meanwhile it may have got its answer, or a shorter deadline.
+      if (!this.waiting.has(entry) || entry.endsAt !== endsAt) return
       if (idleAnswers >= IDLE_ANSWERS) this.giveUp('the answer of the database was lost on its way')
-      else entry.timer = setTimeout(() => void ask(), this.watchMs)
+      else again()
     }
-    entry.timer = setTimeout(() => void ask(), this.watchMs)
+    const again = () => {
+      const leftMs = endsAt - monotonic()
+      if (leftMs > this.watchMs) entry.timer = setTimeout(() => void ask(), this.watchMs)
+      else this.arm(entry, Math.max(0, leftMs), deadlineMs)
+    }
+    again()
   }
 
   private giveUp(reason: string): void {

@@ -61,12 +61,12 @@ async function performRun(
 ): Promise<RunReport> {
   const { warehouse, config } = services
   const startedAt = monotonic()
+  request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   services.client.resetOutages(request.projects.map(({ caller }) => caller))
   await requireProject(services.client, request.projects, request.signal)
   await migrate(warehouse, config)
   await claimSource(warehouse, services.sourceAddress)
   const lock = await lockStreams(services, request)
-  request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   observer.started?.({ runId: lock.runId, command: request.command })
   const ids = request.projects.map(({ id }) => id)
   const failures = new RunFailures(ids, { lostLease: lock.lost, request: request.signal })

@@ -7,12 +7,13 @@ import { messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { packageFile } from '../../core/package-files.ts'
 import type { Warehouse } from '../connect.ts'
+import { literal, runBatch, type Statement } from '../statement.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
 import { ensureCustomTable } from './custom-table.ts'
 import { applyPromptSums } from './prompt-sums.ts'
 import { applyRelations } from './relations.ts'
-import { ensureReportTable } from './report-table.ts'
+import { ensureReportTables } from './report-table.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { applyUsualDays } from './usual-days.ts'
 import { applyViews, type ViewResult } from './views.ts'
@@ -24,7 +25,7 @@ export interface MigrationResult {
 }
 
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
-const MIGRATION_LOCK = 7_265_190_401
+const LOCK: Statement<undefined> = { sql: 'select pg_advisory_xact_lock(7265190401)', read: () => undefined }
 
 interface Migration {
   version: number
@@ -50,15 +51,10 @@ export function readMigrations(): Migration[] {
 export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
   try {
     const work = async ({ client, ops }: Transaction): Promise<MigrationResult> => {
-      await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK])
-      await ensureSchema(client, warehouse.schema)
-      await ensureSchema(client, warehouse.opsSchema)
+      const [, made] = await runBatch(client, LOCK, whatIsMade(warehouse))
+      await makeLedger(client, warehouse, made)
       const applied = await applyFiles(client, warehouse)
-      const reportsMade: string[] = []
-      for (const report of config.reports) {
-        if (await ensureReportTable({ client, ops }, warehouse, report, config.warehouse.partition))
-          reportsMade.push(report.name)
-      }
+      const reportsMade = await ensureReportTables({ client, ops }, warehouse, config)
       for (const custom of config.custom_streams) {
         if (await ensureCustomTable({ client, ops }, warehouse, custom)) reportsMade.push(custom.name)
       }
@@ -80,10 +76,33 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
   }
 }
 
-async function ensureSchema(client: PoolClient, schema: string): Promise<void> {
-  // "if not exists" would ask for the right to create schemas even if there is nothing to create.
-  const { rowCount } = await client.query('select 1 from pg_namespace where nspname = $1', [schema])
-  if (rowCount === 0) await client.query(`create schema ${quote(schema)}`)
+/** What is there already: the schemas, the ledger of migrations, and its checksums. */
+interface Made {
+  schema: boolean
+  ops: boolean
+  ledger: boolean
+  checksums: boolean
+}
+
+function whatIsMade({ schema, opsSchema }: Warehouse): Statement<Made> {
+  const hasSchema = (name: string) => `exists (select from pg_namespace where nspname = ${literal(name)})`
+  const ledger = `to_regclass(${literal(quote(opsSchema, 'migrations'))})`
+  const sql = `select ${hasSchema(schema)} as schema, ${hasSchema(opsSchema)} as ops, ${ledger} is not null as ledger,
+    exists (select from pg_attribute where attrelid = ${ledger} and attname = 'checksum' and not attisdropped) as checksums`
+  return { sql, read: ([row]) => row as unknown as Made }
+}
+
+/** Asked before: "if not exists" would lock the table on every run, and ask for the right to create schemas. */
+async function makeLedger(client: PoolClient, { schema, opsSchema }: Warehouse, made: Made): Promise<void> {
+  const ledger = quote(opsSchema, 'migrations')
+  if (!made.schema) await client.query(`create schema ${quote(schema)}`)
+  if (!made.ops) await client.query(`create schema ${quote(opsSchema)}`)
+  if (!made.ledger) {
+    await client.query(
+      `create table ${ledger} (version integer primary key, name text not null, applied_at timestamptz not null default now())`,
+    )
+  }
+  if (!made.checksums) await client.query(`alter table ${ledger} add column checksum text`)
 }
 
 /** The calendar reaches a week beyond today and the last day of interest, and back to the first. */
@@ -106,20 +125,6 @@ async function extendCalendar(client: PoolClient, warehouse: Warehouse, config: 
 
 async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<string[]> {
   const ledger = quote(warehouse.opsSchema, 'migrations')
-  const { rows: found } = await client.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
-    ledger,
-  ])
-  if (!found[0]?.there) {
-    await client.query(
-      `create table ${ledger} (version integer primary key, name text not null, applied_at timestamptz not null default now())`,
-    )
-  }
-  // Asked first: "if not exists" would lock the table on every run.
-  const { rowCount: hasChecksums } = await client.query(
-    "select from pg_attribute where attrelid = to_regclass($1) and attname = 'checksum' and not attisdropped",
-    [ledger],
-  )
-  if (hasChecksums === 0) await client.query(`alter table ${ledger} add column checksum text`)
   const { rows } = await client.query<{ version: number; checksum: string | null }>(
     `select version, checksum from ${ledger}`,
   )

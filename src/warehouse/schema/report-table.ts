@@ -8,17 +8,46 @@ import { ID_MAX } from '../../streams/text-limits.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
 
+interface Database {
+  client: PoolClient
+  ops: Ops
+}
+
+/** Makes the tables of configured reports that have none yet, and returns their names. */
+export async function ensureReportTables(
+  database: Database,
+  warehouse: Warehouse,
+  { reports, warehouse: { partition } }: Config,
+): Promise<string[]> {
+  const known = new Map((await readReports(database.ops)).map((report) => [report.name, report]))
+  const made: string[] = []
+  for (const report of reports) {
+    if (await ensureReportTable(database, warehouse, { report, partition, known: known.get(report.name) }))
+      made.push(report.name)
+  }
+  return made
+}
+
+function readReports(ops: Ops) {
+  return ops.selectFrom('reports').selectAll().execute()
+}
+
+interface WantedReport {
+  report: ReportConfig
+  partition: Config['warehouse']['partition']
+  /** What its table was made for, if there is one. */
+  known: Awaited<ReturnType<typeof readReports>>[number] | undefined
+}
+
 /**
  * Makes the table of a report; true if it was made now. A changed breakdown or filter under a name that exists is
  * refused: old and new rows would be mixed, and no column would distinguish them.
  */
-export async function ensureReportTable(
-  { client, ops }: { client: PoolClient; ops: Ops },
+async function ensureReportTable(
+  { client, ops }: Database,
   warehouse: Warehouse,
-  report: ReportConfig,
-  partition: Config['warehouse']['partition'],
+  { report, partition, known }: WantedReport,
 ): Promise<boolean> {
-  const known = await ops.selectFrom('reports').selectAll().where('name', '=', report.name).executeTakeFirst()
   const dimensions = [...report.dimensions].sort()
   if (known !== undefined) {
     const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b)
