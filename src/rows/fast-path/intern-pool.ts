@@ -1,3 +1,5 @@
+import { JsonScanner } from '../../source/json-scanner.ts'
+
 /* Texts that were met before, found by their bytes instead of being decoded. */
 
 const QUOTE = 0x22
@@ -106,7 +108,7 @@ export class InternPool {
   }
 
   private add(bytes: Buffer, start: number): Text | undefined {
-    const length = endOfText(bytes, start) - start
+    const length = new JsonScanner(bytes).endOfText(start) - start
     if (this.isFull || length > LONGEST_KEPT) return undefined
     // The memory of the answer is used again for others.
     const written = Buffer.from(bytes.subarray(start, start + length))
@@ -137,12 +139,6 @@ export class InternPool {
     while (this.slots[slot] !== 0) slot = (slot + 1) & mask
     this.slots[slot] = number
   }
-}
-
-function endOfText(bytes: Buffer, start: number): number {
-  let at = start + 1
-  while (at < bytes.length && bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1
-  return at + 1
 }
 
 /** Of a text from its quote to the next one. */

@@ -117,7 +117,7 @@ function hashEach(rows: PackedRows, use: (hash: PostgresHash) => void): void {
           hash.addInt(length < 0 ? NO_INT : view.getUint8(at))
           break
         case 'jsonb': {
-          const text = length < 0 ? NO_TEXT : viewOf(jsonbText(view, at, length))
+          const text = length < 0 ? NO_TEXT : jsonbText(view, at, length)
           hash.addText(text, 0, text.byteLength)
         }
       }
@@ -125,10 +125,6 @@ function hashEach(rows: PackedRows, use: (hash: PostgresHash) => void): void {
     }
     use(hash)
   })
-}
-
-function viewOf({ buffer, byteOffset, length }: Buffer): DataView {
-  return new DataView(buffer, byteOffset, length)
 }
 
 /** A zero leaves the hash as it was, so this bit marks its column. */

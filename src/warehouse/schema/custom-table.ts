@@ -1,18 +1,16 @@
-import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { customDefinition } from '../../streams/custom-stream.ts'
 import { definedStream } from '../../streams/defined-stream.ts'
 import type { Warehouse } from '../connect.ts'
-import type { Ops } from '../database.ts'
-import { columnsSql, createDayTable } from './report-table.ts'
+import { columnsSql, createDayTable, type Database } from './report-table.ts'
 
 type Custom = Config['custom_streams'][number]
 
 /** Makes the table of a custom stream; true if it was made now. A changed definition is refused, as that of a report is. */
 export async function ensureCustomTable(
-  { client, ops }: { client: PoolClient; ops: Ops },
+  { client, ops }: Database,
   warehouse: Warehouse,
   custom: Custom,
 ): Promise<boolean> {

@@ -4,7 +4,8 @@ import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction } from '../transaction.ts'
-import { type Database, reportBy } from './views.ts'
+import type { Database } from './report-table.ts'
+import { reportBy } from './views.ts'
 import { follow } from './watch-table.ts'
 
 /*

@@ -8,7 +8,8 @@ import { ID_MAX } from '../../streams/text-limits.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
 
-interface Database {
+/** A connection in a transaction, and typed queries of the ops schema on it. */
+export interface Database {
   client: PoolClient
   ops: Ops
 }
@@ -28,15 +29,21 @@ export async function ensureReportTables(
   return made
 }
 
-function readReports(ops: Ops) {
-  return ops.selectFrom('reports').selectAll().execute()
+/** The reports that have tables, configured or not. */
+export async function readReports(ops: Ops): Promise<ReportConfig[]> {
+  const known = await ops
+    .selectFrom('reports')
+    .select(['name', 'of', 'dimensions', 'filters'])
+    .orderBy('name')
+    .execute()
+  return known as unknown as ReportConfig[]
 }
 
 interface WantedReport {
   report: ReportConfig
   partition: Config['warehouse']['partition']
   /** What its table was made for, if there is one. */
-  known: Awaited<ReturnType<typeof readReports>>[number] | undefined
+  known: ReportConfig | undefined
 }
 
 /**
@@ -54,11 +61,11 @@ async function ensureReportTable(
     if (!same([...known.dimensions].sort(), dimensions)) {
       throw changed(report.name, 'dimensions', known.dimensions.join(', '), report.dimensions.join(', '))
     }
-    if (!same(sortedFilters(known.filters as ReportConfig['filters']), sortedFilters(report.filters))) {
+    if (!same(sortedFilters(known.filters), sortedFilters(report.filters))) {
       throw changed(report.name, 'filters', JSON.stringify(known.filters), JSON.stringify(report.filters))
     }
-    const { of = 'brands' } = report
-    if (known.of !== of) throw changed(report.name, 'rows', known.of, of)
+    const subjectOf = ({ of = 'brands' }: ReportConfig) => of
+    if (subjectOf(known) !== subjectOf(report)) throw changed(report.name, 'rows', subjectOf(known), subjectOf(report))
     return false
   }
   const table = quote(warehouse.schema, report.name)

@@ -9,6 +9,7 @@ import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../..
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
+import { type Database, readReports } from './report-table.ts'
 import { VIEWS, type ViewNote } from './view-notes.ts'
 
 export interface ViewResult {
@@ -20,11 +21,6 @@ export interface ViewResult {
 }
 
 const REPORT = /\{report [\w ]+\}/g
-
-export interface Database {
-  client: PoolClient
-  ops: Ops
-}
 
 /**
  * Makes the views for BI from sql/views, those whose report is configured. A view is replaced, never dropped, and only
@@ -90,15 +86,6 @@ function noRows(dimensions: Dimension[], of: ReportSubject): string {
     return `null::${value[type]} as ${quote(name)}`
   })
   return `(select null::text collate "C" as project_id, ${nulls.join(', ')} where false)`
-}
-
-async function readReports(ops: Ops): Promise<ReportConfig[]> {
-  const known = await ops
-    .selectFrom('reports')
-    .select(['name', 'of', 'dimensions', 'filters'])
-    .orderBy('name')
-    .execute()
-  return known as unknown as ReportConfig[]
 }
 
 /** The report that a view reads: the one with its dimensions or, for counts that add up, with the fewest more. */

@@ -1,7 +1,8 @@
 import type { PoolClient } from 'pg'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import { applyText, type Database, fillIn, readSql } from './views.ts'
+import type { Database } from './report-table.ts'
+import { applyText, fillIn, readSql } from './views.ts'
 
 /*
  * Triggers that keep what views need beside the rows: in the transaction that changes rows of a table, a function is called
