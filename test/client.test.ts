@@ -190,6 +190,22 @@ describe('faults', () => {
     expect(seen.length).toBe(1)
   })
 
+  test('answers of the wrong shape are asked for again as often as other faults, and say so in the end', async () => {
+    const asked = { chats: 0, profiles: 0 }
+    const { url } = await serve((request, response) => {
+      const isProfile = request.url?.startsWith('/v1/project-profile')
+      const isRight = isProfile ? ++asked.profiles < 0 : ++asked.chats > 3
+      json(response, 200, isRight ? { data: [], totalCount: 0 } : { ok: true })
+    })
+    const client = clientOf(url, { maxAttempts: 4 })
+    const lacking = expect(client.projectProfile(caller)).rejects.toThrow(
+      'GET /project-profile: the answer lacks profile',
+    )
+    expect(await client.chats(caller, chats)).toMatchObject({ count: 0, total: 0 })
+    await lacking
+    expect(asked).toEqual({ chats: 4, profiles: 4 })
+  })
+
   test('resets, truncated bodies, half JSON, web pages and wrong shapes are retried', async () => {
     const { url, seen } = await serve((request, response, count) => {
       if (count === 1) request.socket.destroy()

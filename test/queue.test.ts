@@ -103,6 +103,7 @@ describe('many workers', () => {
         cut_json: 0.02,
         unstable_order: true,
       },
+      config: { source: { patience_seconds: 60 } },
     })
     const [first, second] = await Promise.all(Array.from({ length: 4 }, () => startWorker('--concurrency', '3')))
     const sync = start(['sync'])

@@ -49,7 +49,8 @@ test('resets, errors, truncated and mangled bodies, odd orders, extra fields and
       extra_fields: true,
       duplicate_rows: 0.1,
     },
-    config: { source: { max_attempts: 20 } },
+    // As patient as by default: on a slow machine three faults in a row take longer than the two seconds of other tests.
+    config: { source: { max_attempts: 20, patience_seconds: 60 } },
   })
   expect((await setup.sync()).outcome).toBe('complete')
   await exact()

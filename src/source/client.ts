@@ -1,11 +1,18 @@
 import * as z from 'zod'
-import { InterruptedError, RefusedError, TransientError, UsageError } from '../core/errors.ts'
+import { InterruptedError, RefusedError, UsageError } from '../core/errors.ts'
 import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
 import type { Account, Outage } from './gate.ts'
 import { type CallContext, createHttp, type HttpAnswer, type HttpRequest, smallRequest } from './http.ts'
-import { createdClassification, createdPrompt, createdTopic, listEnvelope, profileEnvelope } from './items.ts'
+import {
+  contentEnvelope,
+  createdClassification,
+  createdPrompt,
+  createdTopic,
+  listEnvelope,
+  profileEnvelope,
+} from './items.ts'
 import * as requests from './requests.ts'
 
 export type { Outage } from './gate.ts'
@@ -75,7 +82,7 @@ export function createClient(options: ClientOptions) {
     return known
   }
 
-  async function send(caller: Caller, request: HttpRequest, context?: CallContext): Promise<HttpAnswer> {
+  async function send<T>(caller: Caller, request: HttpRequest<T>, context?: CallContext): Promise<HttpAnswer<T>> {
     try {
       return await http.send(request, accountOf(caller), context)
     } catch (error) {
@@ -88,56 +95,44 @@ export function createClient(options: ClientOptions) {
 
   /** The projects of a company key, as `id (name)`; none if the service does not list them. */
   async function projectsOf(caller: Caller, { signal }: CallContext = {}): Promise<string[]> {
-    const request: HttpRequest = { method: 'GET', path: 'projects', repeatable: false, timeoutMs: 15_000 }
+    const request = {
+      method: 'GET',
+      path: 'projects',
+      repeatable: false,
+      timeoutMs: 15_000,
+      schema: projectList,
+    } as const
     try {
       const { body } = await http.send(request, accountOf(caller), { signal })
-      return projectList.parse(body).data.map(({ id, name }) => (name ? `${id} (${clip(name, 60)})` : id))
+      return body.data.map(({ id, name }) => (name ? `${id} (${clip(name, 60)})` : id))
     } catch (error) {
       if (error instanceof InterruptedError) throw error
       return []
     }
   }
 
-  /** An answer of the wrong shape is a mangled answer: it may be right the next time. */
-  function shaped<S extends z.ZodType>(schema: S, answer: HttpAnswer, operation: string): z.infer<S> {
-    const result = schema.safeParse(answer.body)
-    if (result.success) return result.data
-    const [issue] = result.error.issues
-    throw new ShapeError(
-      `${operation}: the answer lacks ${issue?.path.join('.') || 'its object'} (${clip(issue?.message ?? '', 80)})`,
-    )
-  }
-
   async function page(
     caller: Caller,
-    request: Omit<HttpRequest, 'repeatable'>,
+    request: Pick<HttpRequest, 'method' | 'path' | 'query' | 'json'>,
     { limit = PAGE_LIMIT_DEFAULT }: { limit?: number | undefined },
     context?: CallContext,
   ): Promise<Page> {
-    const operation = `${request.method} /${request.path}`
-    return repeatShape(async () => {
-      const answer = await send(caller, { ...request, repeatable: true, limit }, context)
-      const list = shaped(listEnvelope, answer, operation)
-      return {
-        items: answer.items,
-        count: answer.count,
-        total: wholeNumber(list.totalCount ?? list.total_count),
-        needsTextCheck: answer.needsTextCheck,
-      }
-    })
+    const asked = { ...request, repeatable: true, limit, schema: listEnvelope }
+    const { items, count, body, needsTextCheck } = await send(caller, asked, context)
+    return { items, count, total: wholeNumber(body.totalCount ?? body.total_count), needsTextCheck }
   }
 
-  async function create<S extends z.ZodType>(
+  async function create<T>(
     caller: Caller,
     path: string,
     json: unknown,
-    schema: S,
+    schema: z.ZodType<T>,
     context?: CallContext,
-  ) {
+  ): Promise<T> {
     // Prompts and topics list no project_id in their body, but a company key needs one somewhere: the query.
     const query = path.startsWith('classifications/') ? {} : { project_id: caller.projectId }
-    const answer = await send(caller, { method: 'POST', path, query, json, repeatable: false }, context)
-    return shaped(schema, answer, `POST /${path}`)
+    const request = { method: 'POST', path, query, json, repeatable: false, schema } as const
+    return (await send(caller, request, context)).body
   }
 
   return {
@@ -177,15 +172,20 @@ export function createClient(options: ClientOptions) {
     },
 
     /** The profile as the service gave it; null if it has none. */
-    projectProfile(caller: Caller, context?: CallContext): Promise<{ profile: unknown; needsTextCheck: boolean }> {
+    async projectProfile(
+      caller: Caller,
+      context?: CallContext,
+    ): Promise<{ profile: unknown; needsTextCheck: boolean }> {
       const query = checked(requests.profileRequest, { project_id: caller.projectId })
-      return repeatShape(async () => {
-        const request: HttpRequest = { method: 'GET', path: 'project-profile', query, repeatable: true }
-        const answer = await send(caller, request, context)
-        const { profile } = shaped(profileEnvelope, answer, 'GET /project-profile')
-        if (profile === undefined) throw new ShapeError('GET /project-profile: the answer lacks profile')
-        return { profile, needsTextCheck: answer.needsTextCheck }
-      })
+      const request = {
+        method: 'GET',
+        path: 'project-profile',
+        query,
+        repeatable: true,
+        schema: profileEnvelope,
+      } as const
+      const { body, needsTextCheck } = await send(caller, request, context)
+      return { profile: body.profile, needsTextCheck }
     },
 
     prompts(caller: Caller, request: requests.PromptsRequest, context?: CallContext): Promise<Page> {
@@ -221,9 +221,9 @@ export function createClient(options: ClientOptions) {
       const template = 'chats/{id}/content'
       const path = `chats/${encodeURIComponent(id)}/content`
       const query = { project_id: caller.projectId }
-      const answer = await send(caller, { method: 'GET', path, template, query, repeatable: false }, context)
-      const content = shaped(z.record(z.string(), z.unknown()), answer, `GET /${template}`)
-      return { content, needsTextCheck: answer.needsTextCheck }
+      const request = { method: 'GET', path, template, query, repeatable: false, schema: contentEnvelope } as const
+      const { body, needsTextCheck } = await send(caller, request, context)
+      return { content: body, needsTextCheck }
     },
 
     createPrompt(caller: Caller, request: requests.CreatePromptRequest, context?: CallContext) {
@@ -292,21 +292,6 @@ async function refuseMissingProject(error: unknown, list: () => Promise<string[]
   throw new UsageError(
     `VISIBILITY_PROJECTS: got nothing; this key covers several projects, so set it to the ids of those to read${which} (${error.message})`,
   )
-}
-
-/** Whole JSON, but not the object that was asked for. */
-class ShapeError extends TransientError {}
-
-const SHAPE_ATTEMPTS = 3
-
-async function repeatShape<T>(read: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await read()
-    } catch (error) {
-      if (!(error instanceof ShapeError) || attempt >= SHAPE_ATTEMPTS) throw error
-    }
-  }
 }
 
 /** Checks a request against the documented limits, naming the field, the value and what is allowed. */

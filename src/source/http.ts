@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer'
 import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
 import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
+import type * as z from 'zod'
 import { type ConnectionFailure, connectionFailure } from '../core/connection-failure.ts'
 import { cleanError, codeOf, InterruptedError, messageOf, RefusedError, TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
@@ -13,6 +14,7 @@ import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
 import { failureOf, RateLimitedError, UnsentError } from './http-failure.ts'
+import { listEnvelope } from './items.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { ItemSink } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
@@ -30,7 +32,7 @@ export interface HttpOptions {
   onOutage?: GateOptions['onOutage']
 }
 
-export interface HttpRequest {
+export interface HttpRequest<T = unknown> {
   method: 'GET' | 'POST'
   path: string
   /** The path with the names of its parts, if it differs from request to request. */
@@ -43,6 +45,8 @@ export interface HttpRequest {
   limit?: number
   /** Less than what is set for all. */
   timeoutMs?: number
+  /** What the body must look like. Another shape is a mangled answer: it may be right the next time. */
+  schema: z.ZodType<T>
 }
 
 /** What goes with a call besides its contents. */
@@ -58,12 +62,13 @@ export interface CallContext {
   isDivisible?: boolean
 }
 
-export interface HttpAnswer extends Answer {
+export interface HttpAnswer<T = unknown> extends Answer {
   status: number
+  body: T
 }
 
 export interface HttpClient {
-  send(request: HttpRequest, account: Account, context?: CallContext): Promise<HttpAnswer>
+  send<T>(request: HttpRequest<T>, account: Account, context?: CallContext): Promise<HttpAnswer<T>>
   resetOutages(accounts: readonly Account[]): void
   close(): void
 }
@@ -102,12 +107,12 @@ export function createHttp(options: HttpOptions): HttpClient {
     onOutage: options.onOutage,
   })
 
-  async function attempt(
-    request: HttpRequest,
+  async function attempt<T>(
+    request: HttpRequest<T>,
     { key }: Account,
     permit: Permit,
     context: CallContext,
-  ): Promise<HttpAnswer> {
+  ): Promise<HttpAnswer<T>> {
     const operation = operationOf(request)
     const body = new Body(options.maxResponseBytes)
     try {
@@ -135,7 +140,8 @@ export function createHttp(options: HttpOptions): HttpClient {
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body, operation, context.signal)
         refuseOtherType(head, operation)
-        return { status, ...(await parseAnswer(bytes, operation, request.limit, context.sink)) }
+        const answer = await parseAnswer(bytes, operation, request.limit, context.sink)
+        return { ...answer, status, body: shaped(request.schema, answer.body, operation) }
       }
       const message = clip(errorMessage(await errorText(head, body.bytes)))
       throw failureOf(status, message, operation, rate)
@@ -296,7 +302,7 @@ function connectionOf(error: unknown): ConnectionFailure | undefined {
 /** The smallest request that there is, for when its answer matters less than that there is one. */
 export function smallRequest(projectId: string | undefined): HttpRequest {
   const query = { limit: 1, project_id: projectId }
-  return { method: 'GET', path: 'prompts', query, repeatable: false, timeoutMs: SMALL_MS }
+  return { method: 'GET', path: 'prompts', query, repeatable: false, timeoutMs: SMALL_MS, schema: listEnvelope }
 }
 
 function operationOf({ method, path, template = path }: HttpRequest): string {
@@ -312,6 +318,15 @@ function refuseOtherType({ headers }: PlainResponse, operation: string): void {
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
     throw new TransientError(`${operation}: the answer is ${clip(type, 60)}, not JSON`)
   }
+}
+
+function shaped<T>(schema: z.ZodType<T>, body: unknown, operation: string): T {
+  const result = schema.safeParse(body)
+  if (result.success) return result.data
+  const [issue] = result.error.issues
+  throw new TransientError(
+    `${operation}: the answer lacks ${issue?.path.join('.') || 'its object'} (${clip(issue?.message ?? '', 80)})`,
+  )
 }
 
 /** The service's own words, from the shapes of error bodies that are known or likely. */

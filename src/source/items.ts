@@ -104,7 +104,9 @@ export const listEnvelope = z.object({
   totalCount: z.unknown().optional(),
   total_count: z.unknown().optional(),
 })
-export const profileEnvelope = z.object({ profile: z.unknown() })
+/** The profile is null if the project has none. */
+export const profileEnvelope = z.object({ profile: z.unknown().refine((profile) => profile !== undefined) })
+export const contentEnvelope = z.record(z.string(), z.unknown())
 
 export const createdPrompt = z.object({ id, warning: z.string().nullish() })
 export const createdTopic = z.object({ id })
