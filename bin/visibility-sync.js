@@ -6,7 +6,7 @@ const { join } = require('node:path')
 
 const file = (path) => join(__dirname, '..', path)
 const words = process.argv.slice(2)
-const main = file('dist/command/main.js')
+const main = file('dist/command/main.cjs')
 // Asked for by scripts and completion again and again: answered from a file, without loading anything.
 const ready = words.length === 1 ? readyAnswer(words[0]) : undefined
 if (ready !== undefined) {
@@ -19,9 +19,7 @@ if (ready !== undefined) {
     else if (error.code !== 'EPIPE') process.exitCode = 1
   }
 } else if (existsSync(main)) {
-  // Where Node can (22 and later) and the folder may be written: what was compiled once is not compiled again.
-  require('node:module').enableCompileCache?.(file('dist/compiled'))
-  import(require('node:url').pathToFileURL(main).href)
+  require('./run-command.js').runCommand(main, words[0] === 'sync')
 } else {
   process.stderr.write('visibility-sync is not built yet: run "npm run build" first ("npm ci" does so by itself).\n')
   process.exit(2)

@@ -2,14 +2,14 @@
 // `npm ci`; an install without development tools keeps the dist/ it was shipped with.
 import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const compiler = `${root}node_modules/typescript/bin/tsc`
+const command = `${root}dist/command/main.cjs`
 
 if (!existsSync(compiler)) {
-  if (existsSync(`${root}dist/command/main.js`)) process.exit(0)
+  if (existsSync(command)) process.exit(0)
   console.error('visibility-sync is not built, and TypeScript is not installed: run "npm ci" without --omit=dev.')
   process.exit(1)
 }
@@ -17,27 +17,16 @@ rmSync(`${root}dist`, { recursive: true, force: true })
 execFileSync(process.execPath, [compiler, '-p', `${root}tsconfig.build.json`], { stdio: 'inherit' })
 cpSync(`${root}src/web/assets`, `${root}dist/web/assets`, { recursive: true })
 
-// Commands that share most of their modules are loaded together. Otherwise each set of commands that share a module gets a file
-// of its own: a sync that finds nothing new would open 72 instead of 38, which takes a twentieth of its CPU time. Commands
-// that need no database stay alone, so as not to load what the others need.
-const TOGETHER = {
-  everyday: ['cli/resolve-projects', ...commands('sync', 'backfill', 'plan', 'check', 'status')],
-  seldom: commands('audit', 'create', 'grant', 'metabase', 'migrate', 'partition', 'quarantine', 'support-bundle'),
-}
-
-function commands(...names) {
-  return names.map((name) => `cli/commands/${name}`)
-}
-
-// Opening 485 files took half of the time of a command that finds nothing to do.
+// Opening 485 files took half of the time of a command that finds nothing to do. The bundle is one file and no ES module: of such
+// a one, what V8 compiled can be kept (bin/run-command.js).
 const { build } = await import('esbuild')
 const { metafile } = await build({
   absWorkingDir: root,
   entryPoints: { main: 'src/main.ts', keeper: 'src/warehouse/embedded/keeper.ts' },
   outdir: 'dist/command',
   bundle: true,
-  splitting: true,
-  format: 'esm',
+  format: 'cjs',
+  outExtension: { '.js': '.cjs' },
   platform: 'node',
   target: 'node20',
   sourcemap: true,
@@ -48,42 +37,25 @@ const { metafile } = await build({
   legalComments: 'none',
   // Parts of got for what is never asked of it: HTTP/2 and a cache. Loading them took a tenth of a short command.
   alias: {
-    'http2-wrapper': './scripts/without-http2.mjs',
-    'cacheable-request': './scripts/without-cache.mjs',
+    'http2-wrapper': './scripts/build/without-http2.mjs',
+    'cacheable-request': './scripts/build/without-cache.mjs',
   },
-  plugins: [{ name: 'together', setup: loadTogether }],
   metafile: true,
   logLevel: 'warning',
   // Asking which runtime it is, pg would load the fetch API of Node 20. got has a list of words put into English when it is
   // loaded, for which Node reads its locales: a twentieth of a short command.
-  define: { navigator: '{"userAgent":"Node.js"}', 'Intl.ListFormat': 'CommaList' },
-  inject: ['./scripts/comma-list.mjs'],
+  define: {
+    navigator: '{"userAgent":"Node.js"}',
+    'Intl.ListFormat': 'CommaList',
+    'import.meta.url': 'bundleUrl',
+  },
+  inject: ['./scripts/build/comma-list.mjs'],
   // Used by few commands, found on disk by their names, or optional.
   external: ['fastify', 'nodemailer', 'pg-boss', 'prom-client', 'pg-native'],
-  // Packages of the older kind ask for modules of Node in this way.
-  banner: {
-    js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",
-  },
+  banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
 })
 writeFileSync(`${root}dist/command/LICENSES.txt`, licences(Object.keys(metafile.inputs)))
-writeFileSync(
-  `${root}dist/command/help.txt`,
-  execFileSync(process.execPath, [`${root}dist/command/main.js`, '--help'], { encoding: 'utf8' }),
-)
-
-/** Has each module of a group imported as one module that has all of them. */
-function loadTogether(builder) {
-  builder.onResolve({ filter: /\.ts$/ }, ({ kind, path, resolveDir }) => {
-    if (kind !== 'dynamic-import') return undefined
-    const file = relative(`${root}src`, resolve(resolveDir, path)).replace(/\.ts$/, '')
-    const group = Object.keys(TOGETHER).find((name) => TOGETHER[name].includes(file))
-    return group && { path: group, namespace: 'together' }
-  })
-  builder.onLoad({ filter: /.*/, namespace: 'together' }, ({ path }) => ({
-    contents: TOGETHER[path].map((file) => `export * from './src/${file}.ts'`).join('\n'),
-    resolveDir: root,
-  }))
-}
+writeFileSync(`${root}dist/command/help.txt`, execFileSync(process.execPath, [command, '--help'], { encoding: 'utf8' }))
 
 /** The licences of the packages whose code is in the bundle. */
 function licences(inputs) {

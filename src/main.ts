@@ -41,13 +41,15 @@ for (const stream of [process.stdout, process.stderr]) {
 }
 
 capSemiSpace()
-const code = await runProgram(process.argv.slice(2), {
+// Not awaited: the command is bundled as a CommonJS module, which may not wait.
+void runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   signal: stop.signal,
   version: packageVersion(),
   redactor,
+}).then((code) => {
+  process.exitCode = code || process.exitCode || 0
+  // The work is done and said: what still waits, as for a network that lost its way, does not keep the process.
+  setTimeout(() => process.exit(), 2000).unref()
 })
-process.exitCode = code || process.exitCode || 0
-// The work is done and said: what still waits, as for a network that lost its way, does not keep the process.
-setTimeout(() => process.exit(), 2000).unref()

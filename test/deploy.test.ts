@@ -348,6 +348,20 @@ test('the image is made of what exists, runs without rights, and knows its versi
   expect(read('CHANGELOG.md')).toContain(`## ${version}`)
 })
 
+test('what the image copies before it builds is enough to build the command', () => {
+  const folder = temporaryFolder()
+  try {
+    const [stage] = read('Dockerfile').split('RUN npm run build')
+    for (const [, source] of stage!.matchAll(/^COPY (.+) \S+$/gm))
+      for (const name of source!.split(' ')) cpSync(join(root, name), join(folder.path, name), { recursive: true })
+    symlinkSync(join(root, 'node_modules'), join(folder.path, 'node_modules'))
+    execFileSync('npm', ['run', 'build'], { cwd: folder.path, stdio: 'pipe' })
+    expect(readFileSync(join(folder.path, 'dist/command/help.txt'), 'utf8')).toContain('backfill')
+  } finally {
+    folder.remove()
+  }
+})
+
 test('where no engine can run, the acceptance script says so and fails', () => {
   const folder = temporaryFolder()
   try {

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { SourceMap, type SourceMapPayload } from 'node:module'
 import { fileURLToPath } from 'node:url'
 
-const FRAME = /file:\/\/\S+?\.js(?=:\d+:\d+)|(?<=[( ])\/\S+?\.js(?=:\d+:\d+)/
+const FRAME = /file:\/\/\S+?\.c?js(?=:\d+:\d+)|(?<=[( ])\/\S+?\.c?js(?=:\d+:\d+)/
 
 /**
  * A stack whose places are those of the sources, not of the bundle. Node could do so by itself, but would then read the

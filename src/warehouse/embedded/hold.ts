@@ -33,7 +33,7 @@ export interface Hold {
 }
 
 // Both src/ and dist/ are as far from bin/.
-const KEEPER = fileURLToPath(packageFile('bin/postgres-keeper.mjs'))
+const KEEPER = fileURLToPath(packageFile('bin/postgres-keeper.js'))
 // Longer than a keeper takes to stop a server that does not want to.
 const PATIENCE_MS = 120_000
 const RELEASE_MS = 100_000

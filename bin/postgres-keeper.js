@@ -1,8 +1,9 @@
 #!/usr/bin/env node
 // Runs the embedded Postgres for as long as a command holds it. Commands start it; it is not for people.
-import { existsSync } from 'node:fs'
+const { existsSync } = require('node:fs')
+const { join } = require('node:path')
 
-const keeper = new URL('../dist/command/keeper.js', import.meta.url)
+const keeper = join(__dirname, '../dist/command/keeper.cjs')
 if (!existsSync(keeper)) {
   process.stderr.write('visibility-sync is not built yet: run "npm run build" first ("npm ci" does so by itself).\n')
   process.exit(2)
@@ -15,6 +16,6 @@ for (const name of Object.keys(process.env)) if (!NEEDED.test(name)) delete proc
 const options = JSON.parse(process.argv[2])
 // What `ps` shows, and no "node" that someone ends by name.
 process.title = `visibility-sync: Postgres in ${options.folder}`
-const { runKeeper } = await import(keeper.href)
-await runKeeper(options)
-process.exit()
+require(keeper)
+  .runKeeper(options)
+  .then(() => process.exit())
