@@ -7,7 +7,7 @@ const { createRequire } = require('node:module')
 const { dirname, join } = require('node:path')
 const { pathToFileURL } = require('node:url')
 const { cachedDataVersionTag, setFlagsFromString } = require('node:v8')
-const { constants, Script } = require('node:vm')
+const { Script } = require('node:vm')
 
 // As Node wraps a CommonJS module, but on a line of its own, so that places in the bundle are those that its map has.
 const HEAD = '(function (exports, require, module, __filename, __dirname) {\n'
@@ -26,7 +26,6 @@ exports.runCommand = (file, isTypical) => {
     filename: pathToFileURL(file).href,
     lineOffset: -1,
     ...(cachedData && { cachedData }),
-    importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
   })
   if (isTypical && (cachedData === undefined || script.cachedDataRejected)) {
     process.on('exit', (code) => {

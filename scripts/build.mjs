@@ -50,6 +50,8 @@ const { metafile } = await build({
     'import.meta.url': 'bundleUrl',
   },
   inject: ['./scripts/build/comma-list.mjs'],
+  // What V8 kept of a script cannot import, so packages outside are required.
+  supported: { 'dynamic-import': false },
   // Used by few commands, found on disk by their names, or optional.
   external: ['fastify', 'nodemailer', 'pg-boss', 'prom-client', 'pg-native'],
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },

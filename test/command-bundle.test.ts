@@ -41,6 +41,10 @@ test('a stack names the places in the sources, not in the bundle', () => {
   expect(realStack(`at work (file:///nowhere/else.js:1:2)`)).toBe('at work (file:///nowhere/else.js:1:2)')
 })
 
+test('the bundle imports nothing while it runs, because what V8 kept of a script cannot', () => {
+  for (const name of ['main.cjs', 'keeper.cjs']) expect(readFileSync(FOLDER + name, 'utf8')).not.toMatch(/\bimport\(/)
+})
+
 test('the licences of the packages in the bundle are shipped with it', () => {
   const text = readFileSync(`${FOLDER}LICENSES.txt`, 'utf8')
   for (const name of ['zod', 'kysely', 'pg', 'got', 'commander']) expect(text).toMatch(new RegExp(`^${name} \\d`, 'm'))

@@ -385,13 +385,14 @@ describe('the packed package in an empty folder', () => {
 
   beforeAll(async () => {
     setup = await setUp({ world: { projects: 1, prompts: 5, models: 2, brands: 3 } })
-    // In a copy: packing writes a lock file beside package.json, which nobody else may see meanwhile.
+    // In a copy: packing writes a lock file beside package.json, which nobody else may see meanwhile. Without what other tests
+    // may be writing.
     const copy = join(folder.path, 'copy')
     mkdirSync(copy)
     const { files } = JSON.parse(read('package.json')) as { files: string[] }
     const kept = files.map((name) => name.split('/')[0]!).filter((name) => existsSync(join(root, name)))
     for (const name of [...kept, 'package.json', 'package-lock.json', 'README.md', 'LICENSE', 'scripts'])
-      cpSync(join(root, name), join(copy, name), { recursive: true })
+      cpSync(join(root, name), join(copy, name), { recursive: true, filter: (path) => !path.endsWith('/compiled') })
     execFileSync('npm', ['run', '--silent', 'prepack'], { cwd: copy, stdio: 'pipe' })
     execFileSync('npm', ['pack', '--ignore-scripts', '--silent', '--pack-destination', folder.path], {
       cwd: copy,
