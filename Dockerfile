@@ -18,7 +18,8 @@ RUN npm run build
 # itself may not write. Without it, commands only start more slowly.
 COPY bin bin
 COPY sql sql
-RUN LOG_LEVEL=warn node bin/visibility-sync.js sync --json >/dev/null || echo 'nothing compiled was kept'
+RUN (LOG_LEVEL=warn node bin/visibility-sync.js sync --json >/dev/null || echo 'nothing compiled was kept') \
+  && mkdir -p dist/compiled && mv dist/compiled /compiled
 
 # What ships: production packages only, and no embedded Postgres, which are the optional ones.
 FROM ${NODE} AS packages
@@ -39,6 +40,7 @@ ENV NODE_ENV=production LOG_FORMAT=json
 WORKDIR /app
 COPY --from=packages /app/node_modules node_modules
 COPY --from=build /app/dist dist
+COPY --from=build /compiled dist/compiled
 COPY package.json LICENSE ./
 COPY bin bin
 COPY sql sql
