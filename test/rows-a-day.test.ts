@@ -1,5 +1,7 @@
-import { expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
+import type { FaultSettings } from '../src/reference/faults.ts'
+import type { Prompt } from '../src/reference/world.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { expectReport } from './support/truth.ts'
 
@@ -7,6 +9,8 @@ import { expectReport } from './support/truth.ts'
 
 const LAST = '2026-03-31'
 const BY_PROMPT = FOUR_GRAINS.slice(3)
+
+const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.flatMap(({ failed }) => failed)
 
 interface World {
   prompts: number
@@ -70,6 +74,64 @@ test.each([
     })
   },
 )
+
+describe('days that do not fit a page', () => {
+  test.each([
+    { pages: 1.2, prompts: 60, models: 3, brands: 2, limit: 300, parts: 2 },
+    { pages: 1.8, prompts: 60, models: 3, brands: 3, limit: 300, parts: 2 },
+    { pages: 3, prompts: 100, models: 3, brands: 3, limit: 300, parts: 4 },
+  ])(
+    '$pages pages a day: the first is looked at, the others take $parts parts and a proof',
+    async ({ parts, limit, ...world }) => {
+      await withReport(world, { length: 12, limit }, async (setup, days, dropOne) => {
+        const cost = async (request: Parameters<Setup['sync']>[0]) => {
+          setup.service.requests.length = 0
+          expect((await setup.sync(request)).outcome).toBe('complete')
+          return setup.service.requests.length
+        }
+        const first = await cost({})
+        const backfill = { command: 'backfill', range: { from: days[0]!, to: LAST }, acceptDeletes: true }
+        expect(await cost(backfill)).toBe(days.length * (parts + 1))
+        // Full pages tell first how few days a window may have; then one day is looked at before it is split.
+        expect(first).toBeLessThanOrEqual(days.length * (parts + 1) + 6)
+        for (const day of days) dropOne(day)
+        expect(await cost(backfill)).toBe(days.length * (parts + 1))
+      })
+    },
+  )
+
+  const world = { prompts: 60, models: 3, brands: 2 }
+  const backfill = { command: 'backfill', range: { from: addDays(LAST, -5), to: LAST }, acceptDeletes: true }
+
+  test.each<[string, FaultSettings]>([
+    ['refuses filters', { refuse_filters: true }],
+    ['ignores filters', { ignore_filters: true }],
+    ['takes short lists of values only', { max_values: 7 }],
+    ['cuts its answers to fewer rows than before', { silent_cap: 97 }],
+    ['takes a lower limit only', { limit_max: 100 }],
+  ])('a service that now %s is read as if nothing were known', async (_, faults) => {
+    await withReport(world, { length: 6, limit: 300 }, async (setup, days, dropOne) => {
+      expect((await setup.sync()).outcome).toBe('complete')
+      for (const day of days) dropOne(day)
+      setup.service.setFaults({ ...NO_LIMIT, ...faults })
+      expect(failures(await setup.sync(backfill))).toEqual([])
+    })
+  })
+
+  test('prompts that are new, or gone, are found whatever the day before had', async () => {
+    await withReport(world, { length: 6, limit: 200 }, async (setup, days) => {
+      const { world: synthetic } = setup.service
+      const project = synthetic.projects[0]!
+      const dropPrompts = (day: Day, prompts: Prompt[]) => {
+        const dropped = synthetic.chatsOf(project, day).filter(({ prompt }) => prompts.includes(prompt))
+        for (const { id } of dropped) synthetic.dropChat(id)
+      }
+      for (const day of days.slice(3)) dropPrompts(day, project.prompts.slice(0, 20))
+      for (const day of days.slice(0, 3)) dropPrompts(day, project.prompts.slice(-20))
+      expect(failures(await setup.sync())).toEqual([])
+    })
+  })
+})
 
 test('a window that has as many rows as answers are cut to proves nothing for the others', async () => {
   const world = { prompts: 26, models: 1, brands: 1 }

@@ -2,6 +2,7 @@ import type { Day } from '../core/day.ts'
 import type { CallContext } from '../source/client.ts'
 import type { AnswerSizes } from '../sync/plan/answer-sizes.ts'
 import type { PageLimit } from '../sync/plan/page-limit.ts'
+import type { KnownWindow } from '../sync/read/window-request.ts'
 import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 
 export interface AuditContext {
@@ -24,4 +25,10 @@ export interface AuditedStream {
 }
 
 /** The audit's own reads are not windows of the ledger. */
-export const UNKNOWN = { task: 'audit', rows: 0, maxDays: Number.MAX_SAFE_INTEGER, valuesOf: async () => [] }
+export const UNKNOWN: KnownWindow = {
+  task: 'audit',
+  rows: 0,
+  maxDays: Number.MAX_SAFE_INTEGER,
+  valuesOf: async () => [],
+  sizesOf: async () => new Map(),
+}

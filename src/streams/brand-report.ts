@@ -2,7 +2,7 @@ import type { ReportConfig } from '../core/config/load.ts'
 import type { Day } from '../core/day.ts'
 import { COUNTRIES, type Dimension, METRICS, MODELS } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
-import { type Column, type DayStream, defineDayStream, type Entities, type Row } from './stream.ts'
+import { type Column, type DayStream, defineDayStream, type Entities, type Row, splitDimensionsOf } from './stream.ts'
 import { NAME_MAX, wrongLength } from './text-limits.ts'
 
 /** Where a row carries the value of a dimension. */
@@ -16,12 +16,6 @@ const VALUE_OF: Record<Dimension, (item: ReportItem) => string | null> = {
   country_code: (item) => item.country_code ?? null,
   chat_id: (item) => item.chat?.id ?? null,
 }
-
-/**
- * Finest first, so that an overflowing day splits once. Never by brand, which would change share_of_voice, nor by tag,
- * whose rows overlap.
- */
-const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
 
 export const PATH_OF: Record<Dimension, string> = {
   date: 'date',
@@ -77,7 +71,7 @@ export function brandReport(report: ReportConfig): DayStream {
       combination: ['brand.id', 'brand.name', 'date'],
       collect: (entities, id, name, date) => noteBrand(entities, id!, name, date!),
     },
-    splitDimensions: SPLIT_ORDER.filter((dimension) => others.includes(dimension)),
+    splitDimensions: splitDimensionsOf(others),
     filterTakes: 'lists',
     hasChangedAt: true,
 

@@ -10,6 +10,7 @@ import {
   defineListStream,
   type Row,
   type Stream,
+  splitDimensionsOf,
   type Value,
 } from './stream.ts'
 import { ID_MAX } from './text-limits.ts'
@@ -64,9 +65,6 @@ const TYPES: Record<DefinedColumn['type'], ColumnType> = {
   date: 'date',
 }
 
-/** Finest first, so that an overflowing day splits once. Never by tag, whose rows overlap. */
-const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
-
 /** The stream of a definition. `override` replaces a value by what the configuration says. */
 export function definedStream(
   definition: StreamDefinition,
@@ -115,7 +113,7 @@ export function definedStream(
     ...common,
     operation: path,
     ...(finerBy && { finer: () => definedStream(byOneMore(definition, finerBy)) as DayStream }),
-    splitDimensions: SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension)),
+    splitDimensions: splitDimensionsOf(dimensions),
     filterTakes: 'lists',
     hasChangedAt: true,
     read: (client, caller, { range, page, filters }, context) => {

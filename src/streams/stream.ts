@@ -169,6 +169,17 @@ export interface ListStream<Item = never> extends Common<Item> {
 
 export type Stream = DayStream | ListStream
 
+/**
+ * Finest first, so that an overflowing day splits once. Never by brand, which would change share_of_voice, nor by tag,
+ * whose rows overlap.
+ */
+const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
+
+/** Those of a report's dimensions by which a day may be split. */
+export function splitDimensionsOf(dimensions: readonly string[]): Dimension[] {
+  return SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension))
+}
+
 /** Keeps a stream's item type inside its definition; outside, items stay opaque. */
 export function defineDayStream<Item>(stream: Omit<DayStream<Item>, 'by'>): DayStream {
   return { ...stream, by: 'day' } as unknown as DayStream

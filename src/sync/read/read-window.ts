@@ -11,7 +11,7 @@ import type { PageLimit } from '../plan/page-limit.ts'
 import { provePage } from './prove-page.ts'
 import { hasNoRowAfter, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
-import type { KnownWindow, WindowRequest } from './window-request.ts'
+import type { KnownWindow, ValueSizes, WindowRequest } from './window-request.ts'
 
 export interface Reader {
   client: Client
@@ -27,7 +27,7 @@ export type WindowAnswer<R extends Rows> =
 
 /**
  * Reads one window as one page, sifting it into `makeRows` while it is parsed. A page that may be truncated is never
- * loaded.
+ * loaded. A day that had more rows than a page is read in parts at once.
  */
 export async function readWindow<R extends Rows>(
   { client, limit, answers, templates }: Reader,
@@ -45,6 +45,12 @@ export async function readWindow<R extends Rows>(
   const each = (row: Row) => {
     const value = stream.dimensionOf(row, splitBy!)
     if (value !== null) seen.add(value)
+  }
+  const day: LargeDay = { stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }
+  if (splitBy !== undefined && stream.filterTakes === 'lists' && (known.rows === 0 || known.rows >= limit.current)) {
+    const sizes = await known.sizesOf(splitBy, limit.current)
+    const sifted = sizes.size === 0 ? undefined : await readInParts({ ...day, sizes }, stream, makeRows)
+    if (typeof sifted === 'object') return { kind: 'rows', sifted, cappedAt: undefined, pageRows: undefined }
   }
   const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
   const page = await readPage(
@@ -65,7 +71,7 @@ export async function readWindow<R extends Rows>(
   if (isComplete) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
   if (countDays(range) > 1) return { kind: 'split', cappedAt, notes }
   sink.discard()
-  const sifted = await readLargeDay({ stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }, makeRows)
+  const sifted = await readLargeDay(day, makeRows)
   sifted.drift.push(...notes)
   return { kind: 'rows', sifted, cappedAt, pageRows: undefined }
 }
@@ -79,6 +85,8 @@ interface LargeDay {
   /** Values of the first dimension to split by, as far as the first page showed them. */
   seen: ReadonlySet<string>
   valuesOf: KnownWindow['valuesOf']
+  /** How many rows each of these values has, if that is known before the day is looked at. */
+  sizes?: ValueSizes
 }
 
 /**
@@ -109,7 +117,7 @@ async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): P
 
 /** Reads the day by the report `split`, in parts that fit a page, and sums it up as rows of the stream; or says why it cannot. */
 async function readInParts<R extends Rows>(
-  { stream, range, limit, ask, about, seen, valuesOf }: LargeDay,
+  { stream, range, limit, ask, about, seen, valuesOf, sizes }: LargeDay,
   split: DayStream,
   makeRows: () => R,
 ): Promise<Sifted<R> | string> {
@@ -121,7 +129,8 @@ async function readInParts<R extends Rows>(
     const rows = await readBySplitting(
       { stream: split, limit, siftDay, about, accept, valuesOf },
       (filters) => readPage(ask(split, filters), limit),
-      split === stream ? [...seen].sort() : [],
+      split === stream ? [...(sizes?.keys() ?? seen)].sort() : [],
+      sizes,
     )
     if (await hasNoRowAfter(ask(split, []), rows)) return sifter.finish()
     return `the parts by ${split.splitDimensions.join(', ')} do not add up to the whole`

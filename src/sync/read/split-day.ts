@@ -4,6 +4,7 @@ import type { Sifted } from '../../rows/sift.ts'
 import type { Page } from '../../source/client.ts'
 import type { DayStream, RowList } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
+import type { ValueSizes } from './window-request.ts'
 
 /** The rows that one set of filters gave; parts have no key in common. */
 export interface Part {
@@ -24,16 +25,22 @@ interface SplitContext {
 
 type AskFiltered = (filters: Filter[]) => Promise<Page & { asked: number }>
 
-// Aim below the limit: the sizes of parts are guessed from a sample.
+// Aim below the limit: the sizes of parts are guessed, from a sample or from what another day had.
 const FILL = 0.8
+const FILL_BY_SIZES = 0.95
 
 /**
  * Reads a day in parts that fit a page: lists of values of the first dimension, everything but those values for the
  * rest, and if a single value overflows, its parts by the next dimension. Gives how many rows the parts have; the
- * caller proves that nothing is missing.
+ * caller proves that nothing is missing. With the sizes of values, parts are as few as can be.
  */
-export async function readBySplitting(context: SplitContext, ask: AskFiltered, first: string[]): Promise<number> {
-  return new ValueSplit(context, ask, [], context.stream.splitDimensions).read(first)
+export async function readBySplitting(
+  context: SplitContext,
+  ask: AskFiltered,
+  first: string[],
+  sizes?: ValueSizes,
+): Promise<number> {
+  return new ValueSplit(context, ask, [], context.stream.splitDimensions, sizes).read(first)
 }
 
 /** Reads what some filters leave, by the values of one dimension. */
@@ -53,6 +60,8 @@ class ValueSplit {
     private readonly ask: AskFiltered,
     private readonly filters: Filter[],
     dimensions: Dimension[],
+    /** Undefined as soon as they turn out to be wrong. */
+    private sizes?: ValueSizes,
   ) {
     const [dimension, ...finer] = dimensions
     if (dimension === undefined)
@@ -68,7 +77,7 @@ class ValueSplit {
     this.pending = this.takesLists ? sample : [...new Set([...sample, ...(await context.valuesOf(dimension))])]
     this.chunk = this.takesLists ? Math.max(1, Math.floor(this.pending.length / 4)) : 1
     do {
-      while (this.pending.length > 0) await this.readSome(this.pending.slice(0, this.chunk))
+      for (let values = this.nextValues(); values.length > 0; values = this.nextValues()) await this.readSome(values)
       this.pending = this.takesLists ? await this.readRest() : this.unknownModels()
     } while (this.pending.length > 0)
     return this.rows
@@ -78,11 +87,29 @@ class ValueSplit {
     return this.context.stream.filterTakes === 'lists'
   }
 
+  /** The values to ask for next; none if the rest is asked for as everything but what was read. */
+  private nextValues(): string[] {
+    const { pending, sizes } = this
+    if (sizes === undefined) return pending.slice(0, this.chunk)
+    const most = this.context.limit.current * FILL_BY_SIZES
+    const left = pending.reduce((sum, value) => sum + sizes.get(value)!, 0)
+    const parts = Math.ceil(left / most)
+    if (parts <= 1) return []
+    const values: string[] = []
+    for (let rows = 0; rows < left / parts; ) {
+      const value = pending[values.length]!
+      rows += sizes.get(value)!
+      if (rows > most && values.length > 0) break
+      values.push(value)
+    }
+    return values
+  }
+
   /** Reads these values, unless they are too many for a list or a page: then fewer are asked for next. */
   private async readSome(values: string[]): Promise<void> {
     const { context, dimension } = this
     const page = await this.ask(this.with('in', values)).catch((error: unknown) => {
-      if (values.length > 1 && isRefusal(error)) return undefined
+      if (values.length > 1 && this.sizes === undefined && isRefusal(error)) return undefined
       throw error
     })
     if (page === undefined) {
@@ -92,6 +119,7 @@ class ValueSplit {
     }
     checkObeyed(context, page, dimension, (value) => value !== null && values.includes(value))
     if (this.isFull(page) && values.length > 1) {
+      this.sizes = undefined
       this.chunk = Math.max(1, Math.floor(values.length / 2))
       return
     }
@@ -109,6 +137,8 @@ class ValueSplit {
   /** Reads everything but the values that were read. If that does not fit a page, gives the values to read next. */
   private async readRest(): Promise<string[]> {
     const { context, dimension, done } = this
+    // If it does not fit a page, they were wrong.
+    this.sizes = undefined
     const others = done.size === 0 ? this.filters : this.with('not_in', [...done])
     const rest = await this.ask(others).catch((error: unknown) => {
       if (isRefusal(error)) return undefined
@@ -116,7 +146,8 @@ class ValueSplit {
     })
     // The list of what to leave out is too long for the service. What is known from elsewhere is asked for instead;
     // whether anything is left then, the caller's counting shows.
-    if (rest === undefined) return (await context.valuesOf(dimension)).filter((value) => !done.has(value))
+    if (rest === undefined)
+      return [...new Set([...this.pending, ...(await context.valuesOf(dimension))])].filter((value) => !done.has(value))
     checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
     if (!this.isFull(rest)) {
       this.accept(rest)

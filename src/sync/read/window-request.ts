@@ -14,6 +14,9 @@ export interface WindowRequest extends RangeRequest {
   known: KnownWindow
 }
 
+/** Values of a dimension, and how many rows each has; none if nothing is known. */
+export type ValueSizes = ReadonlyMap<string, number>
+
 export interface KnownWindow {
   /** The key of its task. */
   task: string
@@ -23,4 +26,6 @@ export interface KnownWindow {
   maxDays: number
   /** Values of a dimension that are known from elsewhere. */
   valuesOf: (dimension: Dimension) => Promise<string[]>
+  /** How many rows each value of a dimension has on a day that has at least so many: this one, or the nearest that was read. */
+  sizesOf: (dimension: Dimension, atLeast: number) => Promise<ValueSizes>
 }

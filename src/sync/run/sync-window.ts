@@ -1,8 +1,7 @@
 import { type Day, type Range, showRange } from '../../core/day.ts'
 import { codeOf, messageOf, TransientError } from '../../core/errors.ts'
-import { type ProjectStream, streamKey } from '../../core/stream-key.ts'
+import type { ProjectStream } from '../../core/stream-key.ts'
 import { inSpan } from '../../core/trace.ts'
-import type { Dimension } from '../../core/vocabulary.ts'
 import {
   adjustRows,
   type BegunRead,
@@ -21,7 +20,6 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
-import { tableName } from '../../warehouse/connect.ts'
 import { type EntityMemory, rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
 import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import type { Effect } from '../../warehouse/load/window-effect.ts'
@@ -30,6 +28,7 @@ import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.t
 import { runBatch, type Statements } from '../../warehouse/statement.ts'
 import { inTransaction, inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
+import { knownWindow } from './known-window.ts'
 import type { ItemResult, Loaded, Run, SyncedProject } from './run-types.ts'
 
 const NO_PARTITION = '23514'
@@ -45,12 +44,7 @@ export async function syncWindow(
   const projectStream = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: the later request wins, because its number is higher.
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, projectStream, range))
-  const known = {
-    task: streamKey(project.id, stream.name),
-    rows: read.rowsBefore,
-    maxDays: run.config.source.max_window_days,
-    valuesOf: valuesKnownOf(run, project),
-  }
+  const known = knownWindow(run, projectStream, { stream, range, rows: read.rowsBefore })
   const pack = () => new PackedRows(stream.columns, project.id)
   const answer = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (answer.kind === 'split') {
@@ -177,16 +171,4 @@ async function saveWindowLedger(
   // Days within the lookback are read again by every run anyway.
   const older = restated.filter((day) => day < run.lookbackFrom)
   await markOthersStale(tx, projectStream, others, older, runId)
-}
-
-/** The prompts of a project: what a day too large for a page may have to be split by. */
-function valuesKnownOf(run: Run, project: SyncedProject): (dimension: Dimension) => Promise<string[]> {
-  return async (dimension) => {
-    if (dimension !== 'prompt_id') return []
-    const query = `select prompt_id from ${tableName(run.warehouse, 'prompts')} where project_id = $1`
-    const { rows } = await withRetries(run.warehouse, run.signal, () =>
-      run.warehouse.pool.query<{ prompt_id: string }>(query, [project.id]),
-    )
-    return rows.map(({ prompt_id }) => prompt_id)
-  }
 }
