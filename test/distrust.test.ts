@@ -35,6 +35,19 @@ describe('page limits', () => {
     await exact(week)
   })
 
+  test.each([140, 61])(
+    'a silent cut to %d rows is found out though rows stand twice in answers',
+    async (silent_cap) => {
+      await start({
+        world: { projects: 1, prompts: 30, models: 2, brands: 3 },
+        faults: { ...NO_LIMIT, silent_cap, duplicate_rows: 0.3 },
+        config: { start_date: week.from },
+      })
+      expect((await setup.sync()).outcome).toBe('complete')
+      await exact(week)
+    },
+  )
+
   test('a cut of reports alone is found out though chats come in larger answers', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 3, brands: 1 },

@@ -67,12 +67,19 @@ export function sift<R extends Rows>(
   return sifter.finish()
 }
 
+export interface SiftingSink<R extends Rows> extends ItemSink {
+  /** How many items of the answer only repeated others. */
+  repeats(): number
+  finish(): Sifted<R>
+  discard(): void
+}
+
 /** Sifts an answer while it is parsed. */
 export function siftingSink<R extends Rows>(
   stream: Stream,
   options: Omit<SiftOptions, 'needsTextCheck'>,
   makeRows: () => R,
-): ItemSink & { finish(): Sifted<R>; discard(): void } {
+): SiftingSink<R> {
   const sifterOf = (needsTextCheck: boolean) => new Sifter(stream, { ...options, needsTextCheck }, makeRows())
   let sifter = sifterOf(true)
   return {
@@ -83,6 +90,7 @@ export function siftingSink<R extends Rows>(
     ...(stream.template && { takeByTemplate: (bytes: Buffer, start: number) => sifter.takeByTemplate(bytes, start) }),
     needsSecondPass: () => sifter.needsSecondPass(),
     takeSecondPass: (items) => sifter.takeSecondPass(items),
+    repeats: () => sifter.repeats,
     finish: () => sifter.finish(),
     // Its memory is needed for other answers.
     discard: () => {
@@ -100,6 +108,8 @@ const MOST_TAGS = 50_000
  * true. A validated item is used up at once: keeping ten thousand of them alive doubles the cost of a page.
  */
 export class Sifter<R extends Rows> {
+  /** How many items only repeated others. */
+  repeats = 0
   private readonly rejects: Reject[] = []
   private readonly rawTexts = new RawTexts()
   private readonly entities = noEntities()
@@ -246,7 +256,10 @@ export class Sifter<R extends Rows> {
     const { stream, rows, sums } = this
     if (stream.adds === undefined) {
       const isDuplicate = rows.holds(position, row)
-      if (isDuplicate) this.notes.add('duplicate', 'row', raw)
+      if (isDuplicate) {
+        this.repeats++
+        this.notes.add('duplicate', 'row', raw)
+      }
       return isDuplicate
     }
     const sum = addRows(stream, sums.get(position) ?? rows.get(position), row)

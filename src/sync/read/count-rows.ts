@@ -2,7 +2,7 @@ import { countDays, type Range } from '../../core/day.ts'
 import type { CallContext, Client } from '../../source/client.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 import { halves } from '../plan/window-feed.ts'
-import { hasNoRowAfter, readPage } from './read-pages.ts'
+import { countDifferent, hasNoRowAfter, readPage } from './read-pages.ts'
 import { isTooMuch } from './too-much.ts'
 import type { RangeRequest } from './window-request.ts'
 
@@ -20,7 +20,7 @@ export async function rowsIn(
   try {
     const read = (page: { limit: number; offset: number }) =>
       stream.read(client, caller, { range, page, filters: [] }, { ...context, isDivisible: true })
-    return (await readPage(read, limit)).count
+    return countDifferent(await readPage(read, limit))
   } catch (error) {
     if (isTooMuch(error)) return 0
     throw error
@@ -36,9 +36,9 @@ export async function countRows(
   const read = (part: Range) => (page: { limit: number; offset: number }) =>
     stream.read(client, caller, { range: part, page, filters: [] }, context)
   if (countDays(range) === 1) {
-    const { count } = await readPage(read(range), limit)
+    const count = countDifferent(await readPage(read(range), limit))
     return count + ((await hasNoRowAfter(read(range), count)) ? 0 : 1)
   }
-  const counts = await Promise.all(halves(range).map(async (part) => (await readPage(read(part), limit)).count))
+  const counts = await Promise.all(halves(range).map(async (part) => countDifferent(await readPage(read(part), limit))))
   return counts.reduce((sum, count) => sum + count, 0)
 }

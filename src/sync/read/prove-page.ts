@@ -13,13 +13,13 @@ interface Prover {
 }
 
 /**
- * Says whether a page that is not full has all rows of its window. It is believed, unless it has fewer rows than the service
+ * Says whether a page that is not full, of so many different rows, has all rows of its window. It is believed, unless it has fewer rows than the service
  * says there are, fewer than there were, or a size that looks like a cap: then the service is asked for more.
  */
 export async function provePage(
   prover: Prover,
   request: WindowRequest,
-  { count: rows, total }: Page,
+  { rows, total }: { rows: number; total: Page['total'] },
   context: CallContext,
 ): Promise<boolean> {
   const { client, answers } = prover

@@ -22,9 +22,9 @@ export async function readList(
   let page: Page = first
   let sifted: Sifted<PackedRows> | undefined
   if (!stream.isSingleObject) {
-    const { count } = page
-    if (count > asked) notes.push(longPage(asked, count))
-    let whole = count < Math.min(asked, limit.current)
+    if (page.count > asked) notes.push(longPage(asked, page.count))
+    const count = page.count - sink.repeats()
+    let whole = page.count < Math.min(asked, limit.current)
     const disagrees = page.total !== undefined && page.total !== count && whole
     if (whole && (disagrees || isUsualCap(count))) {
       whole = await hasNoRowAfter(read, count)

@@ -39,6 +39,11 @@ export function longPage(asked: number, rows: number): DriftNote {
   return { kind: 'long_page', name: 'limit', example: `asked for ${asked} rows, got ${rows}` }
 }
 
+/** How many different items an answer has: repeats would hide that others are missing. */
+export function countDifferent({ items }: Page): number {
+  return new Set(items.map(safeJson)).size
+}
+
 /**
  * True if there are no more than so many rows. The number of rows that lie behind an offset does not depend on their
  * order, so this holds though the order is unstable.

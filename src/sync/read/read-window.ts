@@ -1,5 +1,13 @@
 import { countDays, type Range, showRange } from '../../core/day.ts'
-import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
+import {
+  DownError,
+  IncompleteError,
+  InterruptedError,
+  KeyError,
+  RefusedError,
+  TransientError,
+  UsageError,
+} from '../../core/errors.ts'
 import type { Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
@@ -49,7 +57,7 @@ export async function readWindow<R extends Rows>(
   const day: LargeDay = { stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }
   if (splitBy !== undefined && stream.filterTakes === 'lists' && (known.rows === 0 || known.rows >= limit.current)) {
     const sizes = await known.sizesOf(splitBy, limit.current)
-    const sifted = sizes.size === 0 ? undefined : await readInParts({ ...day, sizes }, stream, makeRows)
+    const sifted = sizes.size > 0 && (await readInParts({ ...day, sizes }, stream, makeRows).catch(orNothing))
     if (typeof sifted === 'object') return { kind: 'rows', sifted, cappedAt: undefined, pageRows: undefined }
   }
   const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
@@ -57,12 +65,13 @@ export async function readWindow<R extends Rows>(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, sink }),
     limit,
   )
-  const rows = page.count
+  const rows = page.count - sink.repeats()
   answers.add(stream, rows)
-  const isFull = rows >= Math.min(page.asked, limit.current)
-  const isComplete = !isFull && (await provePage({ client, limit, answers }, request, page, context))
+  const isFull = page.count >= Math.min(page.asked, limit.current)
+  const isComplete =
+    !isFull && (await provePage({ client, limit, answers }, request, { rows, total: page.total }, context))
   const cappedAt = isFull || isComplete ? undefined : rows
-  const notes: DriftNote[] = rows > page.asked ? [longPage(page.asked, rows)] : []
+  const notes: DriftNote[] = page.count > page.asked ? [longPage(page.asked, page.count)] : []
   if (cappedAt !== undefined) {
     limit.lowerTo(cappedAt)
     const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
@@ -74,6 +83,12 @@ export async function readWindow<R extends Rows>(
   const sifted = await readLargeDay(day, makeRows)
   sifted.drift.push(...notes)
   return { kind: 'rows', sifted, cappedAt, pageRows: undefined }
+}
+
+/** That an attempt failed which was only meant to save requests. What ends everything else as well is thrown again. */
+function orNothing(error: unknown): undefined {
+  if (error instanceof InterruptedError || error instanceof KeyError || error instanceof DownError) throw error
+  if (!(error instanceof RefusedError || error instanceof TransientError)) throw error
 }
 
 interface LargeDay {

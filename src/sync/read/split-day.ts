@@ -4,6 +4,7 @@ import type { Sifted } from '../../rows/sift.ts'
 import type { Page } from '../../source/client.ts'
 import type { DayStream, RowList } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
+import { countDifferent } from './read-pages.ts'
 import type { ValueSizes } from './window-request.ts'
 
 /** The rows that one set of filters gave; parts have no key in common. */
@@ -92,7 +93,7 @@ class ValueSplit {
     const { pending, sizes } = this
     if (sizes === undefined) return pending.slice(0, this.chunk)
     const most = this.context.limit.current * FILL_BY_SIZES
-    const left = pending.reduce((sum, value) => sum + sizes.get(value)!, 0)
+    const left = sizeOf(pending, sizes)
     const parts = Math.ceil(left / most)
     if (parts <= 1) return []
     const values: string[] = []
@@ -117,7 +118,8 @@ class ValueSplit {
       this.chunk = this.longest = Math.max(1, Math.floor(values.length / 4))
       return
     }
-    checkObeyed(context, page, dimension, (value) => value !== null && values.includes(value))
+    const asked = new Set(values)
+    checkObeyed(context, page, dimension, (value) => value !== null && asked.has(value))
     if (this.isFull(page) && values.length > 1) {
       this.sizes = undefined
       this.chunk = Math.max(1, Math.floor(values.length / 2))
@@ -131,7 +133,9 @@ class ValueSplit {
       if (this.takesLists) this.chunk = Math.min(this.longest, fitting)
     }
     for (const value of values) this.done.add(value)
-    this.pending = this.pending.slice(values.length)
+    // Where there are far fewer rows than expected, the rest may fit a page.
+    const isSmall = this.sizes !== undefined && page.items.length < sizeOf(values, this.sizes) / 2
+    this.pending = isSmall ? [] : this.pending.slice(values.length)
   }
 
   /** Reads everything but the values that were read. If that does not fit a page, gives the values to read next. */
@@ -177,10 +181,15 @@ class ValueSplit {
     return items.length >= Math.min(asked, this.context.limit.current)
   }
 
-  private accept({ items, needsTextCheck }: Page): void {
+  private accept(page: Page): void {
+    const { items, needsTextCheck } = page
     this.context.accept({ items, needsTextCheck })
-    this.rows += items.length
+    this.rows += this.context.stream.adds === undefined ? countDifferent(page) : items.length
   }
+}
+
+function sizeOf(values: readonly string[], sizes: ValueSizes): number {
+  return values.reduce((sum, value) => sum + sizes.get(value)!, 0)
 }
 
 function isRefusal(error: unknown): boolean {

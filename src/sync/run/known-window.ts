@@ -40,7 +40,7 @@ export function knownWindow(
          where project_id = $1 and ${quote(dimension)} is not null and date = (
            select date from (
              select date, rows from ${quote(warehouse.opsSchema, 'coverage')}
-             where project_id = $1 and stream = $2 and rows > 0
+             where project_id = $1 and stream = $2 and (rows > 0 or date = $3)
                and date between $3::date - ${NEAR_DAYS} and $3::date + ${NEAR_DAYS}
              order by abs(date - $3::date), date limit 1) nearest
            where rows >= $4)
