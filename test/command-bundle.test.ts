@@ -1,13 +1,16 @@
 import { execFile, execFileSync } from 'node:child_process'
 import {
+  chmodSync,
   cpSync,
   existsSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
   truncateSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
@@ -80,10 +83,11 @@ describe('what V8 compiled of the command', () => {
   })
 
   /** Runs a copy of the command, and gives what it printed. */
-  const run = async (...words: string[]) => {
+  const run = (...words: string[]) => runWith([], ...words)
+  const runWith = async (flags: string[], ...words: string[]) => {
     const env = { PATH: process.env.PATH, ...setup.env, VISIBILITY_CONFIG: join(folder.path, 'sync.json') }
     const bin = join(folder.path, 'bin/visibility-sync.js')
-    return (await promisify(execFile)(process.execPath, ['--require', SPY, bin, ...words], { env })).stdout
+    return (await promisify(execFile)(process.execPath, [...flags, '--require', SPY, bin, ...words], { env })).stdout
   }
   const SPY = join(folder.path, 'spy.cjs')
   const inode = () => readdirSync(compiled).map((name) => statSync(join(compiled, name)).ino)
@@ -117,8 +121,51 @@ describe('what V8 compiled of the command', () => {
     expect(await run('sync', '--json')).toContain('cache: accepted')
   })
 
-  test('is not kept where the folder cannot be written, and nobody notices', async () => {
+  test('is not used if someone else could have put it there, and made anew', async () => {
+    const file = join(compiled, readdirSync(compiled)[0]!)
+    chmodSync(file, 0o664)
+    expect(await run('plan', '--json')).toContain('cache: none')
+    expect(await run('sync', '--json')).toContain('cache: none')
+    expect(await run('sync', '--json')).toContain('cache: accepted')
+    rmSync(file)
+    // Whoever opens a pipe to read it waits until someone writes.
+    execFileSync('mkfifo', [file])
+    expect(await run('plan', '--json')).toContain('cache: none')
+    expect(await run('sync', '--json')).toContain('cache: none')
+    expect(await run('sync', '--json')).toContain('cache: accepted')
+  })
+
+  test('is kept for a few combinations of flags, and what a killed process left of it goes', async () => {
+    for (let number = 0; number < 5; number++) {
+      const left = join(compiled, `command-old-${number}`)
+      writeFileSync(left, 'half of it')
+      utimesSync(left, 1, number)
+    }
+    expect(await run('sync', '--json')).toContain('cache: accepted')
+    expect(await runWith(['--max-old-space-size=300'], 'sync', '--json')).toContain('cache: none')
+    expect(await runWith(['--max-old-space-size=300'], 'sync', '--json')).toContain('cache: accepted')
+    const names = readdirSync(compiled)
+    expect(names).toHaveLength(4)
+    expect(names.filter((name) => name.startsWith('command-old'))).toEqual(['command-old-3', 'command-old-4'])
+  })
+
+  test('is not kept where the package was removed while the command ran', async () => {
+    const dist = join(folder.path, 'dist')
+    const copy = join(folder.path, 'copy')
+    const remover = join(folder.path, 'remover.cjs')
+    writeFileSync(
+      remover,
+      `process.on('exit', () => require('fs').rmSync(${JSON.stringify(dist)}, { recursive: true }))`,
+    )
     rmSync(compiled, { recursive: true })
+    cpSync(dist, copy, { recursive: true })
+    expect(await runWith(['--require', remover], 'sync', '--json')).toContain('"outcome": "complete"')
+    expect(existsSync(dist)).toBe(false)
+    renameSync(copy, dist)
+  })
+
+  test('is not kept where the folder cannot be written, and nobody notices', async () => {
+    rmSync(compiled, { recursive: true, force: true })
     writeFileSync(compiled, 'a file, not a folder')
     expect(await run('sync', '--json')).toContain('"outcome": "complete"')
     expect(readFileSync(compiled, 'utf8')).toBe('a file, not a folder')
