@@ -35,15 +35,25 @@ describe('page limits', () => {
     await exact(week)
   })
 
-  test.each([140, 61])(
-    'a silent cut to %d rows is found out though rows stand twice in answers',
-    async (silent_cap) => {
+  test.each([
+    { silent_cap: 140, malformed: 0 },
+    { silent_cap: 61, malformed: 0 },
+    { silent_cap: 140, malformed: 0.03 },
+    { silent_cap: 90, malformed: 0.03 },
+  ])(
+    'a silent cut to $silent_cap rows is found out though rows stand twice, with $malformed of them malformed',
+    async (faults) => {
       await start({
         world: { projects: 1, prompts: 30, models: 2, brands: 3 },
-        faults: { ...NO_LIMIT, silent_cap, duplicate_rows: 0.3 },
-        config: { start_date: week.from },
+        faults: { ...NO_LIMIT, ...faults, duplicate_rows: 0.3 },
+        config: { start_date: week.from, max_bad_share: 0.2, lookback_days: 0 },
       })
-      expect((await setup.sync()).outcome).toBe('complete')
+      expect(failures(await setup.sync())).toEqual([])
+      setup.service.setFaults(NO_LIMIT)
+      const sound = await setup.database.rows("select date from visibility_ops.coverage where state = 'read'")
+      expect(sound.length).toBeGreaterThan(0)
+      // Days with malformed rows are read again, the others are not.
+      await setup.sync()
       await exact(week)
     },
   )

@@ -112,6 +112,7 @@ export class Sifter<R extends Rows> {
   repeats = 0
   private readonly rejects: Reject[] = []
   private readonly rawTexts = new RawTexts()
+  private readonly rejectedTexts = new Set<string>()
   private readonly entities = noEntities()
   private readonly notes = new DriftNotes()
   private readonly knownFields: ReadonlySet<string>
@@ -269,6 +270,8 @@ export class Sifter<R extends Rows> {
 
   private reject(raw: unknown, index: number, reason: string): void {
     const reject: Reject = { raw: this.rawTexts.of(raw), reason: clip(reason, 200), index }
+    if (this.rejectedTexts.has(reject.raw)) this.repeats++
+    this.rejectedTexts.add(reject.raw)
     const { range } = this.options
     // It belongs to its day if that can still be read, otherwise to the whole window.
     const date = (raw as { date?: unknown } | null)?.date
