@@ -8,7 +8,7 @@ import {
   TransientError,
   UsageError,
 } from '../../core/errors.ts'
-import type { Filter } from '../../core/vocabulary.ts'
+import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import { type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
@@ -55,11 +55,8 @@ export async function readWindow<R extends Rows>(
     if (value !== null) seen.add(value)
   }
   const day: LargeDay = { stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }
-  if (splitBy !== undefined && stream.filterTakes === 'lists' && (known.rows === 0 || known.rows >= limit.current)) {
-    const sizes = await known.sizesOf(splitBy, limit.current)
-    const sifted = sizes.size > 0 && (await readInParts({ ...day, sizes }, stream, makeRows).catch(orNothing))
-    if (typeof sifted === 'object') return { kind: 'rows', sifted, cappedAt: undefined, pageRows: undefined }
-  }
+  const inParts = splitBy && (await readBySizes(day, splitBy, known, makeRows))
+  if (inParts !== undefined) return { kind: 'rows', sifted: inParts, cappedAt: undefined, pageRows: undefined }
   const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
   const page = await readPage(
     (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, sink }),
@@ -85,12 +82,6 @@ export async function readWindow<R extends Rows>(
   return { kind: 'rows', sifted, cappedAt, pageRows: undefined }
 }
 
-/** That an attempt failed which was only meant to save requests. What ends everything else as well is thrown again. */
-function orNothing(error: unknown): undefined {
-  if (error instanceof InterruptedError || error instanceof KeyError || error instanceof DownError) throw error
-  if (!(error instanceof RefusedError || error instanceof TransientError)) throw error
-}
-
 interface LargeDay {
   stream: DayStream
   range: Range
@@ -102,6 +93,31 @@ interface LargeDay {
   valuesOf: KnownWindow['valuesOf']
   /** How many rows each of these values has, if that is known before the day is looked at. */
   sizes?: ValueSizes
+}
+
+/**
+ * Reads a day that has more rows than a page, as far as is known, at once in the parts that this suggests. Undefined if nothing
+ * is known, or it does not work out: it is only meant to save requests.
+ */
+async function readBySizes<R extends Rows>(
+  day: LargeDay,
+  dimension: Dimension,
+  known: KnownWindow,
+  makeRows: () => R,
+): Promise<Sifted<R> | undefined> {
+  const { stream, limit } = day
+  const fitsPage = known.rows > 0 && known.rows < limit.current
+  if (fitsPage || stream.filterTakes !== 'lists') return undefined
+  const sizes = await known.sizesOf(dimension, limit.current)
+  if (sizes.size === 0) return undefined
+  try {
+    const found = await readInParts({ ...day, sizes }, stream, makeRows)
+    return typeof found === 'string' ? undefined : found
+  } catch (error) {
+    const endsAll = error instanceof InterruptedError || error instanceof KeyError || error instanceof DownError
+    if (endsAll || !(error instanceof RefusedError || error instanceof TransientError)) throw error
+    return undefined
+  }
 }
 
 /**
