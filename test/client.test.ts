@@ -168,6 +168,14 @@ describe('limits are checked before anything is sent', () => {
 })
 
 describe('faults', () => {
+  test('a part of an answer, as its status says, is not taken for the whole', async () => {
+    const { url, seen } = await serve((_request, response, count) =>
+      json(response, count < 3 ? 206 : 200, { data: count < 3 ? [] : [{ id: 'c' }] }),
+    )
+    expect((await clientOf(url).chats(caller, chats)).count).toBe(1)
+    expect(seen.length).toBe(3)
+  })
+
   test.each([408, 425, 429, 500, 502, 503, 504])(
     'a %d is retried, for the report too, which is a POST that reads',
     async (status) => {

@@ -1,6 +1,7 @@
+import type { IncomingMessage } from 'node:http'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { runAudit } from '../src/audit/run-audit.ts'
-import { daysIn } from '../src/core/day.ts'
+import { type Day, daysIn } from '../src/core/day.ts'
 import { createClient } from '../src/source/client.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
 import { startRewriter } from './support/proxy.ts'
@@ -22,10 +23,31 @@ const exact = (over = range) =>
   expectExact(setup.database, { world: setup.service.world, range: over, reports: FOUR_GRAINS })
 const count = async (table: string, where = 'true', schema = 'visibility') =>
   (await setup.database.rows<{ n: number }>(`select count(*)::int as n from ${schema}.${table} where ${where}`))[0]!.n
+const dropDay = (day: Day) => {
+  for (const { id } of setup.service.world.chatsOf(project(), day)) setup.service.world.dropChat(id)
+}
+/** A sync through something that changes its answers. */
+const syncThrough = async (rewrite: (text: string, message: IncomingMessage) => string | Buffer) => {
+  const proxy = await startRewriter(setup.service.url, rewrite)
+  const { client } = setup.services
+  setup.services.client = createClient({
+    baseUrl: proxy.url,
+    compress: false,
+    requestsPerMinute: 100_000,
+    maxAttempts: 3,
+  })
+  try {
+    return await setup.sync()
+  } finally {
+    setup.services.client.close()
+    setup.services.client = client
+    await proxy.close()
+  }
+}
 const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.flatMap(({ failed }) => failed)
 
 describe('page limits', () => {
-  test.each([300, 137, 61])('a silent cut to %d rows is found out in a range of one window', async (silent_cap) => {
+  test.each([300, 137, 61, 25])('a silent cut to %d rows is found out in a range of one window', async (silent_cap) => {
     await start({
       world: { projects: 1, prompts: 30, models: 2, brands: 3 },
       faults: { ...NO_LIMIT, silent_cap },
@@ -57,6 +79,43 @@ describe('page limits', () => {
       await exact(week)
     },
   )
+
+  test('a silent cut is found out though all rows lie on the last days', async () => {
+    await start({
+      world: { projects: 1, prompts: 30, models: 2, brands: 3 },
+      faults: { ...NO_LIMIT, silent_cap: 137 },
+      config: { start_date: week.from },
+    })
+    for (const day of daysIn({ from: week.from, to: '2026-03-28' })) dropDay(day)
+    expect((await setup.sync()).outcome).toBe('complete')
+    await exact(week)
+  })
+
+  test.each([100, 250])('results that are cut to %d before they are paged are found out', async (most) => {
+    await start({
+      world: { projects: 1, prompts: 30, models: 2, brands: 3 },
+      config: { start_date: week.from, streams: ['chats'], reports: [] },
+    })
+    const report = await syncThrough((text, { url }) => {
+      const offset = Number(new URL(url!, 'http://localhost').searchParams.get('offset') ?? 0)
+      const { data } = JSON.parse(text)
+      return JSON.stringify({ data: data.slice(0, Math.max(0, most - offset)) })
+    })
+    expect(report.outcome).toBe('complete')
+    await expectChats(setup.database, { world: setup.service.world, range: week, reports: [] }, project())
+  })
+
+  test('a list that says nothing of its length is asked for more if it has fewer rows than before', async () => {
+    await start({ config: { streams: ['prompt_suggestions'], reports: [] } })
+    expect((await setup.sync()).outcome).toBe('complete')
+    expect(await count('prompt_suggestions', 'removed_at is null')).toBe(8)
+    const cut = (text: string, message: IncomingMessage) => {
+      if (!message.url!.includes('suggestions')) return text
+      return JSON.stringify({ data: JSON.parse(text).data.slice(0, 6) })
+    }
+    expect((await syncThrough(cut)).outcome).toBe('complete')
+    expect(await count('prompt_suggestions', 'removed_at is null')).toBe(8)
+  })
 
   test('a cut of reports alone is found out though chats come in larger answers', async () => {
     await start({
@@ -204,23 +263,12 @@ describe('page limits', () => {
 })
 
 describe('answers that were changed on their way', () => {
-  /** A sync of one day of a report with 480 rows through something that changes its answers. */
-  const syncThrough = async (rewrite: (text: string) => string | Buffer) => {
-    await start({
+  /** One day of a report with 480 rows. */
+  const startReport = () =>
+    start({
       world: { projects: 1, prompts: 40, models: 2, brands: 6 },
       config: { streams: [], reports: FOUR_GRAINS.slice(3), start_date: '2026-03-31', source: { max_attempts: 3 } },
     })
-    const proxy = await startRewriter(setup.service.url, rewrite)
-    const client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000, maxAttempts: 3 })
-    setup.services.client.close()
-    setup.services.client = client
-    try {
-      return await setup.sync()
-    } finally {
-      client.close()
-      await proxy.close()
-    }
-  }
 
   // The last row, with the comma before it.
   const LAST_ROW = /,(\{"brand":(?:(?!\{"brand").)*\})\]\}$/s
@@ -232,6 +280,7 @@ describe('answers that were changed on their way', () => {
     ['another answer follows the first', (text: string) => `${text}{"data":[]}`],
   ])('%s: nothing of it is believed, however often it comes', async (_, damage) => {
     let damaged = 0
+    await startReport()
     const report = await syncThrough((text) => {
       const changed = damage(text)
       if (changed !== text) damaged++
@@ -246,9 +295,52 @@ describe('answers that were changed on their way', () => {
 
   test('an answer that was damaged once is asked for again, and no row is lost', async () => {
     let answers = 0
+    await startReport()
     const report = await syncThrough((text) => (answers++ === 0 ? text.replace(LAST_ROW, ',]}') : text))
     expect(report.outcome).toBe('complete')
     expect(await count('by_prompt')).toBe(480)
+  })
+
+  test('rows without the prompt and the model that were asked for are no report by them', async () => {
+    await startReport()
+    const report = await syncThrough((text) => {
+      const { data } = JSON.parse(text) as { data: Record<string, unknown>[] }
+      return JSON.stringify({ data: data.slice(0, 6).map((row) => ({ ...row, prompt: undefined, model: undefined })) })
+    })
+    expect(failures(report)[0]!.error).toContain('no row has a prompt_id, which was asked for')
+    expect(await count('by_prompt')).toBe(0)
+    expect((await setup.sync()).outcome).toBe('complete')
+    expect(await count('by_prompt')).toBe(480)
+  })
+
+  test('an empty answer for days that were never read is asked for once more', async () => {
+    await startReport()
+    let answers = 0
+    const report = await syncThrough((text) => (answers++ === 0 ? '{"data":[]}' : text))
+    expect(report.outcome).toBe('complete')
+    expect(await count('by_prompt')).toBe(480)
+  })
+
+  test('rows of one day that are left out are noticed though another day gained more', async () => {
+    await start({
+      world: { projects: 1, prompts: 30, models: 2, brands: 3 },
+      config: { start_date: week.from, streams: [], reports: FOUR_GRAINS.slice(2), lookback_days: 30 },
+    })
+    type TopicRow = { date: string; topic?: { id: string }; prompt?: unknown }
+    const rewriteTopics = (change: (rows: TopicRow[]) => TopicRow[]) => (text: string) => {
+      const { data } = JSON.parse(text) as { data: TopicRow[] }
+      return JSON.stringify({ data: data.some(({ topic, prompt }) => topic && !prompt) ? change(data) : data })
+    }
+    const isOn = (day: Day, share: number) => (row: TopicRow, index: number) => row.date === day && index % share === 0
+    const young = rewriteTopics((rows) => rows.filter((row, index) => !isOn(week.to, 2)(row, index)))
+    expect((await syncThrough(young)).outcome).toBe('complete')
+    let answers = 0
+    const poor = rewriteTopics((rows) =>
+      answers++ > 0 ? rows : rows.filter((row, at) => !isOn('2026-03-28', 5)(row, at)),
+    )
+    expect(failures(await syncThrough(poor))).toEqual([])
+    const truth = { world: setup.service.world, range: week, reports: [] }
+    await expectReport(setup.database, truth, project(), FOUR_GRAINS[2]!)
   })
 })
 

@@ -38,6 +38,8 @@ test('without extras not one request more is sent, and with them against a servi
     expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
     // The five streams that every service has and the report, one page each; the profile is one request, too.
     expect(paths(setup).filter((path) => !path.startsWith('POST /reports/brands') && EXTRA.test(path))).toEqual([])
+    setup.service.requests.length = 0
+    await setup.sync()
     const plain = paths(setup).length
     setup.service.requests.length = 0
     const more = withConfig(setup, { extras: 'auto', reports: [...(setup.fileConfig.reports as []), ...SOURCES] })

@@ -28,6 +28,7 @@ export interface AuditedStream {
 export const UNKNOWN: KnownWindow = {
   task: 'audit',
   rows: 0,
+  rowsByDay: new Map(),
   maxDays: Number.MAX_SAFE_INTEGER,
   valuesOf: async () => [],
   sizesOf: async () => new Map(),

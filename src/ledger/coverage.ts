@@ -50,8 +50,10 @@ export interface BegunRead {
   fencingToken: number
   /** The database's time. */
   readAt: Date
-  /** How many rows the ledger knows of the range. */
+  /** How many rows the ledger knows of the range, or of the list when it was read last. */
   rowsBefore: number
+  /** The same for each day of the range that was read. */
+  rowsBeforeByDay: ReadonlyMap<Day, number>
 }
 
 /** A number for a read, taken before the request is sent. */
@@ -60,14 +62,17 @@ export async function beginRead(
   projectStream: ProjectStream,
   range?: Range,
 ): Promise<BegunRead> {
-  const { rows } = await pool.query<{ read_order: number; read_at: Date; rows_before: number }>(
+  const known = `from ${quote(opsSchema, 'coverage')} where project_id = $1 and stream = $2`
+  const days = range === undefined ? `${known} order by date desc limit 1` : `${known} and date between $3 and $4`
+  const { rows } = await pool.query<{ read_order: number; read_at: Date; known: Record<Day, number> | null }>(
     `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
-       (select coalesce(sum(rows), 0)::bigint from ${quote(opsSchema, 'coverage')}
-        where project_id = $1 and stream = $2 and date between $3 and $4) as rows_before`,
-    [projectStream.projectId, projectStream.stream, range?.from ?? null, range?.to ?? null],
+       (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known`,
+    [projectStream.projectId, projectStream.stream, ...(range === undefined ? [] : [range.from, range.to])],
   )
-  const { read_order, read_at, rows_before } = rows[0]!
-  return { fencingToken: read_order, readAt: read_at, rowsBefore: rows_before }
+  const { read_order, read_at, known: byDay } = rows[0]!
+  const rowsBeforeByDay = new Map(Object.entries(byDay ?? {}))
+  const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
+  return { fencingToken: read_order, readAt: read_at, rowsBefore, rowsBeforeByDay }
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */

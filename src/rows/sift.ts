@@ -45,6 +45,8 @@ export interface Sifted<R extends Rows = Rows> {
   rejects: Reject[]
   entities: Entities
   drift: DriftNote[]
+  /** A column that an answer always has, and that no row of this one had. */
+  absent: string | undefined
 }
 
 export interface SiftOptions extends Asked {
@@ -70,6 +72,8 @@ export function sift<R extends Rows>(
 export interface SiftingSink<R extends Rows> extends ItemSink {
   /** How many items of the answer only repeated others. */
   repeats(): number
+  /** How many rows of each day it has so far; undefined if some were rejected. */
+  rowsByDay(): ReadonlyMap<Day, number> | undefined
   finish(): Sifted<R>
   discard(): void
 }
@@ -91,6 +95,7 @@ export function siftingSink<R extends Rows>(
     needsSecondPass: () => sifter.needsSecondPass(),
     takeSecondPass: (items) => sifter.takeSecondPass(items),
     repeats: () => sifter.repeats,
+    rowsByDay: () => (sifter.rejects.length === 0 ? sifter.rowsByDay : undefined),
     finish: () => sifter.finish(),
     // Its memory is needed for other answers.
     discard: () => {
@@ -110,7 +115,7 @@ const MOST_TAGS = 50_000
 export class Sifter<R extends Rows> {
   /** How many items only repeated others. */
   repeats = 0
-  private readonly rejects: Reject[] = []
+  readonly rejects: Reject[] = []
   private readonly rawTexts = new RawTexts()
   private readonly rejectedTexts = new Set<string>()
   private readonly entities = noEntities()
@@ -121,7 +126,7 @@ export class Sifter<R extends Rows> {
   /** Finds the position of a row by its key. */
   private readonly keyIndex: KeyIndex
   private readonly dateAt: number
-  private readonly rowsByDay = new Map<Day, number>()
+  readonly rowsByDay = new Map<Day, number>()
   private readonly children: { child: Child<never>; rows: Row[] }[]
   /** How many items were taken, and how many of them a second time. */
   private taken = 0
@@ -129,6 +134,8 @@ export class Sifter<R extends Rows> {
   private readonly contradictions = new Contradictions()
   private readonly templateParser: TemplateParser | undefined
   private readonly each: SiftOptions['each']
+  /** Positions of columns that an answer must have, and that no row had so far. */
+  private absent: readonly number[]
   /** Rows that were added up, by the position of the first of them. */
   private readonly sums = new Map<number, Row>()
 
@@ -144,6 +151,8 @@ export class Sifter<R extends Rows> {
     this.dateAt = datePosition(stream)
     // Looked up once, not for each row.
     this.each = options.each
+    const always = (stream.by === 'day' && stream.always) || []
+    this.absent = always.map((name) => stream.columns.findIndex((column) => column.name === name))
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
     const { template } = stream
     const { templates, needsTextCheck } = options
@@ -213,17 +222,18 @@ export class Sifter<R extends Rows> {
   finish(): Sifted<R> {
     const { rejects, rowsByDay, entities, contradictions, keyIndex, stream, sums } = this
     const drift = this.notes.list
+    const absent = this.rows.length === 0 ? undefined : stream.columns[this.absent[0] ?? -1]?.name
     if (contradictions.count === 0 && sums.size === 0) {
       this.rows.keepOrder?.({
         find: () => keyIndex.inOrder(stream.key.indexOf('date')),
         release: () => keyIndex.release(),
       })
-      return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, entities, drift }
+      return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, entities, drift, absent }
     }
     const parents = contradictions.valuesAt(this.keyAt[0]!)
     const rows = this.rows.without(new Set([...contradictions.positions, ...sums.keys()])) as R
     for (const [position, row] of sums) if (!contradictions.has(position)) rows.add(row)
-    return { rows, rowsByDay, children: this.childRows(parents), rejects, entities, drift }
+    return { rows, rowsByDay, children: this.childRows(parents), rejects, entities, drift, absent }
   }
 
   /** False for a row whose key stands in another. */
@@ -292,16 +302,19 @@ export class Sifter<R extends Rows> {
   }
 
   private count(row: Row, change: number): void {
+    if (this.absent.length > 0) this.absent = this.absent.filter((at) => (row[at] ?? null) === null)
     if (this.dateAt < 0) return
     const date = row[this.dateAt] as Day
     this.rowsByDay.set(date, (this.rowsByDay.get(date) ?? 0) + change)
   }
 }
 
-type SiftedPage = Pick<Sifted, 'rejects'> & { rows: { length: number } }
+type SiftedPage = Pick<Sifted, 'rejects' | 'absent'> & { rows: { length: number } }
 
-/** Few bad rows wait in quarantine; many mean that the answer itself is wrong, and nothing of it is loaded. */
+/** Few bad rows wait in quarantine; many, or none that was made as asked, mean that the answer itself is wrong, and nothing of it is loaded. */
 export function refuseBadPage(about: string, sifted: SiftedPage, maxBadShare: number): void {
+  const { absent } = sifted
+  if (absent !== undefined) throw new BadPageError(`${about}: no row has a ${absent}, which was asked for`)
   const bad = sifted.rejects.length
   const all = bad + sifted.rows.length
   // One or two bad rows of a handful say nothing about the rest.

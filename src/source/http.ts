@@ -74,6 +74,7 @@ export interface HttpClient {
 }
 
 const SMALL_MS = 15_000
+const PARTIAL = 206
 // Of the body of an error, more than its message needs.
 const ERROR_BYTES = 65_536
 
@@ -137,6 +138,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       const rate = readRateHeaders(head.headers, Date.now())
       permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
+      if (status === PARTIAL) throw new TransientError(`${operation}: HTTP 206: only a part of the answer`, { status })
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body, operation, context.signal)
         refuseOtherType(head, operation)

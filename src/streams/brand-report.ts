@@ -39,6 +39,9 @@ export const DIMENSION_NOTES: Record<Exclude<Dimension, 'date'>, string> = {
   chat_id: 'The single answer.',
 }
 
+// A prompt may have no topic or tag, and no country; each row has these.
+const ALWAYS: readonly Dimension[] = ['prompt_id', 'model_id', 'chat_id']
+
 const TEXT = (name: string): Column => ({ name, type: 'text' })
 
 /** A report's other dimensions, besides the date, in the order of its table's columns. */
@@ -71,6 +74,7 @@ export function brandReport(report: ReportConfig): DayStream {
       combination: ['brand.id', 'brand.name', 'date'],
       collect: (entities, id, name, date) => noteBrand(entities, id!, name, date!),
     },
+    always: others.filter((dimension) => ALWAYS.includes(dimension)),
     splitDimensions: splitDimensionsOf(others),
     filterTakes: 'lists',
     hasChangedAt: true,

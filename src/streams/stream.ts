@@ -144,6 +144,8 @@ export interface DayStream<Item = never> extends Common<Item> {
   /** What of the service is asked: if it caps answers, it does so for all streams of one operation. */
   operation: string
   read(client: Client, caller: Caller, ask: PageRequest, context: CallContext): Promise<Page>
+  /** Columns that no answer leaves out altogether: one without them was not made by the dimensions that were asked for. */
+  always?: readonly string[]
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
   splitDimensions: Dimension[]
   /** True if the table has `changed_at`, set whenever a row is written. */

@@ -1,7 +1,7 @@
 import { countDays, type Range } from '../../core/day.ts'
 
 // Besides whole thousands.
-const USUAL_CAPS = new Set([100, 200, 250, 500])
+const USUAL_CAPS = new Set([10, 20, 25, 50, 100, 200, 250, 500])
 // Equal sizes of small windows mean nothing.
 const WORTH_COMPARING = 50
 
@@ -118,9 +118,16 @@ export class AnswerSizes {
     return check
   }
 
-  /** A window of the operation with so many rows was checked: it is complete, or is known not to be. */
+  /** A window of the operation with so many rows was checked, and is complete. */
   markChecked(operation: string, rows: number): void {
     raise(this.checked, operation, rows)
+  }
+
+  /** Answers of so many rows were cut, so they say nothing of smaller ones. */
+  forgetLargest(rows: number): void {
+    for (const largest of [this.largestOfStream, this.largestOfOperation]) {
+      for (const [key, most] of largest) if (most === rows) largest.delete(key)
+    }
   }
 
   /**
@@ -157,7 +164,7 @@ function raise(most: Map<string, number>, key: string, rows: number): void {
   most.set(key, Math.max(rows, most.get(key) ?? 0))
 }
 
-/** A size at which services like to cap their answers: 100, 200, 250, 500, and whole thousands. */
+/** A size at which services like to cap their answers: whole thousands, and some smaller ones. */
 export function isUsualCap(rows: number): boolean {
   return rows > 0 && (rows % 1000 === 0 || USUAL_CAPS.has(rows))
 }

@@ -27,7 +27,10 @@ export async function rowsIn(
   }
 }
 
-/** How many rows a window has, read in two halves; where it is a single day, whether there is one behind the last. */
+/**
+ * How many rows a window has, read in two halves. Where it is a single day, or one half has no rows, whether there is one behind
+ * the last.
+ */
 export async function countRows(
   { client, limit }: Counter,
   { caller, stream, range }: RangeRequest,
@@ -40,5 +43,8 @@ export async function countRows(
     return count + ((await hasNoRowAfter(read(range), count)) ? 0 : 1)
   }
   const counts = await Promise.all(halves(range).map(async (part) => countDifferent(await readPage(read(part), limit))))
-  return counts.reduce((sum, count) => sum + count, 0)
+  const count = counts.reduce((sum, half) => sum + half, 0)
+  // Where one half has them all, it may have been cut like the whole.
+  const proves = count === 0 || counts.every((half) => half < count)
+  return proves || (await hasNoRowAfter(read(range), count)) ? count : count + 1
 }

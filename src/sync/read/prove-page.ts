@@ -1,10 +1,19 @@
-import { addDays, countDays, type Range } from '../../core/day.ts'
+import { addDays, countDays, type Day, type Range } from '../../core/day.ts'
 import type { CallContext, Client, Page } from '../../source/client.ts'
 import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
-import { rowsIn } from './count-rows.ts'
+import { countRows, rowsIn } from './count-rows.ts'
 import { hasNoRowAfter } from './read-pages.ts'
 import type { WindowRequest } from './window-request.ts'
+
+interface PageSize {
+  /** How many different rows it has. */
+  rows: number
+  /** How many there are, if the service says so. */
+  total: Page['total']
+  /** Of each day that has any; undefined if the days of some are not known. */
+  rowsByDay: ReadonlyMap<Day, number> | undefined
+}
 
 interface Prover {
   client: Client
@@ -13,13 +22,13 @@ interface Prover {
 }
 
 /**
- * Says whether a page that is not full, of so many different rows, has all rows of its window. It is believed, unless it has fewer rows than the service
+ * Says whether a page that is not full has all rows of its window. It is believed, unless it has fewer rows than the service
  * says there are, fewer than there were, or a size that looks like a cap: then the service is asked for more.
  */
 export async function provePage(
   prover: Prover,
   request: WindowRequest,
-  { rows, total }: { rows: number; total: Page['total'] },
+  { rows, total, rowsByDay }: PageSize,
   context: CallContext,
 ): Promise<boolean> {
   const { client, answers } = prover
@@ -28,7 +37,9 @@ export async function provePage(
   const looksCapped = answers.looksCapped(window, rows)
   answers.addWindow(window, rows)
   const isShortOfTotal = total !== undefined && total > rows
-  const hasShrunk = rows < known.rows
+  // By day, too, because today gains rows while another day may lose some.
+  const isPoorer = ([day, before]: [Day, number]) => rowsByDay !== undefined && before > (rowsByDay.get(day) ?? 0)
+  const hasShrunk = rows < known.rows || [...known.rowsByDay].some(isPoorer)
   if (!isShortOfTotal && !hasShrunk && !looksCapped) return true
 
   const askForNextRow = async () => {
@@ -48,7 +59,10 @@ export async function provePage(
   }
   // A larger answer to the stream proves that it has no cap, not that the service counts wrongly.
   if (isShortOfTotal) return askForNextRow()
-  return (await answers.findLargerAnswer(stream, rows, askForLongerRange)) || askForNextRow()
+  if (await answers.findLargerAnswer(stream, rows, askForLongerRange)) return true
+  if (!(await askForNextRow())) return false
+  // A service may cut what it finds before it pages: offsets do not show that, but shorter ranges do.
+  return countDays(range) === 1 || (await countRows(prover, { caller, stream, range }, context)) <= rows
 }
 
 /**

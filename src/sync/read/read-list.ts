@@ -10,7 +10,7 @@ import type { Reader } from './read-window.ts'
 /** Reads a whole list. One page if it fits; otherwise by offset, with proof that nothing was missed. */
 export async function readList(
   { client, limit, templates }: Reader,
-  { caller, stream }: { caller: Caller; stream: ListStream },
+  { caller, stream, rowsBefore }: { caller: Caller; stream: ListStream; rowsBefore: number },
   context: CallContext,
   makeRows: () => PackedRows,
 ): Promise<Sifted<PackedRows>> {
@@ -26,7 +26,9 @@ export async function readList(
     const count = page.count - sink.repeats()
     let whole = page.count < Math.min(asked, limit.current)
     const disagrees = page.total !== undefined && page.total !== count && whole
-    if (whole && (disagrees || isUsualCap(count))) {
+    // Nothing says how many there are, and there are fewer than before.
+    const hasShrunk = page.total === undefined && count < rowsBefore && !stream.isExtra
+    if (whole && (disagrees || hasShrunk || isUsualCap(count))) {
       whole = await hasNoRowAfter(read, count)
       if (!whole) {
         const example = `asked for ${asked} rows, got ${count}, and there were more`

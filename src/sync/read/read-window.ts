@@ -58,15 +58,15 @@ export async function readWindow<R extends Rows>(
   const inParts = splitBy && (await readBySizes(day, splitBy, known, makeRows))
   if (inParts !== undefined) return { kind: 'rows', sifted: inParts, cappedAt: undefined, pageRows: undefined }
   const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
-  const page = await readPage(
-    (part) => stream.read(client, caller, { range, page: part, filters: [] }, { ...context, sink }),
-    limit,
-  )
+  const askAll: ReadPage = (page) => stream.read(client, caller, { range, page, filters: [] }, { ...context, sink })
+  let page = await readPage(askAll, limit)
+  // Days that were never read would pass for empty from then on.
+  if (page.count === 0 && known.rowsByDay.size === 0) page = await readPage(askAll, limit)
   const rows = page.count - sink.repeats()
   answers.add(stream, rows)
   const isFull = page.count >= Math.min(page.asked, limit.current)
-  const isComplete =
-    !isFull && (await provePage({ client, limit, answers }, request, { rows, total: page.total }, context))
+  const size = { rows, total: page.total, rowsByDay: sink.rowsByDay() }
+  const isComplete = !isFull && (await provePage({ client, limit, answers }, request, size, context))
   const cappedAt = isFull || isComplete ? undefined : rows
   const notes: DriftNote[] = page.count > page.asked ? [longPage(page.asked, page.count)] : []
   if (cappedAt !== undefined) {

@@ -1,4 +1,4 @@
-import type { Range } from '../../core/day.ts'
+import type { Day, Range } from '../../core/day.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import type { Caller } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
@@ -20,8 +20,9 @@ export type ValueSizes = ReadonlyMap<string, number>
 export interface KnownWindow {
   /** The key of its task. */
   task: string
-  /** How many rows the window had before. */
+  /** How many rows the window had before, and each of its days that was read. */
   rows: number
+  rowsByDay: ReadonlyMap<Day, number>
   /** No window may have more days. */
   maxDays: number
   /** Values of a dimension that are known from elsewhere. */

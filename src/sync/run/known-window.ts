@@ -1,6 +1,7 @@
 import type { Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import { type ProjectStream, streamKey } from '../../core/stream-key.ts'
+import type { BegunRead } from '../../ledger/coverage.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
@@ -14,7 +15,7 @@ const NEAR_DAYS = 31
 export function knownWindow(
   { warehouse, config, signal }: Run,
   { projectId, stream: name }: ProjectStream,
-  { stream, range, rows: rowsBefore }: { stream: DayStream; range: Range; rows: number },
+  { stream, range, before }: { stream: DayStream; range: Range; before: BegunRead },
 ): KnownWindow {
   const query = async <R extends object>(sql: string, values: unknown[]): Promise<R[]> => {
     const { rows } = await withRetries(warehouse, signal, () => warehouse.pool.query<R>(sql, values))
@@ -22,7 +23,8 @@ export function knownWindow(
   }
   return {
     task: streamKey(projectId, name),
-    rows: rowsBefore,
+    rows: before.rowsBefore,
+    rowsByDay: before.rowsBeforeByDay,
     maxDays: config.source.max_window_days,
 
     async valuesOf(dimension) {

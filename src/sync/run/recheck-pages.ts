@@ -41,6 +41,7 @@ export async function findCap(run: Run, tasks: ReadonlyMap<string, Task>): Promi
     const task = tasks.get(window.task)
     if (run.signal.aborted || task === undefined || (await isLargestComplete(task, window.range, rows))) continue
     run.limit.lowerTo(rows)
+    run.answers.forgetLargest(rows)
     readAgain(tasks, run.answers.removeEqual(rows))
     isCapped = true
   }
@@ -56,7 +57,6 @@ async function isLargestComplete(task: Task, range: Range, rows: number): Promis
   if (stream.by !== 'day' || remaining.kind !== 'windows') return true
   // The limit was lowered since: with it, nothing larger can be seen, and the window would be split.
   if (rows >= run.limit.current) return false
-  run.answers.markChecked(stream.operation, rows)
   const request = { caller: project.caller, stream, range }
   const longer = remaining.feed.longerThan(range)
   const context = { signal: run.signal, onAttempt: (status: number | undefined) => countRequest(task, status) }
@@ -64,8 +64,9 @@ async function isLargestComplete(task: Task, range: Range, rows: number): Promis
   try {
     const found = longer === undefined ? 0 : await rowsIn(run, { ...request, range: longer }, context)
     run.answers.add(stream, found)
-    if (found > rows) return true
-    return (await countRows(run, request, context)) <= rows
+    const isComplete = found > rows || (await countRows(run, request, context)) <= rows
+    if (isComplete) run.answers.markChecked(stream.operation, rows)
+    return isComplete
   } catch (error) {
     const stopped = run.signal.aborted || error instanceof InterruptedError
     const failure: FailedItem = stopped ? { kind: 'failed', reason: '', code: 'interrupted' } : failedItem(error)

@@ -82,7 +82,8 @@ async function performRun(
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
     await execute(run, tasks)
     // Each round either proves the largest answer whole or finds a cap, which lowers the page limit.
-    for (let round = 0; round < CAP_ROUNDS && (await findCap(run, shared.tasks)); round++) await execute(run, tasks)
+    // What would have to be read again after the last one has failed.
+    for (let round = 0; (await findCap(run, shared.tasks)) && round < CAP_ROUNDS; round++) await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))

@@ -47,7 +47,7 @@ export async function syncList(
   const projectStream = { projectId: project.id, stream: stream.name }
   const read = await withRetries(warehouse, signal, () => beginRead(warehouse, projectStream))
   const pack = () => new PackedRows(stream.columns, project.id)
-  const sifted = await readList(run, { caller: project.caller, stream }, context, pack)
+  const sifted = await readList(run, { caller: project.caller, stream, rowsBefore: read.rowsBefore }, context, pack)
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
   const list = { projectStream, stream, sifted, read }
   const sinceToday = { from: dayOf(read.readAt), to: '9999-12-31' }

@@ -44,7 +44,7 @@ export async function syncWindow(
   const projectStream = { projectId: project.id, stream: stream.name }
   // Taken before the request is sent: the later request wins, because its number is higher.
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, projectStream, range))
-  const known = knownWindow(run, projectStream, { stream, range, rows: read.rowsBefore })
+  const known = knownWindow(run, projectStream, { stream, range, before: read })
   const pack = () => new PackedRows(stream.columns, project.id)
   const answer = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (answer.kind === 'split') {
