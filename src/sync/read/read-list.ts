@@ -7,6 +7,8 @@ import { isUsualCap } from '../plan/answer-sizes.ts'
 import { hasNoRowAfter, longPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import type { Reader } from './read-window.ts'
 
+const SHORT_LIST = 100
+
 /** Reads a whole list. One page if it fits; otherwise by offset, with proof that nothing was missed. */
 export async function readList(
   { client, limit, templates }: Reader,
@@ -28,7 +30,9 @@ export async function readList(
     const disagrees = page.total !== undefined && page.total !== count && whole
     // Nothing says how many there are, and there are fewer than before.
     const hasShrunk = page.total === undefined && count < rowsBefore && !stream.isExtra
-    if (whole && (disagrees || hasShrunk || isUsualCap(count))) {
+    // A short list whose total agrees is believed.
+    const looksCapped = isUsualCap(count) && (count >= SHORT_LIST || page.total === undefined)
+    if (whole && (disagrees || hasShrunk || looksCapped)) {
       whole = await hasNoRowAfter(read, count)
       if (!whole) {
         const example = `asked for ${asked} rows, got ${count}, and there were more`
