@@ -11,7 +11,7 @@ interface PageSize {
   rows: number
   /** How many there are, if the service says so. */
   total: Page['total']
-  /** Of each day that has any; undefined if the days of some are not known. */
+  /** The rows of each day; undefined if some rows were rejected, so that their days are not known. */
   rowsByDay: ReadonlyMap<Day, number> | undefined
 }
 

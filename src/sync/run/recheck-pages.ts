@@ -71,6 +71,8 @@ async function isLargestComplete(task: Task, range: Range, rows: number): Promis
     const stopped = run.signal.aborted || error instanceof InterruptedError
     const failure: FailedItem = stopped ? { kind: 'failed', reason: '', code: 'interrupted' } : failedItem(error)
     failItem({ task, range }, failure)
+    // The next round need not fail the same window again.
+    run.answers.markChecked(stream.operation, rows)
     return true
   } finally {
     task.report.seconds += (monotonic() - startedAt) / 1000
