@@ -13,7 +13,7 @@ const covered = (
   rows = 10,
   state: CoveredDay['state'] = 'read',
   readAt = '2030-01-01T00:00:00Z',
-): CoveredDay => ({ date, rows, state, readAt: new Date(readAt) })
+): CoveredDay => ({ date, rows, state, readAt: new Date(readAt), isReconciled: true })
 
 const known = (coverage: CoveredDay[], completeMonths: string[] = []): CoverageSummary => ({
   coverage,

@@ -1,3 +1,4 @@
+import type { Range } from '../core/day.ts'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { streamKey } from '../core/stream-key.ts'
 import { inSpan } from '../core/trace.ts'
@@ -10,8 +11,7 @@ import type { RunReport } from '../sync/run/report.ts'
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import type { Observer } from '../sync/run/task.ts'
-import type { AuditedStream } from './audit-context.ts'
-import { auditProject } from './audit-project.ts'
+import { type AuditedStream, auditProject } from './audit-project.ts'
 
 export interface AuditResult {
   requests: number
@@ -23,6 +23,8 @@ export interface AuditResult {
 
 export interface AuditRequest {
   projects: SyncedProject[]
+  /** Only these days; without a range, everything that was read. */
+  range?: Range | undefined
   repair: boolean
   signal: AbortSignal
   /** How the windows of the repair are done; in this process by default. */
@@ -36,7 +38,7 @@ export function runAudit(services: Services, request: AuditRequest, observer: Ob
 
 async function performAudit(
   services: Services,
-  { projects, repair, signal, execute }: AuditRequest,
+  { projects, range, repair, signal, execute }: AuditRequest,
   observer: Observer,
 ): Promise<AuditResult> {
   const start = { command: 'audit', version: services.version, source: services.source }
@@ -47,7 +49,7 @@ async function performAudit(
   const late = new AbortController()
   const deadline = stopAtDeadline(services.config, ({ reason }) => late.abort(new TransientError(reason)))
   let requests = 0
-  const { limit, answers } = newRunMemory(services.config.source.page_limit)
+  const { limit } = newRunMemory(services.config.source.page_limit)
   const call = {
     signal: AbortSignal.any([signal, late.signal]),
     onAttempt: (status: number | undefined) => {
@@ -55,13 +57,10 @@ async function performAudit(
       observer.asked?.(status)
     },
   }
-  const auditAll = async (only?: (stream: AuditedStream[]) => Set<string>, before: AuditedStream[] = []) => {
+  const reader = { ...services, limit, runId: lock.runId, signal: call.signal }
+  const auditAll = async () => {
     const found: AuditedStream[] = []
-    for (const project of projects) {
-      const days = only?.(before.filter(({ project_id }) => project_id === project.id))
-      if (days === undefined || days.size > 0)
-        found.push(...(await auditProject({ services, project, limit, answers, call }, days)))
-    }
+    for (const project of projects) found.push(...(await auditProject(reader, { project, range }, call)))
     return found
   }
   const differing = (audited: AuditedStream[]) => audited.reduce((sum, stream) => sum + stream.differing.length, 0)
@@ -91,9 +90,7 @@ async function performAudit(
         execute,
       )
       call.signal.throwIfAborted()
-      remaining = differing(
-        await auditAll((streams) => new Set(streams.flatMap((stream) => stream.differing)), audited),
-      )
+      remaining = differing(await auditAll())
     }
     await closeRun(services.warehouse, lock.runId, {
       outcome: remaining === 0 ? 'complete' : 'partial',

@@ -32,6 +32,7 @@ interface DayColumns {
   rows: number[]
   states: CoverageState[]
   read_at: number[]
+  reconciled: boolean[]
 }
 
 // From these days the rows to come are predicted.
@@ -53,7 +54,7 @@ export async function readCoverageSummaries(
   // `youngest` is the lowest age at which one of its days was read.
   const months = `(select *, days = last_day - first_day + 1 and first_day <= greatest(month, $4::date)
       and last_day = (month + interval '1 month')::date - 1
-      and days_held + days_quarantined + days_stale = 0 and youngest >= $3 as is_complete
+      and days_held + days_quarantined + days_stale + days_unreconciled + days_uncompared = 0 and youngest >= $3 as is_complete
     from ${quote(warehouse.opsSchema, 'coverage_months')} where project_id = any($1) and stream = any($2)) m`
   const values = [
     [...new Set(projectStreams.map(({ projectId }) => projectId))],
@@ -84,7 +85,7 @@ export async function readCoverageSummaries(
     warehouse.pool.query<DayColumns>(
       `select m.project_id, m.stream, d.* from ${months} cross join lateral (
          select json_agg(c.date - date '1970-01-01') as dates, json_agg(c.rows) as rows, json_agg(c.state) as states,
-           json_agg(floor(extract(epoch from c.read_at))::bigint) as read_at
+           json_agg(floor(extract(epoch from c.read_at))::bigint) as read_at, json_agg(c.reconciled_at is not null) as reconciled
          from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
            and c.date between (case when m.is_complete then $5 else m.month end) and m.last_day
        ) d where d.dates is not null and (not m.is_complete or m.last_day >= $5::date)`,
@@ -100,7 +101,10 @@ export async function readCoverageSummaries(
       const readAt = new Date(row.read_at[at]! * 1000)
       const text = texts.get(date) ?? dayFromNumber(date)
       texts.set(date, text)
-      coverage.push({ date: text, rows: row.rows[at]!, state: row.states[at]!, readAt })
+      coverage.push({
+        ...{ date: text, rows: row.rows[at]!, state: row.states[at]!, readAt },
+        isReconciled: row.reconciled[at]!,
+      })
     })
   }
   for (const { coverage } of known.values()) coverage.sort((a, b) => (a.date < b.date ? -1 : a.date > b.date ? 1 : 0))

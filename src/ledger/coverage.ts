@@ -3,6 +3,7 @@ import { type Day, daysIn, type Range } from '../core/day.ts'
 import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/stream-key.ts'
+import type { TotalsDigest } from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
 import { literal, type Statement } from '../warehouse/statement.ts'
@@ -13,6 +14,8 @@ export interface CoveredDay {
   rows: number
   state: CoverageState
   readAt: Date
+  /** False while it is to be shown that the day adds up to the totals of the service. */
+  isReconciled: boolean
 }
 
 /** What is known of each day of a stream within a range, oldest first. */
@@ -23,21 +26,24 @@ export async function readCoverage(
 ): Promise<CoveredDay[]> {
   const rows = await ops
     .selectFrom('coverage')
-    .select(['date', 'rows', 'state', 'read_at'])
+    .select(['date', 'rows', 'state', 'read_at', 'reconciled_at'])
     .where('project_id', '=', projectStream.projectId)
     .where('stream', '=', projectStream.stream)
     .where('date', '>=', range.from)
     .where('date', '<=', range.to)
     .orderBy('date')
     .execute()
-  return rows.map(({ read_at, ...day }) => ({ ...day, readAt: read_at }))
+  return rows.map(({ date, rows: count, state, read_at, reconciled_at }) => ({
+    ...{ date, rows: count, state, readAt: read_at },
+    isReconciled: reconciled_at !== null,
+  }))
 }
 
 /** False if nothing was ever synced into this database. */
 export async function hasLedger(warehouse: Warehouse): Promise<boolean> {
   const { rows } = await warehouse.pool.query<{ old: boolean; there: boolean }>(
     'select to_regclass($1) is not null as old, to_regclass($2) is not null as there',
-    [quote(warehouse.opsSchema, 'coverage'), quote(warehouse.opsSchema, 'coverage_months')],
+    [quote(warehouse.opsSchema, 'coverage'), quote(warehouse.opsSchema, 'control_totals')],
   )
   const { old, there } = rows[0]!
   if (old && !there)
@@ -57,22 +63,31 @@ export interface BegunRead {
 }
 
 /** A number for a read, taken before the request is sent. */
-export async function beginRead(
-  { pool, opsSchema }: Warehouse,
-  projectStream: ProjectStream,
+export function beginRead(
+  { opsSchema }: Warehouse,
+  { projectId, stream }: ProjectStream,
   range?: Range,
-): Promise<BegunRead> {
-  const known = `from ${quote(opsSchema, 'coverage')} where project_id = $1 and stream = $2`
-  const days = range === undefined ? `${known} order by date desc limit 1` : `${known} and date between $3 and $4`
-  const { rows } = await pool.query<{ read_order: number; read_at: Date; known: Record<Day, number> | null }>(
-    `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
-       (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known`,
-    [projectStream.projectId, projectStream.stream, ...(range === undefined ? [] : [range.from, range.to])],
-  )
-  const { read_order, read_at, known: byDay } = rows[0]!
-  const rowsBeforeByDay = new Map(Object.entries(byDay ?? {}))
-  const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
-  return { fencingToken: read_order, readAt: read_at, rowsBefore, rowsBeforeByDay }
+): Statement<BegunRead> {
+  const known = `from ${quote(opsSchema, 'coverage')} where project_id = ${literal(projectId)} and stream = ${literal(stream)}`
+  const days =
+    range === undefined
+      ? `${known} order by date desc limit 1`
+      : `${known} and date between ${literal(range.from)} and ${literal(range.to)}`
+  const sql = `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
+    (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known`
+  const read = ([row]: Record<string, unknown>[]) => {
+    const { read_order, read_at, known: byDay } = row as unknown as BegunRow
+    const rowsBeforeByDay = new Map(Object.entries(byDay ?? {}))
+    const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
+    return { fencingToken: read_order, readAt: read_at, rowsBefore, rowsBeforeByDay }
+  }
+  return { sql, read }
+}
+
+interface BegunRow {
+  read_order: number
+  read_at: Date
+  known: Record<Day, number> | null
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
@@ -139,6 +154,8 @@ export interface CoverageEntry {
   /** How many rows the table has on each day. */
   rowsByDay: ReadonlyMap<Day, number>
   stateOf: (day: Day) => CoverageState
+  /** How each day compares with the control totals; a list has none. */
+  comparisonOf?: (day: Day) => DayComparison
   fencingToken: number
   readAt: Date
   runId: number
@@ -146,20 +163,36 @@ export interface CoverageEntry {
   heldSince?: Date | undefined
 }
 
+export interface DayComparison {
+  isReconciled: boolean
+  digest?: TotalsDigest | undefined
+  /** How the day differs from the control totals. */
+  difference?: string | undefined
+}
+
+const RECONCILED: DayComparison = { isReconciled: true }
+
 /** Writes down that every day of the range was read. */
 export function coverageEntry({ opsSchema }: Warehouse, entry: CoverageEntry): Statement<void> {
   const days = daysIn(entry.range)
-  const list = (values: readonly (string | number)[]) => literal(`{${values.join(',')}}`)
+  const list = (values: readonly (string | number | bigint | boolean)[]) => literal(`{${values.join(',')}}`)
   const rows = days.map((day) => entry.rowsByDay.get(day) ?? 0)
   const { projectStream, fencingToken, readAt, runId } = entry
   const [project, stream] = [projectStream.projectId, projectStream.stream].map(literal)
   const [read, held] = [readAt, entry.heldSince ?? readAt].map((time) => `${literal(time.toISOString())}::timestamptz`)
+  const compared = days.map((day) => entry.comparisonOf?.(day) ?? RECONCILED)
+  const difference = compared.find((day) => day.difference !== undefined)?.difference
   const sql = `insert into ${quote(opsSchema, 'coverage')} as c
-      (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since)
-    select ${project}, ${stream}, day.date, day.rows, ${read}, ${runId}, day.state, ${fencingToken}, case when day.state = 'held' then ${held} end
-    from unnest(${list(days)}::date[], ${list(rows)}::int[], ${list(days.map(entry.stateOf))}::text[]) as day(date, rows, state)
+      (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since, reconciled_at, counts_digest, answers_digest, difference)
+    select ${project}, ${stream}, day.date, day.rows, ${read}, ${runId}, day.state, ${fencingToken}, case when day.state = 'held' then ${held} end,
+      case when day.reconciled then ${read} end, day.counts, day.answers, ${difference === undefined ? 'null' : literal(difference)}
+    from unnest(${list(days)}::date[], ${list(rows)}::int[], ${list(days.map(entry.stateOf))}::text[],
+      ${list(compared.map(({ isReconciled }) => isReconciled))}::boolean[],
+      ${list(compared.map(({ digest }) => digest?.counts ?? 'null'))}::bigint[],
+      ${list(compared.map(({ digest }) => digest?.answers ?? 'null'))}::bigint[]) as day(date, rows, state, reconciled, counts, answers)
     on conflict (project_id, stream, date) do update set rows = excluded.rows, read_at = excluded.read_at,
-      run_id = excluded.run_id, state = excluded.state, read_order = excluded.read_order,
+      run_id = excluded.run_id, state = excluded.state, read_order = excluded.read_order, reconciled_at = excluded.reconciled_at,
+      counts_digest = excluded.counts_digest, answers_digest = excluded.answers_digest, difference = excluded.difference,
       held_since = case when excluded.held_since is null then null else coalesce(c.held_since, excluded.held_since) end`
   return { sql, read: () => {} }
 }
@@ -234,6 +267,26 @@ export async function markOthersStale(
     // What this run reads is as new as the change itself; marking it would go round in circles.
     .where('run_id', '<>', runId)
     .execute()
+}
+
+/** True if anything of the project was ever read. */
+export async function hasCoverage({ ops }: Warehouse, projectId: string): Promise<boolean> {
+  const found = await ops.selectFrom('coverage').select('date').where('project_id', '=', projectId).limit(1).execute()
+  return found.length > 0
+}
+
+/** True if a day of the stream that has rows ever added up to the control totals. */
+export async function hasReconciledDay({ ops }: Warehouse, projectStream: ProjectStream): Promise<boolean> {
+  const found = await ops
+    .selectFrom('coverage')
+    .select('date')
+    .where('project_id', '=', projectStream.projectId)
+    .where('stream', '=', projectStream.stream)
+    .where('reconciled_at', 'is not', null)
+    .where('rows', '>', 0)
+    .limit(1)
+    .executeTakeFirst()
+  return found !== undefined
 }
 
 /** Marks days as stale: the next run reads them again. */

@@ -42,13 +42,12 @@ export function toWire({ result, cost }: WindowResult): WireResult {
 
 export function fromWire({ result, cost }: WireResult): WindowResult {
   if (result.kind !== 'loaded') return { result, cost }
-  const { pageRows, rowsByDay, summary } = result
+  const { rowsByDay, summary } = result
   return {
     cost,
     // JSON has no undefined.
     result: {
       ...result,
-      pageRows: pageRows ?? undefined,
       rowsByDay: new Map(rowsByDay),
       summary: { ...summary, range: summary.range ?? undefined },
     },

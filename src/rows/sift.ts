@@ -15,6 +15,7 @@ import {
 } from '../streams/stream.ts'
 import { addRows } from './add-rows.ts'
 import { Contradictions } from './contradictions.ts'
+import { type TotalsByDay, TotalsCounter } from './day-totals.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
@@ -40,13 +41,15 @@ export interface Sifted<R extends Rows = Rows> {
   rows: R
   /** How many rows each day has, for streams that are read by days. */
   rowsByDay: Map<Day, number>
+  /** What each day adds up to; only brand reports have totals. */
+  totals: TotalsByDay | undefined
   /** The rows of child tables, by table. */
   children: Map<string, Row[]>
   rejects: Reject[]
   entities: Entities
   drift: DriftNote[]
-  /** A column that an answer always has, and that no row of this one had. */
-  absent: string | undefined
+  /** Dimensions that were asked for and that no row has. */
+  absent: string[]
 }
 
 export interface SiftOptions extends Asked {
@@ -72,10 +75,17 @@ export function sift<R extends Rows>(
 export interface SiftingSink<R extends Rows> extends ItemSink {
   /** How many items of the answer only repeated others. */
   repeats(): number
-  /** How many rows of each day it has so far; undefined if some were rejected. */
-  rowsByDay(): ReadonlyMap<Day, number> | undefined
+  /** What each day has so far. */
+  found(): FoundDays
   finish(): Sifted<R>
   discard(): void
+}
+
+/** What an answer has of each day, before it is loaded. */
+export interface FoundDays {
+  rowsByDay: ReadonlyMap<Day, number>
+  totals: TotalsByDay | undefined
+  rejects: readonly Reject[]
 }
 
 /** Sifts an answer while it is parsed. */
@@ -95,7 +105,7 @@ export function siftingSink<R extends Rows>(
     needsSecondPass: () => sifter.needsSecondPass(),
     takeSecondPass: (items) => sifter.takeSecondPass(items),
     repeats: () => sifter.repeats,
-    rowsByDay: () => (sifter.rejects.length === 0 ? sifter.rowsByDay : undefined),
+    found: () => sifter.found,
     finish: () => sifter.finish(),
     // Its memory is needed for other answers.
     discard: () => {
@@ -134,7 +144,8 @@ export class Sifter<R extends Rows> {
   private readonly contradictions = new Contradictions()
   private readonly templateParser: TemplateParser | undefined
   private readonly each: SiftOptions['each']
-  /** Positions of columns that an answer must have, and that no row had so far. */
+  private readonly totals: TotalsCounter | undefined
+  /** Positions of dimensions that no row had so far. */
   private absent: readonly number[]
   /** Rows that were added up, by the position of the first of them. */
   private readonly sums = new Map<number, Row>()
@@ -151,8 +162,9 @@ export class Sifter<R extends Rows> {
     this.dateAt = datePosition(stream)
     // Looked up once, not for each row.
     this.each = options.each
-    const always = (stream.by === 'day' && stream.always) || []
-    this.absent = always.map((name) => stream.columns.findIndex((column) => column.name === name))
+    const dimensions = (stream.by === 'day' && stream.dimensions) || []
+    this.absent = dimensions.map((name) => stream.columns.findIndex((column) => column.name === name))
+    if (stream.by === 'day' && stream.control === 'brand totals') this.totals = new TotalsCounter(stream)
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
     const { template } = stream
     const { templates, needsTextCheck } = options
@@ -219,21 +231,25 @@ export class Sifter<R extends Rows> {
     }
   }
 
+  get found(): FoundDays {
+    return { rowsByDay: this.rowsByDay, totals: this.totals?.byDay, rejects: this.rejects }
+  }
+
   finish(): Sifted<R> {
     const { rejects, rowsByDay, entities, contradictions, keyIndex, stream, sums } = this
-    const drift = this.notes.list
-    const absent = this.rows.length === 0 ? undefined : stream.columns[this.absent[0] ?? -1]?.name
+    const absent = this.rows.length === 0 ? [] : this.absent.map((at) => stream.columns[at]!.name)
+    const common = { rowsByDay, totals: this.totals?.byDay, rejects, entities, drift: this.notes.list, absent }
     if (contradictions.count === 0 && sums.size === 0) {
       this.rows.keepOrder?.({
         find: () => keyIndex.inOrder(stream.key.indexOf('date')),
         release: () => keyIndex.release(),
       })
-      return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, entities, drift, absent }
+      return { ...common, rows: this.rows, children: this.childRows(new Set()) }
     }
     const parents = contradictions.valuesAt(this.keyAt[0]!)
     const rows = this.rows.without(new Set([...contradictions.positions, ...sums.keys()])) as R
     for (const [position, row] of sums) if (!contradictions.has(position)) rows.add(row)
-    return { rows, rowsByDay, children: this.childRows(parents), rejects, entities, drift, absent }
+    return { ...common, rows, children: this.childRows(parents) }
   }
 
   /** False for a row whose key stands in another. */
@@ -301,20 +317,19 @@ export class Sifter<R extends Rows> {
     )
   }
 
-  private count(row: Row, change: number): void {
+  private count(row: Row, change: 1 | -1): void {
     if (this.absent.length > 0) this.absent = this.absent.filter((at) => (row[at] ?? null) === null)
     if (this.dateAt < 0) return
     const date = row[this.dateAt] as Day
     this.rowsByDay.set(date, (this.rowsByDay.get(date) ?? 0) + change)
+    this.totals?.add(row, change)
   }
 }
 
-type SiftedPage = Pick<Sifted, 'rejects' | 'absent'> & { rows: { length: number } }
+type SiftedPage = Pick<Sifted, 'rejects'> & { rows: { length: number } }
 
-/** Few bad rows wait in quarantine; many, or none that was made as asked, mean that the answer itself is wrong, and nothing of it is loaded. */
+/** A few bad rows go to quarantine. Many mean that the answer itself is wrong: nothing of it is loaded. */
 export function refuseBadPage(about: string, sifted: SiftedPage, maxBadShare: number): void {
-  const { absent } = sifted
-  if (absent !== undefined) throw new BadPageError(`${about}: no row has a ${absent}, which was asked for`)
   const bad = sifted.rejects.length
   const all = bad + sifted.rows.length
   // One or two bad rows of a handful say nothing about the rest.

@@ -28,6 +28,8 @@ export interface Page {
   total: number | undefined
   /** True if a text may hold what Postgres cannot store. */
   needsTextCheck: boolean
+  /** Names of fields beside the items that the API does not document. */
+  unknownFields: string[]
 }
 
 export interface ClientOptions {
@@ -118,8 +120,8 @@ export function createClient(options: ClientOptions) {
     context?: CallContext,
   ): Promise<Page> {
     const asked = { ...request, repeatable: true, limit, schema: listEnvelope }
-    const { items, count, body, needsTextCheck } = await send(caller, asked, context)
-    return { items, count, total: wholeNumber(body.totalCount ?? body.total_count), needsTextCheck }
+    const { items, count, body, needsTextCheck, unknownFields } = await send(caller, asked, context)
+    return { items, count, total: wholeNumber(body.totalCount ?? body.total_count), needsTextCheck, unknownFields }
   }
 
   async function create<T>(

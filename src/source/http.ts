@@ -12,6 +12,7 @@ import { clip } from '../core/text.ts'
 import { inSpan } from '../core/trace.ts'
 import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
+import { refuseFailure } from './envelope.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
 import { failureOf, RateLimitedError, UnsentError } from './http-failure.ts'
 import { listEnvelope } from './items.ts'
@@ -143,6 +144,8 @@ export function createHttp(options: HttpOptions): HttpClient {
         const bytes = await unpacked(head, body, operation, context.signal)
         refuseOtherType(head, operation)
         const answer = await parseAnswer(bytes, operation, request.limit, context.sink)
+        // What a creation answers is read by its own schema: sending it again could create it twice.
+        if (request.repeatable) refuseFailure(answer.body, operation)
         return { ...answer, status, body: shaped(request.schema, answer.body, operation) }
       }
       const message = clip(errorMessage(await errorText(head, body.bytes)))

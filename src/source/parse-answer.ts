@@ -13,6 +13,8 @@ export interface Answer {
   count: number
   /** True if a text may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
   needsTextCheck: boolean
+  /** Names of fields beside the items that the API does not document. */
+  unknownFields: string[]
 }
 
 /*
@@ -33,7 +35,7 @@ export async function parseAnswer(
 ): Promise<Answer> {
   const needsTextCheck = mayHoldBadText(bytes)
   try {
-    if (limit === undefined) return { needsTextCheck, body: parseObject(bytes), items: [], count: 0 }
+    if (limit === undefined) return { needsTextCheck, body: parseObject(bytes), items: [], count: 0, unknownFields: [] }
     if (sink !== undefined)
       return { needsTextCheck, items: [], ...(await parseItems(bytes, needsTextCheck, sink, { limit })) }
     if (bytes.length > LARGEST_KEPT_PAGE) {

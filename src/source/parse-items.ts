@@ -2,6 +2,7 @@ import { RefusedError } from '../core/errors.ts'
 import { count as counted } from '../core/text.ts'
 import { PAGE_LIMIT_MAX } from '../core/vocabulary.ts'
 import { LARGE_BYTES } from './body.ts'
+import { isEnvelopeField } from './envelope.ts'
 import { JsonScanner } from './json-scanner.ts'
 import { LargeItem } from './large-item.ts'
 import { reclaimMemory } from './reclaim-memory.ts'
@@ -36,9 +37,11 @@ export interface Bounds {
 }
 
 export interface ParsedAnswer {
-  /** The answer without its items, and without members too long to be one of ours. */
+  /** The answer without its items and unknown fields. */
   body: unknown
   count: number
+  /** Names of other fields. */
+  unknownFields: string[]
 }
 
 /**
@@ -56,8 +59,7 @@ const FIRST_ITEMS = 100
 // Between so many bytes others are served: what the database answers should not wait long.
 const PAUSE_BYTES = 32_768
 
-/** What is kept of an answer besides its items. */
-const MEMBERS = new Set(['data', 'totalCount', 'total_count'])
+const MOST_UNKNOWN_FIELDS = 20
 // A name of twelve letters, each of them escaped.
 const LONGEST_NAME = 74
 const LONGEST_MEMBER = 1000
@@ -112,8 +114,9 @@ class PageParser {
     if (bytes[first] !== OBJECT_START) {
       const end = scanner.endOfValue(first)
       this.expectEnd(end)
-      return { body: this.shortValue(first, end), count: 0 }
+      return { body: this.shortValue(first, end), count: 0, unknownFields: [] }
     }
+    const unknownFields: string[] = []
     const members = new Map<string, unknown>()
     let list: number | undefined
     let at = scanner.skipSpace(first + 1)
@@ -127,7 +130,8 @@ class PageParser {
         members.set(name, [])
       } else {
         at = scanner.endOfValue(start)
-        if (MEMBERS.has(name)) members.set(name, this.shortValue(start, at))
+        if (isEnvelopeField(name)) members.set(name, this.shortValue(start, at))
+        else if (unknownFields.length < MOST_UNKNOWN_FIELDS) unknownFields.push(name)
       }
       at = scanner.skipSpace(at)
       if (bytes[at] === OBJECT_END) break
@@ -137,7 +141,7 @@ class PageParser {
     }
     this.expectEnd(at + 1)
     if (list !== undefined && sink.needsSecondPass?.()) await this.runSecondPass(list)
-    return { body: Object.fromEntries(members), count: this.count }
+    return { body: Object.fromEntries(members), count: this.count, unknownFields }
   }
 
   /** Reads the items of the list whose first one begins here, and gives where it ends. */
@@ -291,8 +295,10 @@ class PageParser {
     return end - start > LONGEST_NAME ? '' : (JSON.parse(this.bytes.toString('utf8', start, end)) as string)
   }
 
+  /** A long value as the text of its beginning: it is shown, not understood. */
   private shortValue(start: number, end: number): unknown {
-    return end - start > LONGEST_MEMBER ? undefined : JSON.parse(this.bytes.toString('utf8', start, end))
+    if (end - start > LONGEST_MEMBER) return this.bytes.toString('utf8', start, start + LONGEST_MEMBER)
+    return JSON.parse(this.bytes.toString('utf8', start, end))
   }
 
   private expectEnd(at: number): void {

@@ -39,9 +39,6 @@ export const DIMENSION_NOTES: Record<Exclude<Dimension, 'date'>, string> = {
   chat_id: 'The single answer.',
 }
 
-// A prompt may have no topic or tag, and no country; each row has these.
-const ALWAYS: readonly Dimension[] = ['prompt_id', 'model_id', 'chat_id']
-
 const TEXT = (name: string): Column => ({ name, type: 'text' })
 
 /** A report's other dimensions, besides the date, in the order of its table's columns. */
@@ -63,7 +60,6 @@ export function brandReport(report: ReportConfig): DayStream {
   const namesModels = others.includes('model_id')
   return defineDayStream<ReportItem>({
     name: report.name,
-    operation: 'reports/brands',
     table: report.name,
     columns,
     key: ['date', 'brand_id', ...others],
@@ -74,7 +70,10 @@ export function brandReport(report: ReportConfig): DayStream {
       combination: ['brand.id', 'brand.name', 'date'],
       collect: (entities, id, name, date) => noteBrand(entities, id!, name, date!),
     },
-    always: others.filter((dimension) => ALWAYS.includes(dimension)),
+    dimensions: others,
+    filters: report.filters,
+    // A prompt has several tags, so rows by tag overlap and do not add up.
+    ...(namesTags ? {} : { control: 'brand totals' }),
     splitDimensions: splitDimensionsOf(others),
     filterTakes: 'lists',
     hasChangedAt: true,

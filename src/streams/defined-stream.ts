@@ -111,7 +111,7 @@ export function definedStream(
   const { finerBy } = definition
   return defineDayStream<unknown>({
     ...common,
-    operation: path,
+    dimensions: dimensions.filter((dimension) => dimension !== 'date'),
     ...(finerBy && { finer: () => definedStream(byOneMore(definition, finerBy)) as DayStream }),
     splitDimensions: splitDimensionsOf(dimensions),
     filterTakes: 'lists',

@@ -24,7 +24,7 @@ export const projectProfile = defineListStream<ProfileItem>({
   async read(client, caller, _page, context) {
     const { profile, needsTextCheck } = await client.projectProfile(caller, context)
     const items = profile === null ? [] : [profile]
-    return { items, count: items.length, total: undefined, needsTextCheck }
+    return { items, count: items.length, total: undefined, needsTextCheck, unknownFields: [] }
   },
   flatten: (item) => [
     item.name ?? null,

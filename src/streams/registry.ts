@@ -2,7 +2,7 @@ import { shownText } from '../core/config/describe-issue.ts'
 import type { Config, ReportConfig } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import { didYouMean } from '../core/similar.ts'
-import { type BaseStream, EXTRA_STREAMS, type ExtraStream } from '../core/vocabulary.ts'
+import { type BaseStream, EXTRA_STREAMS, type ExtraStream, type Filter } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
 import { CHAT_CONTENTS } from './chat-contents.ts'
 import { chats } from './chats.ts'
@@ -14,7 +14,7 @@ import { labelsOf } from './labels-of.ts'
 import { projectProfile } from './project-profile.ts'
 import { promptSuggestions, prompts } from './prompts.ts'
 import { sourceReport } from './source-report.ts'
-import type { DayStream, Stream } from './stream.ts'
+import { type DayStream, isControl, type Stream } from './stream.ts'
 
 const BASE: Record<BaseStream, Stream> = {
   project_profile: projectProfile,
@@ -53,6 +53,7 @@ export function reportStream(report: ReportConfig): DayStream {
 export class StreamSet {
   /** Lists before dated ones. */
   readonly all: readonly Stream[]
+  private readonly controls = new Map<string, DayStream>()
 
   constructor(config: Config) {
     const reports = config.reports.map(reportStream)
@@ -64,6 +65,23 @@ export class StreamSet {
       ...(config.chat_contents === undefined ? [] : [{ ...definedStream(CHAT_CONTENTS), perChat: true }]),
     ]
     this.all = [...streams.filter(({ by }) => by === 'list'), ...streams.filter(({ by }) => by === 'day')]
+  }
+
+  /** Those that are read by days. */
+  get byDay(): DayStream[] {
+    return this.all.filter((stream): stream is DayStream => stream.by === 'day')
+  }
+
+  /** The report by date alone under some filters: the configured one, or one that has no table. */
+  controlFor(filters: readonly Filter[]): DayStream {
+    const name = JSON.stringify(filters)
+    const known = this.controls.get(name)
+    if (known !== undefined) return known
+    const configured = this.byDay.find((stream) => isControl(stream) && JSON.stringify(stream.filters) === name)
+    const control =
+      configured ?? brandReport({ name: 'control_totals', dimensions: ['date'], filters: [...filters] as never })
+    this.controls.set(name, control)
+    return control
   }
 
   get(name: string): Stream | undefined {

@@ -141,11 +141,16 @@ export interface PageRequest {
 /** Read in windows of days; a window is replaced as a whole. */
 export interface DayStream<Item = never> extends Common<Item> {
   by: 'day'
-  /** What of the service is asked: if it caps answers, it does so for all streams of one operation. */
-  operation: string
   read(client: Client, caller: Caller, ask: PageRequest, context: CallContext): Promise<Page>
-  /** Columns that no answer leaves out altogether: one without them was not made by the dimensions that were asked for. */
-  always?: readonly string[]
+  /** The dimensions of a report besides the date. An answer in which no row has one of them may be another report. */
+  dimensions?: readonly Dimension[]
+  /**
+   * How a day is compared with the service's own totals, which are the report by date alone: the sums of each brand,
+   * or the number of rows with the number of answers. Undefined if nothing can be compared.
+   */
+  control?: 'brand totals' | 'answers'
+  /** The filters of a report: it is compared with the totals under the same filters. */
+  filters?: readonly Filter[]
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
   splitDimensions: Dimension[]
   /** True if the table has `changed_at`, set whenever a row is written. */
@@ -180,6 +185,16 @@ const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', '
 /** Those of a report's dimensions by which a day may be split. */
 export function splitDimensionsOf(dimensions: readonly string[]): Dimension[] {
   return SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension))
+}
+
+/** True for the report by date alone: the others are compared with it. */
+export function isControl({ by, control, dimensions }: Pick<DayStream, 'by' | 'control' | 'dimensions'>): boolean {
+  return by === 'day' && control === 'brand totals' && dimensions?.length === 0
+}
+
+/** True if days of the stream must add up to the control totals. */
+export function isCompared(stream: Stream): stream is DayStream {
+  return stream.by === 'day' && stream.control !== undefined && !isControl(stream)
 }
 
 /** Keeps a stream's item type inside its definition; outside, items stay opaque. */

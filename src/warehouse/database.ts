@@ -18,7 +18,7 @@ export interface WarehouseTables {
 }
 
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
-export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale'
+export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale' | 'unreconciled'
 
 /** The ops schema: the ledger and the queue's own tables. */
 export interface OpsTables {
@@ -50,6 +50,10 @@ export interface OpsTables {
     state: CoverageState
     read_order: number
     held_since: Date | null
+    reconciled_at: Date | null
+    counts_digest: string | null
+    answers_digest: string | null
+    difference: string | null
   }
   coverage_months: {
     project_id: string
@@ -63,6 +67,8 @@ export interface OpsTables {
     days_held: number
     days_quarantined: number
     days_stale: number
+    days_unreconciled: number
+    days_uncompared: number
     youngest: number
   }
   quarantine: {

@@ -1,4 +1,4 @@
-import { escapeLiteral, type PoolClient, type QueryResult } from 'pg'
+import { escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
 
 /** A statement with its values written into it, and how its rows are read. */
 export interface Statement<Answer> {
@@ -14,10 +14,12 @@ export type Statements<Answers extends unknown[]> = { [Index in keyof Answers]: 
  * began: what follows a lock sees what its last holder wrote.
  */
 export async function runBatch<Answers extends unknown[]>(
-  client: PoolClient,
+  client: PoolClient | Pool,
   ...statements: Statements<Answers>
 ): Promise<Answers> {
-  const answer = (await client.query(statements.map(({ sql }) => sql).join(';\n'))) as QueryResult | QueryResult[]
+  const answer = (await (client as PoolClient).query(statements.map(({ sql }) => sql).join(';\n'))) as
+    | QueryResult
+    | QueryResult[]
   // A single statement has a single result.
   const results = [answer].flat()
   return statements.map(({ read }, index) => read(results[index]!.rows as Record<string, unknown>[])) as Answers

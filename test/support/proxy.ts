@@ -38,20 +38,23 @@ export async function startProxy(
   }
 }
 
-/** A real server in front of another one, which changes the text of answers on their way. */
+/** A real server in front of another one, which changes the text of answers on their way. `body` is that of the request. */
 export async function startRewriter(
   target: string,
-  rewrite: (text: string, message: IncomingMessage) => string | Buffer,
+  rewrite: (text: string, message: IncomingMessage, body: string) => string | Buffer,
 ) {
   const base = new URL(target)
   const server = createServer((message, reply) => {
     const { method, headers, url } = message
+    const asked: Buffer[] = []
+    message.on('data', (chunk: Buffer) => asked.push(chunk))
     const onward = request({ host: base.hostname, port: base.port, path: url, method, headers }, (answer) => {
       const chunks: Buffer[] = []
       answer.on('data', (chunk: Buffer) => chunks.push(chunk))
       answer.on('end', () => {
         const { 'content-length': _, 'transfer-encoding': __, ...kept } = answer.headers
-        reply.writeHead(answer.statusCode!, kept).end(rewrite(Buffer.concat(chunks).toString(), message))
+        const text = rewrite(Buffer.concat(chunks).toString(), message, Buffer.concat(asked).toString())
+        reply.writeHead(answer.statusCode!, kept).end(text)
       })
     })
     onward.on('error', () => reply.destroy())

@@ -1,5 +1,5 @@
 import { type Open, withServices } from '../../app/open-services.ts'
-import type { AuditedStream } from '../../audit/audit-context.ts'
+import type { AuditedStream } from '../../audit/audit-project.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'

@@ -188,6 +188,7 @@ export const configSchema = z.strictObject({
   start_date: day.optional(),
   end_date: day.optional(),
   lookback_days: wholeNumber(0, 3650).default(7),
+  reconcile: z.strictObject({ history_hours: wholeNumber(0, 8760).default(24) }).prefault({}),
   max_bad_share: z
     .number({ error: 'a share from 0 to 1' })
     .min(0)

@@ -7,13 +7,15 @@ export const FIRST_DAYS = 7
 const EMPTY_GROWTH = 4
 const LEARN_FROM_DAYS = 60
 
+type SizedDay = Pick<CoveredDay, 'date' | 'rows'> & Partial<Pick<CoveredDay, 'state'>>
+
 /** Predicts how many rows a stretch of days has, from the days that were read. */
 export class Density {
   private readonly known = new Map<Day, number>()
   private recent: number[] = []
 
   constructor(
-    coverage: readonly CoveredDay[],
+    coverage: readonly SizedDay[],
     private readonly today: Day,
   ) {
     for (const { date, rows, state } of coverage) if (state !== 'held') this.known.set(date, rows)
@@ -25,11 +27,6 @@ export class Density {
 
   get isKnown(): boolean {
     return this.recent.length > 0
-  }
-
-  /** How many rows a day is known to have. */
-  rowsOn(day: Day): number {
-    return this.known.get(day) ?? 0
   }
 
   learn(range: Range, rowsByDay: ReadonlyMap<Day, number>): void {

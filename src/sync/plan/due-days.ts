@@ -14,10 +14,10 @@ export function readableRange(interest: Range, today: Day): Range {
 }
 
 /**
- * Due are days that were never read, the last `lookbackDays` of the range, days that are held, quarantined or marked as
- * stale, and days whose last read came too early: before the day was over, or before it left the lookback. The last
- * rule gives a day its final read though the scheduler stood still while the day was young. Asked once for all streams of
- * a run, since the months of the range are the same for each.
+ * Due are: days that were never read; the last `lookbackDays` of the range; days that are held, quarantined, stale or not
+ * reconciled; and days whose last read came too early, before the day was over or before it left the lookback. The last
+ * rule gives a day its final read even if no run took place while it was in the lookback. Called once for all streams of
+ * a run, because they share the months of the range.
  */
 export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: CoverageSummary) => Day[] {
   const range = readableRange(interest, today)
@@ -27,12 +27,12 @@ export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: 
     const known = new Map(coverage.map((day) => [day.date, day]))
     const isDue = (day: Day) => {
       const seen = known.get(day)
-      if (seen === undefined || seen.state !== 'read' || day >= lookbackFrom) return true
+      if (seen === undefined || seen.state !== 'read' || !seen.isReconciled || day >= lookbackFrom) return true
       return seen.readAt.getTime() < (dayNumber(day) + Math.max(1, lookbackDays)) * 86_400_000
     }
     // Days that need another look are due wherever they lie.
     const outside = coverage.filter(({ date }) => date <= today && (date < range.from || date > range.to))
-    const due = outside.flatMap(({ date, state }) => (state === 'read' ? [] : [date]))
+    const due = outside.flatMap(({ date, state, isReconciled }) => (state === 'read' && isReconciled ? [] : [date]))
     for (const [month, days] of months) {
       if (completeMonths.has(month) && month < lookbackFrom.slice(0, 7)) continue
       for (const day of days) {

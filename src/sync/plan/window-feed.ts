@@ -92,22 +92,24 @@ export class WindowFeed {
     this.waiting.push(range)
   }
 
-  /** A window that was taken for complete was not: it is read once more. */
-  readAgain(range: Range): void {
-    this.waiting.push(range)
+  /** Some days of a window do not add up: each is read alone, the days between them together, and later windows are shorter. */
+  isolate(range: Range, days: readonly Day[]): void {
+    this.inFlight--
+    this.maxDays = Math.max(1, Math.floor(Math.min(this.maxDays, countDays(range)) / 2))
+    const alone = new Set(days)
+    const others = daysIn(range).filter((day) => !alone.has(day))
+    this.due = [...this.due, ...others].sort().reverse()
+    this.readAgain(days)
   }
 
-  /** A longer range than this one, by days next to it that are known to have rows: it has more of them. */
-  longerThan({ from, to }: Range): Range | undefined {
-    const most = Math.min(countDays({ from, to }), this.maxDays - countDays({ from, to }))
-    const daysWithRows = (start: Day, step: 1 | -1) => {
-      let days = 0
-      while (days < most && this.density.rowsOn(addDays(start, step * (days + 1))) > 0) days++
-      return days
-    }
-    const [older, newer] = [daysWithRows(from, -1), daysWithRows(to, 1)]
-    if (Math.max(older, newer) === 0) return undefined
-    return older > newer ? { from: addDays(from, -older), to } : { from, to: addDays(to, newer) }
+  /** Days that were read before are read once more, each alone. */
+  readAgain(days: readonly Day[]): void {
+    for (const day of days) this.waiting.push({ from: day, to: day })
+  }
+
+  /** The days that were not handed out yet. */
+  get dueDays(): readonly Day[] {
+    return this.due
   }
 
   /** Takes out what was not handed out, for a run that ends early. */

@@ -34,9 +34,14 @@ export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Pr
   }
 }
 
-/** A service that gives more rows than were asked for: nothing is taken from such a page, but it is worth a note. */
-export function longPage(asked: number, rows: number): DriftNote {
-  return { kind: 'long_page', name: 'limit', example: `asked for ${asked} rows, got ${rows}` }
+/** What is odd about an answer besides its rows: more of them than were asked for, or fields that nobody knows. */
+export function answerNotes({ asked, count, unknownFields }: Page & { asked: number }): DriftNote[] {
+  return [
+    ...(count > asked
+      ? [{ kind: 'long_page' as const, name: 'limit', example: `asked for ${asked} rows, got ${count}` }]
+      : []),
+    ...unknownFields.map((name) => ({ kind: 'field' as const, name: `answer.${name}`, example: name })),
+  ]
 }
 
 /** How many different items an answer has: repeats would hide that others are missing. */
@@ -88,7 +93,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
         break
       }
     }
-    if (problem === '') return { items, count: items.length, total, needsTextCheck }
+    if (problem === '') return { items, count: items.length, total, needsTextCheck, unknownFields: [] }
   }
   throw new IncompleteError(
     `${about}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,

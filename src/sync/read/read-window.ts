@@ -1,4 +1,4 @@
-import { countDays, type Range, showRange } from '../../core/day.ts'
+import { addDays, countDays, type Day, daysIn, type Range, showRange } from '../../core/day.ts'
 import {
   DownError,
   IncompleteError,
@@ -11,38 +11,44 @@ import {
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
-import { type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
+import { type FoundDays, type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
-import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
-import { provePage } from './prove-page.ts'
-import { hasNoRowAfter, longPage, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { halves } from '../plan/window-feed.ts'
+import { answerNotes, hasNoRowAfter, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 import type { KnownWindow, ValueSizes, WindowRequest } from './window-request.ts'
 
 export interface Reader {
   client: Client
   limit: PageLimit
-  answers: AnswerSizes
   templates: TemplateCaches
 }
 
 export type WindowAnswer<R extends Rows> =
-  | { kind: 'rows'; sifted: Sifted<R>; cappedAt: number | undefined; pageRows: number | undefined }
-  /** More rows than a page: read the halves instead. `cappedAt` is set if the service capped it without saying so. */
-  | { kind: 'split'; cappedAt: number | undefined; notes: DriftNote[] }
+  /** `pageRows` is undefined if the day was read in parts. */
+  | { kind: 'rows'; sifted: Sifted<R>; pageRows: number | undefined }
+  /** The window has more rows than a page: read its halves instead. */
+  | { kind: 'split'; notes: DriftNote[] }
+  /** The service truncates answers to so long a range: read shorter windows instead. */
+  | { kind: 'too-long' }
+
+// A truncated answer is asked for again before shorter windows, or parts of a day, are read instead.
+const WINDOW_ATTEMPTS = 2
+const DAY_ATTEMPTS = 3
 
 /**
  * Reads one window as one page, sifting it into `makeRows` while it is parsed. A page that may be truncated is never
  * loaded. A day that had more rows than a page is read in parts at once.
  */
 export async function readWindow<R extends Rows>(
-  { client, limit, answers, templates }: Reader,
+  reader: Reader,
   request: WindowRequest,
   context: CallContext,
   makeRows: () => R,
 ): Promise<WindowAnswer<R>> {
+  const { client, limit, templates } = reader
   const { caller, stream, range, known } = request
   const about = `${stream.name} ${showRange(range)}`
   const ask = (as: DayStream, filters: Filter[]) => (page: { limit: number; offset: number }) =>
@@ -56,30 +62,80 @@ export async function readWindow<R extends Rows>(
   }
   const day: LargeDay = { stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }
   const inParts = splitBy && (await readBySizes(day, splitBy, known, makeRows))
-  if (inParts !== undefined) return { kind: 'rows', sifted: inParts, cappedAt: undefined, pageRows: undefined }
+  if (inParts !== undefined) return { kind: 'rows', sifted: inParts, pageRows: undefined }
   const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
   const askAll: ReadPage = (page) => stream.read(client, caller, { range, page, filters: [] }, { ...context, sink })
-  let page = await readPage(askAll, limit)
-  // Days that were never read would pass for empty from then on.
-  if (page.count === 0 && known.rowsByDay.size === 0) page = await readPage(askAll, limit)
-  const rows = page.count - sink.repeats()
-  answers.add(stream, rows)
-  const isFull = page.count >= Math.min(page.asked, limit.current)
-  const size = { rows, total: page.total, rowsByDay: sink.rowsByDay() }
-  const isComplete = !isFull && (await provePage({ client, limit, answers }, request, size, context))
-  const cappedAt = isFull || isComplete ? undefined : rows
-  const notes: DriftNote[] = page.count > page.asked ? [longPage(page.asked, page.count)] : []
-  if (cappedAt !== undefined) {
-    limit.lowerTo(cappedAt)
-    const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
-    notes.push({ kind: 'short_page', name: 'limit', example })
+  const isSingleDay = countDays(range) === 1
+  let smallest = Number.MAX_SAFE_INTEGER
+  for (let attempt = 1; ; attempt++) {
+    const page = await readPage(askAll, limit)
+    const notes = answerNotes(page)
+    const isFull = page.count >= Math.min(page.asked, limit.current)
+    if (isFull && !isSingleDay) return { kind: 'split', notes }
+    const rows = page.count - sink.repeats()
+    const isWhole =
+      !isFull && (await isComplete(reader, request, { rows, total: page.total, ...sink.found() }, context))
+    if (isWhole) {
+      const sifted = sink.finish()
+      sifted.drift.push(...notes)
+      return { kind: 'rows', sifted, pageRows: rows }
+    }
+    smallest = Math.min(smallest, rows)
+    if (!isFull && attempt < (isSingleDay ? DAY_ATTEMPTS : WINDOW_ATTEMPTS)) continue
+    sink.discard()
+    if (!isSingleDay) return { kind: 'too-long' }
+    if (!isFull) {
+      limit.lowerTo(smallest)
+      const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
+      notes.push({ kind: 'short_page', name: 'limit', example })
+    }
+    const sifted = await readLargeDay(day, makeRows)
+    sifted.drift.push(...notes)
+    return { kind: 'rows', sifted, pageRows: undefined }
   }
-  if (isComplete) return { kind: 'rows', sifted: sink.finish(), cappedAt, pageRows: rows }
-  if (countDays(range) > 1) return { kind: 'split', cappedAt, notes }
-  sink.discard()
-  const sifted = await readLargeDay(day, makeRows)
-  sifted.drift.push(...notes)
-  return { kind: 'rows', sifted, cappedAt, pageRows: undefined }
+}
+
+interface ReceivedPage extends FoundDays {
+  /** How many different rows it has. */
+  rows: number
+  /** How many there are, if the service says so. */
+  total: number | undefined
+}
+
+/** True if a page that is not full has all rows of its window. Where nothing shows it, the service is asked for more. */
+async function isComplete(
+  { client }: Reader,
+  { caller, stream, range, known }: WindowRequest,
+  page: ReceivedPage,
+  context: CallContext,
+): Promise<boolean> {
+  const askFor = (part: Range) => (ask: { limit: number; offset: number }) =>
+    stream.read(client, caller, { range: part, page: ask, filters: [] }, context)
+  for (const gap of unexplainedGaps(range, page, known)) if (!(await hasNoRowAfter(askFor(gap), 0))) return false
+  const isShortOfTotal = page.total !== undefined && page.total > page.rows
+  return !(isShortOfTotal || known.needsProof(page)) || (await hasNoRowAfter(askFor(range), page.rows))
+}
+
+/**
+ * A service may answer only the first or the last days of a long range. Days at the edges of the range that have no rows are
+ * asked for alone, unless they are known to be empty. Of a range without any rows, the older half is.
+ */
+function unexplainedGaps(range: Range, { rowsByDay, rejects }: FoundDays, known: KnownWindow): Range[] {
+  // The day of a rejected row may be unknown.
+  if (rejects.length > 0) return []
+  const days = daysIn(range)
+  const hasRows = (day: Day) => (rowsByDay.get(day) ?? 0) > 0
+  const first = days.findIndex(hasRows)
+  const gaps: Range[] = []
+  if (first < 0) gaps.push(days.length === 1 ? range : halves(range)[0])
+  else {
+    const last = days.findLast(hasRows)!
+    if (first > 0) gaps.push({ from: range.from, to: days[first - 1]! })
+    if (last < range.to) gaps.push({ from: addDays(last, 1), to: range.to })
+  }
+  // The newest days may be empty because the service has not written them yet. They are read again by later runs.
+  const isUnexplained = (day: Day) => day < known.provisionalFrom && known.rowsByDay.get(day) !== 0
+  return gaps.filter((gap) => daysIn(gap).some(isUnexplained))
 }
 
 interface LargeDay {

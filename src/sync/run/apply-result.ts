@@ -1,16 +1,17 @@
-import { countDays } from '../../core/day.ts'
+import { countDays, type Day } from '../../core/day.ts'
 import { failureRule } from '../../core/failure-code.ts'
-import { learnPages } from './recheck-pages.ts'
+import { filtersText } from '../../ledger/control-totals.ts'
+import { isControl } from '../../streams/stream.ts'
 import { addLoad } from './report.ts'
 import type { ItemResult, Loaded } from './run-types.ts'
 import { failItem, logFields, type Task, type WorkItem } from './task.ts'
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */
 export function applyResult({ task, range }: WorkItem, result: ItemResult, seconds: number): void {
-  const { report, remaining, stream } = task
+  const { report, remaining, run } = task
   report.seconds += seconds
-  const hasPages = result.kind === 'loaded' || result.kind === 'split'
-  if (hasPages && range !== undefined && stream.by === 'day') learnPages({ task, stream, range }, result)
+  // Another process may have found that the service truncates answers.
+  if (result.kind === 'loaded' || result.kind === 'split') run.limit.lowerTo(result.pageLimit)
   if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
   if (result.kind === 'failed') failItem({ task, range }, result)
   if (result.kind === 'not-offered') report.not_offered = result.status
@@ -19,7 +20,10 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   switch (result.kind) {
     case 'loaded':
       feed.density.learn(range, result.rowsByDay)
+      readControlAgain(task, result.changedControl)
       return feed.markLoaded()
+    case 'disagreed':
+      return feed.isolate(range, result.days)
     case 'split':
       return feed.split(range)
     case 'not-offered':
@@ -28,6 +32,15 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
       return feed.shorten(range)
     case 'failed':
       return feed.fail(range, failureRule(result.code).isRefusal ?? false)
+  }
+}
+
+/** The report by date alone has a table, too: its days that turned out to be wrong are read again. */
+function readControlAgain({ project, stream, shared }: Task, days: readonly Day[]): void {
+  if (days.length === 0 || stream.by !== 'day') return
+  for (const { project: other, stream: control, remaining } of shared.tasks.values()) {
+    if (other.id !== project.id || remaining.kind !== 'windows' || control.by !== 'day' || !isControl(control)) continue
+    if (filtersText(control.filters) === filtersText(stream.filters)) remaining.feed.readAgain(days)
   }
 }
 
@@ -55,6 +68,8 @@ function finish(task: Task, { summary }: Loaded, days: number, seconds: number):
   }
   run.log.info(fields, summary.range === undefined ? 'list loaded' : 'window loaded')
   if (summary.rejects > 0) run.log.warn({ ...fields, quarantined: summary.rejects }, 'rows quarantined')
+  if (summary.difference !== undefined)
+    run.log.warn({ ...fields, difference: summary.difference }, 'day does not add up to the control totals')
   if (held !== undefined)
     run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so these days are left as they were')
 }

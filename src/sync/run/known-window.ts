@@ -1,6 +1,6 @@
 import type { Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
-import { type ProjectStream, streamKey } from '../../core/stream-key.ts'
+import type { ProjectStream } from '../../core/stream-key.ts'
 import type { BegunRead } from '../../ledger/coverage.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
@@ -13,19 +13,18 @@ const NEAR_DAYS = 31
 
 /** What the warehouse knows of a window before it is read. */
 export function knownWindow(
-  { warehouse, config, signal }: Run,
+  { warehouse, provisionalFrom, signal }: Run,
   { projectId, stream: name }: ProjectStream,
   { stream, range, before }: { stream: DayStream; range: Range; before: BegunRead },
-): KnownWindow {
+): Omit<KnownWindow, 'needsProof'> {
   const query = async <R extends object>(sql: string, values: unknown[]): Promise<R[]> => {
     const { rows } = await withRetries(warehouse, signal, () => warehouse.pool.query<R>(sql, values))
     return rows
   }
   return {
-    task: streamKey(projectId, name),
     rows: before.rowsBefore,
     rowsByDay: before.rowsBeforeByDay,
-    maxDays: config.source.max_window_days,
+    provisionalFrom,
 
     async valuesOf(dimension) {
       if (dimension !== 'prompt_id') return []

@@ -1,4 +1,4 @@
-import { AnswerSizes } from '../plan/answer-sizes.ts'
+import { addDays, dayOf } from '../../core/day.ts'
 import { PageLimit } from '../plan/page-limit.ts'
 import type { Run, RunMemory, Services } from './run-types.ts'
 
@@ -9,9 +9,11 @@ export function makeRun(
   signal: AbortSignal,
 ): Run {
   const log = services.log.child({ run: own.runId })
-  return { ...services, ...own, log, signal, dayStreams: services.streams.dayNames }
+  // The service writes a day until about 48 hours after it began.
+  const provisionalFrom = addDays(dayOf(services.clock()), -1)
+  return { ...services, ...own, log, signal, provisionalFrom, dayStreams: services.streams.dayNames }
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {
-  return { limit: new PageLimit(pageLimit), answers: new AnswerSizes(), entities: new Map() }
+  return { limit: new PageLimit(pageLimit), entities: new Map() }
 }

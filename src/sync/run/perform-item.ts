@@ -39,7 +39,7 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
   const context = { ...call, isDivisible: range !== undefined && countDays(range) > 1 }
   try {
     if (stream.by === 'list') return await syncList(run, project, stream, context)
-    return await syncWindow(run, project, stream, range!, context)
+    return await syncWindow(run, { project, stream, range: range! }, context)
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
     if (saysNotOffered(run.config, stream, error))

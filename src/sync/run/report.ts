@@ -21,6 +21,8 @@ export interface StreamReport {
   retries: number
   seconds: number
   held: { range: string; rows_present: number; rows_vanishing: number }[]
+  /** Days that do not add up to the service's own totals. Runs of older versions have none. */
+  unreconciled: { date: string; difference: string }[]
   failed: { range: string; error: string; code: ReportedCode }[]
   /** The HTTP status by which the service said that it does not offer the stream. */
   not_offered?: number
@@ -70,7 +72,7 @@ export function emptyReport(projectId: string, stream: string): StreamReport {
     retries: 0,
     seconds: 0,
   }
-  return { project_id: projectId, stream, ...zero, held: [], failed: [] }
+  return { project_id: projectId, stream, ...zero, held: [], unreconciled: [], failed: [] }
 }
 
 export function addLoad(report: StreamReport, summary: LoadSummary, days: number): void {
@@ -83,6 +85,8 @@ export function addLoad(report: StreamReport, summary: LoadSummary, days: number
   report.deleted += effect.deleted
   report.unchanged += effect.unchanged
   report.quarantined += summary.rejects
+  if (summary.difference !== undefined)
+    report.unreconciled.push({ date: rangeText(summary.range), difference: summary.difference })
   if (effect.held !== undefined) {
     report.held.push({
       range: rangeText(summary.range),
@@ -104,7 +108,8 @@ function rangeText(range: Range | undefined): string {
 export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean): RunOutcome {
   if (interrupted) return 'interrupted'
   const clean = streams.every(
-    ({ failed, held, quarantined }) => failed.length === 0 && held.length === 0 && quarantined === 0,
+    ({ failed, held, unreconciled, quarantined }) =>
+      failed.length + held.length + unreconciled.length === 0 && quarantined === 0,
   )
   if (clean) return 'complete'
   return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
@@ -144,6 +149,7 @@ export function byStream(streams: readonly StreamReport[]): StreamReport[] {
       total[field] += report[field] ?? 0
     }
     total.held.push(...report.held)
+    total.unreconciled.push(...(report.unreconciled ?? []))
     total.failed.push(...report.failed)
   }
   return [...totals.values()]

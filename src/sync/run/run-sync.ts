@@ -16,13 +16,13 @@ import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { readableRange } from '../plan/due-days.ts'
+import { ControlPhase, isReadFirst } from './control-phase.ts'
 import { type Executor, executeHere } from './execute-here.ts'
 import { markOwnBrands, prepareViews } from './finish-run.ts'
 import { makeRun, newRunMemory } from './make-run.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
 import { readChatContents } from './read-chat-contents.ts'
-import { findCap } from './recheck-pages.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { requireProject } from './require-project.ts'
 import { RunFailures } from './run-failures.ts'
@@ -33,8 +33,6 @@ export type { Executor } from './execute-here.ts'
 export type { RunRequest } from './run-types.ts'
 export type { Observer, Step } from './task.ts'
 
-// Rows that arrive while they are counted look like a cap; that must not go on for ever.
-const CAP_ROUNDS = 6
 const CLOSING_MS = 6000
 
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */
@@ -76,14 +74,16 @@ async function performRun(
   let notes: string[] = []
   try {
     await describeStreams(run, request)
+    const control = new ControlPhase(run, request, { failures, observer })
+    await control.checkHistory()
     const shared = await makeTasks(run, request, { failures, observer })
     const tasks = [...shared.tasks.values()]
     reports = tasks.map(({ report }) => report)
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
+    // The control totals come first: the days of other streams must add up to them.
+    await execute(run, tasks.filter(isReadFirst))
+    await control.readDue(tasks)
     await execute(run, tasks)
-    // Each round either proves the largest answer whole or finds a cap, which lowers the page limit.
-    // What would have to be read again after the last one has failed.
-    for (let round = 0; (await findCap(run, shared.tasks)) && round < CAP_ROUNDS; round++) await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))

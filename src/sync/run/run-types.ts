@@ -10,7 +10,6 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import type { EntityMemory } from '../../warehouse/load/entities.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
-import type { AnswerSizes } from '../plan/answer-sizes.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 
 /** What every run needs: its collaborators. */
@@ -57,7 +56,6 @@ export interface RunRequest {
 /** What the windows of a run teach each other, in one process. */
 export interface RunMemory {
   limit: PageLimit
-  answers: AnswerSizes
   entities: EntityMemory
 }
 
@@ -71,6 +69,8 @@ export interface Run extends Services, RunMemory {
   dayStreams: string[]
   /** The first of the days that every run reads again. */
   lookbackFrom: Day
+  /** Days from this one on may still be written by the service. */
+  provisionalFrom: Day
   /** Rows from this day on may rename a brand; older ones have older names. */
   recentFrom: Day
   /** Called last in the transaction that loads: what it writes is committed with the rows or not at all. */
@@ -82,31 +82,29 @@ export interface LoadSummary {
   range: Range | undefined
   rowsRead: number
   rejects: number
+  /** How a day differs from the control totals, if it is final and does not add up to them. */
+  difference?: string | undefined
   effect: Pick<ListEffect, 'inserted' | 'updated' | 'deleted' | 'unchanged' | 'held'>
 }
 
-/** What reading found out about the pages of the service. What is read again for it, the run decides. */
-export interface PageFacts {
-  /** The page limit in force in the end: lower if the service refused a higher one. */
-  pageLimit: number
-  /** Set if an answer of so many rows was capped without saying so. */
-  cappedAt?: number | undefined
-}
-
 /** A window or list that was loaded, and what it taught. */
-export interface Loaded extends PageFacts {
+export interface Loaded {
   kind: 'loaded'
   summary: LoadSummary
   rowsByDay: ReadonlyMap<Day, number>
-  /** The rows of the page that was the whole answer; undefined if it took several. */
-  pageRows: number | undefined
+  /** The page limit in force in the end: lower if the service refused a higher one, or truncates answers. */
+  pageLimit: number
+  /** Days whose control totals turned out to be others than those that were read first. */
+  changedControl: Day[]
 }
 
 /** What became of one window or list. It is data: another process may have done it. */
 export type ItemResult =
   | Loaded
   /** More rows than a page: its halves are to be read. */
-  | ({ kind: 'split' } & PageFacts)
+  | { kind: 'split'; pageLimit: number }
+  /** These days do not add up to the control totals: each is to be read alone. Nothing was loaded. */
+  | { kind: 'disagreed'; days: Day[] }
   /** The service does not offer the stream, which is an extra. */
   | { kind: 'not-offered'; status: number }
   /** More days than the service can serve at once. */

@@ -24,7 +24,7 @@ import { type ListSnapshot, listSnapshot } from '../../warehouse/load/list-snaps
 import { projectName } from '../../warehouse/load/projects.ts'
 import { type ListEffect, replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
-import type { Statements } from '../../warehouse/statement.ts'
+import { runBatch, type Statements } from '../../warehouse/statement.ts'
 import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-list.ts'
 import type { Loaded, Run, SyncedProject } from './run-types.ts'
@@ -45,7 +45,9 @@ export async function syncList(
 ): Promise<Loaded> {
   const { warehouse, signal } = run
   const projectStream = { projectId: project.id, stream: stream.name }
-  const read = await withRetries(warehouse, signal, () => beginRead(warehouse, projectStream))
+  const [read] = await withRetries(warehouse, signal, () =>
+    runBatch(warehouse.pool, beginRead(warehouse, projectStream)),
+  )
   const pack = () => new PackedRows(stream.columns, project.id)
   const sifted = await readList(run, { caller: project.caller, stream, rowsBefore: read.rowsBefore }, context, pack)
   refuseBadPage(stream.name, sifted, run.config.max_bad_share)
@@ -101,8 +103,8 @@ async function loadInTransaction(
     kind: 'loaded',
     summary: { range: undefined, rowsRead: rows.length + rejects.length, rejects: identified.undismissed, effect },
     rowsByDay: new Map(),
-    pageRows: undefined,
     pageLimit: run.limit.current,
+    changedControl: [],
   }
   await run.beforeCommit?.(tx, loaded)
   // Asked to stop while loading: roll back rather than commit after the run is closed.

@@ -123,7 +123,6 @@ export function failItem({ task, range }: WorkItem, { reason, code: exactCode }:
   run.log[code === 'superseded' ? 'warn' : 'error']({ ...logFields(task, range), reason }, 'failed')
 }
 
-/** The key of a task, by which answer sizes also name their windows. */
 export function taskKey(task: Pick<Task, 'project' | 'stream'>): string {
   return streamKey(task.project.id, task.stream.name)
 }

@@ -5,13 +5,14 @@ import { type Html, html, jsonFor } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
 import { href } from './layout.ts'
 
-export type CellState = 'read' | 'missing' | 'held' | 'quarantined' | 'stale' | 'restated'
+export type CellState = 'read' | 'missing' | 'held' | 'unreconciled' | 'quarantined' | 'stale' | 'restated'
 
 export const MEANING: Record<CellState, string> = {
   read: 'read',
   restated: 'read, and changed by the service later',
   quarantined: 'some rows wait in quarantine',
   held: 'held for review',
+  unreconciled: 'does not add up to the totals of the service',
   stale: 'to be read again',
   missing: 'never read',
 }
@@ -21,6 +22,7 @@ const MARK: Record<CellState, string> = {
   restated: '~',
   quarantined: '!',
   held: '‖',
+  unreconciled: '≠',
   stale: '↻',
   missing: '·',
 }

@@ -1,0 +1,141 @@
+import { type Day, daysIn, type Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
+import type { ProjectStream } from '../core/stream-key.ts'
+import type { Filter } from '../core/vocabulary.ts'
+import { answersOf, type DayTotals, digestOf, digestText, type TotalsByDay } from '../rows/day-totals.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { literal, type Statement } from '../warehouse/statement.ts'
+
+/* The control totals: the report by date alone, as the service gave it last. Days of other streams must add up to them. */
+
+/** Which control totals: those of a project, under some filters. */
+export interface ControlKey {
+  projectId: string
+  filters: readonly Filter[]
+}
+
+export function filtersText(filters: readonly Filter[] = []): string {
+  return filters.length === 0 ? '' : JSON.stringify(filters)
+}
+
+/** The control totals of some days, with a digest of all columns of their rows. */
+export interface ControlDays {
+  range: Range
+  totals: TotalsByDay
+  rowDigests: ReadonlyMap<Day, bigint>
+}
+
+/** Stores the totals of every day of the range, and returns the days that had other rows before. */
+export function controlEntry(
+  { opsSchema }: Warehouse,
+  { projectId, filters }: ControlKey,
+  { range, totals, rowDigests }: ControlDays,
+  runId: number,
+): Statement<Day[]> {
+  const table = quote(opsSchema, 'control_totals')
+  const days = daysIn(range).map((date) => {
+    const day: DayTotals = totals.get(date) ?? new Map()
+    const { counts, answers } = digestOf(day)
+    return {
+      ...{ date, totals: Object.fromEntries(day), answers: answersOf(day) },
+      // As texts: numbers of JSON lose digits.
+      ...{ counts_digest: String(counts), answers_digest: String(answers) },
+      rows_digest: String(rowDigests.get(date) ?? EMPTY_DIGEST),
+    }
+  })
+  const [project, filter] = [projectId, filtersText(filters)].map(literal)
+  const sql = `with new as (
+      select * from json_to_recordset(${literal(JSON.stringify(days))}::json) as n(date date, totals jsonb,
+        answers double precision, counts_digest bigint, answers_digest bigint, rows_digest bigint)
+    ), old as (
+      select date, rows_digest from ${table}
+      where project_id = ${project} and filters = ${filter} and date between ${literal(range.from)} and ${literal(range.to)}
+    ), saved as (
+      insert into ${table} as t select ${project}, ${filter}, n.*, now(), ${runId} from new n
+      on conflict (project_id, filters, date) do update set totals = excluded.totals, answers = excluded.answers,
+        counts_digest = excluded.counts_digest, answers_digest = excluded.answers_digest,
+        rows_digest = excluded.rows_digest, read_at = excluded.read_at, run_id = excluded.run_id
+    )
+    select date from old join new using (date) where old.rows_digest <> new.rows_digest order by date`
+  return { sql, read: (rows) => (rows as { date: Day }[]).map(({ date }) => date) }
+}
+
+const EMPTY_DIGEST = digestText([])
+
+/** The totals of a range that one run read, by day. A day that the run did not read is missing. */
+export function controlOf(
+  { opsSchema }: Warehouse,
+  { projectId, filters }: ControlKey,
+  range: Range,
+  runId: number,
+): Statement<TotalsByDay> {
+  const sql = `select date, totals from ${quote(opsSchema, 'control_totals')}
+    where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))} and run_id = ${runId}
+      and date between ${literal(range.from)} and ${literal(range.to)}`
+  return { sql, read: totalsOf }
+}
+
+function totalsOf(rows: Record<string, unknown>[]): TotalsByDay {
+  const found = rows as { date: Day; totals: Record<string, [number, number, number]> }[]
+  return new Map(found.map(({ date, totals }) => [date, new Map(Object.entries(totals))]))
+}
+
+/** How many brands each day had when the totals were last read, to size the next requests. */
+export async function controlSizes(
+  { pool, opsSchema }: Warehouse,
+  { projectId, filters }: ControlKey,
+): Promise<{ date: Day; rows: number }[]> {
+  const { rows } = await pool.query<{ date: Day; rows: number }>(
+    `select date, (select count(*) from jsonb_object_keys(totals))::int as rows from ${quote(opsSchema, 'control_totals')}
+     where project_id = $1 and filters = $2 order by date`,
+    [projectId, filtersText(filters)],
+  )
+  return rows
+}
+
+/** What cannot be compared: `counts`, nothing of the stream adds up; `answers`, only its numbers of answers do not. */
+export type Measure = 'counts' | 'answers'
+
+export function notAdditive({ opsSchema }: Warehouse, { projectId, stream }: ProjectStream): Statement<Set<Measure>> {
+  const sql = `select measure from ${quote(opsSchema, 'not_additive')}
+    where project_id = ${literal(projectId)} and stream = ${literal(stream)}`
+  return { sql, read: (rows) => new Set((rows as { measure: Measure }[]).map(({ measure }) => measure)) }
+}
+
+export interface NotAdditive extends ProjectStream {
+  measure: Measure
+  /** A sentence for each day that shows it. */
+  evidence: string[]
+}
+
+export async function saveNotAdditive({ pool, opsSchema }: Warehouse, found: NotAdditive): Promise<void> {
+  await pool.query(
+    `insert into ${quote(opsSchema, 'not_additive')} (project_id, stream, measure, evidence) values ($1, $2, $3, $4)
+     on conflict do nothing`,
+    [found.projectId, found.stream, found.measure, JSON.stringify(found.evidence)],
+  )
+}
+
+export async function listNotAdditive({ pool, opsSchema }: Warehouse): Promise<NotAdditive[]> {
+  const { rows } = await pool.query<{ project_id: string } & Omit<NotAdditive, 'projectId'>>(
+    `select project_id, stream, measure, evidence from ${quote(opsSchema, 'not_additive')} order by 1, 2, 3`,
+  )
+  return rows.map(({ project_id, ...found }) => ({ projectId: project_id, ...found }))
+}
+
+/** When the totals of the whole history were last compared; undefined if they never were. */
+export async function historyCheckedAt({ pool, opsSchema }: Warehouse, projectId: string): Promise<Date | undefined> {
+  const { rows } = await pool.query<{ checked_at: Date }>(
+    `select checked_at from ${quote(opsSchema, 'history_checks')} where project_id = $1`,
+    [projectId],
+  )
+  return rows[0]?.checked_at
+}
+
+export async function saveHistoryCheck({ pool, opsSchema }: Warehouse, projectId: string, at: Date): Promise<void> {
+  await pool.query(
+    `insert into ${quote(opsSchema, 'history_checks')} values ($1, $2)
+     on conflict (project_id) do update set checked_at = excluded.checked_at`,
+    [projectId, at],
+  )
+}

@@ -1,0 +1,82 @@
+import { createHash } from 'node:crypto'
+import type { Day } from '../core/day.ts'
+import type { DayStream, Row } from '../streams/stream.ts'
+
+/** What the rows of a brand add up to on a day. */
+export type BrandTotals = [mentions: number, visible: number, answers: number]
+export type DayTotals = Map<string, BrandTotals>
+export type TotalsByDay = Map<Day, DayTotals>
+
+/** The columns of brand reports that add up over groups which are disjoint, in the order of `BrandTotals`. */
+export const TOTALLED = ['mention_count', 'visibility_count', 'visibility_total'] as const
+
+/** Adds up the rows of a brand report by day and brand, while they are sifted. */
+export class TotalsCounter {
+  readonly byDay: TotalsByDay = new Map()
+  private readonly dateAt: number
+  private readonly brandAt: number
+  private readonly totalsAt: number[]
+  // Most rows have the day of the row before them.
+  private lastDay: Day | undefined
+  private lastTotals: DayTotals = new Map()
+
+  constructor({ columns }: Pick<DayStream, 'columns'>) {
+    const at = (column: string) => columns.findIndex(({ name }) => name === column)
+    this.dateAt = at('date')
+    this.brandAt = at('brand_id')
+    this.totalsAt = TOTALLED.map(at)
+  }
+
+  /** @param sign -1 takes a row out again */
+  add(row: Row, sign: 1 | -1): void {
+    const day = row[this.dateAt] as Day
+    if (day !== this.lastDay) {
+      this.lastTotals = this.byDay.get(day) ?? new Map()
+      this.byDay.set(day, this.lastTotals)
+      this.lastDay = day
+    }
+    const brand = row[this.brandAt] as string
+    const totals = this.lastTotals.get(brand) ?? this.addBrand(brand)
+    const at = this.totalsAt
+    totals[0] += sign * (row[at[0]!] as number)
+    totals[1] += sign * (row[at[1]!] as number)
+    totals[2] += sign * (row[at[2]!] as number)
+  }
+
+  private addBrand(brand: string): BrandTotals {
+    const none: BrandTotals = [0, 0, 0]
+    this.lastTotals.set(brand, none)
+    return none
+  }
+}
+
+/** Digests of a day's totals. Equal totals have equal digests, in whatever order rows were added. */
+export interface TotalsDigest {
+  counts: bigint
+  answers: bigint
+}
+
+export function digestOf(totals: DayTotals): TotalsDigest {
+  const brands = [...totals].sort(([a], [b]) => (a < b ? -1 : 1))
+  // A service may leave out brands that no answer names.
+  const counts = brands.filter(([, [mentions, visible]]) => mentions !== 0 || visible !== 0)
+  return {
+    counts: digestText(counts.map(([brand, [mentions, visible]]) => [brand, rounded(mentions), rounded(visible)])),
+    answers: digestText(brands.map(([brand, [, , answers]]) => [brand, rounded(answers)])),
+  }
+}
+
+/** 64 bits of a hash of any JSON value. */
+export function digestText(value: unknown): bigint {
+  return createHash('sha256').update(JSON.stringify(value)).digest().readBigInt64BE()
+}
+
+/** Sums of fractions depend on their order in the last digits. */
+function rounded(value: number): number {
+  return Math.round(value * 1e6) / 1e6
+}
+
+/** The number of answers of a day: it is repeated on the row of every brand. */
+export function answersOf(totals: DayTotals): number {
+  return Math.max(0, ...[...totals.values()].map(([, , answers]) => answers))
+}

@@ -1,0 +1,116 @@
+import { daysOfInterest } from '../../core/config/load.ts'
+import { type Day, dayOf, daysIn, type Range } from '../../core/day.ts'
+import { controlOf, filtersText, historyCheckedAt, saveHistoryCheck } from '../../ledger/control-totals.ts'
+import { hasCoverage } from '../../ledger/coverage.ts'
+import type { TotalsByDay } from '../../rows/day-totals.ts'
+import type { CallContext } from '../../source/client.ts'
+import type { DayStream } from '../../streams/stream.ts'
+import { withRetries } from '../../warehouse/retry.ts'
+import { runBatch } from '../../warehouse/statement.ts'
+import { inTransaction } from '../../warehouse/transaction.ts'
+import { readableRange } from '../plan/due-days.ts'
+import type { Run, SyncedProject } from '../run/run-types.ts'
+import { compareTable, markReconciled, uncomparedDays } from './compare-tables.ts'
+import { markDiffering } from './mark-differing.ts'
+import { type ControlReader, readControl } from './read-control.ts'
+
+/**
+ * Once in `reconcile.history_hours`, reads the control totals of all configured days. Days whose totals changed, or that no
+ * longer add up to them, become due. The first run of a project reads everything anyway.
+ */
+export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<void> {
+  const { warehouse, config, clock, signal } = run
+  const now = clock()
+  const checkedAt = await withRetries(warehouse, signal, () => historyCheckedAt(warehouse, project.id))
+  const isDue =
+    checkedAt === undefined || now.getTime() - checkedAt.getTime() >= config.reconcile.history_hours * 3_600_000
+  if (!isDue) return
+  if (await withRetries(warehouse, signal, () => hasCoverage(warehouse, project.id))) {
+    const today = dayOf(now)
+    await checkRange(run, project, readableRange(daysOfInterest(config, today), today), context)
+  }
+  await withRetries(warehouse, signal, () => saveHistoryCheck(warehouse, project.id, now))
+}
+
+async function checkRange(run: Run, project: SyncedProject, range: Range, context: CallContext): Promise<void> {
+  const { warehouse, signal, streams } = run
+  const controls = await readControls(run, project, range, context)
+  for (const stream of streams.byDay) {
+    const days = await withRetries(warehouse, signal, () =>
+      uncomparedDays(warehouse, { projectId: project.id, stream }, range),
+    )
+    if (days.length === 0) continue
+    const control = controlOfStream(controls, stream)
+    const compared = { projectId: project.id, stream, days }
+    const differing = control === undefined ? [] : await compareTable(warehouse, compared, control)
+    const differs = new Set(differing.map(({ day }) => day))
+    await markReconciled(warehouse, { ...compared, days: days.filter((day) => !differs.has(day)) })
+  }
+  const compared = streams.byDay.filter(({ control }) => control !== undefined)
+  await withRetries(warehouse, signal, () =>
+    inTransaction(warehouse, (tx) =>
+      markDiffering(tx, warehouse, { projectId: project.id, streams: compared, days: daysIn(range) }),
+    ),
+  )
+}
+
+/** Control totals of a range, by the filters under which they were read. */
+export type Controls = Map<string, TotalsByDay>
+
+/** Reads the control totals that the configured streams are compared with. */
+export async function readControls(
+  reader: ControlReader,
+  project: SyncedProject,
+  range: Range,
+  context: CallContext,
+): Promise<Controls> {
+  const controls: Controls = new Map()
+  for (const stream of reader.streams.byDay) {
+    const { filters = [] } = stream
+    if (stream.control === undefined || controls.has(filtersText(filters))) continue
+    const { totals } = await readControl(reader, { project, filters, range }, context)
+    controls.set(filtersText(filters), totals)
+  }
+  return controls
+}
+
+export function controlOfStream(controls: Controls, { control, filters }: DayStream): TotalsByDay | undefined {
+  return control === undefined ? undefined : controls.get(filtersText(filters))
+}
+
+/** Reads the control totals of days that are due in streams which are compared, as far as the run has not read them yet. */
+export async function readDueControls(
+  run: Run,
+  project: SyncedProject,
+  due: ReadonlyMap<DayStream, readonly Day[]>,
+  context: CallContext,
+): Promise<void> {
+  const wanted = new Map<string, { filters: DayStream['filters']; days: Day[] }>()
+  for (const [{ filters, control }, days] of due) {
+    if (control === undefined) continue
+    const entry = wanted.get(filtersText(filters)) ?? { filters, days: [] }
+    entry.days.push(...days)
+    wanted.set(filtersText(filters), entry)
+  }
+  for (const { filters = [], days } of wanted.values()) {
+    const missing = await daysWithoutControl(run, project, filters, days)
+    if (missing.length === 0) continue
+    const range = { from: missing[0]!, to: missing.at(-1)! }
+    await readControl(run, { project, filters, range }, context)
+  }
+}
+
+async function daysWithoutControl(
+  { warehouse, runId, signal }: Run,
+  project: SyncedProject,
+  filters: NonNullable<DayStream['filters']>,
+  days: readonly Day[],
+): Promise<Day[]> {
+  const sorted = [...new Set(days)].sort()
+  if (sorted.length === 0) return []
+  const range = { from: sorted[0]!, to: sorted.at(-1)! }
+  const [known] = await withRetries(warehouse, signal, () =>
+    runBatch(warehouse.pool, controlOf(warehouse, { projectId: project.id, filters }, range, runId)),
+  )
+  return sorted.filter((day) => !known.has(day))
+}

@@ -1,0 +1,117 @@
+import type { Day, Range } from '../../core/day.ts'
+import { KeyError, RefusedError, UsageError } from '../../core/errors.ts'
+import type { Filter } from '../../core/vocabulary.ts'
+import { type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
+import { hasReconciledDay } from '../../ledger/coverage.ts'
+import type { TotalsByDay } from '../../rows/day-totals.ts'
+import { sift } from '../../rows/sift.ts'
+import type { CallContext } from '../../source/client.ts'
+import { type DayStream, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
+import { withRetries } from '../../warehouse/retry.ts'
+import { hasNoRowAfter, readPage } from '../read/read-pages.ts'
+import { readWindow } from '../read/read-window.ts'
+import { UNKNOWN_WINDOW } from '../read/window-request.ts'
+import type { Run, SyncedProject } from '../run/run-types.ts'
+import { compareDays, type Difference } from './compare-days.ts'
+import { readControl } from './read-control.ts'
+
+const DAYS_OF_EVIDENCE = 3
+
+interface Suspect {
+  project: SyncedProject
+  stream: DayStream
+  differences: readonly Difference[]
+}
+
+/**
+ * Some reports do not add up to the totals, because the service leaves groups out. Truncated answers do not add up either, so
+ * the evidence must exclude them. On three final days, each day is read alone: it fills less than half a page, has no row
+ * after its last, and consists of the same rows when it is read in two parts. All three days must differ in the same
+ * direction. A stream of which any day ever added up is never accepted as not additive.
+ */
+export async function proveNotAdditive(
+  run: Run,
+  { project, stream, differences }: Suspect,
+  context: CallContext,
+): Promise<Measure | undefined> {
+  const projectStream = { projectId: project.id, stream: stream.name }
+  const final = differences.filter(({ day }) => day < run.provisionalFrom).slice(-DAYS_OF_EVIDENCE)
+  if (final.length < DAYS_OF_EVIDENCE) return undefined
+  const [{ measure }] = final as [Difference]
+  if (await withRetries(run.warehouse, run.signal, () => hasReconciledDay(run.warehouse, projectStream)))
+    return undefined
+  const range = { from: final[0]!.day, to: final.at(-1)!.day }
+  const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
+  const evidence: Difference[] = []
+  for (const { day } of final) {
+    const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
+    if (found === undefined || found.measure !== measure || found.direction === 0) return undefined
+    if (evidence.some(({ direction }) => direction !== found.direction)) return undefined
+    evidence.push(found)
+  }
+  const texts = evidence.map(({ day, text }) => `${day}: ${text}`)
+  await withRetries(run.warehouse, run.signal, () =>
+    saveNotAdditive(run.warehouse, { ...projectStream, measure, evidence: texts }),
+  )
+  run.log.warn({ ...projectStream, evidence: texts }, 'stream does not add up to the control totals')
+  return measure
+}
+
+/** A service that refuses a filter offers no proof. */
+function ignoreRefusal(error: unknown): undefined {
+  const isRefusal = error instanceof UsageError || (error instanceof RefusedError && !(error instanceof KeyError))
+  if (!isRefusal) throw error
+}
+
+/** How a day differs though it was read whole; undefined if it does not differ, or cannot be shown to be whole. */
+async function differenceOfWholeDay(
+  run: Run,
+  { project, stream, day, totals }: { project: SyncedProject; stream: DayStream; day: Day; totals: TotalsByDay },
+  context: CallContext,
+): Promise<Difference | undefined> {
+  const range = { from: day, to: day }
+  const request = { caller: project.caller, stream, range, known: UNKNOWN_WINDOW }
+  const answer = await readWindow(run, request, context, () => new RowList())
+  if (answer.kind !== 'rows' || answer.sifted.rejects.length > 0) return undefined
+  if (answer.pageRows === undefined || answer.pageRows * 2 >= run.limit.current) return undefined
+  const { rowsByDay, rows, totals: found } = answer.sifted
+  if (!(await hasSameRowsInParts(run, { project, stream, range, rows: rows.values }, context))) return undefined
+  const [difference] = compareDays(stream, [day], {
+    found: { rowsByDay, totals: found },
+    control: totals,
+    ignored: new Set(),
+  })
+  return difference
+}
+
+/** True if the parts of a day by its first dimension have the rows of the whole: a truncated answer would have others. */
+async function hasSameRowsInParts(
+  run: Run,
+  { project, stream, range, rows }: { project: SyncedProject; stream: DayStream; range: Range; rows: readonly Row[] },
+  context: CallContext,
+): Promise<boolean> {
+  const [dimension] = stream.splitDimensions
+  if (dimension === undefined) return false
+  const values = [...new Set(rows.map((row) => stream.dimensionOf(row, dimension)))].filter((value) => value !== null)
+  const half = values.slice(0, Math.ceil(values.length / 2))
+  const filters: Filter[] =
+    stream.filterTakes === 'lists'
+      ? [
+          { field: dimension, operator: 'in', values: half },
+          { field: dimension, operator: 'not_in', values: half },
+        ]
+      : values.map((value) => ({ field: dimension, operator: 'in', values: [value] }))
+  const positions = keyPositions(stream)
+  const keys = new Set(rows.map((row) => keyOf(row, positions)))
+  let inParts = 0
+  for (const filter of filters) {
+    const ask = (page: { limit: number; offset: number }) =>
+      stream.read(run.client, project.caller, { range, page, filters: [filter] }, context)
+    const page = await readPage(ask, run.limit)
+    if (!(await hasNoRowAfter(ask, page.count))) return false
+    const part = sift(stream, page.items, { range, needsTextCheck: true }, new RowList())
+    if (part.rejects.length > 0 || part.rows.values.some((row) => !keys.has(keyOf(row, positions)))) return false
+    inParts += part.rows.length
+  }
+  return inParts === keys.size
+}

@@ -1,0 +1,164 @@
+import { afterEach, describe, expect, test } from '@jest/globals'
+import { addDays, countDays, type Day } from '../src/core/day.ts'
+import { createClient } from '../src/source/client.ts'
+import { startRewriter } from './support/proxy.ts'
+import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { expectExact } from './support/truth.ts'
+
+/* A service that answers wrongly but in a valid form. No run may be complete while the warehouse differs from the service. */
+
+let setup: Setup
+afterEach(() => setup.close())
+
+const RANGE = { from: '2026-02-10', to: '2026-03-31' }
+const start = async (options: SetupOptions = {}) => {
+  setup = await setUp({
+    world: { projects: 1, prompts: 6, models: 2, brands: 3 },
+    ...options,
+    config: { start_date: RANGE.from, ...options.config },
+  })
+}
+const project = (index = 0) => setup.service.world.projects[index]!
+const isExact = async (reports = FOUR_GRAINS) =>
+  expectExact(setup.database, { world: setup.service.world, range: RANGE, reports }).then(
+    () => true,
+    () => false,
+  )
+
+/** A request for rows, whatever its method. */
+interface Asked {
+  path: string
+  project: string | undefined
+  from: Day
+  to: Day
+  offset: number
+  limit: number
+  dimensions: string[]
+}
+type Row = Record<string, unknown> & { date?: Day }
+/** Changes the rows of an answer, or the whole of it. */
+type Lie = (rows: Row[], asked: Asked, answers: number) => Row[] | Record<string, unknown>
+
+/** Runs work while the service answers through a proxy that lies. */
+async function lying<T>(lie: Lie, work: () => Promise<T>): Promise<T> {
+  let answers = 0
+  const proxy = await startRewriter(setup.service.url, (text, { url }, body) => {
+    const { pathname, searchParams } = new URL(url!, 'http://localhost')
+    const sent = { ...Object.fromEntries(searchParams), ...(body === '' ? {} : JSON.parse(body)) }
+    const answer = JSON.parse(text) as { data?: Row[] }
+    if (answer.data === undefined || sent.start_date === undefined) return text
+    const asked: Asked = {
+      path: pathname.replace(/^.*\/v1\//, ''),
+      project: sent.project_id,
+      from: sent.start_date,
+      to: sent.end_date,
+      offset: Number(sent.offset ?? 0),
+      limit: Number(sent.limit),
+      dimensions: sent.dimensions ?? [],
+    }
+    const changed = lie(answer.data, asked, ++answers)
+    return JSON.stringify(Array.isArray(changed) ? { ...answer, data: changed } : changed)
+  })
+  const honest = setup.services.client
+  setup.services.client = createClient({
+    baseUrl: proxy.url,
+    compress: false,
+    requestsPerMinute: 100_000,
+    maxAttempts: 2,
+    patienceMs: 1000,
+  })
+  try {
+    return await work()
+  } finally {
+    setup.services.client.close()
+    setup.services.client = honest
+    await proxy.close()
+  }
+}
+
+const isReport = ({ path }: Asked) => path === 'reports/brands'
+const isFine = (asked: Asked) => isReport(asked) && asked.dimensions.length > 1
+/** What the service would answer, cut to so many rows of each page. */
+const cap = (rows: Row[], most: number) => rows.slice(0, most)
+
+const LIES: Record<string, () => Lie> = {
+  'answers reports with success: false': () => (rows, asked) =>
+    isReport(asked) ? { success: false, data: [], errors: [{ message: 'the warehouse sleeps' }] } : rows,
+  'marks its answers as partial': () => (rows, asked) =>
+    isReport(asked) ? { data: rows.slice(0, Math.ceil(rows.length * 0.8)), partial: true, warnings: ['slow'] } : rows,
+  'caps the answers of one of two projects at 137 rows': () => (rows, asked) =>
+    asked.project === project(1).id ? cap(rows, 137) : rows,
+  'cuts every answer at 6 kB': () => (rows) => {
+    let bytes = 0
+    return rows.filter((row) => {
+      bytes += JSON.stringify(row).length
+      return bytes <= 6000
+    })
+  },
+  'clamps each range to its last 31 days':
+    () =>
+    (rows, { to, from }) => {
+      const first = addDays(to, -30)
+      return countDays({ from, to }) > 31 ? rows.filter(({ date }) => date! >= first) : rows
+    },
+  'ignores the dimension topic_id': () => (rows, asked) => {
+    if (!asked.dimensions.includes('topic_id')) return rows
+    const totals = new Map<string, Row>()
+    for (const { topic: _, ...row } of rows) {
+      const key = `${row.date} ${(row.brand as { id: string }).id}`
+      const sum = totals.get(key)
+      if (sum === undefined) totals.set(key, row)
+      else
+        for (const name of ['mention_count', 'visibility_count', 'visibility_total'])
+          sum[name] = (sum[name] as number) + (row[name] as number)
+    }
+    return [...totals.values()]
+  },
+  'leaves a fifth of the rows out of every third answer': () => (rows, _, answers) =>
+    answers % 3 === 0 ? rows.filter((_row, index) => index % 5 !== 0) : rows,
+  'leaves the rows of one day out of every long answer': () => (rows, asked) =>
+    isFine(asked) && asked.from !== asked.to ? rows.filter(({ date }) => date !== '2026-02-20') : rows,
+  'leaves rows without mentions out of long answers': () => (rows, asked) =>
+    isFine(asked) && asked.from !== asked.to ? rows.filter(({ mention_count }) => mention_count !== 0) : rows,
+}
+
+describe.each(Object.entries(LIES))('a service that %s', (name, makeLie) => {
+  test('is not believed, and is caught up with once it recovers', async () => {
+    const isOfTwo = name.includes('two projects')
+    await start({ world: { projects: isOfTwo ? 2 : 1, prompts: 6, models: 2, brands: 3 } })
+    const lie = makeLie()
+    for (let run = 0; run < 2; run++) {
+      const report = await lying(lie, () => setup.sync())
+      if (report.outcome === 'complete') expect(await isExact()).toBe(true)
+    }
+    await setup.sync()
+    await setup.sync()
+    expect(await isExact()).toBe(true)
+    expect((await setup.sync()).outcome).toBe('complete')
+  }, 120_000)
+})
+
+test('answers that are cut in the run in which a prompt was deleted delete no other row', async () => {
+  await start({ config: { lookback_days: 90 } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  const [gone] = project().prompts
+  setup.service.world.deletePrompt(project(), gone!.id)
+  const truth = async () => {
+    const rows = await setup.database.rows<{ rows: number }>(
+      'select count(*)::int as rows from visibility.by_prompt where prompt_id <> $1',
+      [gone!.id],
+    )
+    return rows[0]!.rows
+  }
+  const before = await truth()
+  const report = await lying(
+    (rows, asked, answers) =>
+      isReport(asked) && answers % 4 === 0 ? rows.slice(0, Math.floor(rows.length * 0.8)) : rows,
+    () => setup.sync(),
+  )
+  expect(await truth()).toBe(before)
+  if (report.outcome === 'complete') expect(await isExact()).toBe(true)
+  await setup.sync()
+  await setup.sync({ command: 'backfill', range: RANGE })
+  expect(await isExact()).toBe(true)
+})
