@@ -120,3 +120,6 @@ select
 from {schema}.projects p
 join {ops}.coverage c on c.project_id = p.project_id
 left join {ops}.stream_settings t on t.project_id = c.project_id and t.stream = c.stream;
+
+-- How many identical rows the latest answers had. `times_seen` counts the answers.
+alter table {ops}.quarantine add column occurrences integer not null default 1;

@@ -11,7 +11,8 @@ select
   -- A list is as it was read; only days become final.
   d.is_provisional and t.by_day is not false as is_provisional,
   r.restated_at,
-  r.restatements
+  r.restatements,
+  d.is_reconciled
 from {ops}.days_read d
 left join {ops}.stream_settings t on t.project_id = d.project_id and t.stream = d.stream
 left join lateral (

@@ -10,7 +10,8 @@ select
   case when t.by_day then greatest(0, i.last - t.first_day + 1 - m.days - e.days)::integer end as missing_days,
   m.held_days,
   q.quarantined_rows,
-  coalesce(m.last_read_at < now() - t.max_staleness, true) as is_stale
+  coalesce(m.last_read_at < now() - t.max_staleness, true) as is_stale,
+  m.unreconciled_days
 from {ops}.stream_settings t
 left join {schema}.projects p on p.project_id = t.project_id
 -- The days of interest end today at the latest.
@@ -21,6 +22,7 @@ cross join lateral (
 cross join lateral (
   select max(c.last_read_at) as last_read_at, min(c.first_day) as first_day, max(c.last_day) as last_day,
     coalesce(sum(c.days_held), 0)::integer as held_days,
+    coalesce(sum(c.days_unreconciled), 0)::integer as unreconciled_days,
     coalesce(sum(c.days) filter (where c.first_day >= t.first_day and c.last_day <= i.last), 0) as days
   from {ops}.coverage_months c
   where c.project_id = t.project_id and c.stream = t.stream
@@ -34,7 +36,7 @@ cross join lateral (
     and c.last_day >= t.first_day and c.first_day <= i.last
 ) e
 cross join lateral (
-  select count(*)::integer as quarantined_rows
+  select coalesce(sum(r.occurrences), 0)::integer as quarantined_rows
   from {ops}.quarantine r
   where r.project_id = t.project_id and r.stream = t.stream and r.resolved_at is null
 ) q;

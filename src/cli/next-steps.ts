@@ -78,6 +78,8 @@ function stepFor(
     },
   }
   if (kind === 'quarantined') return { say: 'look at the rows that failed validation', run: command('quarantine list') }
+  if (kind === 'unreconciled')
+    return { say: 'see which days differ; later runs read them again', run: command('status') }
   if (kind === 'held') {
     const [only, ...others] = held
     return only !== undefined && others.length === 0

@@ -48,7 +48,7 @@ export async function readDay(
     [projectId, streams, day],
   )
   const quarantine = await warehouse.pool.query<DayDetail['quarantine'][number]>(
-    `select stream, count(*)::int as rows, min(reason) as reason from ${ops('quarantine')}
+    `select stream, sum(occurrences)::int as rows, min(reason) as reason from ${ops('quarantine')}
      where project_id = $1 and stream = any($2::text[]) and resolved_at is null and $3 between from_date and to_date
      group by stream order by stream`,
     [projectId, streams, day],

@@ -8,8 +8,16 @@ import type { Transaction } from '../warehouse/transaction.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface IdentifiedRejects {
-  byFingerprint: ReadonlyMap<string, { raw: string; reason: string; date: Day | undefined }>
+  byFingerprint: ReadonlyMap<string, IdentifiedReject>
   undismissed: number
+}
+
+interface IdentifiedReject {
+  raw: string
+  reason: string
+  date: Day | undefined
+  /** How many rows of the answer are identical to it. */
+  occurrences: number
 }
 
 /** A reject that was dismissed counts as if the answer did not have it; another version of it has another fingerprint. */
@@ -18,15 +26,14 @@ export async function identifyRejects(
   projectStream: ProjectStream,
   rejects: readonly Reject[],
 ): Promise<IdentifiedRejects> {
-  const byFingerprint = new Map<string, { raw: string; reason: string; date: Day | undefined }>()
-  let undismissed = 0
-  if (rejects.length === 0) return { byFingerprint, undismissed }
-  const fingerprints = rejects.map(({ raw, reason, date }) => {
+  const byFingerprint = new Map<string, IdentifiedReject>()
+  if (rejects.length === 0) return { byFingerprint, undismissed: 0 }
+  for (const { raw, reason, date } of rejects) {
     const text = redactor.json(raw)
     const fingerprint = createHash('md5').update(text).digest('hex')
-    byFingerprint.set(fingerprint, { raw: text, reason: redactor.text(reason), date })
-    return fingerprint
-  })
+    const occurrences = (byFingerprint.get(fingerprint)?.occurrences ?? 0) + 1
+    byFingerprint.set(fingerprint, { raw: text, reason: redactor.text(reason), date, occurrences })
+  }
   const dismissed = await ops
     .selectFrom('quarantine')
     .select('fingerprint')
@@ -36,8 +43,8 @@ export async function identifyRejects(
     .where('fingerprint', '=', sql<string>`any(${[...byFingerprint.keys()]}::text[])`)
     .execute()
   const ignored = new Set(dismissed.map(({ fingerprint }) => fingerprint))
-  undismissed = fingerprints.filter((fingerprint) => !ignored.has(fingerprint)).length
-  return { byFingerprint, undismissed }
+  const open = [...byFingerprint].filter(([fingerprint]) => !ignored.has(fingerprint))
+  return { byFingerprint, undismissed: open.reduce((sum, [, { occurrences }]) => sum + occurrences, 0) }
 }
 
 export interface RejectsOrigin {
@@ -51,8 +58,8 @@ export interface RejectsOrigin {
 }
 
 /**
- * Keeps the rejects of an answer. A row that fails again is counted, not kept twice; a row that failed before and is
- * not among the rejects of the same days any more is marked as resolved.
+ * Stores the rejects of an answer. Identical rows share an entry, which counts the occurrences in the answers of the latest run.
+ * A row that failed before and is not among the rejects of the same days any more is marked as resolved.
  */
 export async function saveRejects(
   { ops }: Transaction,
@@ -67,20 +74,33 @@ export async function saveRejects(
     const raws = entries.map(({ raw }) => raw)
     const from = entries.map(({ date }) => date ?? range?.from ?? null)
     const to = entries.map(({ date }) => date ?? range?.to ?? null)
+    const occurrences = entries.map((entry) => entry.occurrences)
     await ops
       .insertInto('quarantine')
-      .columns(['project_id', 'stream', 'reason', 'raw', 'fingerprint', 'from_date', 'to_date', 'run_id'])
+      .columns([
+        'project_id',
+        'stream',
+        'reason',
+        'raw',
+        'fingerprint',
+        'from_date',
+        'to_date',
+        'occurrences',
+        'run_id',
+      ])
       .expression(
         sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, reject.reason, reject.raw::json, reject.fingerprint,
-              reject.from_date, reject.to_date, ${runId}::bigint
-            from unnest(${reasons}::text[], ${raws}::text[], ${fingerprints}::text[], ${from}::date[], ${to}::date[])
-              as reject(reason, raw, fingerprint, from_date, to_date)` as never,
+              reject.from_date, reject.to_date, reject.occurrences, ${runId}::bigint
+            from unnest(${reasons}::text[], ${raws}::text[], ${fingerprints}::text[], ${from}::date[], ${to}::date[], ${occurrences}::int[])
+              as reject(reason, raw, fingerprint, from_date, to_date, occurrences)` as never,
       )
       .onConflict((conflict) =>
         conflict.columns(['project_id', 'stream', 'fingerprint']).doUpdateSet((eb) => ({
           reason: eb.ref('excluded.reason'),
-          from_date: eb.ref('excluded.from_date'),
-          to_date: eb.ref('excluded.to_date'),
+          // A row without a day may come in several windows of a run.
+          from_date: sql<Day>`case when ${ofSameRun} then least(quarantine.from_date, excluded.from_date) else excluded.from_date end`,
+          to_date: sql<Day>`case when ${ofSameRun} then greatest(quarantine.to_date, excluded.to_date) else excluded.to_date end`,
+          occurrences: sql<number>`case when ${ofSameRun} then quarantine.occurrences else 0 end + excluded.occurrences`,
           run_id: eb.ref('excluded.run_id'),
           last_seen_at: sql<Date>`now()`,
           times_seen: sql<number>`quarantine.times_seen + 1`,
@@ -107,6 +127,7 @@ export async function saveRejects(
 }
 
 const GONE = 'no longer in the answer'
+const ofSameRun = sql`quarantine.run_id = excluded.run_id and quarantine.resolved_at is null`
 
 /** Rejects without a day of their own belong to a window; once none of its days has rejects any more, they are gone. */
 export async function resolveWindowRejects(
@@ -150,6 +171,7 @@ export interface QuarantineEntry {
   first_seen_at: Date
   last_seen_at: Date
   times_seen: number
+  occurrences: number
   resolved_at: Date | null
   resolution: string | null
   dismissed_at: Date | null
@@ -171,7 +193,7 @@ export function listQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: Quaranti
   let query = ops
     .selectFrom('quarantine')
     .select(['quarantine_id', 'project_id', 'stream', 'reason', 'raw', 'from_date', 'to_date', 'run_id'])
-    .select(['first_seen_at', 'last_seen_at', 'times_seen', 'resolved_at', 'resolution'])
+    .select(['first_seen_at', 'last_seen_at', 'times_seen', 'occurrences', 'resolved_at', 'resolution'])
     .select(['dismissed_at', 'dismissed_because'])
     .where(matching(filter))
     .orderBy('quarantine_id')
@@ -197,7 +219,7 @@ export function groupQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: Quarant
     .selectFrom('quarantine')
     .select(['stream', 'reason'])
     .select(({ fn }) => [
-      fn.countAll<number>().as('rows'),
+      sql<number>`sum(occurrences)::int`.as('rows'),
       sql<string[]>`array_agg(distinct project_id order by project_id)`.as('projects'),
       fn.min('from_date').as('from_date'),
       fn.max('to_date').as('to_date'),

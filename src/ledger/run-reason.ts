@@ -3,7 +3,7 @@ import { clip, count, listSome } from '../core/text.ts'
 
 /* Why a run was not complete, from what the ledger keeps of it: for the log, `status`, the page and the summary of a run. */
 
-export type TroubleKind = ReportedCode | 'held' | 'quarantined'
+export type TroubleKind = ReportedCode | 'held' | 'unreconciled' | 'quarantined'
 
 /** What went wrong in one way, over all projects and streams. */
 export interface Trouble {
@@ -30,6 +30,7 @@ interface StoredStream {
   stream: string
   quarantined?: number
   held?: { range: string; rows_present: number; rows_vanishing: number }[]
+  unreconciled?: { date: string; difference: string }[]
   failed?: { range: string; error: string; code?: string }[]
   differing?: string[]
 }
@@ -87,11 +88,15 @@ export function troublesOf(summary: unknown): Trouble[] {
       occurrenceOf(row, range, `${rows_vanishing} of ${count(rows_present, 'row')} would have vanished`),
     ),
   )
+  const unreconciled = rows.flatMap((row) =>
+    (row.unreconciled ?? []).map(({ date, difference }) => occurrenceOf(row, date, difference)),
+  )
   const quarantined = rows.filter((row) => (row.quarantined ?? 0) > 0)
   const bad = quarantined.reduce((sum, row) => sum + row.quarantined!, 0)
   return [
     ...failed,
     ...(held.length === 0 ? [] : [troubleOf('held', held, held.length)]),
+    ...(unreconciled.length === 0 ? [] : [troubleOf('unreconciled', unreconciled, unreconciled.length)]),
     ...(bad === 0
       ? []
       : [
@@ -148,5 +153,7 @@ const WORDS: Record<TroubleKind, (number: number, streams: string, projects: num
     `a newer read of ${windows(number, streams)} was loaded meanwhile, so this one was not`,
   interrupted: (number, streams) => `${windows(number, streams)} ${were(number)} not read, because the run was stopped`,
   held: (number, streams) => `${windows(number, streams)} ${number === 1 ? 'is' : 'are'} held`,
+  unreconciled: (number, streams) =>
+    `${count(number, 'day')} of ${streams} ${number === 1 ? 'does' : 'do'} not add up to the totals of the service`,
   quarantined: (number, streams) => `${count(number, 'row')} of ${streams} ${were(number)} quarantined`,
 }

@@ -3,6 +3,7 @@ import { countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { streamKey } from '../core/stream-key.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { listNotAdditive, type NotAdditive } from './control-totals.ts'
 import { hasLedger } from './coverage.ts'
 import { runReason } from './run-reason.ts'
 import { lastRuns, type RunRow } from './runs.ts'
@@ -23,6 +24,7 @@ export interface StreamStatus {
   days_held: number
   days_quarantined: number
   days_stale: number
+  days_unreconciled: number
   rows: number
 }
 
@@ -36,10 +38,37 @@ export interface HeldStatus {
   accept: string
 }
 
+/** The rows of a stream that are in quarantine. */
+export interface QuarantineStatus {
+  project_id: string
+  stream: string
+  open: number
+  /** How many of them have no readable day, and the days of the answers in which they came. */
+  undated: number
+  undated_from: Day | null
+  undated_to: Day | null
+  oldest: Date
+  example: string
+}
+
+/** Days that do not add up to the totals of the service. */
+export interface UnreconciledStatus {
+  project_id: string
+  stream: string
+  days: number
+  first_day: Day
+  last_day: Day
+  /** How the last of them differs. */
+  difference: string
+}
+
 export interface Status {
   streams: StreamStatus[]
   held: HeldStatus[]
-  quarantine: { project_id: string; stream: string; open: number; oldest: Date; example: string }[]
+  unreconciled: UnreconciledStatus[]
+  /** Streams that were shown not to add up to the totals of the service, and the days that show it. */
+  not_additive: NotAdditive[]
+  quarantine: QuarantineStatus[]
   drift: { project_id: string; stream: string; kind: string; name: string; example: string; first_seen_at: Date }[]
   lookback: { configured_days: number; needed_days: number | null; too_short: boolean }
   /** The last runs; `reason` is a sentence if a run was not complete. */
@@ -65,9 +94,11 @@ export interface StatusOptions {
 export async function readStatus(warehouse: Warehouse, options: StatusOptions): Promise<Status | undefined> {
   if (!(await hasLedger(warehouse))) return undefined
   const { kept } = options
-  const [streams, held, quarantine, drift, lookback, runs] = await Promise.all([
+  const [streams, held, unreconciled, not_additive, quarantine, drift, lookback, runs] = await Promise.all([
     streamStatus(warehouse, options),
     readHeld(warehouse, options.most),
+    readUnreconciled(warehouse),
+    listNotAdditive(warehouse),
     openQuarantine(warehouse),
     readDrift(warehouse),
     kept?.lookback() ?? readLookback(warehouse, options.lookbackDays),
@@ -75,7 +106,8 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
   ])
   const withReasons = runs.map((run) => ({ ...run, reason: runReason(run) ?? null }))
   const totals = { streams: streams.length, held: held.total, quarantine: quarantine.length, drift: drift.total }
-  return { streams, held: held.ranges, quarantine, drift: drift.notes, lookback, runs: withReasons, totals }
+  const found = { streams, held: held.ranges, unreconciled, not_additive, quarantine, drift: drift.notes }
+  return { ...found, lookback, runs: withReasons, totals }
 }
 
 async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
@@ -85,6 +117,7 @@ async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promi
     `select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
        sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
        sum(days_quarantined)::int as days_quarantined, sum(days_stale)::int as days_stale,
+       sum(days_unreconciled)::int as days_unreconciled,
        sum(days) filter (where first_day >= $1 and last_day <= $2)::int as days_inside
      from ${quote(warehouse.opsSchema, 'coverage_months')} group by 1, 2`,
     [from, to],
@@ -113,6 +146,7 @@ async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promi
         days_held: row?.days_held ?? 0,
         days_quarantined: row?.days_quarantined ?? 0,
         days_stale: row?.days_stale ?? 0,
+        days_unreconciled: row?.days_unreconciled ?? 0,
         rows: Number((dated ? row?.rows : lastRows.get(key)) ?? 0),
       }
     }),
@@ -139,6 +173,7 @@ interface SummedStream {
   days_held: number
   days_quarantined: number
   days_stale: number
+  days_unreconciled: number
   days_inside: number | null
 }
 
@@ -227,12 +262,24 @@ async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; 
   return { notes, total }
 }
 
+async function readUnreconciled({ pool, opsSchema }: Warehouse): Promise<UnreconciledStatus[]> {
+  const { rows } = await pool.query<UnreconciledStatus>(
+    `select project_id, stream, count(*)::int as days, min(date) as first_day, max(date) as last_day,
+       (array_agg(difference order by date desc))[1] as difference
+     from ${quote(opsSchema, 'coverage')} where state = 'unreconciled' group by 1, 2 order by 1, 2`,
+  )
+  return rows
+}
+
 function openQuarantine({ ops }: Warehouse): Promise<Status['quarantine']> {
   return ops
     .selectFrom('quarantine')
     .select(['project_id', 'stream'])
     .select(({ fn }) => [
-      fn.countAll<number>().as('open'),
+      sql<number>`sum(occurrences)::int`.as('open'),
+      sql<number>`coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int`.as('undated'),
+      sql<Day | null>`min(from_date) filter (where from_date <> to_date)`.as('undated_from'),
+      sql<Day | null>`max(to_date) filter (where from_date <> to_date)`.as('undated_to'),
       fn.min('first_seen_at').as('oldest'),
       fn.min('reason').as('example'),
     ])

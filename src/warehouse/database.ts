@@ -84,6 +84,7 @@ export interface OpsTables {
     first_seen_at: Generated<Date>
     last_seen_at: Generated<Date>
     times_seen: Generated<number>
+    occurrences: Generated<number>
     resolved_at: Date | null
     resolution: string | null
     dismissed_at: Date | null
