@@ -162,3 +162,129 @@ test('answers that are cut in the run in which a prompt was deleted delete no ot
   await setup.sync({ command: 'backfill', range: RANGE })
   expect(await isExact()).toBe(true)
 })
+
+describe('reports that do not add up', () => {
+  const notAdditive = () =>
+    setup.database.rows<{ stream: string; measure: string; evidence: string[] }>(
+      'select stream, measure, evidence from visibility_ops.not_additive order by 1, 2',
+    )
+  /** The rows of prompts without a topic belong to no group. */
+  const withoutNullTopics: Lie = (rows, asked) =>
+    asked.dimensions.includes('topic_id') ? rows.filter(({ topic }) => topic != null) : rows
+
+  test('a report that leaves the null group out is accepted with evidence, and later runs ask no more of it', async () => {
+    await start({ world: { projects: 1, prompts: 8, models: 2, brands: 3 } })
+    project().prompts.forEach((prompt, index) => {
+      if (index % 4 === 0) prompt.topicId = null
+    })
+    const first = await lying(withoutNullTopics, () => setup.sync())
+    expect(first.outcome).toBe('complete')
+    const [found, ...others] = await notAdditive()
+    expect(others).toEqual([])
+    expect(found).toMatchObject({ stream: 'by_topic', measure: 'counts' })
+    expect(found!.evidence).toHaveLength(3)
+    const again = await lying(withoutNullTopics, () => setup.sync())
+    expect(again.outcome).toBe('complete')
+    expect(again.streams.find(({ stream }) => stream === 'by_topic')).toMatchObject({
+      inserted: 0,
+      deleted: 0,
+      requests: 1,
+    })
+  })
+
+  test('a service that leaves out groups in which a brand is absent is compared by its counts alone', async () => {
+    await start()
+    const withoutAbsent: Lie = (rows, asked) => (isFine(asked) ? rows.filter((row) => row.mention_count !== 0) : rows)
+    expect((await lying(withoutAbsent, () => setup.sync())).outcome).toBe('complete')
+    expect((await notAdditive()).every(({ measure }) => measure === 'answers')).toBe(true)
+    expect(await notAdditive()).not.toEqual([])
+  })
+
+  test.each([
+    ['results that are cut to 20 rows before they are paged', (rows: Row[]) => rows.slice(0, 20)],
+    ['answers of which every fifth row is missing', (rows: Row[]) => rows.filter((_, index) => index % 5 !== 4)],
+  ])('%s are never taken for a report that does not add up', async (_, cut) => {
+    await start()
+    const lie: Lie = (rows, asked) => {
+      if (!isFine(asked) || !asked.dimensions.includes('prompt_id')) return rows
+      return asked.offset > 0 ? [] : cut(rows)
+    }
+    const report = await lying(lie, () => setup.sync())
+    expect(report.outcome).toBe('partial')
+    expect(await notAdditive()).toEqual([])
+    const unreconciled = report.streams.flatMap((stream) => stream.unreconciled)
+    expect(unreconciled.length).toBeGreaterThan(0)
+    await setup.sync()
+    await setup.sync()
+    expect(await isExact()).toBe(true)
+  })
+})
+
+test('a report with filters is compared with totals under the same filters', async () => {
+  await start()
+  const [kept] = project().prompts
+  const filters = [{ field: 'prompt_id', operator: 'in', values: [kept!.id] }]
+  await setup.close()
+  const reports = [...FOUR_GRAINS, { name: 'of_one_prompt', dimensions: ['date', 'model_id'], filters }]
+  await start({ config: { reports } })
+  const dropDay: Lie = (rows, { dimensions, from, to }) =>
+    dimensions.length === 2 && from !== to ? rows.filter(({ date }) => date !== '2026-03-10') : rows
+  expect((await lying(dropDay, () => setup.sync())).outcome).toBe('complete')
+  const keys = await setup.database.rows('select distinct filters from visibility_ops.control_totals order by 1')
+  expect(keys).toEqual([{ filters: '' }, { filters: JSON.stringify(filters) }])
+  const [{ days }] = (await setup.database.rows<{ days: number }>(
+    'select count(distinct date)::int as days from visibility.of_one_prompt',
+  )) as [{ days: number }]
+  expect(days).toBe(countDays(RANGE))
+})
+
+describe('history', () => {
+  test('a day that the service changed long ago is read again by a sync once a day', async () => {
+    await start({ config: { lookback_days: 3 } })
+    await setup.sync()
+    setup.service.world.rewriteDays(project(), ['2026-02-20'])
+    await setup.sync()
+    expect(await isExact()).toBe(false)
+    const { clock } = setup.services
+    setup.services.clock = () => new Date(clock().getTime() + 25 * 3_600_000)
+    const before = setup.service.requests.length
+    expect((await setup.sync()).outcome).toBe('complete')
+    expect(await isExact()).toBe(true)
+    const control = setup.service.requests.slice(before).filter(({ path }) => path.includes('reports'))
+    expect(control.length).toBeGreaterThan(0)
+  })
+
+  test('days that an older version read are compared without being read again', async () => {
+    await start()
+    await setup.sync()
+    await setup.database.rows(
+      'update visibility_ops.coverage set reconciled_at = null, counts_digest = null, answers_digest = null',
+    )
+    await setup.database.rows('truncate visibility_ops.control_totals, visibility_ops.history_checks')
+    await setup.database.rows("delete from visibility.by_topic where date = '2026-02-15'")
+    const report = await setup.sync()
+    expect(report.outcome).toBe('complete')
+    expect(await isExact()).toBe(true)
+    const read = new Map(report.streams.map(({ stream, days }) => [stream, days]))
+    expect([read.get('by_model'), read.get('by_topic')]).toEqual([7, 8])
+  })
+})
+
+test('a run that is killed after any of its commits leaves no day that was not compared', async () => {
+  await start({ config: { source: { concurrency: 1 } } })
+  const lie = LIES['cuts every answer at 6 kB']!()
+  for (let commits = 1; commits <= 6; commits++) {
+    const stop = new AbortController()
+    let left = commits
+    const advanced = () => {
+      if (--left === 0) stop.abort()
+    }
+    await lying(lie, () => setup.sync({ signal: stop.signal }, { advanced }))
+    const wrong = await setup.database.rows(
+      "select 1 from visibility_ops.coverage where state = 'read' and reconciled_at is null and date < '2026-03-30'",
+    )
+    expect(wrong).toEqual([])
+  }
+  await setup.sync()
+  expect(await isExact()).toBe(true)
+})

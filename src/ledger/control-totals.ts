@@ -1,8 +1,8 @@
-import { type Day, daysIn, type Range } from '../core/day.ts'
+import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/stream-key.ts'
 import type { Filter } from '../core/vocabulary.ts'
-import { answersOf, type DayTotals, digestOf, digestText, type TotalsByDay } from '../rows/day-totals.ts'
+import { answersOf, digestOf, type TotalsByDay } from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { literal, type Statement } from '../warehouse/statement.ts'
 
@@ -18,29 +18,27 @@ export function filtersText(filters: readonly Filter[] = []): string {
   return filters.length === 0 ? '' : JSON.stringify(filters)
 }
 
-/** The control totals of some days, with a digest of all columns of their rows. */
+/** The control totals of some days, and a digest of all columns of their rows: any change of it is a restatement. */
 export interface ControlDays {
-  range: Range
   totals: TotalsByDay
   rowDigests: ReadonlyMap<Day, bigint>
 }
 
-/** Stores the totals of every day of the range, and returns the days that had other rows before. */
+/** Stores the totals of days, and returns the days that had other rows before. */
 export function controlEntry(
   { opsSchema }: Warehouse,
   { projectId, filters }: ControlKey,
-  { range, totals, rowDigests }: ControlDays,
+  { totals, rowDigests }: ControlDays,
   runId: number,
 ): Statement<Day[]> {
   const table = quote(opsSchema, 'control_totals')
-  const days = daysIn(range).map((date) => {
-    const day: DayTotals = totals.get(date) ?? new Map()
+  const days = [...totals].map(([date, day]) => {
     const { counts, answers } = digestOf(day)
     return {
       ...{ date, totals: Object.fromEntries(day), answers: answersOf(day) },
       // As texts: numbers of JSON lose digits.
       ...{ counts_digest: String(counts), answers_digest: String(answers) },
-      rows_digest: String(rowDigests.get(date) ?? EMPTY_DIGEST),
+      rows_digest: String(rowDigests.get(date)),
     }
   })
   const [project, filter] = [projectId, filtersText(filters)].map(literal)
@@ -48,8 +46,8 @@ export function controlEntry(
       select * from json_to_recordset(${literal(JSON.stringify(days))}::json) as n(date date, totals jsonb,
         answers double precision, counts_digest bigint, answers_digest bigint, rows_digest bigint)
     ), old as (
-      select date, rows_digest from ${table}
-      where project_id = ${project} and filters = ${filter} and date between ${literal(range.from)} and ${literal(range.to)}
+      select date, rows_digest from ${table} where project_id = ${project} and filters = ${filter}
+        and date in (select date from new)
     ), saved as (
       insert into ${table} as t select ${project}, ${filter}, n.*, now(), ${runId} from new n
       on conflict (project_id, filters, date) do update set totals = excluded.totals, answers = excluded.answers,
@@ -59,8 +57,6 @@ export function controlEntry(
     select date from old join new using (date) where old.rows_digest <> new.rows_digest order by date`
   return { sql, read: (rows) => (rows as { date: Day }[]).map(({ date }) => date) }
 }
-
-const EMPTY_DIGEST = digestText([])
 
 /** The totals of a range that one run read, by day. A day that the run did not read is missing. */
 export function controlOf(

@@ -1,14 +1,6 @@
 import { addDays, countDays, type Day, daysIn, type Range, showRange } from '../../core/day.ts'
-import {
-  DownError,
-  IncompleteError,
-  InterruptedError,
-  KeyError,
-  RefusedError,
-  TransientError,
-  UsageError,
-} from '../../core/errors.ts'
-import type { Dimension, Filter } from '../../core/vocabulary.ts'
+import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
+import type { Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import { type FoundDays, type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
@@ -18,7 +10,7 @@ import type { PageLimit } from '../plan/page-limit.ts'
 import { halves } from '../plan/window-feed.ts'
 import { answerNotes, hasNoRowAfter, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
-import type { KnownWindow, ValueSizes, WindowRequest } from './window-request.ts'
+import type { KnownWindow, WindowRequest } from './window-request.ts'
 
 export interface Reader {
   client: Client
@@ -61,8 +53,6 @@ export async function readWindow<R extends Rows>(
     if (value !== null) seen.add(value)
   }
   const day: LargeDay = { stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }
-  const inParts = splitBy && (await readBySizes(day, splitBy, known, makeRows))
-  if (inParts !== undefined) return { kind: 'rows', sifted: inParts, pageRows: undefined }
   const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
   const askAll: ReadPage = (page) => stream.read(client, caller, { range, page, filters: [] }, { ...context, sink })
   const isSingleDay = countDays(range) === 1
@@ -147,33 +137,6 @@ interface LargeDay {
   /** Values of the first dimension to split by, as far as the first page showed them. */
   seen: ReadonlySet<string>
   valuesOf: KnownWindow['valuesOf']
-  /** How many rows each of these values has, if that is known before the day is looked at. */
-  sizes?: ValueSizes
-}
-
-/**
- * Reads a day that has more rows than a page, as far as is known, at once in the parts that this suggests. Undefined if nothing
- * is known, or it does not work out: it is only meant to save requests.
- */
-async function readBySizes<R extends Rows>(
-  day: LargeDay,
-  dimension: Dimension,
-  known: KnownWindow,
-  makeRows: () => R,
-): Promise<Sifted<R> | undefined> {
-  const { stream, limit } = day
-  const fitsPage = known.rows > 0 && known.rows < limit.current
-  if (fitsPage || stream.filterTakes !== 'lists') return undefined
-  const sizes = await known.sizesOf(dimension, limit.current)
-  if (sizes.size === 0) return undefined
-  try {
-    const found = await readInParts({ ...day, sizes }, stream, makeRows)
-    return typeof found === 'string' ? undefined : found
-  } catch (error) {
-    const endsAll = error instanceof InterruptedError || error instanceof KeyError || error instanceof DownError
-    if (endsAll || !(error instanceof RefusedError || error instanceof TransientError)) throw error
-    return undefined
-  }
 }
 
 /**
@@ -204,7 +167,7 @@ async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): P
 
 /** Reads the day by the report `split`, in parts that fit a page, and sums it up as rows of the stream; or says why it cannot. */
 async function readInParts<R extends Rows>(
-  { stream, range, limit, ask, about, seen, valuesOf, sizes }: LargeDay,
+  { stream, range, limit, ask, about, seen, valuesOf }: LargeDay,
   split: DayStream,
   makeRows: () => R,
 ): Promise<Sifted<R> | string> {
@@ -216,8 +179,7 @@ async function readInParts<R extends Rows>(
     const rows = await readBySplitting(
       { stream: split, limit, siftDay, about, accept, valuesOf },
       (filters) => readPage(ask(split, filters), limit),
-      split === stream ? [...(sizes?.keys() ?? seen)].sort() : [],
-      sizes,
+      split === stream ? [...seen].sort() : [],
     )
     if (await hasNoRowAfter(ask(split, []), rows)) return sifter.finish()
     return `the parts by ${split.splitDimensions.join(', ')} do not add up to the whole`

@@ -5,7 +5,6 @@ import type { Page } from '../../source/client.ts'
 import type { DayStream, RowList } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 import { countDifferent } from './read-pages.ts'
-import type { ValueSizes } from './window-request.ts'
 
 /** The rows that one set of filters gave; parts have no key in common. */
 export interface Part {
@@ -26,22 +25,16 @@ interface SplitContext {
 
 type AskFiltered = (filters: Filter[]) => Promise<Page & { asked: number }>
 
-// Aim below the limit: the sizes of parts are guessed, from a sample or from what another day had.
+// Aim below the limit: the sizes of parts are guessed from a sample.
 const FILL = 0.8
-const FILL_BY_SIZES = 0.95
 
 /**
  * Reads a day in parts that fit a page: lists of values of the first dimension, everything but those values for the
- * rest, and if a single value overflows, its parts by the next dimension. Gives how many rows the parts have; the
- * caller proves that nothing is missing. With the sizes of values, parts are as few as can be.
+ * rest, and if a single value overflows, its parts by the next dimension. Returns how many rows the parts have; the
+ * caller proves that nothing is missing.
  */
-export async function readBySplitting(
-  context: SplitContext,
-  ask: AskFiltered,
-  first: string[],
-  sizes?: ValueSizes,
-): Promise<number> {
-  return new ValueSplit(context, ask, [], context.stream.splitDimensions, sizes).read(first)
+export async function readBySplitting(context: SplitContext, ask: AskFiltered, first: string[]): Promise<number> {
+  return new ValueSplit(context, ask, [], context.stream.splitDimensions).read(first)
 }
 
 /** Reads what some filters leave, by the values of one dimension. */
@@ -61,8 +54,6 @@ class ValueSplit {
     private readonly ask: AskFiltered,
     private readonly filters: Filter[],
     dimensions: Dimension[],
-    /** Undefined as soon as they turn out to be wrong. */
-    private sizes?: ValueSizes,
   ) {
     const [dimension, ...finer] = dimensions
     if (dimension === undefined)
@@ -71,14 +62,14 @@ class ValueSplit {
     this.finer = finer
   }
 
-  /** Reads the values of the sample first, then what it did not show. Gives how many rows there were. */
+  /** Reads the values of the sample first, then what it did not show. Returns how many rows there were. */
   async read(sample: string[]): Promise<number> {
     const { context, dimension } = this
     // Without "all but these", what the sample does not show must be known from elsewhere.
     this.pending = this.takesLists ? sample : [...new Set([...sample, ...(await context.valuesOf(dimension))])]
     this.chunk = this.takesLists ? Math.max(1, Math.floor(this.pending.length / 4)) : 1
     do {
-      for (let values = this.nextValues(); values.length > 0; values = this.nextValues()) await this.readSome(values)
+      while (this.pending.length > 0) await this.readSome(this.pending.slice(0, this.chunk))
       this.pending = this.takesLists ? await this.readRest() : this.unknownModels()
     } while (this.pending.length > 0)
     return this.rows
@@ -88,29 +79,11 @@ class ValueSplit {
     return this.context.stream.filterTakes === 'lists'
   }
 
-  /** The values to ask for next; none if the rest is asked for as everything but what was read. */
-  private nextValues(): string[] {
-    const { pending, sizes } = this
-    if (sizes === undefined) return pending.slice(0, this.chunk)
-    const most = this.context.limit.current * FILL_BY_SIZES
-    const left = sizeOf(pending, sizes)
-    const parts = Math.ceil(left / most)
-    if (parts <= 1) return []
-    const values: string[] = []
-    for (let rows = 0; rows < left / parts; ) {
-      const value = pending[values.length]!
-      rows += sizes.get(value)!
-      if (rows > most && values.length > 0) break
-      values.push(value)
-    }
-    return values
-  }
-
   /** Reads these values, unless they are too many for a list or a page: then fewer are asked for next. */
   private async readSome(values: string[]): Promise<void> {
     const { context, dimension } = this
     const page = await this.ask(this.with('in', values)).catch((error: unknown) => {
-      if (values.length > 1 && this.sizes === undefined && isRefusal(error)) return undefined
+      if (values.length > 1 && isRefusal(error)) return undefined
       throw error
     })
     if (page === undefined) {
@@ -119,9 +92,8 @@ class ValueSplit {
       return
     }
     const asked = new Set(values)
-    checkObeyed(context, page, dimension, (value) => value !== null && asked.has(value))
+    checkFiltered(context, page, dimension, (value) => value !== null && asked.has(value))
     if (this.isFull(page) && values.length > 1) {
-      this.sizes = undefined
       this.chunk = Math.max(1, Math.floor(values.length / 2))
       return
     }
@@ -133,16 +105,12 @@ class ValueSplit {
       if (this.takesLists) this.chunk = Math.min(this.longest, fitting)
     }
     for (const value of values) this.done.add(value)
-    // Where there are far fewer rows than expected, the rest may fit a page.
-    const isSmall = this.sizes !== undefined && page.items.length < sizeOf(values, this.sizes) / 2
-    this.pending = isSmall ? [] : this.pending.slice(values.length)
+    this.pending = this.pending.slice(values.length)
   }
 
   /** Reads everything but the values that were read. If that does not fit a page, gives the values to read next. */
   private async readRest(): Promise<string[]> {
     const { context, dimension, done } = this
-    // If it does not fit a page, they were wrong.
-    this.sizes = undefined
     const others = done.size === 0 ? this.filters : this.with('not_in', [...done])
     const rest = await this.ask(others).catch((error: unknown) => {
       if (isRefusal(error)) return undefined
@@ -152,7 +120,7 @@ class ValueSplit {
     // whether anything is left then, the caller's counting shows.
     if (rest === undefined)
       return [...new Set([...this.pending, ...(await context.valuesOf(dimension))])].filter((value) => !done.has(value))
-    checkObeyed(context, rest, dimension, (value) => value === null || !done.has(value))
+    checkFiltered(context, rest, dimension, (value) => value === null || !done.has(value))
     if (!this.isFull(rest)) {
       this.accept(rest)
       return []
@@ -188,10 +156,6 @@ class ValueSplit {
   }
 }
 
-function sizeOf(values: readonly string[], sizes: ValueSizes): number {
-  return values.reduce((sum, value) => sum + sizes.get(value)!, 0)
-}
-
 function isRefusal(error: unknown): boolean {
   return error instanceof RefusedError && (error.status === 400 || error.status === 422)
 }
@@ -208,7 +172,7 @@ function valuesIn(context: SplitContext, items: unknown[], dimension: Dimension 
 }
 
 /** A filter that has no effect would make every part the same truncated page. */
-function checkObeyed(
+function checkFiltered(
   context: SplitContext,
   page: Page,
   dimension: Dimension,

@@ -15,12 +15,8 @@ export interface WindowRequest extends RangeRequest {
   known: KnownWindow
 }
 
-/** Values of a dimension, and how many rows each has; none if nothing is known. */
-export type ValueSizes = ReadonlyMap<string, number>
-
 export interface KnownWindow {
-  /** How many rows the window had before, and each of its days that was read. */
-  rows: number
+  /** How many rows each day of the window had that was read before. */
   rowsByDay: ReadonlyMap<Day, number>
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
@@ -28,16 +24,12 @@ export interface KnownWindow {
   needsProof: (found: FoundDays) => boolean
   /** Values of a dimension that are known from elsewhere. */
   valuesOf: (dimension: Dimension) => Promise<string[]>
-  /** How many rows each value of a dimension has on a day that has at least so many: this one, or the nearest that was read. */
-  sizesOf: (dimension: Dimension, atLeast: number) => Promise<ValueSizes>
 }
 
 /** A window of which nothing is known: its answer is always proven. */
 export const UNKNOWN_WINDOW: KnownWindow = {
-  rows: 0,
   rowsByDay: new Map(),
   provisionalFrom: '9999-12-31',
   needsProof: () => true,
   valuesOf: async () => [],
-  sizesOf: async () => new Map(),
 }

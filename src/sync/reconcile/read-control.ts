@@ -1,8 +1,7 @@
 import { addDays, type Day, dayOf, daysIn, type Range } from '../../core/day.ts'
-import { IncompleteError } from '../../core/errors.ts'
-import { type ControlKey, controlEntry, controlSizes } from '../../ledger/control-totals.ts'
-import { type DayTotals, digestText, type TotalsByDay } from '../../rows/day-totals.ts'
-import type { FoundDays } from '../../rows/sift.ts'
+import { type ControlDays, type ControlKey, controlEntry, controlSizes } from '../../ledger/control-totals.ts'
+import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
+import type { FoundDays, Reject } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, datePosition, type Row, RowList } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
@@ -38,8 +37,7 @@ export async function readControl(
   const { warehouse, signal } = reader
   const key = { projectId: project.id, filters }
   const stream = reader.streams.controlFor(filters)
-  const totals: TotalsByDay = new Map(daysIn(range).map((day) => [day, new Map() as DayTotals]))
-  const rows: Row[] = []
+  const found: ControlDays[] = []
   const sizes = await withRetries(warehouse, signal, () => controlSizes(warehouse, key))
   const today = dayOf(reader.clock())
   const feed = new WindowFeed(daysIn(range), new Density(sizes, today), () => reader.limit.current)
@@ -55,29 +53,36 @@ export async function readControl(
       continue
     }
     const { sifted } = answer
-    if (sifted.rejects.length > 0) throw new IncompleteError(`control totals: ${sifted.rejects[0]!.reason}`)
-    for (const [day, found] of sifted.totals!) totals.set(day, found)
-    rows.push(...sifted.rows.values)
+    found.push(controlDays(stream, window, { ...sifted, rows: sifted.rows.values }))
     feed.density.learn(window, sifted.rowsByDay)
     feed.markLoaded()
   }
-  const entry = controlEntry(warehouse, key, { range, totals, rowDigests: rowDigests(stream, rows) }, reader.runId)
+  const control: ControlDays = {
+    totals: new Map(found.flatMap(({ totals }) => [...totals])),
+    rowDigests: new Map(found.flatMap(({ rowDigests }) => [...rowDigests])),
+  }
   const changed = await withRetries(warehouse, signal, () =>
-    inTransactionWith(warehouse, [entry], async (tx, [found]) => {
-      await markDiffering(tx, warehouse, { projectId: project.id, streams: reader.streams.byDay, days: found })
-      return found
+    inTransactionWith(warehouse, [controlEntry(warehouse, key, control, reader.runId)], async (tx, [days]) => {
+      await markDiffering(tx, warehouse, { projectId: project.id, streams: reader.streams.byDay, days })
+      return days
     }),
   )
-  return { totals, changed }
+  return { totals: control.totals, changed }
 }
 
-/** A digest of all columns of the rows of each day: any change of it is a restatement. */
-export function rowDigests(stream: DayStream, rows: readonly Row[]): Map<Day, bigint> {
+/** The control totals of an answer. A day with a rejected row has none: its totals are not known. */
+export function controlDays(
+  stream: DayStream,
+  range: Range,
+  { totals, rejects, rows }: { totals: TotalsByDay | undefined; rejects: readonly Reject[]; rows: readonly Row[] },
+): ControlDays {
+  const isKnown = (day: Day) => !rejects.some(({ date }) => date === undefined || date === day)
+  const days = daysIn(range).filter(isKnown)
+  const texts = new Map<Day, string[]>(days.map((day) => [day, []]))
   const at = datePosition(stream)
-  const byDay = new Map<Day, string[]>()
-  for (const row of rows) {
-    const day = row[at] as Day
-    byDay.set(day, [...(byDay.get(day) ?? []), JSON.stringify(row)])
+  for (const row of rows) texts.get(row[at] as Day)?.push(JSON.stringify(row))
+  return {
+    totals: new Map(days.map((day) => [day, totals?.get(day) ?? new Map()])),
+    rowDigests: new Map([...texts].map(([day, of]) => [day, digestText(of.sort())])),
   }
-  return new Map([...byDay].map(([day, texts]) => [day, digestText(texts.sort())]))
 }

@@ -58,20 +58,14 @@ export function cleanReport(report: RunReport, redactor: Redactor): RunReport {
   return { ...report, streams, notes: report.notes.map(redactor.text), ...error }
 }
 
+/** The numbers of a report that add up over projects. */
+const COUNTERS = [
+  ...(['days', 'windows', 'rows_read', 'inserted', 'updated', 'deleted', 'unchanged'] as const),
+  ...(['quarantined', 'requests', 'retries', 'seconds'] as const),
+]
+
 export function emptyReport(projectId: string, stream: string): StreamReport {
-  const zero = {
-    days: 0,
-    windows: 0,
-    rows_read: 0,
-    inserted: 0,
-    updated: 0,
-    deleted: 0,
-    unchanged: 0,
-    quarantined: 0,
-    requests: 0,
-    retries: 0,
-    seconds: 0,
-  }
+  const zero = Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Record<(typeof COUNTERS)[number], number>
   return { project_id: projectId, stream, ...zero, held: [], unreconciled: [], failed: [] }
 }
 
@@ -133,21 +127,7 @@ export function byStream(streams: readonly StreamReport[]): StreamReport[] {
   for (const report of streams) {
     const total = totals.get(report.stream) ?? emptyReport('', report.stream)
     totals.set(report.stream, total)
-    for (const field of [
-      'days',
-      'windows',
-      'rows_read',
-      'inserted',
-      'updated',
-      'deleted',
-      'unchanged',
-      'quarantined',
-      'requests',
-      'retries',
-      'seconds',
-    ] as const) {
-      total[field] += report[field] ?? 0
-    }
+    for (const name of COUNTERS) total[name] += report[name] ?? 0
     total.held.push(...report.held)
     total.unreconciled.push(...(report.unreconciled ?? []))
     total.failed.push(...report.failed)

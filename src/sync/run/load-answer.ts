@@ -1,0 +1,68 @@
+import type { Range } from '../../core/day.ts'
+import type { ProjectStream } from '../../core/stream-key.ts'
+import { inSpan } from '../../core/trace.ts'
+import { type BegunRead, lockOfLoads } from '../../ledger/coverage.ts'
+import { saveDrift } from '../../ledger/drift.ts'
+import { forgetNotOffered } from '../../ledger/not-offered.ts'
+import { type IdentifiedRejects, identifyRejects } from '../../ledger/quarantine.ts'
+import type { PackedRows } from '../../rows/packed-rows.ts'
+import type { Sifted } from '../../rows/sift.ts'
+import type { Stream } from '../../streams/stream.ts'
+import { rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
+import type { Statements } from '../../warehouse/statement.ts'
+import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
+import type { Loaded, LoadSummary, Run } from './run-types.ts'
+
+/** An answer that was read, ready to be loaded. Without a range it is a list. */
+export interface LoadableAnswer<S extends Stream> {
+  projectStream: ProjectStream
+  stream: S
+  range: Range | undefined
+  sifted: Sifted<PackedRows>
+  read: BegunRead
+}
+
+/** Writes rows, coverage and rejects, with the answers to questions that were asked when the transaction began. */
+type Write<Answers> = (
+  tx: Transaction,
+  answers: Answers,
+  identified: IdentifiedRejects,
+) => Promise<Pick<LoadSummary, 'effect' | 'difference'>>
+
+/**
+ * Loads a window or a list in one transaction, under a lock of its project and stream: rows, entities, drift and ledger commit
+ * together. The questions go with the message that begins the transaction, because other loads of the stream wait for this one.
+ */
+export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
+  run: Run,
+  { projectStream, stream, range, sifted }: LoadableAnswer<S>,
+  questions: Statements<Answers>,
+  write: Write<Answers>,
+): Promise<Loaded> {
+  const { warehouse, config, runId, signal } = run
+  const { rows, rowsByDay, rejects, entities } = sifted
+  const inTransaction = async (tx: Transaction, [, ...answers]: [undefined, ...Answers]) => {
+    const identified = await identifyRejects(tx, projectStream, rejects)
+    const written = await write(tx, answers as Answers, identified)
+    const fresh = await saveEntities(tx, {
+      ...{ projectId: projectStream.projectId, entities, labels: config.labels, memory: run.entities },
+      mayRename: range !== undefined && range.to >= run.recentFrom,
+    })
+    await saveDrift(tx, projectStream, sifted.drift, runId)
+    if (stream.isExtra) await forgetNotOffered(tx, projectStream)
+    const counts = { rowsRead: rows.length + rejects.length, rejects: identified.undismissed }
+    const summary = { range, ...counts, ...written }
+    const loaded: Loaded = { kind: 'loaded', summary, rowsByDay, pageLimit: run.limit.current, changedControl: [] }
+    await run.beforeCommit?.(tx, loaded)
+    // Asked to stop while loading: roll back rather than commit after the run is closed.
+    signal.throwIfAborted()
+    return { loaded, fresh }
+  }
+  const lock = lockOfLoads(warehouse, projectStream)
+  const statements = [lock, ...questions] as Statements<[undefined, ...Answers]>
+  const { loaded, fresh } = await inSpan('load', { 'visibility_sync.rows': rows.length }, () =>
+    inTransactionWith(warehouse, statements, inTransaction, signal),
+  )
+  rememberEntities(run.entities, fresh)
+  return loaded
+}
