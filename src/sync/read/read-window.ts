@@ -24,7 +24,7 @@ export type WindowAnswer<R extends Rows> =
   /** The window has more rows than a page: read its halves instead. */
   | { kind: 'split'; notes: DriftNote[] }
   /** The service truncates answers to so long a range: read shorter windows instead. */
-  | { kind: 'too-long' }
+  | { kind: 'too-long'; notes: DriftNote[] }
 
 // A truncated answer is asked for again before shorter windows, or parts of a day, are read instead.
 const WINDOW_ATTEMPTS = 2
@@ -73,12 +73,12 @@ export async function readWindow<R extends Rows>(
     smallest = Math.min(smallest, rows)
     if (!isFull && attempt < (isSingleDay ? DAY_ATTEMPTS : WINDOW_ATTEMPTS)) continue
     sink.discard()
-    if (!isSingleDay) return { kind: 'too-long' }
     if (!isFull) {
-      limit.lowerTo(smallest)
       const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
       notes.push({ kind: 'short_page', name: 'limit', example })
     }
+    if (!isSingleDay) return { kind: 'too-long', notes }
+    if (!isFull) limit.lowerTo(smallest)
     const sifted = await readLargeDay(day, makeRows)
     sifted.drift.push(...notes)
     return { kind: 'rows', sifted, pageRows: undefined }

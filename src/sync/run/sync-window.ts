@@ -43,10 +43,9 @@ export async function syncWindow(run: Run, window: Window, context: CallContext)
   const { answer, changedControl } = await settle(run, { ...window, read, control }, first, context)
   switch (answer.kind) {
     case 'too-long':
-      return { kind: 'shorten' }
     case 'split':
       await saveNotes(run, projectStream, answer.notes)
-      return { kind: 'split', pageLimit: run.limit.current }
+      return answer.kind === 'split' ? { kind: 'split', pageLimit: run.limit.current } : { kind: 'shorten' }
     case 'disagreed':
       return answer
   }
@@ -79,8 +78,7 @@ async function beginWindow(
 
 type Answer =
   | { kind: 'rows'; sifted: Sifted<PackedRows>; comparison: WindowComparison }
-  | { kind: 'split'; notes: DriftNote[] }
-  | { kind: 'too-long' }
+  | { kind: 'split' | 'too-long'; notes: DriftNote[] }
 
 async function readAndCompare(run: Run, window: BegunWindow, context: CallContext): Promise<Answer> {
   const { project, stream, range, read, control } = window
