@@ -48,8 +48,6 @@ export interface Sifted<R extends Rows = Rows> {
   rejects: Reject[]
   entities: Entities
   drift: DriftNote[]
-  /** Dimensions that were asked for and that no row has. */
-  absent: string[]
 }
 
 export interface SiftOptions extends Asked {
@@ -86,6 +84,8 @@ export interface FoundDays {
   rowsByDay: ReadonlyMap<Day, number>
   totals: TotalsByDay | undefined
   rejects: readonly Reject[]
+  /** Dimensions that were asked for and that no row has. */
+  absent: string[]
 }
 
 /** Sifts an answer while it is parsed. */
@@ -232,13 +232,13 @@ export class Sifter<R extends Rows> {
   }
 
   get found(): FoundDays {
-    return { rowsByDay: this.rowsByDay, totals: this.totals?.byDay, rejects: this.rejects }
+    const absent = this.rows.length === 0 ? [] : this.absent.map((at) => this.stream.columns[at]!.name)
+    return { rowsByDay: this.rowsByDay, totals: this.totals?.byDay, rejects: this.rejects, absent }
   }
 
   finish(): Sifted<R> {
     const { rejects, rowsByDay, entities, contradictions, keyIndex, stream, sums } = this
-    const absent = this.rows.length === 0 ? [] : this.absent.map((at) => stream.columns[at]!.name)
-    const common = { rowsByDay, totals: this.totals?.byDay, rejects, entities, drift: this.notes.list, absent }
+    const common = { rowsByDay, totals: this.totals?.byDay, rejects, entities, drift: this.notes.list }
     if (contradictions.count === 0 && sums.size === 0) {
       this.rows.keepOrder?.({
         find: () => keyIndex.inOrder(stream.key.indexOf('date')),

@@ -63,6 +63,7 @@ export async function readWindow<R extends Rows>(
     const isFull = page.count >= Math.min(page.asked, limit.current)
     if (isFull && !isSingleDay) return { kind: 'split', notes }
     const rows = page.count - sink.repeats()
+    await known.validate(sink.found())
     const isWhole =
       !isFull && (await isComplete(reader, request, { rows, total: page.total, ...sink.found() }, context))
     if (isWhole) {

@@ -20,6 +20,8 @@ export interface KnownWindow {
   rowsByDay: ReadonlyMap<Day, number>
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
+  /** Throws if the answer is not what was asked for. */
+  validate: (found: FoundDays) => Promise<void>
   /** True if nothing shows yet that the answer has all rows: then the service is asked for one row after the last. */
   needsProof: (found: FoundDays) => boolean
   /** Values of a dimension that are known from elsewhere. */
@@ -30,6 +32,7 @@ export interface KnownWindow {
 export const UNKNOWN_WINDOW: KnownWindow = {
   rowsByDay: new Map(),
   provisionalFrom: '9999-12-31',
+  validate: async () => {},
   needsProof: () => true,
   valuesOf: async () => [],
 }

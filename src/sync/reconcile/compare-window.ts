@@ -26,7 +26,7 @@ export interface WindowComparison {
 export function compareWindow(
   stream: DayStream,
   range: Range,
-  found: FoundDays,
+  found: Omit<FoundDays, 'absent'>,
   { totals: control, ignored }: Control,
 ): WindowComparison {
   if (!adds(stream, ignored)) {

@@ -82,11 +82,14 @@ type Answer =
 
 async function readAndCompare(run: Run, window: BegunWindow, context: CallContext): Promise<Answer> {
   const { project, stream, range, read, control } = window
-  const compare = (found: FoundDays) => compareWindow(stream, range, found, control)
+  const about = `${stream.name} ${showRange(range)}`
+  const compare = (found: Omit<FoundDays, 'absent'>) => compareWindow(stream, range, found, control)
   const known = {
     rowsByDay: read.rowsBeforeByDay,
     provisionalFrom: run.provisionalFrom,
     valuesOf: (dimension: Dimension) => knownPrompts(run, project.id, dimension),
+    validate: ({ absent }: FoundDays) =>
+      refuseIgnoredDimensions(run, { projectId: project.id, about, dimensions: absent }),
     needsProof: (found: FoundDays) =>
       needsProof(compare(found), { stream, range, rowsBefore: read.rowsBeforeByDay }, found, control.ignored),
   }
@@ -94,9 +97,7 @@ async function readAndCompare(run: Run, window: BegunWindow, context: CallContex
   const answer = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (answer.kind !== 'rows') return answer
   const { sifted } = answer
-  const about = `${stream.name} ${showRange(range)}`
   refuseBadPage(about, sifted, run.config.max_bad_share)
-  await refuseIgnoredDimensions(run, { projectId: project.id, about, dimensions: sifted.absent })
   return { kind: 'rows', sifted, comparison: compare(sifted) }
 }
 
