@@ -37,9 +37,9 @@ async function fill(stream: string, stretches: readonly Stretch[]): Promise<void
     for (const day of DAYS.slice(stretch.from, stretch.from + stretch.days)) days.set(day, stretch)
   const covered = [...days].filter(([, { state }]) => state !== 'unread')
   await database.rows(
-    `insert into visibility_ops.coverage (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since)
+    `insert into visibility_ops.coverage (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since, reconciled_at)
      select 'p', $1, date, 10, (date + age)::timestamp at time zone 'UTC' + interval '3 hours', 1, state, 1,
-       case state when 'held' then now() end
+       case state when 'held' then now() end, case state when 'read' then now() end
      from unnest($2::date[], $3::text[], $4::int[]) c (date, state, age)`,
     [stream, covered.map(([day]) => day), covered.map(([, { state }]) => state), covered.map(([, { age }]) => age)],
   )

@@ -2,12 +2,12 @@ import { type Day, dayOf, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { notAdditive } from '../ledger/control-totals.ts'
 import { readCoverage } from '../ledger/coverage.ts'
-import { TOTALLED } from '../rows/day-totals.ts'
+import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
-import type { DayStream } from '../streams/stream.ts'
+import { datePosition, type DayStream, isControl, type Row } from '../streams/stream.ts'
 import { type Controls, controlOfStream, readControls } from '../sync/reconcile/check-history.ts'
 import { compareTable } from '../sync/reconcile/compare-tables.ts'
-import type { ControlReader } from '../sync/reconcile/read-control.ts'
+import { type ControlReader, controlDays } from '../sync/reconcile/read-control.ts'
 import type { SyncedProject } from '../sync/run/run-types.ts'
 import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
 import { runBatch } from '../warehouse/statement.ts'
@@ -64,14 +64,32 @@ async function auditStream(
   const [ignored] = await runBatch(warehouse.pool, notAdditive(warehouse, projectStream))
   if (ignored.has('counts') || (stream.control === 'answers' && ignored.has('answers')))
     return { ...base, left_out: 'its rows were shown not to add up to the totals of this service' }
-  const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
+  const compared = { ...base, days_compared: days.length }
+  if (isControl(stream)) {
+    const digests = (await tableControl(warehouse, project.id, stream)).rowDigests
+    const differing = days.filter((day) => (digests.get(day) ?? EMPTY_DAY) !== control.rowDigests.get(day))
+    return { ...compared, columns: stream.columns.slice(2).map(({ name }) => name), differing }
+  }
+  const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control.totals)
   const counts = ignored.has('answers') ? TOTALLED.slice(0, 2) : [...TOTALLED]
   return {
-    ...base,
+    ...compared,
     columns: stream.control === 'answers' ? ['number of chats'] : counts,
-    days_compared: days.length,
     differing: differing.map(({ day }) => day),
   }
+}
+
+const EMPTY_DAY = digestText([])
+
+/** The table of the report by date alone, to be compared in all its columns. */
+async function tableControl(warehouse: Warehouse, projectId: string, stream: DayStream) {
+  const columns = stream.columns.map(({ name }) => quote(name)).join(', ')
+  const query = `select ${columns} from ${tableName(warehouse, stream.table)} where project_id = $1 order by date`
+  const { rows } = await warehouse.pool.query<Row>({ ...slowQuery(query, [projectId]), rowMode: 'array' })
+  const at = datePosition(stream)
+  if (rows.length === 0) return { rowDigests: new Map<Day, bigint>() }
+  const range = { from: rows[0]![at] as Day, to: rows.at(-1)![at] as Day }
+  return controlDays(stream, range, { totals: undefined, rejects: [], rows })
 }
 
 interface Audit {

@@ -1,8 +1,7 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn, type Range } from '../../core/day.ts'
-import { controlOf, filtersText, historyCheckedAt, saveHistoryCheck } from '../../ledger/control-totals.ts'
+import { type ControlDays, controlOf, filtersText, historyCheckedAt, saveHistoryCheck } from '../../ledger/control-totals.ts'
 import { hasCoverage } from '../../ledger/coverage.ts'
-import type { TotalsByDay } from '../../rows/day-totals.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
@@ -42,7 +41,7 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
     if (days.length === 0) continue
     const control = controlOfStream(controls, stream)
     const compared = { projectId: project.id, stream, days }
-    const differing = control === undefined ? [] : await compareTable(warehouse, compared, control)
+    const differing = control === undefined ? [] : await compareTable(warehouse, compared, control.totals)
     const differs = new Set(differing.map(({ day }) => day))
     await markReconciled(warehouse, { ...compared, days: days.filter((day) => !differs.has(day)) })
   }
@@ -55,7 +54,7 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
 }
 
 /** Control totals of a range, by the filters under which they were read. */
-export type Controls = Map<string, TotalsByDay>
+export type Controls = Map<string, ControlDays>
 
 /** Reads the control totals that the configured streams are compared with. */
 export async function readControls(
@@ -68,13 +67,12 @@ export async function readControls(
   for (const stream of reader.streams.byDay) {
     const { filters = [] } = stream
     if (stream.control === undefined || controls.has(filtersText(filters))) continue
-    const { totals } = await readControl(reader, { project, filters, range }, context)
-    controls.set(filtersText(filters), totals)
+    controls.set(filtersText(filters), await readControl(reader, { project, filters, range }, context))
   }
   return controls
 }
 
-export function controlOfStream(controls: Controls, { control, filters }: DayStream): TotalsByDay | undefined {
+export function controlOfStream(controls: Controls, { control, filters }: DayStream): ControlDays | undefined {
   return control === undefined ? undefined : controls.get(filtersText(filters))
 }
 

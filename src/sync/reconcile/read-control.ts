@@ -33,7 +33,7 @@ export async function readControl(
   reader: ControlReader,
   { project, filters, range }: ControlRequest,
   context: CallContext,
-): Promise<{ totals: TotalsByDay; changed: Day[] }> {
+): Promise<ControlDays & { changed: Day[] }> {
   const { warehouse, signal } = reader
   const key = { projectId: project.id, filters }
   const stream = reader.streams.controlFor(filters)
@@ -67,7 +67,7 @@ export async function readControl(
       return days
     }),
   )
-  return { totals: control.totals, changed }
+  return { ...control, changed }
 }
 
 /** The control totals of an answer. A day with a rejected row has none: its totals are not known. */
