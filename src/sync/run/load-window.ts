@@ -72,10 +72,9 @@ async function replaceRows(
   { projectStream, stream, range, sifted, read, comparison }: LoadableWindow,
   { prior, snapshot, identified, difference }: Before,
 ): Promise<Effect> {
-  const agrees = comparison.differences.length + comparison.uncompared.length === 0
   const window = {
     ...{ projectId: projectStream.projectId, stream, range, rows: sifted.rows, rowsByDay: sifted.rowsByDay },
-    mayDelete: identified.undismissed === 0 && agrees,
+    mayDelete: identified.undismissed === 0 && comparison.differences.length === 0,
     acceptDeletes: run.acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
     fencingToken: read.fencingToken,
