@@ -23,6 +23,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     code = result
   })
   try {
+    if (args[0] === 'complete') (await import('./completion.ts')).addComplete(command)
     await command.parseAsync([...args], { from: 'user' })
     return code
   } catch (error) {
@@ -121,9 +122,6 @@ back · 2 bad usage or configuration (nothing was read or written) ·
 
   const streams = () => new Option('--stream <name>', 'only this stream; may be repeated').argParser(collect)
   const projects = () => new Option('--project <id>', 'only this project; may be repeated').argParser(collect)
-  // Completed as choices, but refused with a hint of our own.
-  const shell = () =>
-    new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']).argParser((text: string) => text)
   const queue = () => new Option('--queue', 'put the windows into the shared queue, for workers to take')
 
   add(
@@ -361,10 +359,10 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       'completion fish > ~/.config/fish/completions/visibility-sync.fish',
     ],
     async () => {
-      const { completion } = await import('./commands/completion.ts')
-      return (session, _options, shell) => completion(session, program, shell)
+      const { printScript } = await import('./completion.ts')
+      return async (_session, _options, shell) => printScript(program, shell)
     },
-    { arguments: [shell()], bare: true },
+    { arguments: [new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish'])], bare: true },
   )
   add(
     'database',
