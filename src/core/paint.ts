@@ -28,7 +28,7 @@ export function toTerminal(text: string, colour: boolean): string {
 export function toOneLine(text: string): string {
   return mapParts(
     text,
-    (part) => printable(part.replaceAll(/\s*[\r\n]\s*/g, ' ')),
+    (part) => printable(part.replaceAll(/(?<!\s)\s*[\r\n]\s*/g, ' ')),
     (mark) => mark,
   )
 }

@@ -13,9 +13,6 @@ const SECTION = /^(source|warehouse|alerts|metrics|lineage|projects)(\.\d+)?$/
 const PROJECT_ID = /^projects\.\d+\.id$/
 /** No setting has a digit in its name, so one with digits may be a key that was pasted in the wrong place. */
 const SETTING_NAME = /^[A-Za-z_-]{1,40}$/
-// As long, without a space and with both letters and digits: that may be a key, and a date, a time zone or a name is not.
-const LIKE_A_KEY = /(?=\S*[A-Za-z])(?=\S*\d)\S{16,}/
-
 /** `document` is the file as it was written: variables are shown by their names, not by what they hold. */
 export function describeIssue(issue: z.core.$ZodIssue, document: unknown): string[] {
   const path = issue.path.join('.')
@@ -34,7 +31,12 @@ function hintFor(path: readonly PropertyKey[], key: string): string {
 
 /** A text from outside for an error message, unless it looks like a key. */
 export function shownText(text: string, most = 80): string {
-  return LIKE_A_KEY.test(text) ? HIDDEN : clip(JSON.stringify(text), most)
+  return isLikeKey(text) ? HIDDEN : clip(JSON.stringify(text), most)
+}
+
+/** A long word with both letters and digits may be a key; a date, a time zone or a name is not. */
+function isLikeKey(text: string): boolean {
+  return text.split(/\s/).some((word) => word.length >= 16 && /[A-Za-z]/.test(word) && /\d/.test(word))
 }
 
 /** People paste a key where the id of a project belongs; what is an id begins as one. */
@@ -55,7 +57,7 @@ function shownValue(input: unknown, path: readonly string[], written: unknown): 
   if (typeof written === 'string' && written.includes('${')) {
     // Neither what a variable holds nor its default: the name is what helps.
     const names = written.replaceAll(PLACEHOLDER, '${$1}')
-    return LIKE_A_KEY.test(written.replaceAll(PLACEHOLDER, ' ')) ? HIDDEN : clip(JSON.stringify(names), 80)
+    return isLikeKey(written.replaceAll(PLACEHOLDER, ' ')) ? HIDDEN : clip(JSON.stringify(names), 80)
   }
   if (typeof input !== 'string') return clip(JSON.stringify(input) ?? typeof input, 80)
   return PROJECT_ID.test(place) ? shownId(input) : shownText(input)
