@@ -328,6 +328,31 @@ describe('faults', () => {
     }
   })
 
+  test('an answer that begins with a byte order mark is read: lists, objects and errors', async () => {
+    const { url } = await serve(({ url: asked }, response) => {
+      const isError = asked!.startsWith('/v1/chats')
+      const body = isError
+        ? { message: 'not that' }
+        : asked!.startsWith('/v1/project-profile')
+          ? { profile: { industry: 'Shoes' } }
+          : { data: [{ id: 1 }, { id: 2 }], totalCount: 2 }
+      response.writeHead(isError ? 422 : 200, { 'content-type': 'application/json' })
+      response.end(`\uFEFF${JSON.stringify(body)}`)
+    })
+    const client = clientOf(url)
+    expect(await client.prompts(caller, {})).toMatchObject({ items: [{ id: 1 }, { id: 2 }], total: 2 })
+    expect((await client.projectProfile(caller)).profile).toEqual({ industry: 'Shoes' })
+    await expect(client.chats(caller, chats)).rejects.toThrow('HTTP 422: not that')
+  })
+
+  test('a clock that differs by more than a day from that of the service is an error, sent once', async () => {
+    const { url, seen } = await serve((_, response) => json(response, 200, { data: [] }))
+    const ahead = (ms: number) => clientOf(url, { clock: () => new Date(Date.now() + ms) })
+    await expect(ahead(-90_000_000).prompts(caller, {})).rejects.toThrow('the clocks differ by more than a day')
+    expect(seen).toHaveLength(1)
+    expect((await ahead(80_000_000).prompts(caller, {})).items).toEqual([])
+  })
+
   test('a redirect is refused, so the key never follows it to another host', async () => {
     const other = await serve((_request, response) => json(response, 200, { data: [] }))
     const { url } = await serve((_request, response) =>

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import type { Clock } from '../core/day.ts'
 import { InterruptedError, RefusedError, UsageError } from '../core/errors.ts'
 import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
@@ -41,6 +42,8 @@ export interface ClientOptions {
   patienceMs?: number
   /** Called when the service, or a project of it, stops answering, and when it answers again. */
   onOutage?: (outage: Outage) => void
+  /** The clock that the service's own is compared with. */
+  clock?: Clock
   /** Where the budget of a project and key is kept; by default one in this process. */
   budgetFor?: (project: string, key: string) => RequestBudget
 }
@@ -68,6 +71,7 @@ export function createClient(options: ClientOptions) {
     maxResponseBytes: options.maxResponseBytes ?? 64 * 1_048_576,
     compress: options.compress ?? true,
     patienceMs: options.patienceMs ?? 60_000,
+    clock: options.clock ?? (() => new Date()),
     onOutage: options.onOutage,
   })
   const accounts = new Map<string, Account>()
