@@ -248,6 +248,9 @@ export function createClient(options: ClientOptions) {
       return create(caller, 'classifications/urls', json, createdClassification, context)
     },
 
+    /** The projects that a key can read, as `id (name)`; none if the service does not list them. */
+    listProjects: projectsOf,
+
     /** Asks for something small, once. Throws a UsageError if the key needs a project and none was given. */
     async ping(caller: Caller, context?: CallContext): Promise<void> {
       await send(caller, smallRequest(caller.projectId), context)

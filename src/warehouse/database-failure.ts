@@ -71,6 +71,8 @@ function hintOf(error: unknown): Hint {
       `Its TLS certificate is not accepted: ${connection.cause}. DATABASE_URL may also name that file, as sslrootcert=…`,
     )
   }
+  if (['ENOTFOUND', 'EAI_AGAIN'].includes(codeOf(error) ?? ''))
+    return away('The name of its host does not resolve: check the host in DATABASE_URL, and that DNS works here')
   if (connection !== undefined) return away(`It cannot be reached: ${connection.cause}. ${START}`)
   if (codeOf(error) === 'ENOENT' && /ENOENT.* open /.test(message)) {
     return wrong('A file that DATABASE_URL names is not there')

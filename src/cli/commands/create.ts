@@ -6,7 +6,7 @@ import { UsageError } from '../../core/errors.ts'
 import { printable } from '../../core/printable.ts'
 import { clip, count } from '../../core/text.ts'
 import { type CreationPlan, type CreationResult, createAll } from '../../create/create-all.ts'
-import type { CreationRequest } from '../../create/creation-request.ts'
+import { type CreationRequest, countryCode } from '../../create/creation-request.ts'
 import { problemsOf, readRequests } from '../../create/requests-file.ts'
 import type { CreationKind } from '../../ledger/creations.ts'
 import { claimSource } from '../../ledger/source.ts'
@@ -89,7 +89,7 @@ function singleRequest(kind: CreationKind, options: CreateOptions): CreationRequ
     kind,
     ...(text === undefined ? {} : { text }),
     ...(name === undefined ? {} : { name }),
-    country,
+    country: country === undefined ? undefined : countryCode(country),
     color,
     topic,
   }

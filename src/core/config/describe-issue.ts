@@ -20,7 +20,12 @@ export function describeIssue(issue: z.core.$ZodIssue, document: unknown): strin
     return issue.keys.map((key) => `${[...issue.path, shownName(key)].join('.')}: unknown; ${hintFor(issue.path, key)}`)
   }
   const value = shownValue(issue.input, issue.path.map(String), writtenAt(document, issue.path))
-  const hint = issue.code === 'invalid_value' ? didYouMean(issue.input, issue.values.map(String)) : ''
+  const hint =
+    issue.code === 'invalid_value'
+      ? didYouMean(issue.input, issue.values.map(String))
+      : path === 'source.base_url'
+        ? versionHint(issue.input)
+        : ''
   return [`${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}${hint}`]
 }
 
@@ -44,6 +49,20 @@ export function shownId(text: string): string {
   return text.startsWith('or_') ? clip(JSON.stringify(text), 80) : HIDDEN
 }
 
+/** The address of a service without what may be secret in it; undefined if it is none, or has a part like a key. */
+function shownAddress(input: unknown): string | undefined {
+  if (typeof input !== 'string' || !/^https?:/i.test(input) || !URL.canParse(input)) return undefined
+  const { origin, pathname, username, search, hash } = new URL(input)
+  return username + search + hash === '' && !isLikeKey(pathname)
+    ? origin + pathname.replace(/(?<!\/)\/+$/, '')
+    : undefined
+}
+
+function versionHint(input: unknown): string {
+  const address = shownAddress(input)
+  return address === undefined ? '' : `; did you mean "${address}/v1"?`
+}
+
 function shownName(name: string): string {
   return SETTING_NAME.test(name) ? name : '(a name that is not shown)'
 }
@@ -53,6 +72,8 @@ function shownValue(input: unknown, path: readonly string[], written: unknown): 
   if (Array.isArray(input)) return 'a list'
   if (typeof input === 'object' && input !== null) return 'a group of settings'
   const place = path.join('.')
+  const address = place === 'source.base_url' ? shownAddress(input) : undefined
+  if (address !== undefined) return JSON.stringify(address)
   if (mayHoldSecret(path) || SECTION.test(place)) return HIDDEN
   if (typeof written === 'string' && written.includes('${')) {
     // Neither what a variable holds nor its default: the name is what helps.
