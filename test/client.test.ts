@@ -7,7 +7,7 @@ import { type ReferenceService, startReference } from '../src/reference/server.t
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 import { type ClientOptions, createClient } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
-import { retryDelayMs } from '../src/source/retry-delay.ts'
+import { retryDelayMs } from '../src/source/retry-policy.ts'
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {

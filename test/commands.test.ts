@@ -229,9 +229,8 @@ test('check lists the projects that a key can read where an id is wrong, and rep
   expect(told).toContain(project!.id)
   expect(stderr.match(/unknown variable/g)).toHaveLength(1)
   expect(stderr).toContain('VISIBILITY_PROJECT: unknown variable, ignored; did you mean "VISIBILITY_PROJECTS"?')
-  const { VISIBILITY_PROJECTS, ...others } = env
   const right = await runCli(['check'], {
-    env: { ...others, VISIBILITY_PROJECTS: project!.id },
+    env: { ...env, VISIBILITY_PROJECTS: project!.id },
     config: setup.fileConfig,
   })
   expect([right.code, right.stdout]).toEqual([0, expect.stringContaining('Ready, but see the warnings above.')])
@@ -240,8 +239,8 @@ test('check lists the projects that a key can read where an id is wrong, and rep
 
 test('a first run that is refused warns of nothing', async () => {
   const empty = await createDatabase('empty')
-  const { VISIBILITY_PROJECTS, ...env } = setup.env
-  const result = await runCli(['sync'], { env: { ...env, DATABASE_URL: empty.url }, config: setup.fileConfig })
+  const env = { ...setup.env, VISIBILITY_PROJECTS: '', DATABASE_URL: empty.url }
+  const result = await runCli(['sync'], { env, config: setup.fileConfig })
   expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_PROJECTS: got nothing')])
   expect(result.stderr).not.toContain('pruned')
   await empty.drop()

@@ -1,9 +1,10 @@
 import { PassThrough } from 'node:stream'
 import { expect, test } from '@jest/globals'
+import { prettyLine } from '../src/cli/log-lines.ts'
+import { withoutStyles } from '../src/cli/paint.ts'
 import { barText, duration, lineProgress, terminalProgress } from '../src/cli/progress.ts'
 import { renderTable } from '../src/cli/table.ts'
-import { createLog, prettyLine } from '../src/core/logger.ts'
-import { withoutStyles } from '../src/core/paint.ts'
+import { createLog } from '../src/core/logger.ts'
 import { createRedactor } from '../src/core/redactor.ts'
 import { refuseOld } from '../src/warehouse/connect.ts'
 

@@ -1,8 +1,8 @@
 import { type Command, Option } from 'commander'
 import type { CreationKind } from '../ledger/creations.ts'
 import type { Add } from './command-types.ts'
+import { collect } from './command-types.ts'
 import type { CreateOptions } from './commands/create.ts'
-import { collect } from './option-values.ts'
 
 /** The service's write operations. */
 export function addCreations(program: Command, add: Add): void {

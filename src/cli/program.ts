@@ -1,12 +1,12 @@
 import { Argument, Command, CommanderError, Option } from 'commander'
-import { wantsColour } from '../core/config/terminal.ts'
+import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
-import { bad, toTerminal } from '../core/paint.ts'
-import { printable } from '../core/printable.ts'
+import { printable } from '../core/text.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
 import type { Action, Add, CommandSettings } from './command-types.ts'
+import { collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
-import { collect, wholeNumber } from './option-values.ts'
+import { bad, toTerminal } from './paint.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
@@ -112,7 +112,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
       try {
-        if (session.config.all_projects) await (await import('./resolve-projects.ts')).resolveProjects(session, name)
+        if (session.config.all_projects) await (await import('./choose-projects.ts')).resolveProjects(session, name)
         setCode(await (await load())(session, options, ...(words.slice(0, -2) as A)))
       } finally {
         session.end()

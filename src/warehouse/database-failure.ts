@@ -1,5 +1,6 @@
 import { connectionFailure } from '../core/connection-failure.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
+import { decoded } from '../core/secret-forms.ts'
 import { clip, redact } from '../core/text.ts'
 
 /** What a server's refusal means, and what to do about it. Wrong settings are another failure than a server that is away. */
@@ -78,12 +79,4 @@ function hintOf(error: unknown): Hint {
     return wrong('A file that DATABASE_URL names is not there')
   }
   return away(START)
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
 }

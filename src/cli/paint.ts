@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { printable } from './printable.ts'
+import { printable } from '../core/text.ts'
 
 /*
  * Colours for people. Rendering always paints; printing decides whether colours come out. Until then a style is
