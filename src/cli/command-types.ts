@@ -4,22 +4,24 @@ import type { Session, SessionKind } from './session.ts'
 
 export type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
-/** What sets a command apart, beside its name, its help and its work. */
-export interface CommandSettings extends SessionKind {
+export interface CommandSettings<O extends object, A extends unknown[]> extends SessionKind {
+  name: string
+  about: string
+  examples: string[]
+  /** Loads its work when it runs, so that --help is instant. */
+  load: () => Promise<Action<O, A>>
   options?: Option[]
   /** Instead of those in the name. */
   arguments?: Argument[]
   parent?: Command
 }
 
-/** Adds a command whose work is loaded when it runs. */
-export type Add = <O extends object, A extends unknown[] = []>(
-  name: string,
-  about: string,
-  examples: string[],
-  load: () => Promise<Action<O, A>>,
-  settings?: CommandSettings,
-) => void
+export type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
+
+/** Adds a command that has only subcommands. */
+export function addGroup(program: Command, name: string, about: string): Command {
+  return program.command(name).description(about).helpOption('-h, --help', 'show this help').helpCommand(false)
+}
 
 /* How the values of options are read. */
 

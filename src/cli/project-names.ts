@@ -26,6 +26,18 @@ export async function readProjectNames({ tables, pool, schema }: Warehouse): Pro
   return new Map(rows.flatMap(({ project_id, name }) => (name === null || name === '' ? [] : [[project_id, name]])))
 }
 
+/** Projects by the names that the warehouse knows. */
+export async function namesIn(
+  warehouse: Warehouse | undefined,
+  projects: readonly { id: string }[],
+): Promise<ProjectNames> {
+  const known = warehouse === undefined ? new Map<string, string>() : await readProjectNames(warehouse)
+  return projectNames(
+    projects.map(({ id }) => id),
+    known,
+  )
+}
+
 export function projectNames(ids: readonly string[], known: ReadonlyMap<string, string>): ProjectNames {
   const short = shortIds(ids)
   const shortOf = (id: string) => short.get(id) ?? id

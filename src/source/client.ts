@@ -128,9 +128,7 @@ export function createClient(options: ClientOptions) {
 
   async function create<T>(
     caller: Caller,
-    path: string,
-    json: unknown,
-    schema: z.ZodType<T>,
+    { path, json, schema }: Pick<HttpRequest<T>, 'path' | 'json' | 'schema'>,
     context?: CallContext,
   ): Promise<T> {
     // Prompts and topics list no project_id in their body, but a company key needs one somewhere: the query.
@@ -231,21 +229,23 @@ export function createClient(options: ClientOptions) {
     },
 
     createPrompt(caller: Caller, request: requests.CreatePromptRequest, context?: CallContext) {
-      return create(caller, 'prompts', checked(requests.createPromptRequest, request), createdPrompt, context)
+      const json = checked(requests.createPromptRequest, request)
+      return create(caller, { path: 'prompts', json, schema: createdPrompt }, context)
     },
 
     createTopic(caller: Caller, request: requests.CreateTopicRequest, context?: CallContext) {
-      return create(caller, 'topics', checked(requests.createTopicRequest, request), createdTopic, context)
+      const json = checked(requests.createTopicRequest, request)
+      return create(caller, { path: 'topics', json, schema: createdTopic }, context)
     },
 
     createDomainClassification(caller: Caller, request: requests.CreateClassificationRequest, context?: CallContext) {
       const json = checked(requests.createClassificationRequest, { ...request, project_id: caller.projectId })
-      return create(caller, 'classifications/domains', json, createdClassification, context)
+      return create(caller, { path: 'classifications/domains', json, schema: createdClassification }, context)
     },
 
     createUrlClassification(caller: Caller, request: requests.CreateClassificationRequest, context?: CallContext) {
       const json = checked(requests.createClassificationRequest, { ...request, project_id: caller.projectId })
-      return create(caller, 'classifications/urls', json, createdClassification, context)
+      return create(caller, { path: 'classifications/urls', json, schema: createdClassification }, context)
     },
 
     /** The projects that a key can read, as `id (name)`; none if the service does not list them. */

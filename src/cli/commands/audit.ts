@@ -8,7 +8,7 @@ import type { Observer } from '../../sync/run/run-sync.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
 import { bad, good, warning } from '../paint.ts'
-import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
+import { namesIn, type ProjectNames } from '../project-names.ts'
 import { type RunReporter, runAndReport } from '../run-and-report.ts'
 import { auditReport } from '../run-reports.ts'
 import type { Session } from '../session.ts'
@@ -60,10 +60,7 @@ async function auditAndPrint(
   }
   const request = { projects, repair: options.repair ?? false, signal: session.signal, execute }
   const result = await runAudit(open, request, observer)
-  const names = projectNames(
-    open.projects.map(({ id }) => id),
-    await readProjectNames(open.warehouse),
-  )
+  const names = await namesIn(open.warehouse, open.projects)
   session.print(
     { source: open.source, ...result },
     render(session.config.redactor.value(result), options.repair ?? false, names, session.width),
