@@ -11,15 +11,8 @@ COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts
 COPY tsconfig.json tsconfig.build.json ./
 COPY scripts/build.mjs scripts/
-COPY scripts/build scripts/build
 COPY src src
 RUN npm run build
-# A first sync, of the reference service into an embedded Postgres: what V8 compiles in it is kept in dist/, where the image
-# itself may not write. Without it, commands only start more slowly.
-COPY bin bin
-COPY sql sql
-RUN (LOG_LEVEL=warn node bin/visibility-sync.js sync --json >/dev/null || echo 'nothing compiled was kept') \
-  && mkdir -p dist/compiled && mv dist/compiled /compiled
 
 # What ships: production packages only, and no embedded Postgres, which are the optional ones.
 FROM ${NODE} AS packages
@@ -40,7 +33,6 @@ ENV NODE_ENV=production LOG_FORMAT=json
 WORKDIR /app
 COPY --from=packages /app/node_modules node_modules
 COPY --from=build /app/dist dist
-COPY --from=build /compiled dist/compiled
 COPY package.json LICENSE ./
 COPY bin bin
 COPY sql sql

@@ -17,8 +17,7 @@ rmSync(`${root}dist`, { recursive: true, force: true })
 execFileSync(process.execPath, [compiler, '-p', `${root}tsconfig.build.json`], { stdio: 'inherit' })
 cpSync(`${root}src/web/assets`, `${root}dist/web/assets`, { recursive: true })
 
-// Opening 485 files took half of the time of a command that finds nothing to do. The bundle is one file and no ES module: of such
-// a one, what V8 compiled can be kept (bin/run-command.js).
+// One file: opening 485 took half of the time of a command that finds nothing to do.
 const { build } = await import('esbuild')
 const { metafile } = await build({
   absWorkingDir: root,
@@ -35,29 +34,13 @@ const { metafile } = await build({
   minifyWhitespace: true,
   minifySyntax: true,
   legalComments: 'none',
-  // Parts of got for what is never asked of it: HTTP/2 and a cache. Loading them took a tenth of a short command.
-  alias: {
-    'http2-wrapper': './scripts/build/without-http2.mjs',
-    'cacheable-request': './scripts/build/without-cache.mjs',
-  },
   metafile: true,
   logLevel: 'warning',
-  // Asking which runtime it is, pg would load the fetch API of Node 20. got has a list of words put into English when it is
-  // loaded, for which Node reads its locales: a twentieth of a short command.
-  define: {
-    navigator: '{"userAgent":"Node.js"}',
-    'Intl.ListFormat': 'CommaList',
-    'import.meta.url': 'bundleUrl',
-  },
-  inject: ['./scripts/build/comma-list.mjs'],
-  // What V8 kept of a script cannot import, so packages outside are required.
-  supported: { 'dynamic-import': false },
-  // Used by few commands, found on disk by their names, or optional.
-  external: ['fastify', 'nodemailer', 'pg-boss', 'prom-client', 'pg-native'],
+  define: { 'import.meta.url': 'bundleUrl' },
+  external: ['pg-boss', 'pg-native'],
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
 })
 writeFileSync(`${root}dist/command/LICENSES.txt`, licences(Object.keys(metafile.inputs)))
-writeFileSync(`${root}dist/command/help.txt`, execFileSync(process.execPath, [command, '--help'], { encoding: 'utf8' }))
 
 /** The licences of the packages whose code is in the bundle. */
 function licences(inputs) {

@@ -1,5 +1,4 @@
 import { runProgram } from './cli/program.ts'
-import { capSemiSpace } from './core/cap-semi-space.ts'
 import { plainError } from './core/errors.ts'
 import { packageVersion } from './core/package-files.ts'
 import { createRedactor } from './core/redactor.ts'
@@ -40,7 +39,6 @@ for (const stream of [process.stdout, process.stderr]) {
   })
 }
 
-capSemiSpace()
 // Not awaited: the command is bundled as a CommonJS module, which may not wait.
 void runProgram(process.argv.slice(2), {
   stdout: process.stdout,

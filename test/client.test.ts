@@ -7,7 +7,7 @@ import { type ReferenceService, startReference } from '../src/reference/server.t
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 import { type ClientOptions, createClient } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
-import { retryDelayMs } from '../src/source/retry-delay.ts'
+import { retryDelayMs } from '../src/source/retry-policy.ts'
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {
@@ -326,6 +326,31 @@ describe('faults', () => {
       const wanted = limits.map((limit) => Array.from({ length: limit }, (_, index) => `pr_${limit}_${index}`))
       expect(await Promise.all(limits.map(read))).toEqual(wanted)
     }
+  })
+
+  test('an answer that begins with a byte order mark is read: lists, objects and errors', async () => {
+    const { url } = await serve(({ url: asked }, response) => {
+      const isError = asked!.startsWith('/v1/chats')
+      const body = isError
+        ? { message: 'not that' }
+        : asked!.startsWith('/v1/project-profile')
+          ? { profile: { industry: 'Shoes' } }
+          : { data: [{ id: 1 }, { id: 2 }], totalCount: 2 }
+      response.writeHead(isError ? 422 : 200, { 'content-type': 'application/json' })
+      response.end(`\uFEFF${JSON.stringify(body)}`)
+    })
+    const client = clientOf(url)
+    expect(await client.prompts(caller, {})).toMatchObject({ items: [{ id: 1 }, { id: 2 }], total: 2 })
+    expect((await client.projectProfile(caller)).profile).toEqual({ industry: 'Shoes' })
+    await expect(client.chats(caller, chats)).rejects.toThrow('HTTP 422: not that')
+  })
+
+  test('a clock that differs by more than a day from that of the service is an error, sent once', async () => {
+    const { url, seen } = await serve((_, response) => json(response, 200, { data: [] }))
+    const ahead = (ms: number) => clientOf(url, { clock: () => new Date(Date.now() + ms) })
+    await expect(ahead(-90_000_000).prompts(caller, {})).rejects.toThrow('the clocks differ by more than a day')
+    expect(seen).toHaveLength(1)
+    expect((await ahead(80_000_000).prompts(caller, {})).items).toEqual([])
   })
 
   test('a redirect is refused, so the key never follows it to another host', async () => {

@@ -1,6 +1,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
+import { dayOf } from '../src/core/day.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { createDatabase } from './support/postgres.ts'
@@ -186,6 +187,9 @@ test('backfill reads exactly the asked-for streams, projects and days', async ()
       .json()
       .streams.every((stream: any) => stream.days === 0),
   ).toBe(true)
+  const today = dayOf(new Date())
+  const ahead = await cli('backfill', '--from', today, '--to', '9999-01-01', '--stream', 'chats', '--json')
+  expect(ahead.stderr).toContain(`--to: 9999-01-01 is after today; this reads until today (${today}, UTC)`)
 })
 
 test('status shows coverage, runs and their outcomes', async () => {
@@ -207,6 +211,39 @@ test('check names each thing that is wrong and exits 1', async () => {
     ['project', false],
     ['database', false],
   ])
+})
+
+test('check lists the projects that a key can read where an id is wrong, and reports unknown variables', async () => {
+  setup.service.setExtras('all')
+  const [project] = setup.service.world.projects
+  const env = {
+    ...setup.env,
+    VISIBILITY_PROJECTS: 'or_wrong',
+    VISIBILITY_PROJECT: 'foo',
+    VISIBILITY_SERVICE_HOST: '::1',
+  }
+  const { stdout, stderr, code } = await runCli(['check'], { env, config: setup.fileConfig })
+  expect(code).toBe(1)
+  const told = stdout.replaceAll(/\s+/g, ' ')
+  expect(told).toContain('correct the id in VISIBILITY_PROJECTS, or under projects in the file; the key can read: ')
+  expect(told).toContain(project!.id)
+  expect(stderr.match(/unknown variable/g)).toHaveLength(1)
+  expect(stderr).toContain('VISIBILITY_PROJECT: unknown variable, ignored; did you mean "VISIBILITY_PROJECTS"?')
+  const right = await runCli(['check'], {
+    env: { ...env, VISIBILITY_PROJECTS: project!.id },
+    config: setup.fileConfig,
+  })
+  expect([right.code, right.stdout]).toEqual([0, expect.stringContaining('Ready, but see the warnings above.')])
+  setup.service.setExtras([])
+})
+
+test('a first run that is refused warns of nothing', async () => {
+  const empty = await createDatabase('empty')
+  const env = { ...setup.env, VISIBILITY_PROJECTS: '', DATABASE_URL: empty.url }
+  const result = await runCli(['sync'], { env, config: setup.fileConfig })
+  expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_PROJECTS: got nothing')])
+  expect(result.stderr).not.toContain('pruned')
+  await empty.drop()
 })
 
 test('quarantined rows are listed, shown with their raw JSON, and retried', async () => {

@@ -379,6 +379,33 @@ describe('bad input is refused with the field, the value and what is allowed', (
   test('a wrong variable is blamed, not the file', () => {
     expect(failure('lookback_days: 3', { DATABASE_URL: 'mysql://h/d' })).toMatch(/^DATABASE_URL: warehouse\.url: got/)
     expect(failure('projects: or_1', { VISIBILITY_PROJECTS: 'or_2' })).toContain('projects: got')
+    expect(failure('', { VISIBILITY_PROJECTS: 'or_a; or_b' })).toMatch(/^VISIBILITY_PROJECTS: .*got "or_a; or_b"/)
+    expect(failure('', { VISIBILITY_PROJECTS: 'or_a,or_a' })).toMatch(/^VISIBILITY_PROJECTS: projects: got or_a twice/)
+  })
+
+  test('an address without its version is shown with the one that was probably meant, unless it may hold a secret', () => {
+    const of = (address: string) => failure('', { VISIBILITY_API_URL: address, VISIBILITY_API_KEY: 'key-1234' })
+    expect(of('https://api.example.com/')).toContain('got "https://api.example.com"; allowed: an address that ends')
+    expect(of('https://api.example.com/')).toContain('did you mean "https://api.example.com/v1"?')
+    for (const address of ['https://u:hunter22@api.example.com', 'https://api.example.com/sk-live-1234567890abc'])
+      expect(of(address)).toContain('got a text that is not shown')
+  })
+
+  test('a variable that begins like ours and is unknown is a warning, unless the file mentions it', () => {
+    const env = {
+      VISIBILITY_API_ULR: 'x',
+      VISIBILITY_MINE: '3',
+      VISIBILITY_PORT_80_TCP: 'x',
+      VISIBILITY_TOKEN_FILE: '',
+    }
+    expect(load('lookback_days: "${VISIBILITY_MINE}"', env).warnings).toEqual([
+      'VISIBILITY_API_ULR: unknown variable, ignored; did you mean "VISIBILITY_API_URL"?',
+    ])
+  })
+
+  test('a first day after today, by the clock of the machine, is refused whether or not there is a last day', () => {
+    expect(failure('start_date: 9999-01-01')).toContain('start_date: got "9999-01-01"; allowed: today')
+    expect(failure('{ start_date: 9999-01-01, end_date: 9999-01-02 }')).toContain('start_date: got')
   })
 
   test('a bad secret is named but not shown', () => {

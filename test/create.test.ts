@@ -30,7 +30,7 @@ const create = (...args: string[]) => runCli(['create', ...args], { env: setup!.
 const fifty = () =>
   fileOf(
     'prompts.csv',
-    `text,country,topic\n${Array.from({ length: 50 }, (_, index) => `"Prompt, number ${index}",${index % 2 ? 'DE' : 'US'},Topic ${index % 3}`).join('\n')}\n`,
+    `text,country,topic\n${Array.from({ length: 50 }, (_, index) => `"Prompt, number ${index}",${index % 2 ? 'de' : 'US'},Topic ${index % 3}`).join('\n')}\n`,
   )
 
 /** The service has each thing once, and the tables say the same. */
@@ -120,6 +120,7 @@ test("limits are checked before anything is sent, and the service's warning is s
     [['prompt', '--text', '', '--country', 'DE'], 'text'],
     [['prompt', '--text', 'x'.repeat(701), '--country', 'DE'], '700'],
     [['prompt', '--text', 'fine', '--country', 'XX'], 'country'],
+    [['prompt', '--text', 'fine', '--country', 'UK'], 'did you mean "GB"?'],
     [['prompt', '--text', 'fine'], 'country'],
     [['topic', '--name', 'x'.repeat(65)], '64'],
     [['topic'], 'name'],

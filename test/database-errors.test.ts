@@ -120,7 +120,8 @@ describe('a server that is away', () => {
     expect(refused.message).toContain('docker run')
     const unknown = await failureOf(`postgres://guest:${PASSWORD}@nobody.invalid/warehouse`)
     expectAway(unknown, 'the database at nobody.invalid:5432/warehouse cannot be used')
-    expect(unknown.message).toMatch(/ENOTFOUND|EAI_AGAIN/)
+    expect(unknown.message).toContain('The name of its host does not resolve')
+    expect(unknown.message).not.toContain('docker run')
   })
 
   test('takes connections and says nothing', async () => {

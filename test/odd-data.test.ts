@@ -8,6 +8,7 @@ import { saveDrift } from '../src/ledger/drift.ts'
 import { identifyRejects, listQuarantine, resolveEntries, saveRejects } from '../src/ledger/quarantine.ts'
 import { saveRestatements } from '../src/ledger/restatements.ts'
 import { saveDeadWindows } from '../src/queue/dead-windows.ts'
+import { COMPANY_KEY } from '../src/reference/world.ts'
 import { createClient } from '../src/source/client.ts'
 import { noEntities } from '../src/streams/stream.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
@@ -78,6 +79,26 @@ const row = (id: string, name: string | null = `The brand ${id}`, more: object =
 const rowsOf = <T>(sql: string, values?: unknown[]) => setup.database.rows<T>(sql, values)
 const countOf = async (table: string) => (await rowsOf<{ n: number }>(`select count(*)::int as n from ${table}`))[0]!.n
 const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.flatMap(({ failed }) => failed)
+
+test('the key inside valid rows is stored nowhere, and noted as drift', async () => {
+  const key = COMPANY_KEY
+  const prompt = { id: 'pr_1', messages: [{ content: `what is ${key}?` }], user_location: { country: 'DE' } }
+  await startWith({ rows: [row('kw_1', `Brand ${key}`), row('kw_2')], prompts: [prompt] })
+  const report = await setup.sync()
+  expect([report.outcome, failures(report)]).toEqual(['complete', []])
+  const tables = await rowsOf<{ name: string }>(
+    `select format('%I.%I', schemaname, tablename) as name from pg_tables where schemaname like 'visibility%'`,
+  )
+  for (const { name } of tables)
+    expect(await rowsOf(`select * from ${name} t where t::text like $1`, [`%${key}%`])).toEqual([])
+  expect(await rowsOf("select name from visibility.brands where brand_id = 'kw_1'")).toEqual([
+    { name: 'Brand [redacted key]' },
+  ])
+  expect(await rowsOf("select stream, name from visibility_ops.drift where kind = 'secret' order by 1")).toEqual([
+    { stream: 'brand_daily', name: 'brand' },
+    { stream: 'prompts', name: 'messages' },
+  ])
+})
 
 describe('very many', () => {
   test('18,000 brands that are new on one day are loaded', async () => {

@@ -361,7 +361,7 @@ describe('the command', () => {
   test('check says which host cannot be reached, and why', async () => {
     const result = await runCli(['check'], { env: env('http://127.0.0.1:1/v1'), config })
     expect(result.code).toBe(1)
-    expect(result.stdout).toContain('VISIBILITY_API_URL: 127.0.0.1:1 cannot be reached')
+    expect(result.stdout).toContain('✗ source: VISIBILITY_API_URL: 127.0.0.1:1 cannot be reached')
   })
 
   const checkTrusting = async (certificate: TestCertificate) => {
@@ -384,7 +384,7 @@ describe('the command', () => {
     ['for another host', { hosts: ['elsewhere.example'] }, 'its certificate is for another host name'],
   ])('check says what is wrong with a certificate %s, which trust does not mend', async (_, options, told) => {
     const output = await checkTrusting(selfSigned(options))
-    expect(output).toContain(`✗ project or_1: VISIBILITY_API_URL: 127.0.0.1:`)
+    expect(output).toContain(`✗ source: VISIBILITY_API_URL: 127.0.0.1:`)
     expect(output).toContain(told)
     expect(output).toContain('NODE_EXTRA_CA_CERTS does not help')
   })
@@ -417,7 +417,7 @@ describe('the command', () => {
       const service = await serve(demanding({ data: [{ id: 'or_1', name: 'Acme', status: 'active' }, { id: 'or_2' }] }))
       const args = command === 'backfill' ? backfill : [command]
       const result = await runCli(args, { env: env(service.url, ''), config })
-      expect(result.code).toBe(command === 'check' ? 1 : 2)
+      expect(result.code).toBe(2)
       const told = `${result.stdout}${result.stderr}`
       expect(told).toContain('VISIBILITY_PROJECTS: got nothing')
       expect(told).toContain('or_1 (Acme), or_2')

@@ -1,9 +1,10 @@
 import { PassThrough } from 'node:stream'
 import { expect, test } from '@jest/globals'
+import { prettyLine } from '../src/cli/log-lines.ts'
+import { withoutStyles } from '../src/cli/paint.ts'
 import { barText, duration, lineProgress, terminalProgress } from '../src/cli/progress.ts'
 import { renderTable } from '../src/cli/table.ts'
-import { createLog, prettyLine } from '../src/core/logger.ts'
-import { withoutStyles } from '../src/core/paint.ts'
+import { createLog } from '../src/core/logger.ts'
 import { createRedactor } from '../src/core/redactor.ts'
 import { refuseOld } from '../src/warehouse/connect.ts'
 
@@ -11,6 +12,10 @@ test('the bar shows share, rows, rate and time left', () => {
   const text = barText({ total: 200, done: 50, rows: 12_000, current: 'chats', elapsedMs: 10_000 })
   expect(text).toBe('██████░░░░░░░░░░░░░░░░░░  25 %  12,000 rows  1,200/s  30 s left  chats')
   expect(barText({ total: 200, done: 0, rows: 0, current: '', elapsedMs: 10 })).toContain('starting')
+  // Behind the last window the run still has work to do.
+  expect(barText({ total: 200, done: 230, rows: 9, current: 'chats', elapsedMs: 9000 })).toContain(
+    '99 %  9 rows  1/s  finishing',
+  )
   expect([duration(0.2), duration(600), duration(9000)]).toEqual(['1 s', '10 min', '2.5 h'])
 })
 

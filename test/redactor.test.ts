@@ -1,7 +1,11 @@
 import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { toOneLine } from '../src/cli/paint.ts'
+import { shownText } from '../src/core/config/describe-issue.ts'
+import { configSchema } from '../src/core/config/schema.ts'
 import { cleanError, plainError } from '../src/core/errors.ts'
 import { createLog } from '../src/core/logger.ts'
+import { realStack } from '../src/core/real-stack.ts'
 import { createRedactor, REDACTED } from '../src/core/redactor.ts'
 import { clip } from '../src/core/text.ts'
 
@@ -143,4 +147,45 @@ test('an error is cleaned with its stack and its causes, and one whose message c
   expect(told).not.toContain('some-secret')
   expect(told).toContain(`fixed ${REDACTED}`)
   expect(cleanError('some-secret', redactor)).toBe('some-secret')
+})
+
+describe('hostile text of 100,000 characters is handled in linear time', () => {
+  const hostile = [
+    'a.',
+    'postgres://',
+    'postgres://a:',
+    'postgres://a: ',
+    'a://b:',
+    'file://',
+    ' (/',
+    '(/a.js:1',
+    '.js:1',
+    ' ',
+    '. ',
+    '/',
+    '\\',
+    '"',
+    'x1',
+  ].flatMap((part) => [part.repeat(100_000 / part.length), `${part.repeat(100_000 / part.length)}@`])
+
+  test.each([
+    ['redaction', (text: string) => createRedactor(['sk-live-1234567890abcdef']).text(`${text}\u0000`)],
+    ['the value of a setting in a message', (text: string) => shownText(text)],
+    ['a stack', (text: string) => realStack(`Error\n    at work (${text})`)],
+    ['one line of a table', (text: string) => toOneLine(`${text}x`)],
+    [
+      'an address in the configuration',
+      (text: string) => String(configSchema.safeParse(addressSettings(text)).success),
+    ],
+  ])('%s', (_, work) => {
+    for (const text of hostile) expect(typeof work(text)).toBe('string')
+  })
+
+  const addressSettings = (text: string) => ({
+    source: { base_url: `${text}x` },
+    alerts: { ping_url: `https://a/${text}x`, email_from: text },
+    custom_streams: [
+      { name: text, path: text, by: 'list', columns: [{ name: 'a', path: text, type: 'text' }], key: ['a'] },
+    ],
+  })
 })

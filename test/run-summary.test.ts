@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { withoutStyles } from '../src/cli/paint.ts'
 import { projectNames } from '../src/cli/project-names.ts'
 import { type RunContext, renderRun } from '../src/cli/render-run.ts'
 import { widthOf } from '../src/cli/wrap.ts'
 import { REPORTED_CODES, type ReportedCode } from '../src/core/failure-code.ts'
-import { withoutStyles } from '../src/core/paint.ts'
 import { runReason } from '../src/ledger/run-reason.ts'
 import { emptyReport, outcomeOf, type RunReport, type StreamReport } from '../src/sync/run/report.ts'
 import type { RunOutcome } from '../src/warehouse/database.ts'
@@ -110,6 +110,18 @@ describe('the sentence on what a run did', () => {
     expect(one(shown(report))).toContain(expected)
   })
 
+  test('an interrupted run shows only streams that were read, and says once why the others were not', () => {
+    const notRead = failed('interrupted', 'not read: the run was stopped')
+    const prompts = { ...emptyReport(PROJECT, 'prompts'), ...loaded }
+    const text = shown(reportOf([chats({ failed: [notRead] }), prompts], { outcome: 'interrupted' }))
+    expect(text).toMatch(/^prompts/m)
+    expect(text).not.toMatch(/^chats/m)
+    expect(one(text)).toContain('1 window of chats was not read, because the run was stopped')
+    expect(text).not.toContain('not read: the run was stopped')
+    const none = shown(reportOf([chats({ failed: [notRead] })], { outcome: 'interrupted' }))
+    expect(none).not.toContain('rows read')
+  })
+
   test('never says that all is as it was, or that nothing was due, of a run that was not complete', () => {
     for (const outcome of ['partial', 'failed', 'interrupted'] as const) {
       for (const some of [{}, loaded, { ...loaded, quarantined: 3 }, { ...loaded, held }]) {
@@ -141,7 +153,8 @@ describe('the next step is one that helps', () => {
       const text = shown(reportOf([chats({ ...some, failed: [failed(code)] })]))
       expect(next(text)).toMatch(words)
       expect(text.trimEnd().split('\n').at(-1)!.trim()).toBe(command)
-      expect(one(text)).toContain('chats of Northwind, 2026-03-01..2026-03-07: some')
+      // That the run was stopped is no reason of single windows.
+      if (code !== 'interrupted') expect(one(text)).toContain('chats of Northwind, 2026-03-01..2026-03-07: some')
     }
   })
 
@@ -203,6 +216,9 @@ describe('the reason in one sentence', () => {
       'GET prompts: HTTP 401.',
     )
     expect(reason('interrupted', [])).toBe('It was asked to stop.')
+    expect(reason('interrupted', [chats({ failed: [failed('interrupted', 'not read: the run was stopped')] })])).toBe(
+      '1 window of chats was not read, because the run was stopped.',
+    )
     expect(reason('partial', [{ project_id: 'p', stream: 'chats', differing: ['2026-03-01'] }])).toBe(
       'The audit found 1 day that differs from the service.',
     )

@@ -99,7 +99,7 @@ test('only the configuration reads the environment, and only main ends the proce
   const readers = files
     .filter(({ text }) => /process\.env\b/.test(text.replaceAll(/\/\*[\s\S]*?\*\/|\/\/.*/g, '')))
     .map(({ name }) => name)
-  expect(readers.sort()).toEqual(['core/config/load.ts', 'core/config/terminal.ts'])
+  expect(readers.sort()).toEqual(['core/config/load.ts', 'core/config/variables.ts'])
   const enders = files.filter(({ text }) => /process\.exit\b(?!Code)/.test(text)).map(({ name }) => name)
   expect(enders).toEqual(['main.ts'])
 })

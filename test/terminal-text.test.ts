@@ -1,13 +1,12 @@
 import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
-import { projectNames } from '../src/cli/project-names.ts'
+import { bad, good, strong, toOneLine, toTerminal, withoutStyles } from '../src/cli/paint.ts'
+import { projectNames, shortIds } from '../src/cli/project-names.ts'
 import { renderTable, type TableColumn } from '../src/cli/table.ts'
 import { clipTo, widthOf, wrap } from '../src/cli/wrap.ts'
-import { wantsColour } from '../src/core/config/terminal.ts'
-import { bad, good, strong, toOneLine, toTerminal, withoutStyles } from '../src/core/paint.ts'
-import { printable } from '../src/core/printable.ts'
-import { shortIds } from '../src/core/short-ids.ts'
+import { wantsColour } from '../src/core/config/variables.ts'
 import { didYouMean, editDistance, similarTo } from '../src/core/similar.ts'
+import { printable } from '../src/core/text.ts'
 
 /* What goes to a terminal: characters, colours, widths, and guesses at what was meant. */
 

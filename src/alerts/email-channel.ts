@@ -1,4 +1,4 @@
-import { isLoopback } from '../core/address.ts'
+import { isLoopback } from '../core/config/secrets.ts'
 import { InterruptedError } from '../core/errors.ts'
 import type { Channel } from './channel.ts'
 import { type Notice, namedProjects } from './notice.ts'

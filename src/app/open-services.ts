@@ -64,6 +64,7 @@ export async function openSource(
     maxResponseBytes: source.max_response_mb * 1_048_576,
     requestsPerMinute: source.requests_per_minute,
     patienceMs: source.patience_seconds * 1000,
+    clock,
     ...extra,
   }
   const chosen = chooseSource(config)

@@ -5,6 +5,7 @@ import type { Clock } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { monotonic } from '../core/monotonic.ts'
+import { hasLedger } from '../ledger/coverage.ts'
 import { pruneLedger } from '../ledger/retention.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { dataFolder } from './open-services.ts'
@@ -20,6 +21,8 @@ export async function pruneAfterRun(
 ): Promise<void> {
   const now = clock()
   try {
+    // A run that was refused before it created any table has nothing to prune.
+    if (!(await hasLedger(warehouse))) return
     const limits = { now, monotonic, limitMs: LIMIT_MS, ...(signal === undefined ? {} : { signal }) }
     const pruned = await pruneLedger(warehouse, config.retention, limits)
     if (Object.keys(pruned).length > 0) log.info(pruned, 'ledger pruned')

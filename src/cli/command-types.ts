@@ -1,21 +1,39 @@
 import type { Argument, Command, Option } from 'commander'
+import { UsageError } from '../core/errors.ts'
 import type { Session, SessionKind } from './session.ts'
 
 export type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
-/** What sets a command apart, beside its name, its help and its work. */
-export interface CommandSettings extends SessionKind {
+export interface CommandSettings<O extends object, A extends unknown[]> extends SessionKind {
+  name: string
+  about: string
+  examples: string[]
+  /** Loads its work when it runs, so that --help is instant. */
+  load: () => Promise<Action<O, A>>
   options?: Option[]
   /** Instead of those in the name. */
   arguments?: Argument[]
   parent?: Command
 }
 
-/** Adds a command whose work is loaded when it runs. */
-export type Add = <O extends object, A extends unknown[] = []>(
-  name: string,
-  about: string,
-  examples: string[],
-  load: () => Promise<Action<O, A>>,
-  settings?: CommandSettings,
-) => void
+export type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
+
+/** Adds a command that has only subcommands. */
+export function addGroup(program: Command, name: string, about: string): Command {
+  return program.command(name).description(about).helpOption('-h, --help', 'show this help').helpCommand(false)
+}
+
+/* How the values of options are read. */
+
+/** An option that may be repeated. */
+export function collect(value: string, before: string[] | undefined): string[] {
+  return [...(before ?? []), value]
+}
+
+export function wholeNumber(option: string, from: number, to: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text)
+    if (/^\d+$/.test(text) && value >= from && value <= to) return value
+    throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
+  }
+}

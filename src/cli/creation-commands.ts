@@ -1,16 +1,11 @@
 import { type Command, Option } from 'commander'
 import type { CreationKind } from '../ledger/creations.ts'
-import type { Add } from './command-types.ts'
+import { type Add, addGroup, collect } from './command-types.ts'
 import type { CreateOptions } from './commands/create.ts'
-import { collect } from './option-values.ts'
 
 /** The service's write operations. */
 export function addCreations(program: Command, add: Add): void {
-  const parent = program
-    .command('create')
-    .description("the service's write operations, singly or from a file, never twice")
-    .helpOption('-h, --help', 'show this help')
-    .helpCommand(false)
+  const parent = addGroup(program, 'create', "the service's write operations, singly or from a file, never twice")
   const shared = () => [
     new Option('--project <id>', 'the project; may be left out where there is only one'),
     new Option('--from <file>', 'create what the lines of a CSV or JSON lines file say'),
@@ -47,15 +42,17 @@ export function addCreations(program: Command, add: Add): void {
     ],
   ]
   for (const [kind, about, options, example] of kinds) {
-    add<CreateOptions>(
-      kind,
+    add<CreateOptions>({
+      name: kind,
       about,
-      [example, `create ${kind} --from ${kind}s.csv --yes`],
-      async () => {
+      load: async () => {
         const { create } = await import('./commands/create.ts')
         return (session, given) => create(session, kind, given)
       },
-      { options: [...options, ...shared()], parent, progress: true },
-    )
+      examples: [example, `create ${kind} --from ${kind}s.csv --yes`],
+      options: [...options, ...shared()],
+      parent,
+      progress: true,
+    })
   }
 }

@@ -1,12 +1,11 @@
 import { Argument, Command, CommanderError, Option } from 'commander'
-import { wantsColour } from '../core/config/terminal.ts'
+import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
-import { bad, toTerminal } from '../core/paint.ts'
-import { printable } from '../core/printable.ts'
+import { printable } from '../core/text.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
-import type { Action, Add, CommandSettings } from './command-types.ts'
+import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
-import { collect, wholeNumber } from './option-values.ts'
+import { bad, toTerminal } from './paint.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
@@ -23,6 +22,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     code = result
   })
   try {
+    if (args[0] === 'complete') (await import('./completion.ts')).addComplete(command)
     await command.parseAsync([...args], { from: 'user' })
     return code
   } catch (error) {
@@ -87,23 +87,17 @@ back · 2 bad usage or configuration (nothing was read or written) ·
 3 another run holds the lock`,
   )
 
-  const add: Add = <O extends object, A extends unknown[]>(
-    name: string,
-    about: string,
-    examples: string[],
-    load: () => Promise<Action<O, A>>,
-    settings: CommandSettings = {},
-  ) => {
+  const add: Add = <O extends object, A extends unknown[]>(settings: CommandSettings<O, A>) => {
     const command = (settings.parent ?? program)
-      .command(name)
-      .description(about)
+      .command(settings.name)
+      .description(settings.about)
       .helpOption('-h, --help', 'show this help')
     for (const argument of settings.arguments ?? []) command.addArgument(argument)
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
     command.addHelpText(
       'after',
-      `\nExamples:\n${examples.map((example) => `  $ visibility-sync ${example}`).join('\n')}`,
+      `\nExamples:\n${settings.examples.map((example) => `  $ visibility-sync ${example}`).join('\n')}`,
     )
     command.action(async (...words: unknown[]) => {
       // Commander passes the arguments, then the options, then the command.
@@ -111,8 +105,9 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
       try {
-        if (session.config.all_projects) await (await import('./resolve-projects.ts')).resolveProjects(session, name)
-        setCode(await (await load())(session, options, ...(words.slice(0, -2) as A)))
+        if (session.config.all_projects)
+          await (await import('./choose-projects.ts')).resolveProjects(session, settings.name)
+        setCode(await (await settings.load())(session, options, ...(words.slice(0, -2) as A)))
       } finally {
         session.end()
       }
@@ -121,274 +116,249 @@ back · 2 bad usage or configuration (nothing was read or written) ·
 
   const streams = () => new Option('--stream <name>', 'only this stream; may be repeated').argParser(collect)
   const projects = () => new Option('--project <id>', 'only this project; may be repeated').argParser(collect)
-  // Completed as choices, but refused with a hint of our own.
-  const shell = () =>
-    new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']).argParser((text: string) => text)
   const queue = () => new Option('--queue', 'put the windows into the shared queue, for workers to take')
 
-  add(
-    'sync',
-    'one incremental run: gaps, lookback, entity lists',
-    ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
-    async () => (await import('./commands/sync.ts')).sync,
-    {
-      options: [streams(), projects(), queue()],
-      progress: true,
-    },
-  )
-  add(
-    'backfill',
-    're-reads a range of days, or only its missing ones',
-    [
+  add({
+    name: 'sync',
+    about: 'one incremental run: gaps, lookback, entity lists',
+    load: async () => (await import('./commands/sync.ts')).sync,
+    examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
+    options: [streams(), projects(), queue()],
+    progress: true,
+  })
+  add({
+    name: 'backfill',
+    about: 're-reads a range of days, or only its missing ones',
+    load: async () => (await import('./commands/backfill.ts')).backfill,
+    examples: [
       'backfill --from 2026-01-01 --to 2026-03-31',
       'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats',
     ],
-    async () => (await import('./commands/backfill.ts')).backfill,
-    {
-      options: [
-        new Option('--from <day>', 'first day, YYYY-MM-DD').makeOptionMandatory(),
-        new Option('--to <day>', 'last day, YYYY-MM-DD').makeOptionMandatory(),
-        streams(),
-        projects(),
-        new Option('--missing', 'only days that were never read'),
-        new Option('--accept-deletes', 'apply answers that delete more than half of the rows'),
-        queue(),
-      ],
-      progress: true,
-    },
-  )
-  add<{ host?: string; port?: number }>(
-    'serve',
-    'the scheduler, with the status page, health and metrics over HTTP',
-    ['serve', 'serve --host 0.0.0.0 --port 8080'],
-    async () => (await import('./commands/serve.ts')).serve,
-    {
-      options: [
-        new Option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
-        new Option('--port <number>', 'port to listen on (default: serve.port, 8080)').argParser(
-          wholeNumber('--port', 0, 65_535),
-        ),
-        queue(),
-      ],
-      service: true,
-    },
-  )
-  add<{ concurrency?: number; heartbeatFile?: string }>(
-    'worker',
-    'takes windows from the shared queue; any number on any machines',
-    ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
-    async () => (await import('./commands/worker.ts')).worker,
-    {
-      options: [
-        new Option('--concurrency <number>', 'windows at once (default: source.concurrency)').argParser(
-          wholeNumber('--concurrency', 1, 64),
-        ),
-        new Option(
-          '--heartbeat-file <file>',
-          'a file to touch every 5 s, for a probe that restarts a process that hangs',
-        ),
-      ],
-      service: true,
-    },
-  )
-  add(
-    'plan',
-    'the windows that a run would read, and how many requests; changes nothing',
-    ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
-    async () => (await import('./commands/plan.ts')).plan,
-    {
-      options: [
-        new Option('--from <day>', 'plan a backfill from this day'),
-        new Option('--to <day>', 'to this day'),
-        streams(),
-        projects(),
-      ],
-    },
-  )
-  add<{ force?: boolean }>(
-    'init',
-    'writes a configuration in which every setting is explained',
-    ['init', 'init --config somewhere/else.yaml'],
-    async () => (await import('./commands/init.ts')).init,
-    { options: [new Option('--force', 'overwrite a file that exists')], bare: true },
-  )
-  add(
-    'check',
-    'configuration, key, each project, database and its privileges: one verdict for each',
-    ['check', 'check --json'],
-    async () => (await import('./commands/check.ts')).check,
-  )
-  add(
-    'status',
-    'freshness, coverage and the last runs',
-    ['status', 'status --json'],
-    async () => (await import('./commands/status.ts')).status,
-    {
-      options: [
-        new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000)),
-      ],
-    },
-  )
-  add<{ changed?: boolean }>(
-    'config',
-    'the settings as they were understood, and where each came from; secrets are masked',
-    ['config', 'config --changed', 'config --json'],
-    async () => (await import('./commands/config.ts')).config,
-    { options: [new Option('--changed', 'only what is set in the file or by a variable')] },
-  )
-  add<{ output?: string }>(
-    'support-bundle',
-    'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
-    ['support-bundle', 'support-bundle --output bundle.json'],
-    async () => (await import('./commands/support-bundle.ts')).supportBundle,
-    {
-      options: [
-        new Option('--output <file>', 'the file to write (default: visibility-sync-support-….json in this folder)'),
-      ],
-    },
-  )
-  add(
-    'audit',
-    'finds days whose warehouse sums differ from the service',
-    ['audit', 'audit --repair', 'audit --json'],
-    async () => (await import('./commands/audit.ts')).audit,
-    { options: [new Option('--repair', 'read the differing days again'), projects()], progress: true },
-  )
-  const quarantine = program
-    .command('quarantine')
-    .description('the rows that failed validation')
-    .helpOption('-h, --help', 'show this help')
-    .helpCommand(false)
+    options: [
+      new Option('--from <day>', 'first day, YYYY-MM-DD').makeOptionMandatory(),
+      new Option('--to <day>', 'last day, YYYY-MM-DD').makeOptionMandatory(),
+      streams(),
+      projects(),
+      new Option('--missing', 'only days that were never read'),
+      new Option('--accept-deletes', 'apply answers that delete more than half of the rows'),
+      queue(),
+    ],
+    progress: true,
+  })
+  add<{ host?: string; port?: number }>({
+    name: 'serve',
+    about: 'the scheduler, with the status page, health and metrics over HTTP',
+    load: async () => (await import('./commands/serve.ts')).serve,
+    examples: ['serve', 'serve --host 0.0.0.0 --port 8080'],
+    options: [
+      new Option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
+      new Option('--port <number>', 'port to listen on (default: serve.port, 8080)').argParser(
+        wholeNumber('--port', 0, 65_535),
+      ),
+      queue(),
+    ],
+    service: true,
+  })
+  add<{ concurrency?: number; heartbeatFile?: string }>({
+    name: 'worker',
+    about: 'takes windows from the shared queue; any number on any machines',
+    load: async () => (await import('./commands/worker.ts')).worker,
+    examples: ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
+    options: [
+      new Option('--concurrency <number>', 'windows at once (default: source.concurrency)').argParser(
+        wholeNumber('--concurrency', 1, 64),
+      ),
+      new Option(
+        '--heartbeat-file <file>',
+        'a file to touch every 5 s, for a probe that restarts a process that hangs',
+      ),
+    ],
+    service: true,
+  })
+  add({
+    name: 'plan',
+    about: 'the windows that a run would read, and how many requests; changes nothing',
+    load: async () => (await import('./commands/plan.ts')).plan,
+    examples: ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
+    options: [
+      new Option('--from <day>', 'plan a backfill from this day'),
+      new Option('--to <day>', 'to this day'),
+      streams(),
+      projects(),
+    ],
+  })
+  add<{ force?: boolean }>({
+    name: 'init',
+    about: 'writes a configuration in which every setting is explained',
+    load: async () => (await import('./commands/init.ts')).init,
+    examples: ['init', 'init --config somewhere/else.yaml'],
+    options: [new Option('--force', 'overwrite a file that exists')],
+    bare: true,
+  })
+  add({
+    name: 'check',
+    about: 'configuration, key, each project, database and its privileges: one verdict for each',
+    load: async () => (await import('./commands/check.ts')).check,
+    examples: ['check', 'check --json'],
+  })
+  add({
+    name: 'status',
+    about: 'freshness, coverage and the last runs',
+    load: async () => (await import('./commands/status.ts')).status,
+    examples: ['status', 'status --json'],
+    options: [
+      new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000)),
+    ],
+  })
+  add<{ changed?: boolean }>({
+    name: 'config',
+    about: 'the settings as they were understood, and where each came from; secrets are masked',
+    load: async () => (await import('./commands/config.ts')).config,
+    examples: ['config', 'config --changed', 'config --json'],
+    options: [new Option('--changed', 'only what is set in the file or by a variable')],
+  })
+  add<{ output?: string }>({
+    name: 'support-bundle',
+    about: 'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
+    load: async () => (await import('./commands/support-bundle.ts')).supportBundle,
+    examples: ['support-bundle', 'support-bundle --output bundle.json'],
+    options: [
+      new Option('--output <file>', 'the file to write (default: visibility-sync-support-….json in this folder)'),
+    ],
+  })
+  add({
+    name: 'audit',
+    about: 'finds days whose warehouse sums differ from the service',
+    load: async () => (await import('./commands/audit.ts')).audit,
+    examples: ['audit', 'audit --repair', 'audit --json'],
+    options: [new Option('--repair', 'read the differing days again'), projects()],
+    progress: true,
+  })
+  const quarantine = addGroup(program, 'quarantine', 'the rows that failed validation')
   const reason = () => new Option('--reason <text>', 'only rows that failed for this reason, to the letter')
   const dismissed = (about: string) => new Option('--dismissed', about)
-  add(
-    'list',
-    'lists them by reason',
-    ['quarantine list', 'quarantine list --each --stream chats', 'quarantine list --all'],
-    async () => (await import('./commands/quarantine.ts')).quarantineList,
-    {
-      options: [
-        streams(),
-        projects(),
-        reason(),
-        new Option('--each', 'one line for each row'),
-        dismissed('those that were dismissed'),
-        new Option('--all', 'resolved and dismissed ones too'),
-      ],
-      parent: quarantine,
-    },
-  )
-  add<object, [string]>(
-    'show <id>',
-    'one row as it came, and why it failed',
-    ['quarantine show 12'],
-    async () => {
+  add({
+    name: 'list',
+    about: 'lists them by reason',
+    load: async () => (await import('./commands/quarantine.ts')).quarantineList,
+    examples: ['quarantine list', 'quarantine list --each --stream chats', 'quarantine list --all'],
+    options: [
+      streams(),
+      projects(),
+      reason(),
+      new Option('--each', 'one line for each row'),
+      dismissed('those that were dismissed'),
+      new Option('--all', 'resolved and dismissed ones too'),
+    ],
+    parent: quarantine,
+  })
+  add<object, [string]>({
+    name: 'show <id>',
+    about: 'one row as it came, and why it failed',
+    load: async () => {
       const { quarantineShow } = await import('./commands/quarantine.ts')
       return (session, _options, id) => quarantineShow(session, id)
     },
-    { parent: quarantine },
-  )
-  add<{ stream?: string[]; project?: string[] }, [string[]]>(
-    'retry [ids...]',
-    'validates again and loads what passes now',
-    ['quarantine retry', 'quarantine retry 12 13'],
-    async () => {
+    examples: ['quarantine show 12'],
+    parent: quarantine,
+  })
+  add<{ stream?: string[]; project?: string[] }, [string[]]>({
+    name: 'retry [ids...]',
+    about: 'validates again and loads what passes now',
+    load: async () => {
       const { quarantineRetry } = await import('./commands/quarantine.ts')
       return (session, options, ids) => quarantineRetry(session, ids, options)
     },
-    { options: [streams(), projects(), reason(), dismissed('undo dismissals, too')], parent: quarantine },
-  )
-  add<{ because?: string }, [string[]]>(
-    'dismiss [ids...]',
-    'rows that will never load no longer make runs partial',
-    [
-      'quarantine dismiss 12 13 --because "test rows of the vendor"',
-      'quarantine dismiss --stream chats --because "known, reported to the vendor"',
-    ],
-    async () => {
+    examples: ['quarantine retry', 'quarantine retry 12 13'],
+    options: [streams(), projects(), reason(), dismissed('undo dismissals, too')],
+    parent: quarantine,
+  })
+  add<{ because?: string }, [string[]]>({
+    name: 'dismiss [ids...]',
+    about: 'rows that will never load no longer make runs partial',
+    load: async () => {
       const { quarantineDismiss } = await import('./commands/quarantine.ts')
       return (session, options, ids) => quarantineDismiss(session, ids, options)
     },
-    {
-      options: [
-        streams(),
-        projects(),
-        reason(),
-        new Option('--because <why>', 'why, for those who look later (required)'),
-      ],
-      parent: quarantine,
-    },
-  )
+    examples: [
+      'quarantine dismiss 12 13 --because "test rows of the vendor"',
+      'quarantine dismiss --stream chats --because "known, reported to the vendor"',
+    ],
+    options: [
+      streams(),
+      projects(),
+      reason(),
+      new Option('--because <why>', 'why, for those who look later (required)'),
+    ],
+    parent: quarantine,
+  })
   addCreations(program, add)
-  add(
-    'migrate',
-    'creates or upgrades the tables (every run does so first)',
-    ['migrate', 'migrate --move-source'],
-    async () => (await import('./commands/migrate.ts')).migrate,
-    { options: [new Option('--move-source', 'record VISIBILITY_API_URL as the new address of the same service')] },
-  )
-  add(
-    'partition',
-    'moves report tables without partitions into monthly partitions; may be stopped and started again',
-    ['partition'],
-    async () => (await import('./commands/partition.ts')).partition,
-  )
-  add<{ role: string; keepTimezone?: boolean }>(
-    'grant',
-    'lets a role of a BI tool read the tables and views, and nothing else',
-    ['grant --role metabase_reader'],
-    async () => (await import('./commands/grant.ts')).grant,
-    {
-      options: [
-        new Option('--role <name>', 'an existing role of the database').makeOptionMandatory(),
-        new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
-      ],
+  add({
+    name: 'migrate',
+    about: 'creates or upgrades the tables (every run does so first)',
+    load: async () => (await import('./commands/migrate.ts')).migrate,
+    examples: ['migrate', 'migrate --move-source'],
+    options: [new Option('--move-source', 'record VISIBILITY_API_URL as the new address of the same service')],
+  })
+  add({
+    name: 'partition',
+    about: 'moves report tables without partitions into monthly partitions; may be stopped and started again',
+    load: async () => (await import('./commands/partition.ts')).partition,
+    examples: ['partition'],
+  })
+  add<{ role: string; keepTimezone?: boolean }>({
+    name: 'grant',
+    about: 'lets a role of a BI tool read the tables and views, and nothing else',
+    load: async () => (await import('./commands/grant.ts')).grant,
+    examples: ['grant --role metabase_reader'],
+    options: [
+      new Option('--role <name>', 'an existing role of the database').makeOptionMandatory(),
+      new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
+    ],
+  })
+  add<{ url: string }>({
+    name: 'metabase',
+    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
+    load: async () => (await import('./commands/metabase.ts')).metabase,
+    examples: ['metabase --url https://metabase.example.com'],
+    options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()],
+  })
+  add<object, [string]>({
+    name: 'completion',
+    about: 'prints a script that completes commands, options and names in a shell',
+    load: async () => {
+      const { printScript } = await import('./completion.ts')
+      return async (_session, _options, shell) => printScript(program, shell)
     },
-  )
-  add<{ url: string }>(
-    'metabase',
-    'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
-    ['metabase --url https://metabase.example.com'],
-    async () => (await import('./commands/metabase.ts')).metabase,
-    { options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()] },
-  )
-  add<object, [string]>(
-    'completion',
-    'prints a script that completes commands, options and names in a shell',
-    [
+    examples: [
       'completion bash > ~/.local/share/bash-completion/completions/visibility-sync',
       'completion zsh > ~/.zfunc/_visibility-sync',
       'completion fish > ~/.config/fish/completions/visibility-sync.fish',
     ],
-    async () => {
-      const { completion } = await import('./commands/completion.ts')
-      return (session, _options, shell) => completion(session, program, shell)
-    },
-    { arguments: [shell()], bare: true },
-  )
-  add(
-    'database',
-    'keeps the embedded Postgres running, for psql or a BI tool',
-    ['database'],
-    async () => (await import('./commands/database.ts')).database,
-  )
-  add(
-    'reference',
-    'the reference service on its own, for trying things out',
-    ['reference', 'reference --port 8080 --fault server_error=0.1 --fault unstable_order=true'],
-    async () => (await import('./commands/reference.ts')).reference,
-    {
-      options: [
-        new Option('--host <address>', 'address to listen on').default('127.0.0.1'),
-        new Option('--port <number>', 'port to listen on; 0 takes a free one').default('8080'),
-        new Option('--seed <number>', 'another seed makes another world').default('1'),
-        new Option('--projects <number>', 'how many projects').default('2'),
-        new Option('--prompts <number>', 'how many prompts in each project').default('24'),
-        new Option('--extras', 'offer the extra operations, too'),
-        new Option('--fault <name=value>', 'how to misbehave; may be repeated').argParser(collect),
-      ],
-    },
-  )
+    arguments: [new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish'])],
+    bare: true,
+  })
+  add({
+    name: 'database',
+    about: 'keeps the embedded Postgres running, for psql or a BI tool',
+    load: async () => (await import('./commands/database.ts')).database,
+    examples: ['database'],
+  })
+  add({
+    name: 'reference',
+    about: 'the reference service on its own, for trying things out',
+    load: async () => (await import('./commands/reference.ts')).reference,
+    examples: ['reference', 'reference --port 8080 --fault server_error=0.1 --fault unstable_order=true'],
+    options: [
+      new Option('--host <address>', 'address to listen on').default('127.0.0.1'),
+      new Option('--port <number>', 'port to listen on; 0 takes a free one').default('8080'),
+      new Option('--seed <number>', 'another seed makes another world').default('1'),
+      new Option('--projects <number>', 'how many projects').default('2'),
+      new Option('--prompts <number>', 'how many prompts in each project').default('24'),
+      new Option('--extras', 'offer the extra operations, too'),
+      new Option('--fault <name=value>', 'how to misbehave; may be repeated').argParser(collect),
+    ],
+  })
   return program
 }
 

@@ -103,8 +103,9 @@ interface ProgressState {
   elapsedMs: number
 }
 
+/** Below 1 until the run has ended: after the last window it checks answers and prepares views. */
 function shareOf({ done, total }: ProgressState): number {
-  return Math.min(1, done / Math.max(1, total))
+  return Math.min(0.99, done / Math.max(1, total))
 }
 
 function progressText(state: ProgressState): string[] {
@@ -116,7 +117,7 @@ function progressText(state: ProgressState): string[] {
     `${Math.floor(share * 100)} %`,
     count(state.rows, 'row'),
     `${grouped(rate)}/s`,
-    Number.isNaN(left) ? 'starting' : `${duration(left)} left`,
+    Number.isNaN(left) ? 'starting' : state.done >= state.total ? 'finishing' : `${duration(left)} left`,
   ]
 }
 

@@ -1,6 +1,5 @@
-import { faint } from '../core/paint.ts'
-import { shortIds } from '../core/short-ids.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { faint } from './paint.ts'
 import { clipTo } from './wrap.ts'
 
 /* Projects as people know them: by their names, and by ids short enough to read if a name is not known or not enough. */
@@ -27,6 +26,18 @@ export async function readProjectNames({ tables, pool, schema }: Warehouse): Pro
   return new Map(rows.flatMap(({ project_id, name }) => (name === null || name === '' ? [] : [[project_id, name]])))
 }
 
+/** Projects by the names that the warehouse knows. */
+export async function namesIn(
+  warehouse: Warehouse | undefined,
+  projects: readonly { id: string }[],
+): Promise<ProjectNames> {
+  const known = warehouse === undefined ? new Map<string, string>() : await readProjectNames(warehouse)
+  return projectNames(
+    projects.map(({ id }) => id),
+    known,
+  )
+}
+
 export function projectNames(ids: readonly string[], known: ReadonlyMap<string, string>): ProjectNames {
   const short = shortIds(ids)
   const shortOf = (id: string) => short.get(id) ?? id
@@ -49,4 +60,25 @@ export function projectNames(ids: readonly string[], known: ReadonlyMap<string, 
       return name === undefined ? shortOf(id) : `${name} ${faint(`(${shortOf(id)})`)}`
     },
   }
+}
+
+// Ids of this length or less are shown as they are.
+const SHORT = 16
+const FEWEST = 4
+
+/** "or_1f0c…9ab2" for each id, with as many letters as make each unique. */
+export function shortIds(ids: readonly string[]): Map<string, string> {
+  const all = [...new Set(ids)]
+  for (let letters = FEWEST; ; letters += 2) {
+    const short = all.map((id) => shorten(id, letters))
+    if (new Set(short).size === all.length) return new Map(all.map((id, index) => [id, short[index]!]))
+  }
+}
+
+function shorten(id: string, letters: number): string {
+  const prefix = /^[a-z]{1,4}_/.exec(id)?.[0] ?? ''
+  const rest = id.slice(prefix.length)
+  return id.length <= SHORT || rest.length <= 2 * letters + 1
+    ? id
+    : `${prefix}${rest.slice(0, letters)}…${rest.slice(-letters)}`
 }

@@ -1,10 +1,10 @@
 import type { OpenWarehouse } from '../app/open-services.ts'
-import { bad, good, warning } from '../core/paint.ts'
 import { count, grouped } from '../core/text.ts'
 import { AFTERMATH, type Trouble, troublesOf } from '../ledger/run-reason.ts'
 import type { HeldStatus } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
 import { nextSteps } from './next-steps.ts'
+import { bad, good, warning } from './paint.ts'
 import type { ProjectNames } from './project-names.ts'
 import { renderTable, type TableColumn } from './table.ts'
 import { wrap } from './wrap.ts'
@@ -42,6 +42,9 @@ export interface RunContext {
 export function renderRun(report: RunReport, context: RunContext): string {
   const { width, warehouse } = context
   const total = totalOf(report)
+  const rows = byStream(report.streams.filter(isOffered)).filter(
+    ({ windows }) => windows > 0 || report.outcome !== 'interrupted',
+  )
   const steps = nextSteps(report, { ...context, embedded: warehouse.embedded }).flatMap(({ say, run }, index) => [
     wrap(`${say}:`, width, index === 0 ? 'Next:      ' : LABEL, LABEL),
     `${LABEL}  ${run}`,
@@ -49,8 +52,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
   return [
     wrap(report.source, width, 'Source:    '),
     '',
-    renderTable(COLUMNS, byStream(report.streams.filter(isOffered)), { width, footer: total }),
-    '',
+    ...(rows.length === 0 ? [] : [renderTable(COLUMNS, rows, { width, footer: total }), '']),
     wrap(verdictLine(report, total), width),
     ...problems(report, context),
     ...report.notes.map((note) => wrap(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),
@@ -100,7 +102,8 @@ function problems(report: RunReport, context: RunContext): string[] {
     // The error of the whole run is the reason of each of these.
     if (report.error !== undefined && AFTERMATH.has(kind))
       return [wrap(`${count(trouble.count, 'window')} not read`, context.width, '    ')]
-    return [wrap(`${mark(kind)} ${text}`, context.width, '  ', '    '), ...occurrenceLines(occurrences, context)]
+    const details = kind === 'interrupted' ? [] : occurrenceLines(occurrences, context)
+    return [wrap(`${mark(kind)} ${text}`, context.width, '  ', '    '), ...details]
   })
   return [...ended, ...others]
 }

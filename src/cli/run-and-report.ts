@@ -12,7 +12,7 @@ import type { RunEnd } from '../telemetry/metrics.ts'
 import { observers } from '../telemetry/observers.ts'
 import { RunTelemetry } from '../telemetry/run-telemetry.ts'
 import { alertAfterRun } from './alert-after-run.ts'
-import { failedRun } from './failed-run.ts'
+import { failedRun } from './run-reports.ts'
 import type { Session } from './session.ts'
 
 export interface ReportedCommand {

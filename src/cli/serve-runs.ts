@@ -11,8 +11,7 @@ import { type Observer, type RunRequest, runSync } from '../sync/run/run-sync.ts
 import type { RunEnd } from '../telemetry/metrics.ts'
 import { RunTelemetry } from '../telemetry/run-telemetry.ts'
 import type { BackfillRequest } from '../web/backfill-routes.ts'
-import { auditReport } from './audit-report.ts'
-import { failedRun } from './failed-run.ts'
+import { auditReport, failedRun } from './run-reports.ts'
 import type { Session } from './session.ts'
 
 export interface ServeRuns {

@@ -1,14 +1,14 @@
 import { type Config, configFile, defaultConfig, loadConfig } from '../core/config/load.ts'
-import { wantsColour } from '../core/config/terminal.ts'
+import { wantsColour } from '../core/config/variables.ts'
 import type { Clock } from '../core/day.ts'
-import { createLog, type Log, prettyLine } from '../core/logger.ts'
+import { createLog, type Log } from '../core/logger.ts'
 import { type Monotonic, monotonic } from '../core/monotonic.ts'
-import { toTerminal } from '../core/paint.ts'
-import { printable } from '../core/printable.ts'
 import type { Redactor } from '../core/redactor.ts'
-import { shortIds } from '../core/short-ids.ts'
+import { printable } from '../core/text.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
+import { linesForPeople } from './log-lines.ts'
+import { toTerminal } from './paint.ts'
 import { lineProgress, type Progress, terminalProgress } from './progress.ts'
 import { DEFAULT_WIDTH } from './wrap.ts'
 
@@ -63,7 +63,6 @@ export interface SessionKind {
 
 // Narrower than this, tables are not worth fitting.
 const NARROWEST = 40
-const MOST_ALIKE = 3
 
 export function openSession(
   args: readonly string[],
@@ -89,7 +88,7 @@ export function openSession(
     redactor: config.redactor,
     destination: {
       write: forPeople
-        ? linesForPeople(config, kind, (line) => write(config.redactor.text(toTerminal(line, colour))))
+        ? linesForPeople(config, kind.service === true, (line) => write(config.redactor.text(toTerminal(line, colour))))
         : write,
     },
   })
@@ -120,20 +119,6 @@ export function openSession(
       stdout.write(`${result}\n`)
     },
     end: () => progress?.stop(),
-  }
-}
-
-/** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result names all. */
-function linesForPeople(config: Config, kind: SessionKind, write: (line: string) => void): (line: string) => void {
-  const short = shortIds(config.projects.flatMap(({ id }) => id ?? []))
-  const shortOf = (id: string) => short.get(id) ?? shortIds([id]).get(id)!
-  const seen = new Map<string, number>()
-  return (line) => {
-    const { msg } = JSON.parse(line) as { msg: string }
-    const times = (seen.get(msg) ?? 0) + 1
-    seen.set(msg, times)
-    if (kind.service || config.log_level !== undefined || times <= MOST_ALIKE) write(prettyLine(line, shortOf))
-    else if (times === MOST_ALIKE + 1) write(`         … more lines "${msg}" are left out; LOG_LEVEL=info shows them\n`)
   }
 }
 

@@ -1,5 +1,5 @@
-import { strong, toOneLine } from '../core/paint.ts'
 import { grouped } from '../core/text.ts'
+import { strong, toOneLine } from './paint.ts'
 import { widthOf, wrap, wrapCell } from './wrap.ts'
 
 export interface TableColumn<Row> {

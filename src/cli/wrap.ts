@@ -1,4 +1,4 @@
-import { toOneLine, withoutStyles } from '../core/paint.ts'
+import { toOneLine, withoutStyles } from './paint.ts'
 
 /** The width of tables and sentences if no terminal says another. */
 export const DEFAULT_WIDTH = 80

@@ -10,7 +10,7 @@ export interface Range {
 /** The current time, passed in so that tests can set it. */
 export type Clock = () => Date
 
-const DAY_MS = 86_400_000
+export const DAY_MS = 86_400_000
 const SHAPE = /^\d{4}-\d{2}-\d{2}$/
 
 /** True for a real calendar date: 2024-02-29 is one, 2026-02-29 is not. */

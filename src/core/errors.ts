@@ -81,6 +81,11 @@ export class KeyError extends RefusedError {
   override readonly code = 'key'
 }
 
+/** The clock of this machine differs from the service's: which days are due is not known, so the run stops at once. */
+export class ClockError extends RefusedError {
+  override readonly code = 'clock'
+}
+
 /** The key may not read this project: its other requests cannot succeed, those of other projects can. */
 export class ProjectError extends RefusedError {
   override readonly code = 'project'

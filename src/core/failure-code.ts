@@ -22,6 +22,8 @@ interface FailureRule {
 /** Why a window or list was not loaded, by severity: reports list them in this order. */
 const RULES = {
   key: { ends: 'run', fault: 'access', isRefusal: true },
+  /** The clock here is wrong; that of another process may be right. */
+  clock: { ends: 'run', fault: 'access', isRefusal: true, reportedAs: 'error' },
   project: { ends: 'project', fault: 'access', isRefusal: true },
   refused: { ends: 'window', fault: 'window', isRefusal: true },
   usage: { ends: 'window', fault: 'window', isRefusal: true, reportedAs: 'error' },

@@ -1,8 +1,7 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { plainError } from './errors.ts'
-import { bad, toOneLine, warning } from './paint.ts'
-import { printable } from './printable.ts'
 import { createRedactor, type Redactor } from './redactor.ts'
+import { printable } from './text.ts'
 
 export type Log = Logger
 
@@ -36,21 +35,4 @@ function withPlainErrors(fields: Record<string, unknown>): Record<string, unknow
   return Object.fromEntries(
     Object.entries(fields).map(([name, value]) => [name, value instanceof Error ? plainError(value) : value]),
   )
-}
-
-/** Lines for people: time, message, then the fields that vary and say something. `shortOf` shortens ids of projects. */
-export function prettyLine(line: string, shortOf: (id: string) => string = (id) => id): string {
-  const { time, level, msg, project, ...others } = JSON.parse(line) as Record<string, unknown>
-  const fields = typeof project === 'string' ? { project: shortOf(project), ...others } : others
-  const mark = level === 'error' || level === 'fatal' ? bad('✗ ') : level === 'warn' ? warning('! ') : ''
-  const rest = Object.entries(fields)
-    .filter(([key, value]) => key !== 'run' && value !== 0)
-    .map(([key, value]) => `${key}=${shown(value)}`)
-    .join(' ')
-  return `${String(time).slice(11, 19)} ${mark}${toOneLine(String(msg))}${rest === '' ? '' : `  ${rest}`}\n`
-}
-
-function shown(value: unknown): string {
-  if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(1)
-  return toOneLine(typeof value === 'string' ? value : JSON.stringify(value))
 }

@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs'
 import { SourceMap, type SourceMapPayload } from 'node:module'
 import { fileURLToPath } from 'node:url'
 
-const FRAME = /file:\/\/\S+?\.c?js(?=:\d+:\d+)|(?<=[( ])\/\S+?\.c?js(?=:\d+:\d+)/
+// No part of a place may hold what another one begins with, so that a hostile message takes linear time.
+const FRAME = /(?:file:\/\/|(?<=[( ])\/)[^\s(:]+\.c?js(?=:\d+:\d+)/
 
 /**
  * A stack whose places are those of the sources, not of the bundle. Node could do so by itself, but would then read the

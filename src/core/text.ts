@@ -29,3 +29,45 @@ export function listSome(items: readonly string[], most = 5): string {
 export function redact(text: string, secrets: readonly string[]): string {
   return createRedactor(secrets).text(text)
 }
+
+/*
+ * Text from the service, from files and from the database may hold control characters: escape sequences that
+ * set its title or its clipboard, and marks that turn the direction of what follows.
+ */
+
+// All of C0, DEL and C1, and the bidirectional overrides and isolates.
+const OBEYED = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu
+
+/**
+ * A text that is safe on a terminal: line feeds stay, everything else is written as \uXXXX. JSON keeps its
+ * meaning, because it holds such characters only within texts, where the escape says the same.
+ */
+export function printable(text: string): string {
+  return text.replaceAll('\r\n', '\n').replaceAll(OBEYED, (character) => {
+    if (character === '\n') return character
+    if (character === '\t') return ' '
+    return `\\u${character.codePointAt(0)!.toString(16).padStart(4, '0')}`
+  })
+}
+
+/* CSV (RFC 4180) for spreadsheets. */
+
+export type CsvValue = string | number | boolean | null | readonly string[]
+
+/** A file of lines: a header, then rows. */
+export function csvText(header: readonly string[], rows: readonly (readonly CsvValue[])[]): string {
+  return `${[header, ...rows].map((row) => row.map(cell).join(',')).join('\r\n')}\r\n`
+}
+
+function cell(value: CsvValue): string {
+  const text =
+    typeof value === 'string' ? withoutFormula(value) : Array.isArray(value) ? listCell(value) : String(value ?? '')
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+}
+
+const listCell = (texts: readonly string[]) => withoutFormula(texts.join(', '))
+
+/** Spreadsheets calculate a text that begins like a formula, which may come from the service or a file; not a number. */
+function withoutFormula(text: string): string {
+  return /^[=+\-@\t\r]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text
+}

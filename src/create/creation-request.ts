@@ -13,6 +13,11 @@ export interface CreationRequest {
   topic?: string | undefined
 }
 
+/** A code of two letters, as the service writes it. */
+export function countryCode(text: string): string {
+  return text.trim().toUpperCase()
+}
+
 export function idempotencyKey(wish: Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>): string {
   return wish.kind === 'prompt' ? JSON.stringify([wish.text, wish.country]) : (wish.name ?? '')
 }

@@ -6,7 +6,7 @@ import { didYouMean } from '../core/similar.ts'
 import { clip } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import { createClassificationRequest, createPromptRequest, createTopicRequest } from '../source/requests.ts'
-import { type CreationRequest, requestOf } from './creation-request.ts'
+import { type CreationRequest, countryCode, requestOf } from './creation-request.ts'
 
 /* Files of things to create: CSV (RFC 4180) or JSON lines. All of it is checked before anything is sent. */
 
@@ -76,9 +76,20 @@ export function problemsOf(wish: CreationRequest): string[] {
   if (result.success) return topic
   const problems = result.error.issues.map(
     ({ path, message, input }) =>
-      `${path.join('.')}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}`,
+      `${path.join('.')}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}${countryHint(input)}`,
   )
   return [...problems, ...topic]
+}
+
+/** Codes that people use beside those of ISO 3166. */
+const OTHER_CODES = new Map([
+  ['UK', 'GB'],
+  ['EL', 'GR'],
+])
+
+function countryHint(input: unknown): string {
+  const meant = OTHER_CODES.get(String(input))
+  return meant === undefined ? '' : `; did you mean "${meant}"?`
 }
 
 interface Line {
@@ -149,7 +160,8 @@ function requestFrom(
     }
     if (value === '' || value === null || value === undefined) continue
     if (field === 'tags') wish.tags = tagsOf(value)
-    else if (typeof value === 'string') Object.assign(wish, { [field]: value })
+    else if (typeof value === 'string')
+      Object.assign(wish, { [field]: field === 'country' ? countryCode(value) : value })
     else {
       complain(`${name}: must be a text`)
       sound = false

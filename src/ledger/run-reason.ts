@@ -48,7 +48,7 @@ export function runReason({ outcome, error, summary }: EndedRun): string | undef
   if (outcome === null || outcome === 'complete') return undefined
   const troubles = troublesOf(summary)
   const texts = troubles.map(({ kind, text, occurrences }) => {
-    if (kind === 'quarantined') return text
+    if (kind === 'quarantined' || kind === 'interrupted') return text
     // Windows that were left because of a failure repeat its reason with words before it.
     const [example] = occurrences.map(({ detail }) => detail).sort((a, b) => a.length - b.length)
     return `${text}: ${example}`

@@ -1,5 +1,5 @@
-import { hashText } from '../core/random.ts'
 import type { Faults } from './faults.ts'
+import { hashText } from './random.ts'
 
 /** Adds unknown fields, malformed rows and repeated rows to an answer, always at the same rows. */
 export function mangle(items: unknown[], faults: Faults): unknown[] {

@@ -1,11 +1,11 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
-import { seededRandom } from '../core/random.ts'
 import { clip } from '../core/text.ts'
 import { changeSchema, changeWorld } from './change.ts'
 import { EXTRA_OPERATIONS, type ExtraOperation } from './extras.ts'
 import { type FaultSettings, faultsSchema } from './faults.ts'
+import { seededRandom } from './random.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
 

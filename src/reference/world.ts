@@ -1,6 +1,6 @@
 import { type Clock, type Day, dayNumber } from '../core/day.ts'
-import { hashText, seededRandom } from '../core/random.ts'
 import { AWKWARD_BRANDS, BRANDS, promptText, TAGS, TOPICS, WORLD_COUNTRIES, WORLD_MODELS } from './names.ts'
+import { hashText, seededRandom } from './random.ts'
 
 /*
  * A deterministic synthetic world. Chats are generated day by day from the seed, and every report is aggregated from

@@ -1,6 +1,5 @@
 import { isDay, type Range } from '../core/day.ts'
-import { LargeItem } from '../source/large-item.ts'
-import { ITEM_BYTES } from '../source/parse-items.ts'
+import { ITEM_BYTES, LargeItem } from '../source/parse-items.ts'
 import { datePosition, type Row, type Stream } from '../streams/stream.ts'
 import { ID_MAX, NAME_MAX, wrongLength } from '../streams/text-limits.ts'
 import { DEPTH_MAX, isTooDeep } from './raw-text.ts'

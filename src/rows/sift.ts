@@ -1,6 +1,7 @@
 import type { Day } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip, count as counted } from '../core/text.ts'
+import { REPEATED_KEY } from '../source/parse-answer.ts'
 import type { ItemSink, Origin } from '../source/parse-items.ts'
 import {
   type Child,
@@ -21,7 +22,7 @@ import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
 import { type Asked, isRealDay, itemValidator } from './item-validator.ts'
 import { KeyIndex } from './key-index.ts'
-import { RawTexts } from './raw-text.ts'
+import { RawTexts, safeJson } from './raw-text.ts'
 
 /** A raw item that failed, and why. */
 export interface Reject {
@@ -132,6 +133,7 @@ export class Sifter<R extends Rows> {
   private readonly notes = new DriftNotes()
   private readonly knownFields: ReadonlySet<string>
   private validate: ReturnType<typeof itemValidator>
+  private checksTexts: boolean
   private readonly keyAt: readonly number[]
   /** Finds the position of a row by its key. */
   private readonly keyIndex: KeyIndex
@@ -157,6 +159,7 @@ export class Sifter<R extends Rows> {
   ) {
     this.knownFields = new Set(Object.keys(stream.item.shape))
     this.validate = itemValidator(stream, options)
+    this.checksTexts = options.needsTextCheck
     this.keyAt = keyPositions(stream)
     this.keyIndex = new KeyIndex(this.keyAt)
     this.dateAt = datePosition(stream)
@@ -190,6 +193,7 @@ export class Sifter<R extends Rows> {
   take(raws: readonly unknown[], origin?: Origin): void {
     for (const raw of raws) {
       const index = this.taken++
+      if (this.checksTexts) this.noteSecrets(raw)
       const checked = this.validate(raw)
       if ('reason' in checked) this.reject(raw, index, checked.reason)
       else if (this.keep(raw, index, checked.item, checked.row) && origin !== undefined) {
@@ -204,6 +208,7 @@ export class Sifter<R extends Rows> {
   /** Takes a part of an answer. Only rows that add up may have keys in common with other parts. */
   takePart(raws: readonly unknown[], needsTextCheck: boolean): void {
     this.validate = itemValidator(this.stream, { ...this.options, needsTextCheck })
+    this.checksTexts = needsTextCheck
     this.takenAgain = this.taken
     this.take(raws)
     if (this.needsSecondPass()) this.takeSecondPass(raws)
@@ -276,6 +281,12 @@ export class Sifter<R extends Rows> {
       if (value != null && !known.has(value)) notes.add(kind, value, value)
     }
     return true
+  }
+
+  private noteSecrets(raw: unknown): void {
+    for (const [field, value] of Object.entries(raw ?? {})) {
+      if (safeJson(value).includes(REPEATED_KEY)) this.notes.add('secret', field, REPEATED_KEY)
+    }
   }
 
   /** Adds a row to the one with the same key, or notes it as a duplicate. False if it contradicts that one. */

@@ -1,5 +1,6 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { InterruptedError } from '../core/errors.ts'
-import { reclaimMemory } from './reclaim-memory.ts'
 
 /*
  * The bytes of an answer, gathered as they come, in memory that serves one answer after the other: left to the garbage
@@ -77,4 +78,19 @@ export class Body {
     this.endTurn()
     this.endTurn = undefined
   }
+}
+
+// Node gives it once, and it is the same for everyone.
+let collect: (() => void) | undefined
+
+/**
+ * Has the garbage collector run now. Left alone, it lets what an answer of many megabytes was made into pile up to several
+ * times the answer. It takes some hundredths of a second, so it is for large answers only.
+ */
+export function reclaimMemory(): void {
+  if (collect === undefined) {
+    setFlagsFromString('--expose-gc')
+    collect = runInNewContext('gc') as () => void
+  }
+  collect()
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import type { Clock } from '../core/day.ts'
 import { InterruptedError, RefusedError, UsageError } from '../core/errors.ts'
 import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
@@ -43,6 +44,8 @@ export interface ClientOptions {
   patienceMs?: number
   /** Called when the service, or a project of it, stops answering, and when it answers again. */
   onOutage?: (outage: Outage) => void
+  /** The clock that the service's own is compared with. */
+  clock?: Clock
   /** Where the budget of a project and key is kept; by default one in this process. */
   budgetFor?: (project: string, key: string) => RequestBudget
 }
@@ -70,6 +73,7 @@ export function createClient(options: ClientOptions) {
     maxResponseBytes: options.maxResponseBytes ?? 64 * 1_048_576,
     compress: options.compress ?? true,
     patienceMs: options.patienceMs ?? 60_000,
+    clock: options.clock ?? (() => new Date()),
     onOutage: options.onOutage,
   })
   const accounts = new Map<string, Account>()
@@ -126,9 +130,7 @@ export function createClient(options: ClientOptions) {
 
   async function create<T>(
     caller: Caller,
-    path: string,
-    json: unknown,
-    schema: z.ZodType<T>,
+    { path, json, schema }: Pick<HttpRequest<T>, 'path' | 'json' | 'schema'>,
     context?: CallContext,
   ): Promise<T> {
     // Prompts and topics list no project_id in their body, but a company key needs one somewhere: the query.
@@ -229,22 +231,27 @@ export function createClient(options: ClientOptions) {
     },
 
     createPrompt(caller: Caller, request: requests.CreatePromptRequest, context?: CallContext) {
-      return create(caller, 'prompts', checked(requests.createPromptRequest, request), createdPrompt, context)
+      const json = checked(requests.createPromptRequest, request)
+      return create(caller, { path: 'prompts', json, schema: createdPrompt }, context)
     },
 
     createTopic(caller: Caller, request: requests.CreateTopicRequest, context?: CallContext) {
-      return create(caller, 'topics', checked(requests.createTopicRequest, request), createdTopic, context)
+      const json = checked(requests.createTopicRequest, request)
+      return create(caller, { path: 'topics', json, schema: createdTopic }, context)
     },
 
     createDomainClassification(caller: Caller, request: requests.CreateClassificationRequest, context?: CallContext) {
       const json = checked(requests.createClassificationRequest, { ...request, project_id: caller.projectId })
-      return create(caller, 'classifications/domains', json, createdClassification, context)
+      return create(caller, { path: 'classifications/domains', json, schema: createdClassification }, context)
     },
 
     createUrlClassification(caller: Caller, request: requests.CreateClassificationRequest, context?: CallContext) {
       const json = checked(requests.createClassificationRequest, { ...request, project_id: caller.projectId })
-      return create(caller, 'classifications/urls', json, createdClassification, context)
+      return create(caller, { path: 'classifications/urls', json, schema: createdClassification }, context)
     },
+
+    /** The projects that a key can read, as `id (name)`; none if the service does not list them. */
+    listProjects: projectsOf,
 
     /** Asks for something small, once. Throws a UsageError if the key needs a project and none was given. */
     async ping(caller: Caller, context?: CallContext): Promise<void> {

@@ -1,7 +1,6 @@
 import type { ConnectionFailure } from '../core/connection-failure.ts'
 import { KeyError, ProjectError, RefusedError, TransientError } from '../core/errors.ts'
 import type { RateHeaders } from './rate-headers.ts'
-import { isTriedAgain, LONGEST_WAIT_MS } from './retry-delay.ts'
 
 /** A 429: the budget is spent for now. */
 export class RateLimitedError extends TransientError {}
@@ -41,4 +40,12 @@ export function failureOf(
   if (status === 403) return new ProjectError(text, { status })
   if (status >= 300 && status < 400) return new RefusedError(`${text} (redirects are not followed)`, { status })
   return new RefusedError(text, { status })
+}
+
+/** A service that asks for a longer wait is not waited for: the run says so and the next one tries again. */
+export const LONGEST_WAIT_MS = 300_000
+
+/** Whether an attempt that ended with this status, or without any, is followed by another one. */
+export function isTriedAgain(status: number | undefined): boolean {
+  return status === undefined || [408, 425, 429].includes(status) || status >= 500
 }

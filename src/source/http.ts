@@ -4,7 +4,16 @@ import { Agent as HttpsAgent } from 'node:https'
 import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
 import type * as z from 'zod'
 import { type ConnectionFailure, connectionFailure } from '../core/connection-failure.ts'
-import { cleanError, codeOf, InterruptedError, messageOf, RefusedError, TransientError } from '../core/errors.ts'
+import { type Clock, DAY_MS } from '../core/day.ts'
+import {
+  ClockError,
+  cleanError,
+  codeOf,
+  InterruptedError,
+  messageOf,
+  RefusedError,
+  TransientError,
+} from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
@@ -14,12 +23,11 @@ import { Body, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { refuseFailure } from './envelope.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
-import { failureOf, RateLimitedError, UnsentError } from './http-failure.ts'
+import { failureOf, isTriedAgain, LONGEST_WAIT_MS, RateLimitedError, UnsentError } from './http-failure.ts'
 import { listEnvelope } from './items.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { ItemSink } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
-import { isTriedAgain, LONGEST_WAIT_MS } from './retry-delay.ts'
 import { RetryPolicy } from './retry-policy.ts'
 import { isTooLarge, unzip, unzipBody } from './unzip.ts'
 
@@ -30,6 +38,7 @@ export interface HttpOptions {
   maxResponseBytes: number
   compress: boolean
   patienceMs: number
+  clock: Clock
   onOutage?: GateOptions['onOutage']
 }
 
@@ -78,6 +87,7 @@ const SMALL_MS = 15_000
 const PARTIAL = 206
 // Of the body of an error, more than its message needs.
 const ERROR_BYTES = 65_536
+const BYTE_ORDER_MARK = Buffer.from('\uFEFF')
 
 /** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
 export function createHttp(options: HttpOptions): HttpClient {
@@ -136,14 +146,16 @@ export function createHttp(options: HttpOptions): HttpClient {
         })
       }
       const status = head.statusCode
-      const rate = readRateHeaders(head.headers, Date.now())
+      const now = options.clock()
+      const rate = readRateHeaders(head.headers, now.getTime())
       permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
+      refuseOtherTime(head, now)
       if (status === PARTIAL) throw new TransientError(`${operation}: HTTP 206: only a part of the answer`, { status })
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body, operation, context.signal)
         refuseOtherType(head, operation)
-        const answer = await parseAnswer(bytes, operation, request.limit, context.sink)
+        const answer = await parseAnswer(bytes, { operation, limit: request.limit, key }, context.sink)
         // What a creation answers is read by its own schema: sending it again could create it twice.
         if (request.repeatable) refuseFailure(answer.body, operation)
         return { ...answer, status, body: shaped(request.schema, answer.body, operation) }
@@ -243,7 +255,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       throw new RefusedError(`${operation}: the body is encoded as ${clip(encoding, 40)}, which was not asked for`)
     }
     if (!isUtf8(bytes)) throw new TransientError(`${operation}: the body is not UTF-8`)
-    return bytes
+    return bytes.subarray(bytes.indexOf(BYTE_ORDER_MARK) === 0 ? BYTE_ORDER_MARK.length : 0)
   }
 
   return {
@@ -318,6 +330,14 @@ function spanOf({ method, path, template = path }: HttpRequest): Record<string, 
   return { 'http.request.method': method, 'url.path': `/${template}` }
 }
 
+/** Which days are due depends on the clock: with a wrong one, days are skipped or read before they are over. */
+function refuseOtherTime({ headers }: PlainResponse, now: Date): void {
+  const served = Date.parse(headers.date ?? '') + Number(headers.age ?? 0) * 1000
+  if (Number.isNaN(served) || Math.abs(served - now.getTime()) <= DAY_MS) return
+  const times = `${now.toISOString()} here, ${new Date(served).toISOString()} at the service`
+  throw new ClockError(`the clocks differ by more than a day: ${times}; set the clock of this machine`)
+}
+
 function refuseOtherType({ headers }: PlainResponse, operation: string): void {
   const type = headers['content-type']
   if (type !== undefined && !/^[\w.-]+\/(?:[\w.-]+\+)?json\b/i.test(type.trim())) {
@@ -337,7 +357,7 @@ function shaped<T>(schema: z.ZodType<T>, body: unknown, operation: string): T {
 /** The service's own words, from the shapes of error bodies that are known or likely. */
 function errorMessage(text: string): string {
   try {
-    const body = JSON.parse(text) as { message?: unknown; error?: unknown }
+    const body = JSON.parse(text.replace(/^\uFEFF/, '')) as { message?: unknown; error?: unknown }
     const message = body.message ?? body.error
     return typeof message === 'string' ? message : JSON.stringify(message ?? body)
   } catch {

@@ -11,7 +11,7 @@ export interface Answer {
   items: unknown[]
   /** How many items there were. */
   count: number
-  /** True if a text may hold what Postgres cannot store; almost never, so rows need no check otherwise. */
+  /** True if a text may hold what Postgres cannot store, or held the key; almost never, so rows need no check otherwise. */
   needsTextCheck: boolean
   /** Names of fields beside the items that the API does not document. */
   unknownFields: string[]
@@ -26,14 +26,21 @@ const LARGEST_KEPT_PAGE = 16_777_216
 const MOST_VALUES_OF_OBJECT = 200_000
 const LARGEST_OBJECT = 8_388_608
 
-/** @param limit how many items were asked for; undefined if the answer is a single object */
+interface Asked {
+  operation: string
+  /** How many items were asked for; undefined if the answer is a single object. */
+  limit: number | undefined
+  key: string
+}
+
 export async function parseAnswer(
-  bytes: Buffer,
-  operation: string,
-  limit: number | undefined,
+  given: Buffer,
+  { operation, limit, key }: Asked,
   sink: ItemSink | undefined,
 ): Promise<Answer> {
-  const needsTextCheck = mayHoldBadText(bytes)
+  const cleaned = withoutKey(given, key)
+  const bytes = cleaned ?? given
+  const needsTextCheck = cleaned !== undefined || mayHoldBadText(bytes)
   try {
     if (limit === undefined) return { needsTextCheck, body: parseObject(bytes), items: [], count: 0, unknownFields: [] }
     if (sink !== undefined)
@@ -57,6 +64,19 @@ export async function parseAnswer(
     // The parser's own words may quote the answer.
     throw new TransientError(`${operation}: the answer is not whole JSON (${bytes.length} bytes)`)
   }
+}
+
+/** Stands in the place of the key in an answer that repeats it. */
+export const REPEATED_KEY = '[redacted key]'
+// A shorter key stands in ordinary texts, and one of digits alone in numbers.
+const SHORTEST_KEY = 8
+const LIKE_A_NUMBER = /^[\d.+eE-]*$/
+
+/** The answer without the key that it was asked for with; undefined if the key is not in it. */
+function withoutKey(bytes: Buffer, key: string): Buffer | undefined {
+  if (key.length < SHORTEST_KEY || LIKE_A_NUMBER.test(key)) return undefined
+  const written = JSON.stringify(key).slice(1, -1)
+  return bytes.includes(written) ? Buffer.from(bytes.toString('utf8').replaceAll(written, REPEATED_KEY)) : undefined
 }
 
 class Collected implements ItemSink {

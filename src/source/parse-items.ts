@@ -1,11 +1,9 @@
 import { RefusedError } from '../core/errors.ts'
 import { count as counted } from '../core/text.ts'
 import { PAGE_LIMIT_MAX } from '../core/vocabulary.ts'
-import { LARGE_BYTES } from './body.ts'
+import { LARGE_BYTES, reclaimMemory } from './body.ts'
 import { isEnvelopeField } from './envelope.ts'
 import { JsonScanner } from './json-scanner.ts'
-import { LargeItem } from './large-item.ts'
-import { reclaimMemory } from './reclaim-memory.ts'
 
 /** Takes the items of an answer while it is being parsed, so that only a batch of them is alive at once. */
 export interface ItemSink {
@@ -304,5 +302,24 @@ class PageParser {
   private expectEnd(at: number): void {
     const end = this.scanner.skipSpace(at)
     if (end < this.bytes.length) throw new SyntaxError(`something follows the answer at byte ${end}`)
+  }
+}
+
+const EXCERPT_BYTES = 2000
+
+/** Stands for an item that is sound JSON but too large to be worth parsing: it can only be rejected. */
+export class LargeItem {
+  private constructor(
+    readonly bytes: number,
+    private readonly excerpt: string,
+  ) {}
+
+  static at(answer: Buffer, start: number, end: number): LargeItem {
+    return new LargeItem(end - start, answer.toString('utf8', start, start + EXCERPT_BYTES))
+  }
+
+  /** How it begins. */
+  toJSON(): string {
+    return `${this.excerpt}… (cut: ${this.bytes} bytes)`
   }
 }

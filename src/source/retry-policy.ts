@@ -1,6 +1,5 @@
 import type { TransientError } from '../core/errors.ts'
-import { RateLimitedError, UnsentError } from './http-failure.ts'
-import { LONGEST_WAIT_MS, retryDelayMs } from './retry-delay.ts'
+import { LONGEST_WAIT_MS, RateLimitedError, UnsentError } from './http-failure.ts'
 
 export interface RetryOptions {
   maxAttempts: number
@@ -39,4 +38,14 @@ export class RetryPolicy {
     // The budget makes everyone wait after a 429; a wait of its own would only add to that.
     return isRateLimited ? 0 : retryDelayMs(this.attempts, error.retryAfterMs)
   }
+}
+
+const FIRST_MS = 400
+const LONGEST_MS = 20_000
+
+/** How long to wait before attempt `attempt + 1`: what the service asked for, else doubling, with jitter on top. */
+export function retryDelayMs(attempt: number, askedMs: number | undefined, random: () => number = Math.random): number {
+  const base = askedMs ?? Math.min(LONGEST_MS, FIRST_MS * 2 ** (attempt - 1))
+  // Jitter only adds to what the service asked for: coming back early would cost another refusal.
+  return askedMs === undefined ? base * (0.5 + random() * 0.5) : base + random() * 250
 }

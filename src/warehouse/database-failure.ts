@@ -1,5 +1,6 @@
 import { connectionFailure } from '../core/connection-failure.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
+import { decoded } from '../core/secret-forms.ts'
 import { clip, redact } from '../core/text.ts'
 
 /** What a server's refusal means, and what to do about it. Wrong settings are another failure than a server that is away. */
@@ -71,17 +72,11 @@ function hintOf(error: unknown): Hint {
       `Its TLS certificate is not accepted: ${connection.cause}. DATABASE_URL may also name that file, as sslrootcert=…`,
     )
   }
+  if (['ENOTFOUND', 'EAI_AGAIN'].includes(codeOf(error) ?? ''))
+    return away('The name of its host does not resolve: check the host in DATABASE_URL, and that DNS works here')
   if (connection !== undefined) return away(`It cannot be reached: ${connection.cause}. ${START}`)
   if (codeOf(error) === 'ENOENT' && /ENOENT.* open /.test(message)) {
     return wrong('A file that DATABASE_URL names is not there')
   }
   return away(START)
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
 }

@@ -1,16 +1,16 @@
 import { type Open, withServices } from '../../app/open-services.ts'
 import type { AuditedStream } from '../../audit/audit-project.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
-import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { claimSource } from '../../ledger/source.ts'
 import type { Observer } from '../../sync/run/run-sync.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import { auditReport } from '../audit-report.ts'
-import { refuseUnknownProjects } from '../named-projects.ts'
-import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
+import { refuseUnknownProjects } from '../choose-projects.ts'
+import { bad, good, warning } from '../paint.ts'
+import { namesIn, type ProjectNames } from '../project-names.ts'
 import { type RunReporter, runAndReport } from '../run-and-report.ts'
+import { auditReport } from '../run-reports.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 import { wrap } from '../wrap.ts'
@@ -60,10 +60,7 @@ async function auditAndPrint(
   }
   const request = { projects, repair: options.repair ?? false, signal: session.signal, execute }
   const result = await runAudit(open, request, observer)
-  const names = projectNames(
-    open.projects.map(({ id }) => id),
-    await readProjectNames(open.warehouse),
-  )
+  const names = await namesIn(open.warehouse, open.projects)
   session.print(
     { source: open.source, ...result },
     render(session.config.redactor.value(result), options.repair ?? false, names, session.width),

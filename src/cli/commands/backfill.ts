@@ -12,7 +12,9 @@ export interface BackfillOptions extends SyncOptions {
 
 /** `backfill`: re-reads a range of days, or only its missing ones. */
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
-  const range = parseRange(options, session.config, dayOf(session.clock()))
+  const today = dayOf(session.clock())
+  const range = parseRange(options, session.config, today)
+  if (range.to > today) session.log.warn(`--to: ${range.to} is after today; this reads until today (${today}, UTC)`)
   const streams = streamsToBackfill(session.streams, options.stream, options.acceptDeletes)
   const command = { command: 'backfill', streams, coversEverything: false }
   return runAndPrint(session, options.project, command, (open) => ({

@@ -2,8 +2,7 @@ import { resolveAllProjects } from '../../app/all-projects.ts'
 import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../../app/open-services.ts'
 import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
-import { messageOf, UsageError } from '../../core/errors.ts'
-import { bad, good, warning } from '../../core/paint.ts'
+import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
@@ -15,6 +14,7 @@ import { saysNotOffered } from '../../sync/run/not-offered.ts'
 import type { SyncedProject } from '../../sync/run/run-types.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
+import { bad, good, warning } from '../paint.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { wrap } from '../wrap.ts'
@@ -61,13 +61,18 @@ export async function check(session: Session): Promise<number> {
     const soon = impatient(config)
     await resolveAllProjects(soon, session.signal)
     Object.assign(config, { projects: soon.projects, all_projects: soon.all_projects })
-    source = await openSource(soon, clock)
-    return source.source
+    const opened = await openSource(soon, clock)
+    source = opened
+    await expectAnswer(opened, session.signal)
+    return opened.source
   })
-  for (const project of source?.projects ?? []) {
+  const isAnswering = verdicts.at(-1)!.ok
+  for (const project of isAnswering ? (source?.projects ?? []) : []) {
     const read = async () => {
       const { client } = source!
-      const { total, items } = await client.prompts(project.caller, { limit: 1 }, { signal: session.signal })
+      const { total, items } = await client
+        .prompts(project.caller, { limit: 1 }, { signal: session.signal })
+        .catch((error: unknown) => explainProject(error, client, project))
       if (items.length === 0) return 'readable, no prompts yet'
       return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
     }
@@ -107,7 +112,10 @@ export async function check(session: Session): Promise<number> {
   }
   const ok = verdicts.every((verdict) => verdict.ok)
   const names = projectNames(ids, known)
-  session.print({ ok, verdicts, notes }, render(session.config.redactor.value(verdicts), notes, names, session))
+  session.print(
+    { ok, verdicts, notes: [...config.warnings, ...notes] },
+    render(session.config.redactor.value(verdicts), notes, names, session),
+  )
   return ok ? 0 : isUsage ? 2 : 1
 }
 
@@ -115,17 +123,35 @@ function render(
   verdicts: Verdict[],
   notes: readonly string[],
   names: ProjectNames,
-  { width, command }: Pick<Session, 'width' | 'command'>,
+  { width, command, config }: Pick<Session, 'width' | 'command' | 'config'>,
 ): string {
+  const warned = config.warnings.length > 0
   const lines = verdicts.map(({ what, ok, detail, project_id }) => {
     const shown = project_id === undefined ? what : what.replace(project_id, names.heading(project_id))
     return wrap(`${ok ? good('✓') : bad('✗')} ${shown}: ${detail}`, width, '', '  ')
   })
   const end = verdicts.every(({ ok }) => ok)
-    ? `${good('All well.')} Next: ${command('sync')}`
-    : `${bad('Not ready:')} mend what is marked ✗ and check again.`
+    ? `${warned ? warning('Ready, but see the warnings above.') : good('All well.')} Next: ${command('sync')}`
+    : `${bad('Not ready:')} fix what is marked ✗ and check again.`
   const said = notes.map((note) => wrap(`${warning('!')} ${names.within(note)}`, width, '', '  '))
   return [...lines, ...said, '', end].join('\n')
+}
+
+/** Throws if the service gives no usable answer. A refusal is an answer: the verdict on the project names it. */
+async function expectAnswer({ client, projects }: OpenSource, signal: AbortSignal): Promise<void> {
+  const [project] = projects
+  if (project === undefined) return
+  await client.prompts(project.caller, { limit: 1 }, { signal }).catch((error: unknown) => {
+    if (!(error instanceof RefusedError) || error instanceof ClockError) throw error
+  })
+}
+
+/** A project that the key cannot read is most likely a wrong id. */
+async function explainProject(error: unknown, client: Client, { caller }: SyncedProject): Promise<never> {
+  if (!(error instanceof ProjectError) || caller.projectId === undefined) throw error
+  const readable = await client.listProjects(caller)
+  const which = readable.length === 0 ? '' : `; the key can read: ${listSome(readable, 20)}`
+  throw new UsageError(`${error.message}; correct the id in VISIBILITY_PROJECTS, or under projects in the file${which}`)
 }
 
 /** Which extra streams the service offers to a project. That it does not is no fault. */

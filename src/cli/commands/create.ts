@@ -1,17 +1,15 @@
 import { writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { type Open, withServices } from '../../app/open-services.ts'
-import { csvText } from '../../core/csv.ts'
 import { UsageError } from '../../core/errors.ts'
-import { printable } from '../../core/printable.ts'
-import { clip, count } from '../../core/text.ts'
+import { clip, count, csvText, printable } from '../../core/text.ts'
 import { type CreationPlan, type CreationResult, createAll } from '../../create/create-all.ts'
-import type { CreationRequest } from '../../create/creation-request.ts'
+import { type CreationRequest, countryCode } from '../../create/creation-request.ts'
 import { problemsOf, readRequests } from '../../create/requests-file.ts'
 import type { CreationKind } from '../../ledger/creations.ts'
 import { claimSource } from '../../ledger/source.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import { refuseUnknownProjects } from '../named-projects.ts'
+import { refuseUnknownProjects } from '../choose-projects.ts'
 import type { Session } from '../session.ts'
 
 export interface CreateOptions {
@@ -89,7 +87,7 @@ function singleRequest(kind: CreationKind, options: CreateOptions): CreationRequ
     kind,
     ...(text === undefined ? {} : { text }),
     ...(name === undefined ? {} : { name }),
-    country,
+    country: country === undefined ? undefined : countryCode(country),
     color,
     topic,
   }

@@ -1,5 +1,5 @@
-import { refusePlainHttp } from '../../core/address.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
+import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { connectMetabase, type Login } from '../metabase/api.ts'

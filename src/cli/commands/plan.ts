@@ -8,13 +8,13 @@ import { count } from '../../core/text.ts'
 import { CONTENTS, dueChats, usedRequests } from '../../ledger/chat-contents.ts'
 import { hasLedger, readCoverage } from '../../ledger/coverage.ts'
 import { NO_COVERAGE, readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
-import { type NotOffered, readNotOffered } from '../../ledger/not-offered.ts'
+import { readNotOffered } from '../../ledger/not-offered.ts'
 import { Density } from '../../sync/plan/density.ts'
 import { dueDays, readableRange } from '../../sync/plan/due-days.ts'
 import { planWindows } from '../../sync/plan/window-feed.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { refuseUnknownProjects } from '../named-projects.ts'
-import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
+import { refuseUnknownProjects } from '../choose-projects.ts'
+import { namesIn, type ProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 import { wrap } from '../wrap.ts'
@@ -44,7 +44,7 @@ type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
 /** `plan`: the windows that a run would read. Sends no request and changes nothing. */
 export async function plan(session: Session, options: PlanOptions): Promise<number> {
   const { document, names } = await makePlan(session, options)
-  session.print(document, render(document.streams, document.source, names, session.width))
+  session.print(document, render(document, names, session.width))
   return 0
 }
 
@@ -102,7 +102,7 @@ export async function makePlan(
     }
     // What the service is known not to offer is not asked for.
     const ids = projects.map(({ id }) => id)
-    const left = warehouse === undefined ? [] : await knownNotOffered(warehouse, ids, clock())
+    const left = warehouse === undefined ? [] : await readNotOffered(warehouse, ids, clock()).catch(unlessNoTable([]))
     const isLeft = (id: string, name: string) =>
       left.some(({ project_id, stream }) => project_id === id && stream === name)
     const rows: PlanRow[] = []
@@ -113,19 +113,15 @@ export async function makePlan(
         if (stream.perChat) {
           if (range === undefined) rows.push({ ...base, ...(await plannedContents(warehouse, config, id, today)) })
         } else if (stream.by === 'day') {
-          const { due_days, guessed, windows } = await planned({ projectId: id, stream: stream.name })
-          rows.push({ ...base, due_days, requests: windows.length, guessed, windows })
+          const own = await planned({ projectId: id, stream: stream.name })
+          rows.push({ ...base, ...own, requests: own.windows.length })
         } else if (range === undefined) {
           rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: [WHOLE_LIST] })
         }
       }
     }
     const requests = rows.reduce((sum, row) => sum + row.requests, 0)
-    const known = database === undefined ? new Map<string, string>() : await readProjectNames(database.warehouse)
-    const names = projectNames(
-      projects.map(({ id }) => id),
-      known,
-    )
+    const names = await namesIn(database?.warehouse, projects)
     return { document: { source, page_limit: config.source.page_limit, requests, streams: rows }, names }
   } finally {
     await database?.close()
@@ -146,7 +142,7 @@ async function plannedContents(
     const { count: due } = await dueChats(warehouse, settings, projectId, daysOfInterest(config, today), 1)
     return { used, due }
   }
-  const known = await read().catch(unlessNoTable)
+  const known = await read().catch(unlessNoTable(undefined))
   const left = Math.max(0, settings.requests_per_day - (known?.used ?? 0))
   // Chats that this run reads are not known yet.
   const words = known === undefined ? 'chats of this run' : count(known.due, 'chat')
@@ -158,22 +154,16 @@ async function plannedContents(
   }
 }
 
-function unlessNoTable(error: unknown): undefined {
-  if (codeOf(error) !== NO_TABLE) throw error
-  return undefined
+/** A plan changes nothing, so the tables may be those of an older version, which has no such table. */
+function unlessNoTable<T>(otherwise: T): (error: unknown) => T {
+  return (error) => {
+    if (codeOf(error) !== NO_TABLE) throw error
+    return otherwise
+  }
 }
 
-/** A plan changes nothing, so the tables may be those of an older version, which knew no such streams. */
-function knownNotOffered(...args: Parameters<typeof readNotOffered>): Promise<NotOffered[]> {
-  return readNotOffered(...args).catch((error: unknown) => {
-    if (codeOf(error) === NO_TABLE) return []
-    throw error
-  })
-}
-
-function render(rows: PlanRow[], source: string, names: ProjectNames, width: number): string {
+function render({ streams: rows, source, requests }: Plan, names: ProjectNames, width: number): string {
   const guessed = rows.some((row) => row.guessed)
-  const requests = rows.reduce((sum, row) => sum + row.requests, 0)
   const table = renderTable<PlanRow>(
     [
       { title: 'stream', value: (row) => row.stream },

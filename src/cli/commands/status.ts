@@ -1,7 +1,6 @@
 import { configuredProjects, openWarehouse, queueName } from '../../app/open-services.ts'
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, showRange } from '../../core/day.ts'
-import { bad, good, warning } from '../../core/paint.ts'
 import { clip, count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/ledger-size.ts'
@@ -9,6 +8,8 @@ import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
 import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamKinds } from '../../streams/registry.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
+import { bad, good, warning } from '../paint.ts'
 import { duration } from '../progress.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -21,16 +22,8 @@ export async function status(session: Session, options: { runs: number }): Promi
   const now = clock()
   const database = await openWarehouse(config, log)
   try {
-    const today = dayOf(now)
     if (await hasLedger(database.warehouse)) await closeAbandonedRuns(database.warehouse)
-    const found = await readStatus(database.warehouse, {
-      interest: daysOfInterest(config, today),
-      today,
-      lookbackDays: config.lookback_days,
-      projects: configuredProjects(config, clock).map(({ id }) => id),
-      streams: streamKinds(config),
-      runs: options.runs,
-    })
+    const found = await readOwnStatus(session, database.warehouse, options.runs)
     if (found === undefined) {
       session.print(
         { warehouse: database.shown, synced: false },
@@ -58,6 +51,23 @@ export async function status(session: Session, options: { runs: number }): Promi
   } finally {
     await database.close()
   }
+}
+
+/** The status of what is configured, with the last runs. */
+export function readOwnStatus(
+  { config, clock }: Session,
+  warehouse: Warehouse,
+  runs: number,
+): Promise<Status | undefined> {
+  const today = dayOf(clock())
+  return readStatus(warehouse, {
+    interest: daysOfInterest(config, today),
+    today,
+    lookbackDays: config.lookback_days,
+    projects: configuredProjects(config, clock).map(({ id }) => id),
+    streams: streamKinds(config),
+    runs,
+  })
 }
 
 interface Shown {

@@ -1,20 +1,19 @@
 import { writeFileSync } from 'node:fs'
 import { arch, platform, release, totalmem } from 'node:os'
-import { configuredProjects, type OpenWarehouse, openWarehouse, queueName } from '../../app/open-services.ts'
-import { daysOfInterest, explainConfig } from '../../core/config/load.ts'
-import { dayOf } from '../../core/day.ts'
+import { type OpenWarehouse, openWarehouse, queueName } from '../../app/open-services.ts'
+import { explainConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { packageFacts } from '../../core/package-files.ts'
-import { printable } from '../../core/printable.ts'
+import { printable } from '../../core/text.ts'
 import { readAlerts } from '../../ledger/alerts.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { readTableSizes } from '../../ledger/ledger-size.ts'
-import { readStatus } from '../../ledger/status.ts'
 import { readQueueStatus } from '../../queue/status.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import type { Session } from '../session.ts'
 import { makePlan } from './plan.ts'
+import { readOwnStatus } from './status.ts'
 
 const RUNS = 20
 const WINDOWS = 5
@@ -57,7 +56,7 @@ export async function supportBundle(session: Session, options: { output?: string
         return rows
       }),
       // With the last runs and drift.
-      status: await ofLedger((warehouse) => statusOf(session, warehouse)),
+      status: await ofLedger((warehouse) => readOwnStatus(session, warehouse, RUNS)),
       alerts: await ofLedger((warehouse) => readAlerts(warehouse)),
       queue: await ofLedger(async (warehouse) =>
         readQueueStatus(warehouse, await queueName(config, session.streams, clock)),
@@ -107,18 +106,6 @@ async function databaseFacts({ pool }: Warehouse): Promise<unknown> {
        pg_is_in_recovery() as is_replica, (select count(*)::integer from pg_stat_activity) as connections`,
   )
   return rows[0]
-}
-
-function statusOf({ config, streams, clock }: Session, warehouse: Warehouse): Promise<unknown> {
-  const today = dayOf(clock())
-  return readStatus(warehouse, {
-    interest: daysOfInterest(config, today),
-    today,
-    lookbackDays: config.lookback_days,
-    projects: configuredProjects(config, clock).map(({ id }) => id),
-    streams: [...streams.all],
-    runs: RUNS,
-  })
 }
 
 /** The first windows of each stream say enough. */

@@ -13,9 +13,6 @@ const SECTION = /^(source|warehouse|alerts|metrics|lineage|projects)(\.\d+)?$/
 const PROJECT_ID = /^projects\.\d+\.id$/
 /** No setting has a digit in its name, so one with digits may be a key that was pasted in the wrong place. */
 const SETTING_NAME = /^[A-Za-z_-]{1,40}$/
-// As long, without a space and with both letters and digits: that may be a key, and a date, a time zone or a name is not.
-const LIKE_A_KEY = /(?=\S*[A-Za-z])(?=\S*\d)\S{16,}/
-
 /** `document` is the file as it was written: variables are shown by their names, not by what they hold. */
 export function describeIssue(issue: z.core.$ZodIssue, document: unknown): string[] {
   const path = issue.path.join('.')
@@ -23,7 +20,12 @@ export function describeIssue(issue: z.core.$ZodIssue, document: unknown): strin
     return issue.keys.map((key) => `${[...issue.path, shownName(key)].join('.')}: unknown; ${hintFor(issue.path, key)}`)
   }
   const value = shownValue(issue.input, issue.path.map(String), writtenAt(document, issue.path))
-  const hint = issue.code === 'invalid_value' ? didYouMean(issue.input, issue.values.map(String)) : ''
+  const hint =
+    issue.code === 'invalid_value'
+      ? didYouMean(issue.input, issue.values.map(String))
+      : path === 'source.base_url'
+        ? versionHint(issue.input)
+        : ''
   return [`${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}${hint}`]
 }
 
@@ -34,12 +36,31 @@ function hintFor(path: readonly PropertyKey[], key: string): string {
 
 /** A text from outside for an error message, unless it looks like a key. */
 export function shownText(text: string, most = 80): string {
-  return LIKE_A_KEY.test(text) ? HIDDEN : clip(JSON.stringify(text), most)
+  return isLikeKey(text) ? HIDDEN : clip(JSON.stringify(text), most)
+}
+
+/** A long word with both letters and digits may be a key; a date, a time zone or a name is not. */
+function isLikeKey(text: string): boolean {
+  return text.split(/\s/).some((word) => word.length >= 16 && /[A-Za-z]/.test(word) && /\d/.test(word))
 }
 
 /** People paste a key where the id of a project belongs; what is an id begins as one. */
 export function shownId(text: string): string {
   return text.startsWith('or_') ? clip(JSON.stringify(text), 80) : HIDDEN
+}
+
+/** The address of a service without what may be secret in it; undefined if it is none, or has a part like a key. */
+function shownAddress(input: unknown): string | undefined {
+  if (typeof input !== 'string' || !/^https?:/i.test(input) || !URL.canParse(input)) return undefined
+  const { origin, pathname, username, search, hash } = new URL(input)
+  return username + search + hash === '' && !isLikeKey(pathname)
+    ? origin + pathname.replace(/(?<!\/)\/+$/, '')
+    : undefined
+}
+
+function versionHint(input: unknown): string {
+  const address = shownAddress(input)
+  return address === undefined ? '' : `; did you mean "${address}/v1"?`
 }
 
 function shownName(name: string): string {
@@ -51,11 +72,13 @@ function shownValue(input: unknown, path: readonly string[], written: unknown): 
   if (Array.isArray(input)) return 'a list'
   if (typeof input === 'object' && input !== null) return 'a group of settings'
   const place = path.join('.')
+  const address = place === 'source.base_url' ? shownAddress(input) : undefined
+  if (address !== undefined) return JSON.stringify(address)
   if (mayHoldSecret(path) || SECTION.test(place)) return HIDDEN
   if (typeof written === 'string' && written.includes('${')) {
     // Neither what a variable holds nor its default: the name is what helps.
     const names = written.replaceAll(PLACEHOLDER, '${$1}')
-    return LIKE_A_KEY.test(written.replaceAll(PLACEHOLDER, ' ')) ? HIDDEN : clip(JSON.stringify(names), 80)
+    return isLikeKey(written.replaceAll(PLACEHOLDER, ' ')) ? HIDDEN : clip(JSON.stringify(names), 80)
   }
   if (typeof input !== 'string') return clip(JSON.stringify(input) ?? typeof input, 80)
   return PROJECT_ID.test(place) ? shownId(input) : shownText(input)

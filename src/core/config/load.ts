@@ -1,18 +1,19 @@
 import { existsSync, readFileSync } from 'node:fs'
 import type { z } from 'zod'
-import { refusePlainHttp } from '../address.ts'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { codeOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
 import { didYouMean } from '../similar.ts'
+import { clip } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
 import { type Explained, explain } from './explain.ts'
+import { PLACEHOLDER } from './interpolate.ts'
 import { readDocument } from './read-document.ts'
 import { configSchema, type FileConfig } from './schema.ts'
-import { mayHoldSecret, secretsIn, secretsOfAddress, textsIn } from './secrets.ts'
-import { VARIABLES } from './variables.ts'
+import { mayHoldSecret, refusePlainHttp, secretsIn, secretsOfAddress, textsIn } from './secrets.ts'
+import { ONLY_VARIABLES, VARIABLES } from './variables.ts'
 
 export type { FileConfig, ReportConfig } from './schema.ts'
 
@@ -63,6 +64,15 @@ const SECRET_VARIABLES = [
   ...['VISIBILITY_API_URL', 'VISIBILITY_API_KEY', 'DATABASE_URL', 'VISIBILITY_TOKEN', 'PGPASSWORD'],
   ...['METABASE_API_KEY', 'METABASE_PASSWORD', 'METABASE_DATABASE_URL'],
 ]
+
+const OUR_VARIABLES = [
+  'VISIBILITY_CONFIG',
+  'VISIBILITY_PROJECTS',
+  ...Object.values(VARIABLES),
+  ...Object.keys(ONLY_VARIABLES),
+]
+  .flatMap((name) => (SECRET_VARIABLES.includes(name) ? [name, `${name}_FILE`] : [name]))
+  .filter((name) => name.startsWith('VISIBILITY_'))
 
 /** Names that a report may not take: they belong to other tables or views of the schema. */
 const RESERVED = new Set([
@@ -120,8 +130,9 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
   learn(secretsIn(merged))
   const origin = file ?? 'the configuration'
   const config = parse(merged, document.written, origin, env)
+  const listed = nonEmpty(env.VISIBILITY_PROJECTS) === undefined ? origin : 'VISIBILITY_PROJECTS'
   const level = oneOf(env, 'LOG_LEVEL', LOG_LEVELS)
-  checkSense(config, origin)
+  checkSense(config, origin, listed)
   const isAll = nonEmpty(env.VISIBILITY_PROJECTS) === ALL_PROJECTS
   if (isAll && config.source.api_key === undefined && chosenSource(config)?.kind === 'service')
     throw new UsageError('VISIBILITY_API_KEY: nothing is set; VISIBILITY_PROJECTS=all needs a key that lists projects')
@@ -132,7 +143,7 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
     log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
     disabled: disabledParts(env),
     file,
-    warnings: document.warnings,
+    warnings: [...document.warnings, ...unknownVariables(env, document.written)],
     all_projects: isAll,
     token,
     metabase,
@@ -158,6 +169,19 @@ function oneOf<T extends string>(
   throw new UsageError(
     `${name}: got ${shownText(text, 40)}; allowed: ${allowed.join(', ')}${didYouMean(text, allowed)}`,
   )
+}
+
+/** Container platforms set variables with the name of a service, which is likely to begin like ours. */
+const OF_A_CLUSTER = /_(SERVICE_HOST|SERVICE_PORT.*|PORT(_.*)?)$/
+
+/** A misspelt variable would be ignored silently. Names that the file mentions are the user's own. */
+function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
+  const own = [...textsIn(written)].flatMap(({ text }) => [...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))
+  const known = new Set([...OUR_VARIABLES, ...own])
+  const isUnknown = (name: string) => name.startsWith('VISIBILITY_') && !known.has(name) && !OF_A_CLUSTER.test(name)
+  return Object.keys(env)
+    .filter(isUnknown)
+    .map((name) => `${clip(name, 60)}: unknown variable, ignored${didYouMean(name, OUR_VARIABLES)}`)
 }
 
 /** The configuration of commands that need none: the defaults, whatever file and environment say. */
@@ -254,7 +278,8 @@ function parse(values: unknown, written: unknown, origin: string, env: NodeJS.Pr
   if (result.success) return result.data
   // The environment wins over the file, so the problem is there if it was set.
   const blamed = (issue: z.core.$ZodIssue) => {
-    const variable = VARIABLES[issue.path.join('.')]
+    const isProject = issue.path[0] === 'projects' && issue.path[2] === 'id'
+    const variable = isProject ? 'VISIBILITY_PROJECTS' : VARIABLES[issue.path.join('.')]
     return variable !== undefined && (env[variable] || env[`${variable}_FILE`]) ? variable : undefined
   }
   const lines = result.error.issues.flatMap((issue) => {
@@ -283,12 +308,13 @@ function refuseStraySecrets(config: FileConfig, secrets: readonly string[], orig
 }
 
 /** Checks that concern more than one field. */
-function checkSense(config: FileConfig, origin: string): void {
-  const fail = (message: string): never => {
-    throw new UsageError(`${origin}: ${message}`)
+function checkSense(config: FileConfig, origin: string, originOfProjects: string): void {
+  const fail = (message: string, blamed = origin): never => {
+    throw new UsageError(`${blamed}: ${message}`)
   }
   const { start_date, end_date, earliest_date } = config
-  if (earliest_date > dayOf(new Date())) {
+  const today = dayOf(new Date())
+  if (earliest_date > today) {
     fail(`earliest_date: got "${earliest_date}"; allowed: today (UTC) or earlier`)
   }
   if (start_date !== undefined && start_date < earliest_date) fail(`start_date: ${tooEarly(start_date, earliest_date)}`)
@@ -296,8 +322,8 @@ function checkSense(config: FileConfig, origin: string): void {
   if (start_date !== undefined && end_date !== undefined && end_date < start_date) {
     fail(`end_date: got "${end_date}"; allowed: start_date (${start_date}) or later`)
   }
-  if (start_date !== undefined && end_date === undefined && start_date > dayOf(new Date())) {
-    fail(`start_date: got "${start_date}"; allowed: today (UTC) or earlier, unless end_date is set`)
+  if (start_date !== undefined && start_date > today) {
+    fail(`start_date: got "${start_date}"; allowed: today (${today}, UTC, by the clock of this machine) or earlier`)
   }
   if (config.chat_contents !== undefined && !config.streams.includes('chats'))
     fail('chat_contents: needs the stream chats, which is not in streams')
@@ -326,7 +352,7 @@ function checkSense(config: FileConfig, origin: string): void {
   const ids = config.projects.map((project) => project.id)
   const twice = ids.find((id, index) => ids.indexOf(id) !== index)
   if (new Set(ids).size !== ids.length)
-    fail(`projects: got ${twice ?? 'a project without id'} twice; allowed: each project once`)
+    fail(`projects: got ${twice ?? 'a project without id'} twice; allowed: each project once`, originOfProjects)
   if (ids.includes(undefined) && ids.length > 1) {
     fail('projects: a project without id is allowed only alone, with a project key: with several, each needs its id')
   }

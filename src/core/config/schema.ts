@@ -33,13 +33,13 @@ function oneOf<const T extends readonly string[]>(values: T) {
   return z.enum(values, { error: `one of ${values.join(', ')}` })
 }
 
-const webAddress = z
-  .url({ protocol: /^https?$/, error: 'an http:// or https:// address' })
-  .transform((text) => text.replace(/\/+$/, ''))
+// The lookbehind keeps the time linear.
+const withoutEndSlashes = (text: string) => text.replace(/(?<!\/)\/+$/, '')
+const webAddress = z.url({ protocol: /^https?$/, error: 'an http:// or https:// address' }).transform(withoutEndSlashes)
 const ADDRESS = 'an address that ends in the version, such as https://api.example.com/v1, or "reference"'
 const baseUrl = z
   .string({ error: ADDRESS })
-  .transform((text) => text.replace(/\/+$/, ''))
+  .transform(withoutEndSlashes)
   .refine((text) => text === 'reference' || (/^https?:\/\/.*\/v\d+$/.test(text) && URL.canParse(text)), {
     error: ADDRESS,
   })

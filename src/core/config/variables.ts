@@ -17,3 +17,10 @@ export const ONLY_VARIABLES = {
   LOG_LEVEL: 'log_level',
   LOG_FORMAT: 'log_format',
 } as const
+
+/** Whether output is coloured, by the conventions of NO_COLOR and FORCE_COLOR, of which the latter wins. */
+export function wantsColour(isTerminal: boolean, env: NodeJS.ProcessEnv = process.env): boolean {
+  if (env.FORCE_COLOR !== undefined) return !['0', 'false'].includes(env.FORCE_COLOR)
+  if (env.NO_COLOR !== undefined && env.NO_COLOR !== '') return false
+  return isTerminal && env.TERM !== 'dumb'
+}

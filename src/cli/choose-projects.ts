@@ -1,5 +1,8 @@
 import { resolveAllProjects } from '../app/all-projects.ts'
-import { messageOf } from '../core/errors.ts'
+import type { Config } from '../core/config/load.ts'
+import { messageOf, UsageError } from '../core/errors.ts'
+import { didYouMean } from '../core/similar.ts'
+import { listSome } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import type { Session } from './session.ts'
 
@@ -22,5 +25,16 @@ export async function resolveProjects({ config, log, signal }: Session, command:
     config.all_projects = false
   } catch (error) {
     log.warn({ reason: messageOf(error) }, 'the projects are not known')
+  }
+}
+
+/** Refuses a project that is not configured, before anything is opened, and says which one was probably meant. */
+export function refuseUnknownProjects(config: Config, named: readonly string[] = []): void {
+  const ids = config.projects.flatMap(({ id }) => id ?? [])
+  // Without ids the service, or the reference service, decides which projects there are.
+  if (ids.length === 0) return
+  for (const id of named) {
+    if (!ids.includes(id))
+      throw new UsageError(`--project: got "${id}"; configured are: ${listSome(ids, 20)}${didYouMean(id, ids)}`)
   }
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { printable } from './printable.ts'
+import { printable } from '../core/text.ts'
 
 /*
  * Colours for people. Rendering always paints; printing decides whether colours come out. Until then a style is
@@ -28,7 +28,7 @@ export function toTerminal(text: string, colour: boolean): string {
 export function toOneLine(text: string): string {
   return mapParts(
     text,
-    (part) => printable(part.replaceAll(/\s*[\r\n]\s*/g, ' ')),
+    (part) => printable(part.replaceAll(/(?<!\s)\s*[\r\n]\s*/g, ' ')),
     (mark) => mark,
   )
 }
