@@ -5,10 +5,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/
 import { Client } from 'pg'
 import { startReference } from '../src/reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
-import { readPassword } from '../src/warehouse/embedded/password.ts'
+import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
-import { clusterTemplate, lastPort, query, until, untilNothingRuns } from './support/server-processes.ts'
+import { clusterTemplate, query, runningIn, until } from './support/server-processes.ts'
 
 /* A full disk under the embedded Postgres: every command ends, says what to free, and works again once there is room. */
 
@@ -94,8 +94,8 @@ onSmallDisk(
     const result = await runCli(['sync', '--json'], { ...options, config })
     expect(result.code).toBe(1)
     expect(result.json().error.message).toMatch(whatToFree(30))
-    await untilNothingRuns(data())
-    expect(readdirSync(data()).filter((name) => /lock|new|^postgres$/.test(name))).toEqual([])
+    expect(runningIn(data())).toBeUndefined()
+    expect(readdirSync(data()).filter((name) => /new|^postgres$/.test(name))).toEqual([])
     resize(200)
     expect((await runCli(['sync', '--json'], { ...options, config })).code).toBe(0)
     await service.close()
@@ -113,8 +113,7 @@ onSmallDisk(
       const result = await runCli(['migrate', '--json'], options)
       expect(result.code).toBe(1)
       expect(result.json().error.message).toMatch(whatToFree(100))
-      await untilNothingRuns(data())
-      expect(readdirSync(data()).filter((name) => name.includes('lock'))).toEqual([])
+      expect(runningIn(data())).toBeUndefined()
     }
     ballast.free()
     expect((await runCli(['migrate'], options)).code).toBe(0)
@@ -136,7 +135,7 @@ onSmallDisk(
     expect(result.code).toBe(1)
     expect(['partial', 'failed']).toContain(result.json().outcome)
     expect(result.stderr).toMatch(whatToFree(120))
-    await untilNothingRuns(data())
+    expect(runningIn(data())).toBeUndefined()
     ballast.free()
     const next = await runCli(['sync', '--json'], { ...options, config })
     expect({ code: next.code, stderr: next.code === 0 ? '' : next.stderr }).toEqual({ code: 0, stderr: '' })
@@ -158,7 +157,7 @@ onSmallDisk('a server that a full disk ended comes back by itself under a comman
   const rows = () => query(server.url, 'select * from kept').catch(() => [])
   await until('it is back', async () => (await rows()).length === 1)
   await server.release()
-  await untilNothingRuns(data())
+  expect(runningIn(data())).toBeUndefined()
 })
 
 onSmallDisk('output that the full disk does not take ends the command in order, with exit 1', async () => {
@@ -173,7 +172,7 @@ onSmallDisk('output that the full disk does not take ends the command in order, 
 /** Writes into the server's log of changes until the server cannot go on: where tables find no room, they only fail. */
 async function exhaustLog(): Promise<void> {
   const password = encodeURIComponent(readPassword(data())!)
-  const client = new Client(`postgres://visibility:${password}@127.0.0.1:${lastPort(data())}/visibility`)
+  const client = new Client(`postgres://visibility:${password}@127.0.0.1:${runningIn(data())!.port}/visibility`)
   client.on('error', () => {})
   await client.connect()
   const much = "select pg_logical_emit_message(false, 'x', repeat('x', 1000000)) from generate_series(1, 60)"

@@ -366,11 +366,12 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     },
     { arguments: [shell()], bare: true },
   )
-  add(
+  add<object, [string | undefined]>(
     'database',
-    'keeps the embedded Postgres running, for psql or a BI tool',
-    ['database'],
+    'keeps the embedded Postgres running, for psql or a BI tool; "stop" stops one that a killed command left behind',
+    ['database', 'database stop'],
     async () => (await import('./commands/database.ts')).database,
+    { arguments: [new Argument('[action]', 'instead of keeping it running').choices(['stop'])] },
   )
   add(
     'reference',

@@ -1,4 +1,4 @@
-import { configuredProjects, openWarehouse, queueName } from '../../app/open-services.ts'
+import { configuredProjects, openExisting, queueName } from '../../app/open-services.ts'
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, showRange } from '../../core/day.ts'
 import { bad, good, warning } from '../../core/paint.ts'
@@ -19,7 +19,7 @@ import { wrap } from '../wrap.ts'
 export async function status(session: Session, options: { runs: number }): Promise<number> {
   const { config, log, clock } = session
   const now = clock()
-  const database = await openWarehouse(config, log)
+  const database = await openExisting(config, log)
   try {
     const today = dayOf(now)
     if (await hasLedger(database.warehouse)) await closeAbandonedRuns(database.warehouse)

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { arch, platform, release, totalmem } from 'node:os'
-import { configuredProjects, type OpenWarehouse, openWarehouse, queueName } from '../../app/open-services.ts'
+import { configuredProjects, type OpenWarehouse, openExisting, queueName } from '../../app/open-services.ts'
 import { daysOfInterest, explainConfig } from '../../core/config/load.ts'
 import { dayOf } from '../../core/day.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
@@ -39,7 +39,7 @@ export async function supportBundle(session: Session, options: { output?: string
   }
   const ofDatabase = (section: (warehouse: Warehouse) => Promise<unknown>) =>
     read(async () => {
-      database ??= await openWarehouse(config, log)
+      database ??= await openExisting(config, log)
       return section(database.warehouse)
     })
   const ofLedger = (section: (warehouse: Warehouse) => Promise<unknown>) =>
