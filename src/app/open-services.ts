@@ -16,8 +16,8 @@ import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute-here.ts'
 import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
-import { findBinaries } from '../warehouse/embedded/binaries.ts'
 import { hasCluster } from '../warehouse/embedded/cluster.ts'
+import { findPackage } from '../warehouse/embedded/programs.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
 /* Opens what a command works with, and closes it again. `chooseSource` says which service is read; without DATABASE_URL an
@@ -161,7 +161,7 @@ export function requireDatabase(config: Config): void {
 
 /** What `check` reports of an embedded Postgres that the first sync creates. */
 export function describeNewDatabase(config: Config): string {
-  findBinaries()
+  findPackage()
   return `none yet; the first sync creates an embedded Postgres in ${dataFolder(config)}`
 }
 

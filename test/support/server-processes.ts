@@ -3,7 +3,6 @@ import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
-import { dataPath } from '../../src/warehouse/embedded/cluster.ts'
 import { readServer } from '../../src/warehouse/embedded/postmaster.ts'
 import { startEmbedded } from '../../src/warehouse/embedded/server.ts'
 import { startCli, temporaryFolder } from './cli.ts'
@@ -11,7 +10,7 @@ import { startCli, temporaryFolder } from './cli.ts'
 const NEVER_MS = 40_000
 
 /** The server that runs in a folder, or undefined. */
-export const runningIn = (folder: string) => readServer(dataPath(folder))
+export const runningIn = (folder: string) => readServer(folder)
 
 /** Waits for a condition. */
 export async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {

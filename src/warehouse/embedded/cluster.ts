@@ -2,19 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { codeOf, UsageError } from '../../core/errors.ts'
-import { clip } from '../../core/text.ts'
-import { ownFolder, type RunAs, spawnAs } from './run-as.ts'
-
-/** Where the server lives and who runs it. */
-export interface Place {
-  folder: string
-  /** The data folder of Postgres, inside the folder. */
-  data: string
-  /** The folder of the binaries, and the variables that they need. */
-  bin: string
-  env: Record<string, string>
-  runAs: RunAs
-}
+import { ownFolder, type Programs, startProgram } from './programs.ts'
 
 /** The role of the program, and its database. */
 export const ROLE = 'visibility'
@@ -29,13 +17,13 @@ shared_buffers = 256MB
 `
 // The builtin provider gives the same UTF-8 database with any LANG, or none.
 const LOCALE = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
-const newPassword = () => randomBytes(24).toString('base64url')
 
+/** The data folder of Postgres. */
 export const dataPath = (folder: string) => join(folder, 'postgres')
 /** The password of our role in the format of libpq, so that PGPASSFILE=… is all that psql and JDBC need. */
 export const passwordFile = (folder: string) => join(folder, 'pgpass')
-
 export const hasCluster = (folder: string) => isThere(join(dataPath(folder), 'PG_VERSION'))
+const newPassword = () => randomBytes(24).toString('base64url')
 
 /** True also for a file that this user may not see. */
 function isThere(path: string): boolean {
@@ -43,6 +31,14 @@ function isThere(path: string): boolean {
     return statSync(path).isFile()
   } catch (error) {
     return codeOf(error) !== 'ENOENT'
+  }
+}
+
+export function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
   }
 }
 
@@ -61,64 +57,55 @@ function writePassword(folder: string, password: string): void {
 }
 
 /** Creates the cluster if there is none, and sets a password if none is known. */
-export async function prepareCluster(place: Place): Promise<void> {
-  const { folder, data, runAs } = place
-  if (!hasCluster(folder)) await create(place)
-  ownFolder(runAs, data)
+export async function prepareCluster(programs: Programs, folder: string): Promise<void> {
+  const data = dataPath(folder)
+  if (!hasCluster(folder)) await create(programs, folder)
+  ownFolder(programs, data)
   if (readPassword(folder) !== undefined) return
   const rules = readFileSync(join(data, 'pg_hba.conf'), 'utf8')
   // Version 0.2.0 trusted our role. The first rule that matches is valid, so the rules that follow may stay.
   if (!rules.startsWith(RULES)) writeFileSync(join(data, 'pg_hba.conf'), RULES + rules)
   const password = newPassword()
-  await singleUser(place, data, `alter role ${ROLE} password '${password}'\n`)
+  await runStatements(programs, data, `alter role ${ROLE} password '${password}'\n`)
   writePassword(folder, password)
 }
 
 /** Created under another name, then renamed: a command that is killed leaves no half of a cluster. */
-async function create(place: Place): Promise<void> {
-  const { folder, data, runAs } = place
+async function create(programs: Programs, folder: string): Promise<void> {
   for (const name of readdirSync(folder)) {
     const pid = /^postgres\.new-(\d+)-/.exec(name)?.[1]
     if (pid !== undefined && !isAlive(Number(pid))) rmSync(join(folder, name), { recursive: true, force: true })
   }
   const draft = mkdtempSync(join(folder, `postgres.new-${process.pid}-`))
   try {
-    ownFolder(runAs, draft)
-    await run(place, ['initdb', '-D', draft, '-U', 'postgres', '-A', 'trust', '--no-sync', ...LOCALE])
+    ownFolder(programs, draft)
+    await run(programs, draft, ['initdb', '-D', draft, '-U', 'postgres', '-A', 'trust', '--no-sync', ...LOCALE])
     writeFileSync(join(draft, 'postgresql.conf'), SETTINGS, { flag: 'a' })
     writeFileSync(join(draft, 'pg_hba.conf'), RULES)
     const password = newPassword()
     const role = `create role ${ROLE} login createdb createrole password '${password}'\n`
-    await singleUser(place, draft, `${role}create database ${ROLE} owner ${ROLE}\n`)
-    renameSync(draft, data)
+    await runStatements(programs, draft, `${role}create database ${ROLE} owner ${ROLE}\n`)
+    renameSync(draft, dataPath(folder))
     writePassword(folder, password)
   } catch (error) {
     // Another command may have been faster.
     if (hasCluster(folder)) return
     if (codeOf(error) !== 'ENOTEMPTY') throw error
-    throw new UsageError(`${data}: is not empty and no data folder of Postgres; move it away and try again`)
+    throw new UsageError(`${dataPath(folder)}: is not empty and no data folder of Postgres; move it away and try again`)
   } finally {
     rmSync(draft, { recursive: true, force: true })
   }
 }
 
-export function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch {
-    return false
-  }
-}
-
 /** Runs statements as the superuser, without a server. It takes postmaster.pid, as a server does, and prints no statement. */
-function singleUser(place: Place, data: string, input: string): Promise<void> {
+function runStatements(programs: Programs, data: string, statements: string): Promise<void> {
   const quiet = ['-c', 'log_min_error_statement=panic', '-c', 'log_statement=none']
-  return run(place, ['postgres', '--single', ...quiet, '-D', data, 'postgres'], input)
+  return run(programs, data, ['postgres', '--single', ...quiet, '-D', data, 'postgres'], statements)
 }
 
-function run({ folder, bin, env, runAs }: Place, [name, ...words]: string[], input = ''): Promise<void> {
+function run(programs: Programs, data: string, words: [string, ...string[]], input = ''): Promise<void> {
   return new Promise((done, fail) => {
-    const child = spawnAs(runAs, [join(bin, name!), ...words], { cwd: folder, env, stdio: 'pipe' })
+    const child = startProgram(programs, words, { cwd: data, stdio: 'pipe' })
     let output = ''
     const collect = (chunk: Buffer | Error) => {
       output += chunk instanceof Error ? chunk.message : chunk.toString()
@@ -126,7 +113,7 @@ function run({ folder, bin, env, runAs }: Place, [name, ...words]: string[], inp
     for (const stream of [child.stdout!, child.stderr!]) stream.on('data', collect)
     child.on('error', collect)
     child.stdin!.on('error', () => {}).end(input)
-    const failure = () => `the embedded Postgres cannot be set up in ${folder}: ${clip(output.trim(), 800)}`
+    const failure = () => `the embedded Postgres cannot be set up in ${data}: ${output.trim().slice(-800)}`
     child.on('close', (code) => (code === 0 ? done() : fail(new UsageError(failure()))))
   })
 }

@@ -4,9 +4,8 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import { monotonic } from '../../core/monotonic.ts'
-import { clip } from '../../core/text.ts'
-import { isAlive, type Place } from './cluster.ts'
-import { spawnAs } from './run-as.ts'
+import { dataPath, isAlive } from './cluster.ts'
+import { type Programs, startProgram } from './programs.ts'
 
 /** What postmaster.pid in the data folder says of the server. The file is also the lock of the folder. */
 export interface Running {
@@ -24,25 +23,26 @@ const EMPTY_MS = 1000
 const PAUSE_MS = 20
 const LOG_BYTES = 5 * 1_048_576
 
-/** The server that runs in a data folder, also one that is starting or stopping. */
-export function readServer(data: string): Running | undefined {
-  const lines = readLock(data)?.split('\n') ?? []
+/** The server that runs in a folder, also one that is starting or stopping. */
+export function readServer(folder: string): Running | undefined {
+  const lines = readLock(folder)?.split('\n') ?? []
   const pid = pidOf(lines[0])
-  if (!(pid > 0) || !runsIn(pid, data, lines[1])) return undefined
+  if (!(pid > 0) || !runsIn(pid, dataPath(folder), lines[1])) return undefined
   return { pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' }
 }
 
-function readLock(data: string): string | undefined {
+const lockPath = (folder: string) => join(dataPath(folder), 'postmaster.pid')
+/** Single-user mode writes a negative number. */
+const pidOf = (lock: string | undefined) => Math.abs(Number.parseInt(lock ?? '', 10))
+
+function readLock(folder: string): string | undefined {
   try {
-    return readFileSync(join(data, 'postmaster.pid'), 'utf8')
+    return readFileSync(lockPath(folder), 'utf8')
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined
-    throw new UsageError(`${data}: cannot be read (${messageOf(error)}); does it belong to another user?`)
+    throw new UsageError(`${folder}: cannot be read (${messageOf(error)}); does it belong to another user?`)
   }
 }
-
-/** Single-user mode writes a negative number. */
-const pidOf = (line: string | undefined) => Math.abs(Number.parseInt(line ?? '', 10))
 
 /** False for a process that got the number of a dead server, and for the server of the folder that this one is a copy of. */
 function runsIn(pid: number, data: string, path: string | undefined): boolean {
@@ -56,30 +56,31 @@ function runsIn(pid: number, data: string, path: string | undefined): boolean {
 }
 
 /** Postgres itself clears the lock of a dead process. The others that block every start are cleared here. */
-async function clearStaleLock(data: string): Promise<void> {
+async function clearStaleLock(folder: string): Promise<void> {
   // A full disk leaves an empty file. A server that starts fills it at once.
-  if (readLock(data) === '') await delay(EMPTY_MS)
-  const lock = readLock(data)
-  const isOfAnother = hasProc && isAlive(pidOf(lock)) && readServer(data) === undefined
-  if (lock === '' || isOfAnother) rmSync(join(data, 'postmaster.pid'), { force: true })
+  if (readLock(folder) === '') await delay(EMPTY_MS)
+  const lock = readLock(folder)
+  const isOfAnother = hasProc && isAlive(pidOf(lock)) && readServer(folder) === undefined
+  if (lock === '' || isOfAnother) rmSync(lockPath(folder), { force: true })
 }
 
 /** Starts the server and waits until it accepts connections. It outlives this process. */
-export async function launch(place: Place, settings: Record<string, string>): Promise<void> {
-  const { folder, data, bin, env, runAs } = place
-  await clearStaleLock(data)
+export async function launch(programs: Programs, folder: string, settings: Record<string, string>): Promise<void> {
+  const data = dataPath(folder)
+  await clearStaleLock(folder)
   const port = await choosePort(data)
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  // Postgres writes pg_control by the path that it was given. A server whose folder was moved away must not write into a new
-  // cluster under the same path, so it gets its working folder where the system allows it.
-  const words = [join(bin, 'postgres'), '-D', hasProc ? WORKING_FOLDER : data, '-p', String(port), ...options]
   const path = join(folder, 'postgres.log')
   if (existsSync(path) && statSync(path).size > LOG_BYTES) renameSync(path, `${path}.1`)
   const log = openSync(path, 'a')
   // Statements contain data.
   chmodSync(path, 0o600)
   const start = statSync(path).size
-  const child = spawnAs(runAs, words, { cwd: data, env, stdio: ['ignore', log, log] })
+  // Postgres writes pg_control by the path that it was given. A server whose folder was moved away must not write into a new
+  // cluster under the same path, so it gets its working folder where the system allows it.
+  const at = hasProc ? WORKING_FOLDER : data
+  const stdio = ['ignore' as const, log, log]
+  const child = startProgram(programs, ['postgres', '-D', at, '-p', String(port), ...options], { cwd: data, stdio })
   closeSync(log)
   child.unref()
   let problem: Error | undefined
@@ -88,17 +89,17 @@ export async function launch(place: Place, settings: Record<string, string>): Pr
   })
   const hasEnded = () => problem !== undefined || child.exitCode !== null || child.signalCode !== null
   for (const deadline = monotonic() + START_MS; !hasEnded() && monotonic() < deadline; await delay(PAUSE_MS)) {
-    const server = readServer(data)
+    const server = readServer(folder)
     if (server?.pid === child.pid && server?.isReady) return
   }
-  const reason = problem?.message ?? readFileSync(path).subarray(start).toString().trim()
-  throw new TransientError(`the embedded Postgres does not start in ${data} (see ${path}):\n${clip(reason, 1200)}`)
+  const reason = problem?.message ?? readFileSync(path).subarray(start).toString()
+  throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${reason.trim().slice(-1200)}`)
 }
 
 /** Ends all sessions and the server, and waits until it is gone. A server that another command started meanwhile goes on. */
-export async function stopServer(data: string, pid: number): Promise<void> {
-  if (readServer(data)?.pid === pid) process.kill(pid, 'SIGINT')
-  for (const deadline = monotonic() + STOP_MS; readServer(data)?.pid === pid; await delay(PAUSE_MS))
+export async function stopServer(folder: string, pid: number): Promise<void> {
+  if (readServer(folder)?.pid === pid) process.kill(pid, 'SIGINT')
+  for (const deadline = monotonic() + STOP_MS; readServer(folder)?.pid === pid; await delay(PAUSE_MS))
     if (monotonic() > deadline) throw new TransientError(`the embedded Postgres (process ${pid}) does not stop`)
 }
 

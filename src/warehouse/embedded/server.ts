@@ -1,15 +1,13 @@
 import { chmodSync, mkdirSync, realpathSync, statfsSync } from 'node:fs'
-import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import type { Log } from '../../core/logger.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { sleep } from '../../core/sleep.ts'
-import { findBinaries, linkLibraries } from './binaries.ts'
-import { dataPath, hasCluster, passwordFile, prepareCluster, ROLE, readPassword } from './cluster.ts'
+import { hasCluster, passwordFile, prepareCluster, ROLE, readPassword } from './cluster.ts'
 import { launch, type Running, readServer, stopServer } from './postmaster.ts'
-import { chooseUser } from './run-as.ts'
+import { findPrograms } from './programs.ts'
 
 /*
  * A real Postgres in a folder of ours, shared by all commands that run at the same time. Each command holds a shared advisory
@@ -40,16 +38,14 @@ interface Use extends Running {
   how: string
 }
 
-/** The database of the advisory lock; rows are in another one. */
-const LOCK_DATABASE = 'postgres'
+/** The key of the advisory lock. Its database is "postgres"; rows are in another one. */
 const LOCK = 715_200
 const JOINED = 'already running'
 const PATIENCE_MS = 60_000
 const QUERY_MS = 70_000
 const PAUSE_MS = 50
 const RESTART_MS = 3000
-const NEW_CLUSTER_MB = 120
-const RUNNING_MB = 64
+const NEEDED_MB = 120
 const FULL = /no space left on device|disk quota exceeded/i
 /** Another command starts or stops the server, sessions of a killed server still end, or the port was taken meanwhile. */
 const PASSES = /lock file "[^"]*" (already exists|is empty)|still in use|could not bind|could not create any TCP/
@@ -92,7 +88,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedP
     const { session, pid } = current
     try {
       await session.query(`select pg_advisory_unlock_shared(${LOCK})`)
-      if (await isLast(session)) await stopServer(dataPath(folder), pid)
+      if (await isLast(session)) await stopServer(folder, pid)
     } catch (error) {
       log?.warn({ reason: messageOf(error) }, 'the embedded Postgres was not stopped')
     } finally {
@@ -105,14 +101,14 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedP
 
 /** Stops a server that a killed command left behind; false if none runs. A server that commands use is not stopped. */
 export async function stopEmbedded(path: string): Promise<boolean> {
-  const server = hasCluster(path) ? readServer(dataPath(path)) : undefined
+  const server = hasCluster(path) ? readServer(path) : undefined
   if (server === undefined) return false
   // A server that cannot be asked, since its password is not known for example, is stopped all the same.
   const session = await connect(path, server.port).catch(() => undefined)
   try {
     if (session !== undefined && !(await isLast(session)))
       throw new TransientError(`${path}: other commands use the embedded Postgres; stop them first`)
-    await stopServer(dataPath(path), server.pid)
+    await stopServer(path, server.pid)
     return true
   } finally {
     await session?.end().catch(() => {})
@@ -135,7 +131,7 @@ async function useServer(folder: string, settings: Record<string, string>): Prom
   let how = JOINED
   let reason = 'another command starts or stops it'
   for (const deadline = monotonic() + PATIENCE_MS; monotonic() < deadline; await delay(PAUSE_MS)) {
-    const server = readServer(dataPath(folder))
+    const server = readServer(folder)
     try {
       if (server === undefined) how = await start(folder, settings)
       else if (server.isReady) {
@@ -148,7 +144,7 @@ async function useServer(folder: string, settings: Record<string, string>): Prom
       reason = messageOf(error)
       // A session that fails because the server is being stopped may succeed with the next server.
       if (PASSES.test(reason) || (server !== undefined && !(error instanceof UsageError))) continue
-      if (server !== undefined && how !== JOINED) await stopServer(dataPath(folder), server.pid)
+      if (server !== undefined && how !== JOINED) await stopServer(folder, server.pid)
       throw error
     }
   }
@@ -156,16 +152,11 @@ async function useServer(folder: string, settings: Record<string, string>): Prom
 }
 
 async function start(folder: string, settings: Record<string, string>): Promise<string> {
-  const neededMb = hasCluster(folder) ? RUNNING_MB : NEW_CLUSTER_MB
   try {
-    const native = findBinaries()
-    const bin = join(native, 'bin')
-    const env = linkLibraries(native, folder)
-    const runAs = chooseUser(join(bin, 'postgres'), folder)
-    const place = { folder, data: dataPath(folder), bin, env, runAs }
-    await prepareCluster(place)
-    await launch(place, settings)
-    return `started ${runAs.how}`
+    const programs = findPrograms(folder)
+    await prepareCluster(programs, folder)
+    await launch(programs, folder, settings)
+    return `started ${programs.how}`
   } catch (error) {
     const { bavail, blocks, bsize } = statfsSync(folder)
     const megabytes = (number: number) => Math.floor((number * bsize) / 1_048_576)
@@ -173,7 +164,7 @@ async function start(folder: string, settings: Record<string, string>): Promise<
     if (!FULL.test(messageOf(error)) && megabytes(bavail) > 0) throw error
     throw new TransientError(
       `the disk that holds ${folder} is too full (${megabytes(bavail)} MB free of ${megabytes(blocks)} MB): have at least ` +
-        `${neededMb} MB free there and run the command again; nothing has to be repaired`,
+        `${NEEDED_MB} MB free there and run the command again; nothing has to be repaired`,
     )
   }
 }
@@ -183,7 +174,7 @@ function urlOf(folder: string, port: number, database: string): string {
 }
 
 async function connect(folder: string, port: number): Promise<Client> {
-  const connectionString = urlOf(folder, port, LOCK_DATABASE)
+  const connectionString = urlOf(folder, port, 'postgres')
   const limits = { connectionTimeoutMillis: QUERY_MS, query_timeout: QUERY_MS, options: '-c idle_session_timeout=0' }
   const session = new Client({ connectionString, ...limits })
   session.on('error', () => {})
