@@ -183,10 +183,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
         new Option('--concurrency <number>', 'windows at once (default: source.concurrency)').argParser(
           wholeNumber('--concurrency', 1, 64),
         ),
-        new Option(
-          '--heartbeat-file <file>',
-          'a file to touch every 5 s, for a probe that restarts a process that hangs',
-        ),
+        new Option('--heartbeat-file <file>', 'a file to touch every 5 s, for a liveness probe'),
       ],
       service: true,
     },

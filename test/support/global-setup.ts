@@ -15,9 +15,10 @@ export default async function setUp(): Promise<void> {
   }
   const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-test-'))
   // Removes the folder when this process ends, however that happens. A server without its folder ends by itself.
-  const cleaner = spawn('/bin/sh', ['-c', 'read _; rm -rf "$1"', 'sh', folder], { stdio: 'pipe', detached: true })
+  const stdio = ['pipe' as const, 'ignore' as const, 'ignore' as const]
+  const cleaner = spawn('/bin/sh', ['-c', 'read _; rm -rf "$1"', 'sh', folder], { stdio, detached: true })
   cleaner.unref()
-  for (const stream of cleaner.stdio as Socket[]) stream.unref()
+  ;(cleaner.stdin as Socket).unref()
   // Nothing here has to outlive a power failure.
   const server = await startEmbedded({
     folder,

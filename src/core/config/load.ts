@@ -187,12 +187,6 @@ export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = p
   return named ?? nonEmpty(env.VISIBILITY_CONFIG) ?? DEFAULT_FILE
 }
 
-/** The variables that a program of the system needs, and none of ours, which may be secret. */
-export function systemEnvironment(env: NodeJS.ProcessEnv = process.env): NodeJS.ProcessEnv {
-  const { PATH, HOME, TMPDIR, TZ, LD_LIBRARY_PATH } = env
-  return { PATH, HOME, TMPDIR, TZ, LD_LIBRARY_PATH }
-}
-
 /** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
 export function daysOfInterest(config: Config, today: Day): Range {
   const to = config.end_date ?? today

@@ -2,7 +2,7 @@ import { type ChildProcess, execFileSync, type SpawnOptions, spawn, spawnSync } 
 import { existsSync, mkdirSync, readFileSync, statSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { basename, dirname, join } from 'node:path'
-import { systemEnvironment } from '../../core/config/load.ts'
+import { systemEnvironment } from '../../core/config/terminal.ts'
 import { UsageError } from '../../core/errors.ts'
 import { dependencyFile } from '../../core/package-files.ts'
 
