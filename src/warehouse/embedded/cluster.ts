@@ -103,7 +103,7 @@ function runStatements(programs: Programs, data: string, statements: string): Pr
   return run(programs, data, ['postgres', '--single', ...quiet, '-D', data, 'postgres'], statements)
 }
 
-function run(programs: Programs, data: string, words: [string, ...string[]], input = ''): Promise<void> {
+function run(programs: Programs, data: string, words: string[], input = ''): Promise<void> {
   return new Promise((done, fail) => {
     const child = startProgram(programs, words, { cwd: data, stdio: 'pipe' })
     let output = ''

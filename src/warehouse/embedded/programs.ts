@@ -90,14 +90,12 @@ function inNamespace(reason: string): Pick<Programs, 'how' | 'prefix'> {
 }
 
 /** Starts a program in a session of its own, so that signals of the terminal do not reach it. */
-export function startProgram(
-  { bin, env, prefix = [], user }: Programs,
-  [name, ...args]: [string, ...string[]],
-  options: SpawnOptions,
-): ChildProcess {
-  const [program, ...words] = [...prefix, join(bin, name), ...args]
+export function startProgram(programs: Programs, words: string[], options: SpawnOptions): ChildProcess {
+  const { bin, prefix = [], user } = programs
+  const [program, ...args] = [...prefix, join(bin, words[0]!), ...words.slice(1)]
   // Postgres may run as another user, who could read our variables: keys and passwords are not passed on.
-  return spawn(program!, words, { ...options, ...user, env: { ...systemEnvironment(), ...env }, detached: true })
+  const env = { ...systemEnvironment(), ...programs.env }
+  return spawn(program!, args, { ...options, ...user, env, detached: true })
 }
 
 /** As root the user may change: a user "postgres" is added, or the folder moves to where only root can enter. */
