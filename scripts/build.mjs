@@ -21,7 +21,7 @@ cpSync(`${root}src/web/assets`, `${root}dist/web/assets`, { recursive: true })
 const { build } = await import('esbuild')
 const { metafile } = await build({
   absWorkingDir: root,
-  entryPoints: { main: 'src/main.ts', keeper: 'src/warehouse/embedded/keeper.ts' },
+  entryPoints: { main: 'src/main.ts' },
   outdir: 'dist/command',
   bundle: true,
   format: 'cjs',

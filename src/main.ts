@@ -21,8 +21,8 @@ const ECHO_MS = 1000
 let stoppedAt = Number.POSITIVE_INFINITY
 for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(name, () => {
-    // The first signal asks for an orderly end; a second one means that nobody wants to wait. An embedded Postgres is stopped by its
-    // keeper, however this process ends.
+    // The first signal asks for an orderly end; a second one means that nobody wants to wait. An embedded Postgres then goes on
+    // until the next command ends.
     if (performance.now() - stoppedAt > ECHO_MS) process.exit(1)
     stoppedAt = Math.min(stoppedAt, performance.now())
     stop.abort()

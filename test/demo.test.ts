@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
 import { stringify } from 'yaml'
 import { startCli, temporaryFolder } from './support/cli.ts'
-import { processesOf } from './support/server-processes.ts'
+import { runningIn } from './support/server-processes.ts'
 
 /* npm run demo shows synthetic data, and nothing that is configured in any way is touched by it. */
 
@@ -87,7 +87,7 @@ test('the demo touches no configured database or service, however it is configur
   expect(trap.visits()).toBe(0)
   // Nor the folder in which a warehouse without DATABASE_URL is kept, real or synthetic.
   for (const name of ['.data/postgres', '.data/reference']) expect(existsSync(join(folder.path, name))).toBe(false)
-  expect(processesOf(join(folder.path, '.data'))).toEqual([])
+  expect(runningIn(join(folder.path, '.data/demo/.data/reference'))).toBeUndefined()
 })
 
 test.each([['--config', 'own.yaml'], ['--config=own.yaml']])('the demo refuses %s', async (...args) => {

@@ -2,17 +2,13 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { closeSync, openSync, readdirSync, rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
-import { Client } from 'pg'
-import { startReference } from '../src/reference/server.ts'
-import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
-import { readPassword } from '../src/warehouse/embedded/password.ts'
-import { startEmbedded } from '../src/warehouse/embedded/server.ts'
+import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
-import { clusterTemplate, lastPort, query, until, untilNothingRuns } from './support/server-processes.ts'
+import { clusterTemplate, query, runningIn } from './support/server-processes.ts'
+import { NO_LIMIT, setUp } from './support/setup.ts'
 
 /* A full disk under the embedded Postgres: every command ends, says what to free, and works again once there is room. */
 
-const MB = 1_048_576
 const reason = whyNotMount()
 if (reason !== undefined) process.stderr.write(`skipped: the tests of a full disk: ${reason}\n`)
 const onSmallDisk = reason === undefined ? test : test.skip
@@ -20,12 +16,10 @@ const onSmallDisk = reason === undefined ? test : test.skip
 /** A file system of a few megabytes of its own takes the right to mount one. */
 function whyNotMount(): string | undefined {
   const at = temporaryFolder()
-  const { status, stderr } = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', at.path], {
-    encoding: 'utf8',
-  })
-  if (status === 0) execFileSync('umount', [at.path])
+  const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', at.path], { encoding: 'utf8' })
+  if (mount.status === 0) execFileSync('umount', [at.path])
   at.remove()
-  return status === 0 ? undefined : `no file system can be mounted here (${stderr?.trim() ?? 'no mount command'})`
+  return mount.status === 0 ? undefined : `no file system can be mounted here (${mount.stderr?.trim()})`
 }
 
 let folder: ReturnType<typeof temporaryFolder>
@@ -37,8 +31,7 @@ beforeAll(async () => {
 afterAll(() => template.remove())
 beforeEach(() => {
   folder = temporaryFolder()
-  if (reason !== undefined) return
-  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=30m,mode=0755', 'tmpfs', folder.path])
+  if (reason === undefined) execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=30m,mode=0755', 'tmpfs', folder.path])
 })
 afterEach(() => {
   if (reason === undefined) execFileSync('umount', ['--lazy', folder.path])
@@ -50,7 +43,7 @@ const resize = (megabytes: number) => execFileSync('mount', ['-o', `remount,size
 function fillDisk(): { free(): void } {
   const path = join(folder.path, 'ballast')
   const file = openSync(path, 'w')
-  const block = Buffer.alloc(MB)
+  const block = Buffer.alloc(1_048_576)
   try {
     for (;;) writeSync(file, block)
   } catch (error) {
@@ -61,63 +54,31 @@ function fillDisk(): { free(): void } {
   return { free: () => rmSync(path) }
 }
 
-const config = {
-  start_date: '2026-03-01',
-  end_date: '2026-03-10',
-  reports: [{ name: 'brand_daily', dimensions: ['date'] }],
-  source: { requests_per_minute: 100_000 },
-  warehouse: { patience_seconds: 3 },
-}
-
-async function startService(latencyMs = 0) {
-  const clock = () => new Date('2026-03-10T12:00:00Z')
-  const world = createWorld({ projects: 1, prompts: 5, clock })
-  const service = await startReference({ world, faults: { rate_limit: null, latency_ms: latencyMs } })
-  const env = {
-    VISIBILITY_API_URL: service.url,
-    VISIBILITY_API_KEY: COMPANY_KEY,
-    VISIBILITY_PROJECTS: world.projects.map(({ id }) => id).join(','),
-  }
-  return { service, env }
-}
-
 const whatToFree = (megabytes: number) =>
   new RegExp(
     `the disk that holds ${data()} is too full \\(\\d+ MB free of ${megabytes} MB\\): have at least \\d+ MB free there`,
   )
 
 onSmallDisk(
-  'no room for a cluster: it is said with path and size, exit 1, and the same command works with room',
+  'no room for a cluster, or to start: the path and the room are said, exit 1; with room it works',
   async () => {
-    const { service, env } = await startService()
-    const options = { cwd: folder.path, env }
-    const result = await runCli(['sync', '--json'], { ...options, config })
-    expect(result.code).toBe(1)
-    expect(result.json().error.message).toMatch(whatToFree(30))
-    await untilNothingRuns(data())
-    expect(readdirSync(data()).filter((name) => /lock|new|^postgres$/.test(name))).toEqual([])
-    resize(200)
-    expect((await runCli(['sync', '--json'], { ...options, config })).code).toBe(0)
-    await service.close()
-  },
-)
-
-onSmallDisk(
-  'no room at all at the start: each command says so at once, and leaves nothing that blocks the next',
-  async () => {
+    const env = { VISIBILITY_API_URL: 'https://127.0.0.1:9/v1', VISIBILITY_API_KEY: 'k' }
+    const migrate = () => runCli(['migrate', '--json'], { cwd: folder.path, env })
+    const refused = async (megabytes: number) => {
+      const result = await migrate()
+      expect([result.code, result.json().error?.message]).toEqual([1, expect.stringMatching(whatToFree(megabytes))])
+      expect(runningIn(data())).toBeUndefined()
+    }
+    await refused(30)
+    expect(readdirSync(data())).toEqual([])
     resize(100)
+    rmSync(data(), { recursive: true })
     template.copyTo(data())
     const ballast = fillDisk()
-    const options = { cwd: folder.path, env: { VISIBILITY_API_URL: 'https://127.0.0.1:9/v1', VISIBILITY_API_KEY: 'k' } }
-    for (let attempt = 1; attempt <= 2; attempt++) {
-      const result = await runCli(['migrate', '--json'], options)
-      expect(result.code).toBe(1)
-      expect(result.json().error.message).toMatch(whatToFree(100))
-      await untilNothingRuns(data())
-      expect(readdirSync(data()).filter((name) => name.includes('lock'))).toEqual([])
-    }
+    await refused(100)
+    await refused(100)
     ballast.free()
-    expect((await runCli(['migrate'], options)).code).toBe(0)
+    expect((await migrate()).code).toBe(0)
   },
 )
 
@@ -126,40 +87,29 @@ onSmallDisk(
   async () => {
     resize(120)
     template.copyTo(data())
-    const { service, env } = await startService(150)
-    const options = { cwd: folder.path, env }
-    const running = startCli(['sync', '--json'], { ...options, config })
+    const setup = await setUp({ world: { projects: 1, prompts: 5 }, faults: { ...NO_LIMIT, latency_ms: 150 } })
+    const { DATABASE_URL: _, ...env } = setup.env
+    const options = { cwd: folder.path, env, config: { ...setup.fileConfig, warehouse: { patience_seconds: 3 } } }
+    const running = startCli(['sync', '--json'], options)
     await running.saw('loaded')
     const ballast = fillDisk()
-    await exhaustLog()
+    // Fills the log of changes, without which the server cannot go on: where tables find no room, they only fail.
+    const url = `postgres://visibility:${readPassword(data())}@127.0.0.1:${runningIn(data())!.port}/visibility`
+    const much = "select pg_logical_emit_message(false, 'x', repeat('x', 1000000)) from generate_series(1, 60)"
+    await expect(query(url, much)).rejects.toThrow()
     const result = await running.done
     expect(result.code).toBe(1)
     expect(['partial', 'failed']).toContain(result.json().outcome)
     expect(result.stderr).toMatch(whatToFree(120))
-    await untilNothingRuns(data())
+    expect(runningIn(data())).toBeUndefined()
     ballast.free()
-    const next = await runCli(['sync', '--json'], { ...options, config })
+    const next = await runCli(['sync', '--json'], options)
     expect({ code: next.code, stderr: next.code === 0 ? '' : next.stderr }).toEqual({ code: 0, stderr: '' })
     expect(next.json().outcome).toBe('complete')
-    await service.close()
+    await setup.close()
   },
   120_000,
 )
-
-onSmallDisk('a server that a full disk ended comes back by itself under a command that goes on', async () => {
-  resize(100)
-  template.copyTo(data())
-  const server = await startEmbedded({ folder: data() })
-  await query(server.url, 'create table kept as select 1 as a')
-  const ballast = fillDisk()
-  await exhaustLog()
-  expect(await query(server.url, 'select * from kept').catch(() => 'away')).toBe('away')
-  ballast.free()
-  const rows = () => query(server.url, 'select * from kept').catch(() => [])
-  await until('it is back', async () => (await rows()).length === 1)
-  await server.release()
-  await untilNothingRuns(data())
-})
 
 onSmallDisk('output that the full disk does not take ends the command in order, with exit 1', async () => {
   fillDisk()
@@ -169,14 +119,3 @@ onSmallDisk('output that the full disk does not take ends the command in order, 
   closeSync(file)
   expect([result.status, result.stderr]).toEqual([1, ''])
 })
-
-/** Writes into the server's log of changes until the server cannot go on: where tables find no room, they only fail. */
-async function exhaustLog(): Promise<void> {
-  const password = encodeURIComponent(readPassword(data())!)
-  const client = new Client(`postgres://visibility:${password}@127.0.0.1:${lastPort(data())}/visibility`)
-  client.on('error', () => {})
-  await client.connect()
-  const much = "select pg_logical_emit_message(false, 'x', repeat('x', 1000000)) from generate_series(1, 60)"
-  await expect(client.query(much)).rejects.toThrow()
-  await client.end().catch(() => {})
-}

@@ -1,383 +1,334 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import {
   chmodSync,
+  copyFileSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
-  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
-import { processIdentity } from '../src/core/process-identity.ts'
-import { folderIdentity } from '../src/warehouse/embedded/folder-identity.ts'
-import { readLock, takeLock } from '../src/warehouse/embedded/folder-lock.ts'
-import { readPassword } from '../src/warehouse/embedded/password.ts'
-import { startEmbedded } from '../src/warehouse/embedded/server.ts'
-import { ServerLog } from '../src/warehouse/embedded/server-log.ts'
+import { readPassword } from '../src/warehouse/embedded/cluster.ts'
+import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
+import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
-import { clusterTemplate, query, serverPid, startByPath, until, untilNothingRuns } from './support/server-processes.ts'
+import { clusterTemplate, query, runningIn, startDatabase, until } from './support/server-processes.ts'
 
-/* The embedded Postgres: started where there is none, shared, closed to others, stopped by the last. */
+/* The embedded Postgres: started where there is none, shared, closed to others, stopped by its last user. */
 
 let folder: ReturnType<typeof temporaryFolder>
 const data = () => join(folder.path, '.data/reference')
-const isRunning = () => existsSync(join(data(), 'postgres/postmaster.pid'))
+const lock = () => join(data(), 'postgres/postmaster.pid')
 const template = clusterTemplate()
 beforeAll(() => template.make())
 afterAll(() => template.remove())
 beforeEach(() => {
   folder = temporaryFolder()
 })
-afterEach(() => folder.remove())
+afterEach(async () => {
+  await stopEmbedded(data())
+  folder.remove()
+})
 const CONFIG = {
   start_date: '2026-03-01',
   end_date: '2026-03-05',
   streams: ['prompts'],
   reports: [{ name: 'brand_daily', dimensions: ['date'] }],
 }
+const cli = (...args: string[]) => runCli(args, { cwd: folder.path, config: CONFIG })
+const isRoot = process.getuid?.() === 0
 
 test('without settings, sync runs on the embedded Postgres and the reference service, says so, and leaves nothing running', async () => {
-  const first = await runCli(['sync'], { cwd: folder.path, config: CONFIG })
+  const first = await cli('sync')
   expect({ code: first.code, stderr: first.code === 0 ? '' : first.stderr }).toEqual({ code: 0, stderr: '' })
   expect(first.stdout).toContain('the reference service (synthetic data')
   expect(first.stdout).toMatch(
     /Warehouse: postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(in \.data\/reference\)\nNext: +keep this database running[^\n]+\n +npx visibility-sync database/,
   )
-  await untilNothingRuns(data())
-  const second = await runCli(['sync'], { cwd: folder.path, config: CONFIG })
+  expect(runningIn(data())).toBeUndefined()
+  const second = await cli('sync')
   expect(second.stdout).toContain('nothing to change')
   const port = (text: string) => /127\.0\.0\.1:(\d+)/.exec(text)![1]
   expect(port(second.stdout)).toBe(port(first.stdout))
 })
 
-test('two commands at once share one server, and the last to end stops it', async () => {
-  template.copyTo(data())
-  const keeper = startCli(['database', '--json'], { cwd: folder.path })
-  await keeper.saw('"url"')
-  const pid = serverPid(data())
-  const [a, b] = await Promise.all([
-    runCli(['migrate'], { cwd: folder.path, config: CONFIG }),
-    runCli(['status', '--json'], { cwd: folder.path, config: CONFIG }),
-  ])
-  expect([a.code, b.code, serverPid(data())]).toEqual([0, 0, pid])
-  keeper.child.kill('SIGTERM')
-  expect((await keeper.done).code).toBe(0)
-  expect(isRunning()).toBe(false)
+test('commands that read create no database, and report that there is none', async () => {
+  for (const words of ['status', 'quarantine list', 'quarantine show 1', 'quarantine retry', 'audit']) {
+    const result = await cli(...words.split(' '), '--json')
+    expect([words, result.code, result.json().error?.message]).toEqual([
+      words,
+      2,
+      expect.stringContaining('there is no database: DATABASE_URL is not set, and nothing was synced into'),
+    ])
+  }
+  for (const words of ['plan', 'check', 'config', 'support-bundle', 'database stop'])
+    expect([words, (await cli(...words.split(' '))).code]).toEqual([words, 0])
+  expect((await cli('check')).stdout).toContain('none yet; the first sync creates an embedded Postgres in')
+  expect(existsSync(join(folder.path, '.data'))).toBe(false)
 })
 
 test('commands that start and end at the same moments all work, and leave nothing running', async () => {
-  const one = async (pauseMs: number) => {
-    await new Promise((done) => setTimeout(done, pauseMs))
-    const server = await startEmbedded({ folder: data() })
-    const rows = await query(server.url, 'select 1 as one')
-    await server.release()
-    return rows
+  const one = async () => {
+    for (let round = 0; round < 4; round++) {
+      const server = await startEmbedded({ folder: data() })
+      expect(await query(server.url, 'select 1 as one')).toEqual([{ one: 1 }])
+      await server.release()
+    }
   }
-  // The first make the cluster; later ones come while others let go.
-  const pauses = [0, 0, 0, 2500, 2700, 2900, 3100, 3300, 3500, 3700, 3900]
-  expect(await Promise.all(pauses.map(one))).toEqual(pauses.map(() => [{ one: 1 }]))
-  await untilNothingRuns(data())
+  // The first round also creates the cluster.
+  await Promise.all([one(), one(), one(), one()])
+  expect(runningIn(data())).toBeUndefined()
+  expect(readdirSync(data()).sort()).toEqual(['pgpass', 'postgres', 'postgres.log'])
 })
 
-test('a command that only holds the server goes on until it is asked to stop', async () => {
+describe('a command that is killed', () => {
+  beforeEach(() => template.copyTo(data()))
+
+  test('leaves its server to the next command, which stops it at its end', async () => {
+    const killed = await startDatabase(folder.path)
+    const { pid } = runningIn(data())!
+    killed.toGroup('SIGKILL')
+    await killed.done
+    const server = await startEmbedded({ folder: data() })
+    expect([server.how, runningIn(data())?.pid]).toEqual(['already running', pid])
+    await server.release()
+    expect(runningIn(data())).toBeUndefined()
+  })
+
+  test('leaves a server that "database stop" stops, unless a command uses it', async () => {
+    const [killed, other] = [await startDatabase(folder.path), await startEmbedded({ folder: data() })]
+    killed.toGroup('SIGKILL')
+    await killed.done
+    expect(await query(other.url, 'select 1 as one')).toEqual([{ one: 1 }])
+    const refused = await cli('database', 'stop')
+    expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('other commands use the embedded')])
+    await other.release()
+    const again = await startDatabase(folder.path)
+    again.toGroup('SIGKILL')
+    await again.done
+    expect((await cli('database', 'stop', '--json')).json()).toEqual({ stopped: true })
+    expect(runningIn(data())).toBeUndefined()
+    expect((await cli('database', 'stop')).stdout).toContain('No database runs in .data/reference')
+  })
+
+  test('while it creates the cluster leaves nothing in the way of the next command', async () => {
+    rmSync(data(), { recursive: true })
+    const running = startCli(['database', '--json'], { cwd: folder.path })
+    const drafts = () => readdirSync(data()).filter((name) => name.startsWith('postgres.new-'))
+    await until('a cluster is being created', () => existsSync(data()) && drafts().length > 0)
+    running.child.kill('SIGKILL')
+    await running.done
+    expect((await cli('migrate')).code).toBe(0)
+    expect(drafts()).toEqual([])
+  })
+})
+
+test('signals as a terminal sends them, to the whole process group, end the command and its server in order', async () => {
   template.copyTo(data())
-  const server = new URL('../dist/warehouse/embedded/server.js', import.meta.url).href
-  const script = `import { startEmbedded } from '${server}'
-    const held = await startEmbedded({ folder: process.argv[1] })
-    process.once('SIGTERM', () => held.release())
-    process.stdout.write('held')`
-  const child = spawn(process.execPath, ['--input-type=module', '-e', script, data()])
-  await new Promise((done) => child.stdout.once('data', done))
-  const ended = new Promise((done) => child.on('exit', done))
-  // Without anything else to wait for, Node would end it at once.
-  expect(await Promise.race([ended, new Promise((done) => setTimeout(done, 500, 'goes on'))])).toBe('goes on')
-  child.kill('SIGTERM')
-  expect(await ended).toBe(0)
-  await untilNothingRuns(data())
+  for (const names of [['SIGHUP'], ['SIGINT', 'SIGINT', 'SIGTERM']] as NodeJS.Signals[][]) {
+    const running = await startDatabase(folder.path)
+    for (const name of names) running.toGroup(name)
+    expect([names, (await running.done).code]).toEqual([names, 0])
+    expect(runningIn(data())).toBeUndefined()
+  }
 })
 
-test('a server that was killed itself is started again with its data', async () => {
+test('a server that is killed under a command is started again with its data, on the same port', async () => {
   template.copyTo(data())
   const server = await startEmbedded({ folder: data() })
   await query(server.url, 'create table kept as select 1 as a')
-  const pid = serverPid(data())
+  const { pid } = runningIn(data())!
   process.kill(pid, 'SIGKILL')
-  // The command that holds it needs to do nothing for it.
   const rows = () => query(server.url, 'select * from kept').catch(() => [])
   await until('it is back', async () => (await rows()).length === 1)
-  expect(serverPid(data())).not.toBe(pid)
-  expect(await query(server.url, 'show server_encoding')).toEqual([{ server_encoding: 'UTF8' }])
+  expect(runningIn(data())!.pid).not.toBe(pid)
   await server.release()
-  expect(isRunning()).toBe(false)
+  expect(runningIn(data())).toBeUndefined()
 })
 
-describe('a lock file', () => {
-  const lockOf = (process: string, folder = folderIdentity(data())) =>
-    JSON.stringify({ process, folder, port: 1, token: 'a'.repeat(32) })
-  const stale: [string, () => string][] = [
-    ['empty', () => ''],
-    ['half-written', () => '{"process": "'],
-    ['of version 0.2.0, with the number of a process that lives', () => String(process.pid)],
-    ['of a dead process whose number another one has now', () => lockOf(processIdentity().replace(/\d+$/, '1'))],
-    ['of a machine that was started again since', () => lockOf(processIdentity().replace(/^[^/]+/, 'earlier'))],
-    ['of another folder, of which this one is a copy', () => lockOf(processIdentity(), '1:1')],
-  ]
-  const writeStale = (lock: string, text: string) => {
-    // As if those who wanted to clear it had been killed as well.
-    for (const path of [lock, `${lock}.clear`, `${lock}.clear.clear`]) {
-      writeFileSync(path, text)
-      utimesSync(path, new Date(0), new Date(0))
-    }
-  }
-  test.each(stale)('that is %s can be taken', (_name, text) => {
-    mkdirSync(data(), { recursive: true })
-    const lock = join(data(), 'postgres.lock')
-    writeStale(lock, text())
-    expect(readLock(lock)).toBeUndefined()
-    const own = JSON.parse(lockOf(processIdentity()))
-    expect(takeLock(lock, own)).toBe(true)
-    expect(readLock(lock)).toEqual(own)
-    expect(takeLock(lock, { ...own, token: 'b'.repeat(32) })).toBe(false)
-    expect(readdirSync(data())).toEqual(['postgres.lock'])
-  })
-
-  test('that a full disk left empty, as it did the one of the server, blocks no command', async () => {
+describe('the lock file of the server', () => {
+  test.each([
+    ['empty, as a full disk leaves it', () => ''],
+    ['of a dead server whose number another process has now', () => `${process.pid}\n/elsewhere\n1\n1\n`],
+    ['of a dead server', () => `${spawnSync('true').pid}\n/elsewhere\n1\n1\n`],
+  ])('that is %s blocks no command', async (_name, text) => {
     template.copyTo(data())
-    writeStale(join(data(), 'postgres.lock'), '')
-    writeFileSync(join(data(), 'postgres/postmaster.pid'), '')
+    writeFileSync(lock(), text())
     const server = await startEmbedded({ folder: data() })
     expect(server.how).toMatch(/^started/)
     await server.release()
-    expect(existsSync(join(data(), 'postgres.lock'))).toBe(false)
+    expect(existsSync(lock())).toBe(false)
   })
 
-  test('of a live process in another container is respected while it is fresh', () => {
-    mkdirSync(data(), { recursive: true })
-    const lock = join(data(), 'postgres.lock')
-    writeFileSync(lock, lockOf('another-boot/pid:[1]/1/1'))
-    expect(readLock(lock)).toBeDefined()
-    expect(takeLock(lock, JSON.parse(lockOf(processIdentity())))).toBe(false)
-    utimesSync(lock, new Date(0), new Date(0))
-    expect(readLock(lock)).toBeUndefined()
-    expect(takeLock(lock, JSON.parse(lockOf(processIdentity())))).toBe(true)
-  })
-
-  test('that is stale is taken over by exactly one of many', async () => {
-    mkdirSync(data(), { recursive: true })
-    const lock = join(data(), 'postgres.lock')
-    const script = `
-      import { randomBytes } from 'node:crypto'
-      import { takeLock } from '${new URL('../dist/warehouse/embedded/folder-lock.js', import.meta.url).href}'
-      import { processIdentity } from '${new URL('../dist/core/process-identity.js', import.meta.url).href}'
-      const [lock, folder] = process.argv.slice(1)
-      process.stdout.write('ready')
-      process.stdin.on('data', () => {
-        const own = { process: processIdentity(), folder, port: 1, token: randomBytes(16).toString('hex') }
-        process.stdout.write(takeLock(lock, own) ? 'taken' : 'refused')
-      })`
-    const args = ['--input-type=module', '-e', script, lock, folderIdentity(data())!]
-    const children = Array.from({ length: 6 }, () =>
-      spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] }),
-    )
-    const next = () =>
-      Promise.all(
-        children.map(({ stdout }) => new Promise((done) => stdout.once('data', (text) => done(String(text))))),
-      )
-    try {
-      await next()
-      for (let round = 0; round < 10; round++) {
-        writeFileSync(lock, round % 2 === 0 ? '' : '1')
-        const answers = next()
-        for (const { stdin } of children) stdin.write('go')
-        expect((await answers).filter((answer) => answer === 'taken')).toHaveLength(1)
-        rmSync(lock)
-      }
-    } finally {
-      for (const child of children) child.kill()
-    }
+  test('in a copy of a folder is not taken for that of a server of the copy', async () => {
+    template.copyTo(data())
+    const first = await startEmbedded({ folder: data() })
+    const copy = join(folder.path, 'copy')
+    execFileSync('cp', ['-a', data(), copy])
+    const second = await startEmbedded({ folder: copy })
+    expect([second.how, second.url]).toEqual([
+      expect.stringMatching(/^started/),
+      expect.not.stringContaining(first.url),
+    ])
+    await first.release()
+    await second.release()
   })
 })
 
-test('it starts in a folder that only its owner can enter, whoever runs it', async () => {
-  const closed = join(folder.path, 'closed')
-  mkdirSync(closed)
-  chmodSync(closed, 0o700)
-  const server = await startEmbedded({ folder: join(closed, '.data') }).catch((error: Error) => error)
-  if (server instanceof Error) {
-    // As root this needs a user namespace; where the machine forbids those, the message says what to do.
-    expect(server.message).toContain('user namespaces are not allowed')
-    return
+test('a data folder that is moved away takes its server along: a new cluster in its place stays whole', async () => {
+  template.copyTo(data())
+  const killed = await startDatabase(folder.path)
+  killed.toGroup('SIGKILL')
+  await killed.done
+  const aside = join(folder.path, 'aside')
+  renameSync(data(), aside)
+  const made = await startEmbedded({ folder: data() })
+  await query(made.url, 'create table made as select 2 as b')
+  // Its last checkpoint would go into the new cluster if it knew its folder by path.
+  expect(await stopEmbedded(aside)).toBe(true)
+  await made.release()
+  const again = await startEmbedded({ folder: data() })
+  expect(await query(again.url, 'select * from made')).toEqual([{ b: 2 }])
+  await again.release()
+})
+
+test('libraries without their links are found, where npm ran no install script', async () => {
+  const native = join(folder.path, 'package/native')
+  mkdirSync(join(native, 'lib'), { recursive: true })
+  writeFileSync(join(native, 'lib/libx.so.1.2'), 'library')
+  const links = [{ source: 'native/lib/libx.so.1.2', target: 'native/lib/libx.so.1' }]
+  writeFileSync(join(native, 'pg-symlinks.json'), JSON.stringify(links))
+  for (let start = 1; start <= 2; start++) {
+    const path = Object.values(linkLibraries(native, folder.path))[0]!
+    expect(readFileSync(join(path.split(':')[0]!, 'libx.so.1'), 'utf8')).toBe('library')
   }
-  expect(server.url).toMatch(/^postgres:/)
-  await server.release()
+  copyFileSync(join(native, 'lib/libx.so.1.2'), join(native, 'lib/libx.so.1'))
+  expect(linkLibraries(native, folder.path)).toEqual({})
 })
 
 describe('access', () => {
-  const refused = (url: string) =>
+  const refusal = (url: string) =>
     query(url, 'select 1').then(
       () => 'let in',
       (error: Error) => error.message,
     )
 
-  test('over loopback needs the password, for which there is a file that psql, JDBC and others read; none is a superuser', async () => {
+  test('over loopback needs the password, which is in a file that psql, JDBC and others read; nobody is superuser', async () => {
     template.copyTo(data())
     const server = await startEmbedded({ folder: data() })
-    expect(await query(server.url, 'select usesuper from pg_user where usename = current_user')).toEqual([
-      { usesuper: false },
-    ])
+    expect(
+      await query(
+        server.url,
+        "select usesuper, current_setting('server_encoding') as encoding from pg_user where usename = current_user",
+      ),
+    ).toEqual([{ usesuper: false, encoding: 'UTF8' }])
     const bare = new URL(server.url)
     bare.password = ''
-    expect(await refused(bare.href)).toMatch(/password/)
+    expect(await refusal(bare.href)).toMatch(/password/)
     bare.password = 'wrong'
-    expect(await refused(bare.href)).toContain('password authentication failed')
+    expect(await refusal(bare.href)).toContain('password authentication failed')
     bare.username = 'postgres'
-    expect(await refused(bare.href)).toContain('password authentication failed')
-    const file = join(data(), 'pgpass')
-    for (const path of [file, join(data(), 'postgres.log')]) expect(statSync(path).mode & 0o777).toBe(0o600)
+    expect(await refusal(bare.href)).toContain('password authentication failed')
+    for (const name of ['pgpass', 'postgres.log']) expect(statSync(join(data(), name)).mode & 0o777).toBe(0o600)
     // The driver reads the file as libpq does.
     const script = "import pg from 'pg'; const c = new pg.Client(process.argv[1]); await c.connect(); await c.end()"
     bare.username = 'visibility'
     bare.password = ''
     const result = spawnSync(process.execPath, ['--input-type=module', '-e', script, bare.href], {
-      env: { PATH: process.env.PATH, PGPASSFILE: file },
+      env: { PATH: process.env.PATH, PGPASSFILE: join(data(), 'pgpass') },
       encoding: 'utf8',
     })
     expect(result).toMatchObject({ status: 0 })
     await server.release()
   })
 
-  test('the password is in no output, and the connection string says where it is', async () => {
+  test('neither the password nor the variables of a command get out', async () => {
     template.copyTo(data())
-    const options = { cwd: folder.path, config: CONFIG, env: { LOG_LEVEL: 'trace' } }
-    const keeper = startCli(['database'], options)
-    await keeper.saw('Ctrl-C')
-    const outputs = [
-      await runCli(['sync'], options),
-      await runCli(['status', '--json'], options),
-      await runCli(['check'], options),
-    ]
-    keeper.child.kill('SIGINT')
-    const printed = await keeper.done
+    const env = { LOG_LEVEL: 'trace', VISIBILITY_API_URL: 'reference', VISIBILITY_API_KEY: 'sk-secret' }
+    const options = { cwd: folder.path, config: CONFIG, env }
+    const holder = startCli(['database'], options)
+    await holder.saw('Ctrl-C')
+    if (process.platform === 'linux')
+      expect(readFileSync(`/proc/${runningIn(data())!.pid}/environ`, 'utf8')).not.toContain('sk-secret')
+    const outputs = [await runCli(['sync'], options), await runCli(['check'], options)]
+    holder.child.kill('SIGINT')
+    const printed = await holder.done
     const password = readPassword(data())!
     expect(password.length).toBeGreaterThan(20)
     for (const { stdout, stderr } of [...outputs, printed]) expect(stdout + stderr).not.toContain(password)
     expect(readFileSync(join(data(), 'postgres.log'), 'utf8')).not.toContain(password)
-    const line = /PGPASSFILE=(\S+) psql (\S+) -c/.exec(printed.stdout)!
-    expect(line[1]).toBe('.data/reference/pgpass')
-    expect(line[2]).toMatch(/^postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility$/)
+    expect(printed.stdout).toMatch(
+      /PGPASSFILE=\.data\/reference\/pgpass psql postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility -c/,
+    )
   })
 
-  test('a folder of version 0.2.0, which trusted everyone here, needs the password from the next start on, even while its server runs', async () => {
+  test('to a folder of version 0.2.0, which trusted everyone here, needs a password from the next start on', async () => {
     template.copyTo(data())
-    const server = await startEmbedded({ folder: data() })
-    await query(server.url, 'create table kept as select 1 as a')
-    await query(server.url, 'alter role visibility password null')
-    await server.release()
     const rules = ['127.0.0.1/32', '::1/128'].map((address) => `host all visibility ${address} trust\n`).join('')
-    const theirs = 'host all reporting 10.0.0.0/8 scram-sha-256\n'
-    const own = join(data(), 'postgres/pg_hba.conf')
-    writeFileSync(own, rules + theirs)
-    rmSync(join(data(), 'pgpass'))
-    rmSync(join(data(), 'postgres/visibility.password'))
+    writeFileSync(join(data(), 'postgres/pg_hba.conf'), rules)
     writeFileSync(join(data(), 'postgres.log'), 'old', { mode: 0o644 })
-    const trusting = await startByPath(data())
+    rmSync(join(data(), 'pgpass'))
+    const server = await startEmbedded({ folder: data() })
     const bare = new URL(server.url)
     bare.password = ''
-    expect(await refused(bare.href)).toBe('let in')
-    const next = await startEmbedded({ folder: data() })
-    await until('the old server is gone', () => trusting.exitCode !== null || trusting.signalCode !== null)
-    expect(await query(next.url, 'select * from kept')).toEqual([{ a: 1 }])
-    bare.port = new URL(next.url).port
-    expect(await refused(bare.href)).toMatch(/password/)
-    expect(readFileSync(own, 'utf8')).toBe(rules.replaceAll('trust', 'scram-sha-256') + theirs)
+    expect(await refusal(bare.href)).toMatch(/password/)
     expect(statSync(join(data(), 'postgres.log')).mode & 0o777).toBe(0o600)
-    await next.release()
+    await server.release()
   })
 
-  test('a password that someone changed in the database is said, and deleting the file sets a new one', async () => {
+  test('with a password that someone changed in the database fails with the remedy, which works', async () => {
     template.copyTo(data())
     const server = await startEmbedded({ folder: data() })
     await query(server.url, "alter role visibility password 'mine'")
     await server.release()
     const file = join(data(), 'pgpass')
-    await expect(startEmbedded({ folder: data() })).rejects.toThrow(`Delete ${file}`)
+    await expect(startEmbedded({ folder: data() })).rejects.toThrow(`delete ${file}`)
+    expect(runningIn(data())).toBeUndefined()
     rmSync(file)
-    const next = await startEmbedded({ folder: data() })
-    await next.release()
-    // Or one of their own, with what such files escape.
-    writeFileSync(file, '127.0.0.1:*:*:visibility:a\\:b\\\\c@d\n')
-    const own = await startEmbedded({ folder: data() })
-    expect(decodeURIComponent(new URL(own.url).password)).toBe('a:b\\c@d')
-    await own.release()
+    await (await startEmbedded({ folder: data() })).release()
   })
+})
 
-  test('the variables of a command do not reach the server, which may run as another user', async () => {
-    if (process.platform !== 'linux') return console.info('not tried: only Linux shows the variables of a process')
+describe('whoever runs it', () => {
+  const NO_NAMESPACE = 'user namespaces are not allowed'
+
+  test('it starts in a folder that only its owner can enter', async () => {
+    chmodSync(folder.path, 0o700)
     template.copyTo(data())
-    const keeper = startCli(['database', '--json'], {
-      cwd: folder.path,
-      env: { VISIBILITY_API_URL: 'reference', VISIBILITY_API_KEY: 'sk-secret' },
-    })
-    await keeper.saw('"url"')
-    expect(readFileSync(`/proc/${serverPid(data())}/environ`, 'utf8')).not.toContain('sk-secret')
-    keeper.child.kill('SIGINT')
-    await keeper.done
+    const server = await startEmbedded({ folder: data() }).catch((error: Error) => error)
+    // As root this needs a user namespace; where the machine forbids those, the message says what to do.
+    if (server instanceof Error) return expect(server.message).toContain(NO_NAMESPACE)
+    await server.release()
   })
-})
 
-test('as root, a cluster of another user is given to the one who runs it now', async () => {
-  if (process.getuid?.() !== 0) return console.info('not tried: it takes root')
-  template.copyTo(data())
-  chmodSync(folder.path, 0o755)
-  const first = await startEmbedded({ folder: data() })
-  await query(first.url, 'create table kept as select 1 as a')
-  await first.release()
-  chmodSync(folder.path, 0o700)
-  const server = await startEmbedded({ folder: data() }).catch((error: Error) => error)
-  // Where nobody else can enter, it takes a user namespace.
-  if (server instanceof Error) return expect(server.message).toContain('user namespaces are not allowed')
-  expect(server.how).not.toBe(first.how)
-  expect(await query(server.url, 'select * from kept')).toEqual([{ a: 1 }])
-  await server.release()
-})
-
-test('the log of the server is rotated by size', () => {
-  const path = join(folder.path, 'postgres.log')
-  const noticed: string[] = []
-  const log = new ServerLog(path, (text) => void noticed.push(text), 1000)
-  for (let line = 1; line <= 100; line++) log.write(Buffer.from(`${String(line).padStart(49)}\n`))
-  log.close()
-  expect(noticed).toHaveLength(100)
-  expect(statSync(path).size + statSync(`${path}.1`).size).toBeLessThanOrEqual(2100)
-  expect(readFileSync(path, 'utf8')).toContain('100\n')
-  for (const file of [path, `${path}.1`]) expect(statSync(file).mode & 0o777).toBe(0o600)
-  expect(log.tail(2)).toMatch(/^ *99\n *100$/)
-})
-
-test('a uid without a name can run it, where the machine allows it to be tried', async () => {
-  const bin = new URL('../bin/visibility-sync.js', import.meta.url).pathname
-  const nameless = { uid: 54_321, gid: 54_321 }
-  if (
-    process.getuid?.() !== 0 ||
-    spawnSync(process.execPath, [bin, '--version'], { ...nameless, cwd: '/' }).status !== 0
-  ) {
-    console.info('not tried: it takes root, and a checkout that other users can read')
-    return
-  }
-  chmodSync(folder.path, 0o777)
-  const child = spawn(process.execPath, [bin, 'migrate', '--json'], {
-    cwd: folder.path,
-    ...nameless,
-    env: { PATH: process.env.PATH ?? '', HOME: folder.path },
+  test('as root, a cluster of another user is given to the user who runs it now', async () => {
+    if (!isRoot) return console.info('not tried: it takes root')
+    template.copyTo(data())
+    execFileSync('chown', ['-R', '54321:54321', join(data(), 'postgres')])
+    const server = await startEmbedded({ folder: data() }).catch((error: Error) => error)
+    if (server instanceof Error) return expect(server.message).toContain(NO_NAMESPACE)
+    expect(await query(server.url, 'select 1 as one')).toEqual([{ one: 1 }])
+    await server.release()
   })
-  let output = ''
-  child.stdout.on('data', (data) => (output += data))
-  child.stderr.on('data', (data) => (output += data))
-  const code = await new Promise((done) => child.on('close', done))
-  if (code === 2) expect(output).toContain('user namespaces are not allowed')
-  else expect({ code, output }).toMatchObject({ code: 0 })
+
+  test('a user id without a name can run it, where the machine allows it to be tried', async () => {
+    const bin = new URL('../bin/visibility-sync.js', import.meta.url).pathname
+    const nameless = { uid: 54_321, gid: 54_321, cwd: '/' }
+    if (!isRoot || spawnSync(process.execPath, [bin, '--version'], nameless).status !== 0)
+      return console.info('not tried: it takes root, and a checkout that other users can read')
+    chmodSync(folder.path, 0o777)
+    const env = { PATH: process.env.PATH ?? '', HOME: folder.path }
+    const child = spawn(process.execPath, [bin, 'migrate', '--json'], { ...nameless, cwd: folder.path, env })
+    let output = ''
+    child.stdout.on('data', (chunk) => (output += chunk))
+    child.stderr.on('data', (chunk) => (output += chunk))
+    const code = await new Promise((done) => child.on('close', done))
+    if (code === 2) expect(output).toContain(NO_NAMESPACE)
+    else expect({ code, output }).toMatchObject({ code: 0 })
+  })
 })

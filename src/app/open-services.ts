@@ -16,6 +16,8 @@ import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute-here.ts'
 import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
+import { hasCluster } from '../warehouse/embedded/cluster.ts'
+import { findPackage } from '../warehouse/embedded/programs.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
 /* Opens what a command works with, and closes it again. `chooseSource` says which service is read; without DATABASE_URL an
@@ -137,6 +139,31 @@ export function chooseProjects(projects: SyncedProject[], named: readonly string
     }
   }
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
+}
+
+/** False before the first sync into an embedded Postgres. */
+export function hasDatabase(config: Config): boolean {
+  return config.warehouse.url !== undefined || hasCluster(dataFolder(config))
+}
+
+/** For commands that only read or change what is there: they do not create a database. */
+export async function openExisting(config: Config, log: Log): Promise<OpenWarehouse> {
+  requireDatabase(config)
+  return openWarehouse(config, log)
+}
+
+export function requireDatabase(config: Config): void {
+  if (hasDatabase(config)) return
+  const where = resolve(dataFolder(config))
+  throw new UsageError(
+    `there is no database: DATABASE_URL is not set, and nothing was synced into ${where} yet. Set DATABASE_URL, or run "sync" to create one there`,
+  )
+}
+
+/** What `check` reports of an embedded Postgres that the first sync creates. */
+export function describeNewDatabase(config: Config): string {
+  findPackage()
+  return `none yet; the first sync creates an embedded Postgres in ${dataFolder(config)}`
 }
 
 export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {

@@ -168,10 +168,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--concurrency <number>', 'windows at once (default: source.concurrency)').argParser(
         wholeNumber('--concurrency', 1, 64),
       ),
-      new Option(
-        '--heartbeat-file <file>',
-        'a file to touch every 5 s, for a probe that restarts a process that hangs',
-      ),
+      new Option('--heartbeat-file <file>', 'a file to touch every 5 s, for a liveness probe'),
     ],
     service: true,
   })
@@ -338,11 +335,12 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     arguments: [new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish'])],
     bare: true,
   })
-  add({
+  add<object, [string | undefined]>({
     name: 'database',
-    about: 'keeps the embedded Postgres running, for psql or a BI tool',
+    about: 'keeps the embedded Postgres running, for psql or a BI tool; "stop" stops one that a killed command left behind',
     load: async () => (await import('./commands/database.ts')).database,
-    examples: ['database'],
+    examples: ['database', 'database stop'],
+    arguments: [new Argument('[action]', 'instead of keeping it running').choices(['stop'])],
   })
   add({
     name: 'reference',

@@ -1,4 +1,6 @@
+import { spawn } from 'node:child_process'
 import { mkdtempSync } from 'node:fs'
+import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startEmbedded } from '../../src/warehouse/embedded/server.ts'
@@ -12,6 +14,11 @@ export default async function setUp(): Promise<void> {
     return
   }
   const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-test-'))
+  // Removes the folder when this process ends, however that happens. A server without its folder ends by itself.
+  const stdio = ['pipe' as const, 'ignore' as const, 'ignore' as const]
+  const cleaner = spawn('/bin/sh', ['-c', 'read _; rm -rf "$1"', 'sh', folder], { stdio, detached: true })
+  cleaner.unref()
+  ;(cleaner.stdin as Socket).unref()
   // Nothing here has to outlive a power failure.
   const server = await startEmbedded({
     folder,
@@ -19,5 +26,5 @@ export default async function setUp(): Promise<void> {
   })
   process.env.TEST_SERVER_URL = server.url
   await createTemplates()
-  Object.assign(globalThis, { testServer: server, testFolder: folder })
+  Object.assign(globalThis, { testServer: server })
 }

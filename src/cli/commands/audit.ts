@@ -1,4 +1,4 @@
-import { type Open, withServices } from '../../app/open-services.ts'
+import { type Open, requireDatabase, withServices } from '../../app/open-services.ts'
 import type { AuditedStream } from '../../audit/audit-project.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { count, listSome } from '../../core/text.ts'
@@ -24,6 +24,7 @@ export interface AuditOptions {
 export async function audit(session: Session, options: AuditOptions): Promise<number> {
   const { config, log, clock, version } = session
   refuseUnknownProjects(config, options.project)
+  requireDatabase(config)
   const request = {
     command: 'audit',
     streams: session.streams.all,

@@ -1,5 +1,12 @@
 import { resolveAllProjects } from '../../app/all-projects.ts'
-import { configuredProjects, type OpenSource, openSource, openWarehouse } from '../../app/open-services.ts'
+import {
+  configuredProjects,
+  describeNewDatabase,
+  hasDatabase,
+  type OpenSource,
+  openSource,
+  openWarehouse,
+} from '../../app/open-services.ts'
 import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
@@ -91,6 +98,7 @@ export async function check(session: Session): Promise<number> {
   const ids = configuredProjects(config, clock).map(({ id }) => id)
   let known = new Map<string, string>()
   await judge('database', async () => {
+    if (!hasDatabase(config)) return describeNewDatabase(config)
     database = await openWarehouse(config, log)
     const { rows } = await database.warehouse.pool.query<{ version: string }>(
       "select current_setting('server_version') as version",

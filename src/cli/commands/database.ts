@@ -1,23 +1,28 @@
 import { resolve } from 'node:path'
 import { dataFolder, openWarehouse } from '../../app/open-services.ts'
 import { UsageError } from '../../core/errors.ts'
-import { passwordFile } from '../../warehouse/embedded/password.ts'
+import { passwordFile } from '../../warehouse/embedded/cluster.ts'
+import { stopEmbedded } from '../../warehouse/embedded/server.ts'
 import { type Session, untilStopped } from '../session.ts'
 
-/** `database`: keeps the embedded Postgres running until it is asked to stop, for psql or a BI tool. */
-export async function database(session: Session): Promise<number> {
-  if (session.config.warehouse.url !== undefined) {
-    throw new UsageError(
-      'DATABASE_URL is set, so there is no embedded Postgres to run: connect to that database directly',
-    )
+/** `database`: keeps the embedded Postgres running until it is asked to stop. `database stop` stops one that was left behind. */
+export async function database(session: Session, _options: object, action?: string): Promise<number> {
+  const { config, log } = session
+  if (config.warehouse.url !== undefined)
+    throw new UsageError('DATABASE_URL is set, so there is no embedded Postgres: connect to that database directly')
+  const folder = dataFolder(config)
+  if (action === 'stop') {
+    const stopped = await stopEmbedded(folder)
+    session.print({ stopped }, stopped ? `The database in ${folder} is stopped.` : `No database runs in ${folder}.`)
+    return 0
   }
-  const open = await openWarehouse(session.config, session.log)
-  const file = passwordFile(dataFolder(session.config))
+  const open = await openWarehouse(config, log)
+  const file = passwordFile(folder)
   session.print(
     { url: open.shown, password_file: resolve(file) },
     [
       `The warehouse listens at ${open.shown}; the password is in ${file}`,
-      `  PGPASSFILE=${file} psql ${open.shown} -c 'select * from ${session.config.warehouse.schema}.brand_daily limit 5'`,
+      `  PGPASSFILE=${file} psql ${open.shown} -c 'select * from ${config.warehouse.schema}.brand_daily limit 5'`,
       'Ctrl-C stops it.',
     ].join('\n'),
   )

@@ -1,4 +1,4 @@
-import { openWarehouse } from '../../app/open-services.ts'
+import { openExisting } from '../../app/open-services.ts'
 import { queueSchema } from '../../queue/boss.ts'
 import { grantReader } from '../../warehouse/schema/grant-reader.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
@@ -11,7 +11,7 @@ export async function grant(
   session: Session,
   { role, keepTimezone = false }: { role: string; keepTimezone?: boolean },
 ): Promise<number> {
-  const database = await openWarehouse(session.config, session.log)
+  const database = await openExisting(session.config, session.log)
   try {
     const { warehouse } = database
     await migrate(warehouse, session.config)

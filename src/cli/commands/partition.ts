@@ -1,4 +1,4 @@
-import { openWarehouse } from '../../app/open-services.ts'
+import { openExisting } from '../../app/open-services.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
@@ -18,7 +18,7 @@ export async function partition(session: Session): Promise<number> {
       'warehouse.partition: got "none"; set it to month first, so that new tables are made in months, too',
     )
   }
-  const database = await openWarehouse(config, log)
+  const database = await openExisting(config, log)
   const { warehouse } = database
   let lock: RunLock | undefined
   try {

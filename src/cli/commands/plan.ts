@@ -1,6 +1,5 @@
-import { existsSync } from 'node:fs'
 import { parseRange } from '../../app/backfill-request.ts'
-import { chooseProjects, configuredProjects, dataFolder, openWarehouse, sourceName } from '../../app/open-services.ts'
+import { chooseProjects, configuredProjects, hasDatabase, openWarehouse, sourceName } from '../../app/open-services.ts'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn, showRange } from '../../core/day.ts'
 import { codeOf, UsageError } from '../../core/errors.ts'
@@ -69,9 +68,7 @@ export async function makePlan(
   refuseUnknownProjects(config, options.project)
   const projects = chooseProjects(configuredProjects(config, clock), options.project ?? [])
   const source = sourceName(config)
-  // Without a database folder nothing was synced yet, and looking must not make one.
-  const fresh = config.warehouse.url === undefined && !existsSync(dataFolder(config))
-  const database = fresh ? undefined : await openWarehouse(config, log)
+  const database = hasDatabase(config) ? await openWarehouse(config, log) : undefined
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
     const interest = daysOfInterest(config, today)

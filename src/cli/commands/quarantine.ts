@@ -1,7 +1,8 @@
-import { openWarehouse } from '../../app/open-services.ts'
+import { openExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
+import { hasLedger } from '../../ledger/coverage.ts'
 import {
   groupQuarantine,
   listQuarantine,
@@ -30,8 +31,15 @@ export interface QuarantineOptions {
 /** The ledger alone: none of these commands reads the service. */
 async function withLedger(session: Session, work: (warehouse: Warehouse) => Promise<number>): Promise<number> {
   const { config, log } = session
-  const database = await openWarehouse(config, log)
+  const database = await openExisting(config, log)
   try {
+    if (!(await hasLedger(database.warehouse))) {
+      session.print(
+        { groups: [], entries: [] },
+        `No rows in quarantine: nothing was synced into ${database.shown} yet.`,
+      )
+      return 0
+    }
     await migrate(database.warehouse, config)
     return await work(database.warehouse)
   } finally {

@@ -1,4 +1,4 @@
-import { configuredProjects, openWarehouse, queueName } from '../../app/open-services.ts'
+import { configuredProjects, openExisting, queueName } from '../../app/open-services.ts'
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, showRange } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
@@ -20,7 +20,7 @@ import { wrap } from '../wrap.ts'
 export async function status(session: Session, options: { runs: number }): Promise<number> {
   const { config, log, clock } = session
   const now = clock()
-  const database = await openWarehouse(config, log)
+  const database = await openExisting(config, log)
   try {
     if (await hasLedger(database.warehouse)) await closeAbandonedRuns(database.warehouse)
     const found = await readOwnStatus(session, database.warehouse, options.runs)

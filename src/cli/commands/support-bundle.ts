@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { arch, platform, release, totalmem } from 'node:os'
-import { type OpenWarehouse, openWarehouse, queueName } from '../../app/open-services.ts'
+import { type OpenWarehouse, openExisting, queueName } from '../../app/open-services.ts'
 import { explainConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -38,7 +38,7 @@ export async function supportBundle(session: Session, options: { output?: string
   }
   const ofDatabase = (section: (warehouse: Warehouse) => Promise<unknown>) =>
     read(async () => {
-      database ??= await openWarehouse(config, log)
+      database ??= await openExisting(config, log)
       return section(database.warehouse)
     })
   const ofLedger = (section: (warehouse: Warehouse) => Promise<unknown>) =>

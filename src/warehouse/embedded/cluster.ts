@@ -1,13 +1,11 @@
-import { appendFileSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { UsageError } from '../../core/errors.ts'
-import { NEW_CLUSTER_MB, RUNNING_MB } from './disk-space.ts'
-import { digestOf, ensurePassword, ROLE, scramVerifier, writePrivate } from './password.ts'
-import { ownDataFolder } from './run-as.ts'
-import { dataArgument, runServerCommand, type ServerPaths } from './server-command.ts'
+import { codeOf, UsageError } from '../../core/errors.ts'
+import { ownFolder, type Programs, startProgram } from './programs.ts'
 
-/* The cluster: made once, and brought to the present rules of access before every start. */
-
+/** The role of the program, and its database. */
+export const ROLE = 'visibility'
 /** Everyone who connects over loopback needs a password; the superuser has none and so cannot connect at all. */
 const RULES = ['127.0.0.1/32', '::1/128'].map((address) => `host all all ${address} scram-sha-256\n`).join('')
 const SETTINGS = `
@@ -17,69 +15,105 @@ max_connections = 200
 max_wal_size = 2GB
 shared_buffers = 256MB
 `
-/** In the data folder: the digest of the password that our role has. */
-const PASSWORD_SET = 'visibility.password'
+// The builtin provider gives the same UTF-8 database with any LANG, or none.
+const LOCALE = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
 
-export async function prepareCluster(paths: ServerPaths, signal: AbortSignal): Promise<void> {
-  const password = ensurePassword(paths.folder)
-  if (!existsSync(join(paths.data, 'PG_VERSION'))) await initialise(paths, signal)
-  ownDataFolder(paths.runAs, paths.data)
-  await secure(paths, password, signal)
-}
+/** The data folder of Postgres. */
+export const dataPath = (folder: string) => join(folder, 'postgres')
+/** The password of our role in the format of libpq, so that PGPASSFILE=… is all that psql and JDBC need. */
+export const passwordFile = (folder: string) => join(folder, 'pgpass')
+export const hasCluster = (folder: string) => isThere(join(dataPath(folder), 'PG_VERSION'))
+const newPassword = () => randomBytes(24).toString('base64url')
 
-/** Made under a name of its own, then renamed: what a kill leaves half made is never taken for a cluster. */
-async function initialise(paths: ServerPaths, signal: AbortSignal): Promise<void> {
-  const { folder, data, binaries, runAs } = paths
-  if (existsSync(data) && readdirSync(data).length > 0)
-    throw new UsageError(`${data}: is not empty and no data folder of Postgres; move it away and try again`)
-  for (const name of readdirSync(folder)) {
-    if (name.startsWith('postgres.new')) rmSync(join(folder, name), { recursive: true, force: true })
-  }
-  const fresh = mkdtempSync(join(folder, 'postgres.new-'))
+/** True also for a file that this user may not see. */
+function isThere(path: string): boolean {
   try {
-    runAs.own(fresh)
-    // The builtin provider gives the same UTF-8 database whatever LANG says, or does not say.
-    const locale = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
-    const words = [binaries.initdb, '-D', fresh, '-U', 'postgres', '-A', 'trust', '--no-sync', ...locale]
-    await runServerCommand(paths, { words, cwd: folder, neededMb: NEW_CLUSTER_MB }, signal)
-    appendFileSync(join(fresh, 'postgresql.conf'), SETTINGS)
-    // No server runs by the rules of initdb: these are in place before the first start.
-    writePrivate(join(fresh, 'pg_hba.conf'), RULES, runAs.own)
-    const roles = `create role ${ROLE} login createdb createrole\ncreate database ${ROLE} owner ${ROLE}\n`
-    await singleUser(paths, fresh, roles, NEW_CLUSTER_MB, signal)
-    renameSync(fresh, data)
-  } finally {
-    rmSync(fresh, { recursive: true, force: true })
+    return statSync(path).isFile()
+  } catch (error) {
+    return codeOf(error) !== 'ENOENT'
   }
 }
 
-/** Sets the password of our role if it is not that of the file, and takes back that anyone on this machine was trusted. */
-async function secure(paths: ServerPaths, password: string, signal: AbortSignal): Promise<void> {
-  const { data, runAs } = paths
-  const rules = join(data, 'pg_hba.conf')
-  const present = readFileSync(rules, 'utf8')
-  const strict = withoutTrust(present)
-  if (strict !== present) writePrivate(rules, strict, runAs.own)
-  const mark = join(data, PASSWORD_SET)
-  if (existsSync(mark) && readFileSync(mark, 'utf8') === digestOf(password)) return
-  const statement = `alter role ${ROLE} password '${scramVerifier(password)}'\n`
-  await singleUser(paths, data, statement, RUNNING_MB, signal)
-  writePrivate(mark, digestOf(password), runAs.own)
+export function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
 }
 
-/** Version 0.2.0 trusted our role on loopback. Lines that people added stay as they are. */
-export function withoutTrust(rules: string): string {
-  return rules.replaceAll(/^(host\s+all\s+visibility\s+(?:127\.0\.0\.1\/32|::1\/128)\s+)trust\s*$/gm, '$1scram-sha-256')
+export function readPassword(folder: string): string | undefined {
+  const text = isThere(passwordFile(folder)) ? readFileSync(passwordFile(folder), 'utf8') : ''
+  // Such files escape colons and backslashes.
+  return /^127\.0\.0\.1:[^:\n]+:[^:\n]+:visibility:([^\n]+)$/m.exec(text)?.[1]?.replaceAll(/\\(.)/g, '$1')
 }
 
-/** Statements of the superuser, for whom no server has to run. */
-function singleUser(
-  paths: ServerPaths,
-  data: string,
-  input: string,
-  neededMb: number,
-  signal: AbortSignal,
-): Promise<void> {
-  const words = [paths.binaries.postgres, '--single', '-D', dataArgument(data), 'postgres']
-  return runServerCommand(paths, { words, input, cwd: data, neededMb }, signal)
+/** The file appears whole, for its owner alone. */
+function writePassword(folder: string, password: string): void {
+  const lines = ['127.0.0.1', 'localhost'].map((host) => `${host}:*:*:${ROLE}:${password}\n`)
+  const draft = `${passwordFile(folder)}.${process.pid}`
+  writeFileSync(draft, lines.join(''), { mode: 0o600 })
+  renameSync(draft, passwordFile(folder))
+}
+
+/** Creates the cluster if there is none, and sets a password if none is known. */
+export async function prepareCluster(programs: Programs, folder: string): Promise<void> {
+  const data = dataPath(folder)
+  if (!hasCluster(folder)) await create(programs, folder)
+  ownFolder(programs, data)
+  if (readPassword(folder) !== undefined) return
+  const rules = readFileSync(join(data, 'pg_hba.conf'), 'utf8')
+  // Version 0.2.0 trusted our role. The first rule that matches is valid, so the rules that follow may stay.
+  if (!rules.startsWith(RULES)) writeFileSync(join(data, 'pg_hba.conf'), RULES + rules)
+  const password = newPassword()
+  await runStatements(programs, data, `alter role ${ROLE} password '${password}'\n`)
+  writePassword(folder, password)
+}
+
+/** Created under another name, then renamed: a command that is killed leaves no half of a cluster. */
+async function create(programs: Programs, folder: string): Promise<void> {
+  for (const name of readdirSync(folder)) {
+    const pid = /^postgres\.new-(\d+)-/.exec(name)?.[1]
+    if (pid !== undefined && !isAlive(Number(pid))) rmSync(join(folder, name), { recursive: true, force: true })
+  }
+  const draft = mkdtempSync(join(folder, `postgres.new-${process.pid}-`))
+  try {
+    ownFolder(programs, draft)
+    await run(programs, draft, ['initdb', '-D', draft, '-U', 'postgres', '-A', 'trust', '--no-sync', ...LOCALE])
+    writeFileSync(join(draft, 'postgresql.conf'), SETTINGS, { flag: 'a' })
+    writeFileSync(join(draft, 'pg_hba.conf'), RULES)
+    const password = newPassword()
+    const role = `create role ${ROLE} login createdb createrole password '${password}'\n`
+    await runStatements(programs, draft, `${role}create database ${ROLE} owner ${ROLE}\n`)
+    renameSync(draft, dataPath(folder))
+    writePassword(folder, password)
+  } catch (error) {
+    // Another command may have been faster.
+    if (hasCluster(folder)) return
+    if (codeOf(error) !== 'ENOTEMPTY') throw error
+    throw new UsageError(`${dataPath(folder)}: is not empty and no data folder of Postgres; move it away and try again`)
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+}
+
+/** Runs statements as the superuser, without a server. It takes postmaster.pid, as a server does, and prints no statement. */
+function runStatements(programs: Programs, data: string, statements: string): Promise<void> {
+  const quiet = ['-c', 'log_min_error_statement=panic', '-c', 'log_statement=none']
+  return run(programs, data, ['postgres', '--single', ...quiet, '-D', data, 'postgres'], statements)
+}
+
+function run(programs: Programs, data: string, words: string[], input = ''): Promise<void> {
+  return new Promise((done, fail) => {
+    const child = startProgram(programs, words, { cwd: data, stdio: 'pipe' })
+    let output = ''
+    const collect = (chunk: Buffer | Error) => {
+      output += chunk instanceof Error ? chunk.message : chunk.toString()
+    }
+    for (const stream of [child.stdout!, child.stderr!]) stream.on('data', collect)
+    child.on('error', collect)
+    child.stdin!.on('error', () => {}).end(input)
+    const failure = () => `the embedded Postgres cannot be set up in ${data}: ${output.trim().slice(-800)}`
+    child.on('close', (code) => (code === 0 ? done() : fail(new UsageError(failure()))))
+  })
 }

@@ -1,169 +1,118 @@
-import { spawn } from 'node:child_process'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, closeSync, existsSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import type { Writable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
-import { InterruptedError, TransientError } from '../../core/errors.ts'
+import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import { monotonic } from '../../core/monotonic.ts'
-import { clip } from '../../core/text.ts'
-import { diskFullError, isDiskFull, RUNNING_MB } from './disk-space.ts'
-import { dataArgument, prefixOf, type ServerPaths } from './server-command.ts'
-import type { ServerLog } from './server-log.ts'
+import { dataPath, isAlive } from './cluster.ts'
+import { type Programs, startProgram } from './programs.ts'
 
-/** A running server. */
-export interface Postmaster {
+/** What postmaster.pid in the data folder says of the server. The file is also the lock of the folder. */
+export interface Running {
+  pid: number
   port: number
-  ended: Promise<void>
-  hasEnded(): boolean
-  /** Ends all sessions and the server; one whose folder is gone must not write its last checkpoint. */
-  stop(how?: 'fast' | 'immediate'): Promise<void>
+  isReady: boolean
 }
 
+const WORKING_FOLDER = '/proc/self/cwd'
+const hasProc = existsSync(WORKING_FOLDER)
 // Recovery after a crash reads up to max_wal_size of log.
 const START_MS = 300_000
-const FAST_MS = 60_000
-const IMMEDIATE_MS = 10_000
-const OLD_MEMORY_MS = 15_000
-const DRAIN_MS = 2000
+const STOP_MS = 60_000
+const EMPTY_MS = 1000
+const PAUSE_MS = 20
+const LOG_BYTES = 5 * 1_048_576
 
-/*
- * Starts the server and, beside it, a shell that reads a pipe of ours: if the pipe ends because this process was
- * killed, the shell stops the server. It is forked twice, so that Postgres does not find a child that it did not start.
- */
-const GUARDED = '( { read -r _ <&3 || kill -INT $$; } </dev/null >/dev/null 2>&1 & ); exec 3<&-; exec "$@"'
+/** The server that runs in a folder, also one that is starting or stopping. */
+export function readServer(folder: string): Running | undefined {
+  const lines = readLock(folder)?.split('\n') ?? []
+  const pid = pidOf(lines[0])
+  if (!(pid > 0) || !runsIn(pid, dataPath(folder), lines[1])) return undefined
+  return { pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' }
+}
 
-export async function startPostmaster(
-  paths: ServerPaths,
-  log: ServerLog,
-  settings: Record<string, string>,
-  signal: AbortSignal,
-): Promise<Postmaster> {
-  const deadline = monotonic() + OLD_MEMORY_MS
-  for (let avoid: number | undefined; ; ) {
-    const port = await choosePort(join(paths.folder, 'postgres.port'), avoid)
-    log.forgetTail()
-    const server = launch(paths, port, log, settings)
-    if (await isReady(server, paths.data, signal)) return server
-    await server.stop()
-    await Promise.race([server.drained, delay(DRAIN_MS, undefined, { ref: false })])
-    const lastLines = log.tail()
-    if (signal.aborted) throw new InterruptedError('asked to stop while the embedded Postgres was starting')
-    if (isDiskFull(lastLines)) throw diskFullError(paths.folder, RUNNING_MB)
-    if (/could not bind|could not create any TCP/.test(lastLines) && avoid === undefined) {
-      // Someone took the port between our look and the start.
-      avoid = port
-    } else if (/shared memory block .* still in use/.test(lastLines) && monotonic() < deadline) {
-      // Sessions of a server that was killed take a moment to notice it.
-      await delay(250)
-    } else {
-      throw new TransientError(
-        `the embedded Postgres does not start in ${paths.data} (see ${log.path}):\n${clip(lastLines, 1200)}`,
-      )
-    }
+const lockPath = (folder: string) => join(dataPath(folder), 'postmaster.pid')
+/** Single-user mode writes a negative number. */
+const pidOf = (lock: string | undefined) => Math.abs(Number.parseInt(lock ?? '', 10))
+
+function readLock(folder: string): string | undefined {
+  try {
+    return readFileSync(lockPath(folder), 'utf8')
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined
+    throw new UsageError(`${folder}: cannot be read (${messageOf(error)}); does it belong to another user?`)
   }
 }
 
-function launch(paths: ServerPaths, port: number, log: ServerLog, settings: Record<string, string>): Server {
+/** False for a process that got the number of a dead server, and for the server of the folder that this one is a copy of. */
+function runsIn(pid: number, data: string, path: string | undefined): boolean {
+  if (!hasProc) return path === data && isAlive(pid)
+  try {
+    const [at, own] = [statSync(`/proc/${pid}/cwd`), statSync(data)]
+    return at.dev === own.dev && at.ino === own.ino
+  } catch {
+    return false
+  }
+}
+
+/** Postgres itself clears the lock of a dead process. The others that block every start are cleared here. */
+async function clearStaleLock(folder: string): Promise<void> {
+  // A full disk leaves an empty file. A server that starts fills it at once.
+  if (readLock(folder) === '') await delay(EMPTY_MS)
+  const lock = readLock(folder)
+  const isOfAnother = hasProc && isAlive(pidOf(lock)) && readServer(folder) === undefined
+  if (lock === '' || isOfAnother) rmSync(lockPath(folder), { force: true })
+}
+
+/** Starts the server and waits until it accepts connections. It outlives this process. */
+export async function launch(programs: Programs, folder: string, settings: Record<string, string>): Promise<void> {
+  const data = dataPath(folder)
+  await clearStaleLock(folder)
+  const port = await choosePort(data)
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const words = [paths.binaries.postgres, '-D', dataArgument(paths.data), '-p', String(port), ...options]
-  const child = spawn('/bin/sh', ['-c', GUARDED, 'sh', ...prefixOf(paths), ...words], {
-    cwd: paths.data,
-    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    ...(paths.runAs.user ?? {}),
+  const path = join(folder, 'postgres.log')
+  if (existsSync(path) && statSync(path).size > LOG_BYTES) renameSync(path, `${path}.1`)
+  const log = openSync(path, 'a')
+  // Statements contain data.
+  chmodSync(path, 0o600)
+  const start = statSync(path).size
+  // Postgres writes pg_control by the path that it was given. A server whose folder was moved away must not write into a new
+  // cluster under the same path, so it gets its working folder where the system allows it.
+  const at = hasProc ? WORKING_FOLDER : data
+  const stdio = ['ignore' as const, log, log]
+  const child = startProgram(programs, ['postgres', '-D', at, '-p', String(port), ...options], { cwd: data, stdio })
+  closeSync(log)
+  child.unref()
+  let problem: Error | undefined
+  child.on('error', (error) => {
+    problem = error
   })
-  child.stdout?.on('data', (chunk: Buffer) => log.write(chunk))
-  child.stderr?.on('data', (chunk: Buffer) => log.write(chunk))
-  const guard = child.stdio[3] as Writable
-  guard.on('error', () => {})
-  let hasEnded = false
-  const ended = new Promise<void>((done) => {
-    const end = () => {
-      hasEnded = true
-      // A line instead of the end of the pipe: there is nothing left to stop.
-      guard.end('ended\n')
-      done()
-    }
-    child.on('exit', end)
-    child.on('error', (error) => {
-      log.write(Buffer.from(`${error.message}\n`))
-      end()
-    })
-  })
-  return {
-    pid: child.pid,
-    drained: new Promise<void>((done) => child.on('close', () => done())),
-    port,
-    ended,
-    hasEnded: () => hasEnded,
-    async stop(how = 'fast') {
-      const steps: [NodeJS.Signals, number][] = [
-        ['SIGINT', FAST_MS],
-        ['SIGQUIT', IMMEDIATE_MS],
-        ['SIGKILL', IMMEDIATE_MS],
-      ]
-      for (const [name, patienceMs] of how === 'fast' ? steps : steps.slice(1)) {
-        if (hasEnded) return
-        child.kill(name)
-        await Promise.race([ended, delay(patienceMs, undefined, { ref: false })])
-      }
-    },
+  const hasEnded = () => problem !== undefined || child.exitCode !== null || child.signalCode !== null
+  for (const deadline = monotonic() + START_MS; !hasEnded() && monotonic() < deadline; await delay(PAUSE_MS)) {
+    const server = readServer(folder)
+    if (server?.pid === child.pid && server?.isReady) return
   }
+  const reason = problem?.message ?? readFileSync(path).subarray(start).toString()
+  throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${reason.trim().slice(-1200)}`)
 }
 
-interface Server extends Postmaster {
-  pid: number | undefined
-  /** Its last words have arrived. */
-  drained: Promise<void>
+/** Ends all sessions and the server, and waits until it is gone. A server that another command started meanwhile goes on. */
+export async function stopServer(folder: string, pid: number): Promise<void> {
+  if (readServer(folder)?.pid === pid) process.kill(pid, 'SIGINT')
+  for (const deadline = monotonic() + STOP_MS; readServer(folder)?.pid === pid; await delay(PAUSE_MS))
+    if (monotonic() > deadline) throw new TransientError(`the embedded Postgres (process ${pid}) does not stop`)
 }
 
-/** Waits until the server says in its own file that it is ready; false if it ended or never was. */
-async function isReady(server: Server, data: string, signal: AbortSignal): Promise<boolean> {
-  const deadline = monotonic() + START_MS
-  while (!server.hasEnded() && !signal.aborted && monotonic() < deadline) {
-    const { pid, status } = readPostmaster(data)
-    if (pid === server.pid && status === 'ready') return true
-    await delay(20)
-  }
-  return false
-}
-
-/** What a server says about itself in its data folder. */
-export function readPostmaster(data: string): { pid: number | undefined; status: string } {
-  try {
-    const lines = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')
-    const pid = Number(lines[0])
-    return { pid: Number.isInteger(pid) && pid > 0 ? pid : undefined, status: lines[7]?.trim() ?? '' }
-  } catch {
-    return { pid: undefined, status: '' }
-  }
-}
-
-/** The port of the last time if it is free, so that saved connections of BI tools keep working. */
-async function choosePort(file: string, avoid: number | undefined): Promise<number> {
-  const last = lastPort(file)
-  const port = last > 0 && last !== avoid && (await freePort(last)) !== undefined ? last : (await freePort(0))!
-  try {
-    if (port !== last) writeFileSync(file, String(port))
-  } catch {
-    // A full disk: the next start takes another port.
-  }
-  return port
-}
-
-function lastPort(file: string): number {
-  try {
-    const port = Number(readFileSync(file, 'utf8'))
-    return Number.isInteger(port) && port > 0 && port < 65_536 ? port : 0
-  } catch {
-    return 0
-  }
+/** The port of the last start if it is free, so that saved connections of BI tools keep working. */
+async function choosePort(data: string): Promise<number> {
+  const file = join(data, 'postmaster.opts')
+  const last = existsSync(file) ? /"-p" "(\d+)"/.exec(readFileSync(file, 'utf8'))?.[1] : undefined
+  return (await freePort(Number(last ?? 0))) ?? (await freePort(0))!
 }
 
 function freePort(wanted: number): Promise<number | undefined> {
   return new Promise((done) => {
-    const server = createServer()
-    server.once('error', () => done(undefined))
+    const server = createServer().once('error', () => done(undefined))
     server.listen(wanted, '127.0.0.1', () => {
       const { port } = server.address() as { port: number }
       server.close(() => done(port))

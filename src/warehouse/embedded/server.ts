@@ -1,17 +1,18 @@
-import { chmodSync, mkdirSync } from 'node:fs'
-import { resolve } from 'node:path'
+import { chmodSync, mkdirSync, realpathSync, statfsSync } from 'node:fs'
+import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import type { Log } from '../../core/logger.ts'
+import { monotonic } from '../../core/monotonic.ts'
 import { sleep } from '../../core/sleep.ts'
-import { folderIdentity } from './folder-identity.ts'
-import { type Hold, holdServer } from './hold.ts'
-import { dataPath } from './layout.ts'
-import { passwordFile, ROLE, readPassword } from './password.ts'
+import { hasCluster, passwordFile, prepareCluster, ROLE, readPassword } from './cluster.ts'
+import { launch, type Running, readServer, stopServer } from './postmaster.ts'
+import { findPrograms } from './programs.ts'
 
 /*
- * A real Postgres in a folder of ours, shared by all commands that run at the same time. A process of its own, the keeper,
- * runs it for as long as a command holds it; the last to let go, or to be killed, stops it.
+ * A real Postgres in a folder of ours, shared by all commands that run at the same time. Each command holds a shared advisory
+ * lock in a session of its own. At its end it tries to get the exclusive lock. It succeeds if no other command uses the
+ * server; then it stops the server, while newcomers wait for the lock. A killed command leaves the server to the next one.
  */
 
 export interface EmbeddedPostgres {
@@ -19,116 +20,179 @@ export interface EmbeddedPostgres {
   url: string
   /** "started" or "already running", and how. */
   how: string
-  /** Lets go of the server; the last one stops it. */
+  /** Ends the use of the server; the last user stops it. */
   release(): Promise<void>
 }
 
 export interface EmbeddedOptions {
-  /** The folder that holds the data folder, `.data` in a checkout. */
+  /** The folder that contains the data folder, `.data` in a checkout. */
   folder: string
   /** Extra server settings. */
   settings?: Record<string, string>
-  /** Called for a full disk, and of a server that ended and was started again. */
+  /** Reports a server that ended during the command. */
   log?: Log
 }
 
-const FIRST_PAUSE_MS = 500
-const LONGEST_PAUSE_MS = 15_000
+interface Use extends Running {
+  session: Client
+  how: string
+}
 
+/** The key of the advisory lock. Its database is "postgres"; rows are in another one. */
+const LOCK = 715_200
+const JOINED = 'already running'
+const PATIENCE_MS = 60_000
+const QUERY_MS = 70_000
+const PAUSE_MS = 50
+const RESTART_MS = 3000
+const NEEDED_MB = 120
+const FULL = /no space left on device|disk quota exceeded/i
+/** Another command starts or stops the server, sessions of a killed server still end, or the port was taken meanwhile. */
+const PASSES = /lock file "[^"]*" (already exists|is empty)|still in use|could not bind|could not create any TCP/
+
+/** Uses the server until it is released. A server that ends meanwhile, by a crash for example, is started again. */
 export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
-  const folder = resolve(options.folder)
-  makeFolder(folder)
-  const held = new HeldServer({ ...options, folder })
-  const first = await held.start()
-  try {
-    return { url: await checkedUrl(folder, first.port), how: first.how, release: () => held.release() }
-  } catch (error) {
-    await held.release()
-    throw error
-  }
-}
-
-function makeFolder(folder: string): void {
-  try {
-    mkdirSync(folder, { recursive: true })
-    // As root the server runs as another user, who must be able to enter; the data folder itself stays closed.
-    if (process.getuid?.() === 0) chmodSync(folder, 0o755)
-  } catch (cause) {
-    throw new UsageError(
-      `${folder}: cannot be made for the embedded Postgres: ${messageOf(cause)}; set DATABASE_URL instead`,
-    )
-  }
-}
-
-/** The connection string, once it has worked: people can change the password of our role. */
-async function checkedUrl(folder: string, port: number): Promise<string> {
-  const password = encodeURIComponent(readPassword(folder) ?? '')
-  const url = `postgres://${ROLE}:${password}@127.0.0.1:${port}/${ROLE}`
-  const client = new Client({ connectionString: url, connectionTimeoutMillis: 30_000 })
-  client.on('error', () => {})
-  try {
-    await client.connect()
-  } catch (cause) {
-    const problem = `the embedded Postgres in ${folder} refuses a connection: ${messageOf(cause)}`
-    if (!codeOf(cause)?.startsWith('28')) throw new TransientError(problem)
-    throw new UsageError(`${problem}. Delete ${passwordFile(folder)} and the next command sets a new password`)
-  } finally {
-    await client.end().catch(() => {})
-  }
-  return url
-}
-
-/** The hold of one command. A server that ends under it, by a crash for example, is started again on the same port. */
-class HeldServer {
-  readonly #options: EmbeddedOptions
-  readonly #released = new AbortController()
-  #hold: Hold | undefined
-  #restarting: Promise<void> = Promise.resolve()
-  #releasing: Promise<void> | undefined
-
-  constructor(options: EmbeddedOptions) {
-    this.#options = options
-  }
-
-  async start(): Promise<Hold> {
-    const { folder, settings = {}, log } = this.#options
-    const onFull = (reason: string) => log?.error({ reason }, 'the disk of the embedded Postgres is full')
-    const hold = await holdServer({ folder, settings }, onFull)
-    this.#hold = hold
-    void hold.lost.then(() => {
-      this.#hold = undefined
-      if (!this.#released.signal.aborted) this.#restarting = this.#restart(hold.data)
+  const { log } = options
+  const folder = makeFolder(options.folder)
+  const released = new AbortController()
+  let current: Use | undefined
+  let restarting: Promise<void> | undefined
+  let releasing: Promise<void> | undefined
+  const begin = async (): Promise<Use> => {
+    const begun = await useServer(folder, options.settings ?? {})
+    current = begun
+    begun.session.once('end', () => {
+      current = undefined
+      if (!released.signal.aborted) restarting = restart()
     })
-    return hold
+    return begun
   }
-
-  release(): Promise<void> {
-    this.#releasing ??= this.#release()
-    return this.#releasing
-  }
-
-  async #release(): Promise<void> {
-    this.#released.abort()
-    await this.#restarting
-    await this.#hold?.release()
-  }
-
-  async #restart(identity: string): Promise<void> {
-    const { folder, log } = this.#options
-    for (let pauseMs = FIRST_PAUSE_MS; !this.#released.signal.aborted; pauseMs *= 2) {
-      // Nothing is made anew in the paths of a folder that someone moved away.
-      if (folderIdentity(dataPath(folder)) !== identity) {
-        log?.error({ folder }, 'the data folder of the embedded Postgres was moved or deleted; start the command again')
-        return
-      }
+  const restart = async () => {
+    while (!released.signal.aborted && hasCluster(folder)) {
       try {
-        await this.start()
-        log?.warn({ folder }, 'the embedded Postgres had ended and was started again')
+        const { how } = await begin()
+        if (how !== JOINED) log?.warn({ folder }, 'the embedded Postgres had ended and was started again')
         return
       } catch (error) {
         log?.error({ reason: messageOf(error) }, 'the embedded Postgres has ended and cannot be started')
       }
-      await sleep(Math.min(pauseMs, LONGEST_PAUSE_MS), this.#released.signal).catch(() => {})
+      await sleep(RESTART_MS, released.signal).catch(() => {})
+    }
+    if (!released.signal.aborted)
+      log?.error({ folder }, 'the data folder of the embedded Postgres was moved or deleted; start the command again')
+  }
+  const release = async () => {
+    released.abort()
+    await restarting
+    if (current === undefined) return
+    const { session, pid } = current
+    try {
+      await session.query(`select pg_advisory_unlock_shared(${LOCK})`)
+      if (await isLast(session)) await stopServer(folder, pid)
+    } catch (error) {
+      log?.warn({ reason: messageOf(error) }, 'the embedded Postgres was not stopped')
+    } finally {
+      await session.end().catch(() => {})
     }
   }
+  const { how, port } = await begin()
+  return { url: urlOf(folder, port, ROLE), how, release: () => (releasing ??= release()) }
+}
+
+/** Stops a server that a killed command left behind; false if none runs. A server that commands use is not stopped. */
+export async function stopEmbedded(path: string): Promise<boolean> {
+  const server = hasCluster(path) ? readServer(path) : undefined
+  if (server === undefined) return false
+  // A server that cannot be asked, since its password is not known for example, is stopped all the same.
+  const session = await connect(path, server.port).catch(() => undefined)
+  try {
+    if (session !== undefined && !(await isLast(session)))
+      throw new TransientError(`${path}: other commands use the embedded Postgres; stop them first`)
+    await stopServer(path, server.pid)
+    return true
+  } finally {
+    await session?.end().catch(() => {})
+  }
+}
+
+function makeFolder(path: string): string {
+  try {
+    mkdirSync(path, { recursive: true })
+    // As root the server runs as another user, who must be able to enter; the data folder itself stays closed.
+    if (process.getuid?.() === 0) chmodSync(path, 0o755)
+    return realpathSync(path)
+  } catch (cause) {
+    throw new UsageError(`${path}: cannot be created (${messageOf(cause)}); set DATABASE_URL to use another Postgres`)
+  }
+}
+
+/** Joins the server that runs in the folder, or starts one. */
+async function useServer(folder: string, settings: Record<string, string>): Promise<Use> {
+  let how = JOINED
+  let reason = 'another command starts or stops it'
+  for (const deadline = monotonic() + PATIENCE_MS; monotonic() < deadline; await delay(PAUSE_MS)) {
+    const server = readServer(folder)
+    try {
+      if (server === undefined) how = await start(folder, settings)
+      else if (server.isReady) {
+        const session = await connect(folder, server.port)
+        // While another command stops the server this waits, and fails when the server is gone.
+        await session.query(`select pg_advisory_lock_shared(${LOCK})`)
+        return { ...server, how, session }
+      }
+    } catch (error) {
+      reason = messageOf(error)
+      // A session that fails because the server is being stopped may succeed with the next server.
+      if (PASSES.test(reason) || (server !== undefined && !(error instanceof UsageError))) continue
+      if (server !== undefined && how !== JOINED) await stopServer(folder, server.pid)
+      throw error
+    }
+  }
+  throw new TransientError(`${folder}: the embedded Postgres cannot be used: ${reason}`)
+}
+
+async function start(folder: string, settings: Record<string, string>): Promise<string> {
+  try {
+    const programs = findPrograms(folder)
+    await prepareCluster(programs, folder)
+    await launch(programs, folder, settings)
+    return `started ${programs.how}`
+  } catch (error) {
+    const { bavail, blocks, bsize } = statfsSync(folder)
+    const megabytes = (number: number) => Math.floor((number * bsize) / 1_048_576)
+    // A full disk may also keep the reason out of the server's log.
+    if (!FULL.test(messageOf(error)) && megabytes(bavail) > 0) throw error
+    throw new TransientError(
+      `the disk that holds ${folder} is too full (${megabytes(bavail)} MB free of ${megabytes(blocks)} MB): have at least ` +
+        `${NEEDED_MB} MB free there and run the command again; nothing has to be repaired`,
+    )
+  }
+}
+
+function urlOf(folder: string, port: number, database: string): string {
+  return `postgres://${ROLE}:${encodeURIComponent(readPassword(folder) ?? '')}@127.0.0.1:${port}/${database}`
+}
+
+async function connect(folder: string, port: number): Promise<Client> {
+  const connectionString = urlOf(folder, port, 'postgres')
+  const limits = { connectionTimeoutMillis: QUERY_MS, query_timeout: QUERY_MS, options: '-c idle_session_timeout=0' }
+  const session = new Client({ connectionString, ...limits })
+  session.on('error', () => {})
+  try {
+    await session.connect()
+    return session
+  } catch (error) {
+    await session.end().catch(() => {})
+    if (!codeOf(error)?.startsWith('28') && readPassword(folder) !== undefined) throw error
+    throw new UsageError(
+      `the embedded Postgres in ${folder} refuses a connection: ${messageOf(error)}. Run "visibility-sync database stop" ` +
+        `and delete ${passwordFile(folder)}: the next command sets a new password`,
+    )
+  }
+}
+
+/** True if no command uses the server; from then on none can. */
+async function isLast(session: Client): Promise<boolean> {
+  const { rows } = await session.query<{ is_last: boolean }>(`select pg_try_advisory_lock(${LOCK}) as is_last`)
+  return rows[0]?.is_last ?? false
 }
