@@ -111,7 +111,8 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
       try {
-        if (session.config.all_projects) await (await import('./resolve-projects.ts')).resolveProjects(session, name)
+        if (session.config.all_projects && !settings.offline)
+          await (await import('./resolve-projects.ts')).resolveProjects(session, name)
         setCode(await (await load())(session, options, ...(words.slice(0, -2) as A)))
       } finally {
         session.end()
@@ -343,6 +344,40 @@ back · 2 bad usage or configuration (nothing was read or written) ·
         new Option('--role <name>', 'an existing role of the database').makeOptionMandatory(),
         new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
       ],
+    },
+  )
+  add<{ out: string; project?: string[]; force?: boolean }, [string]>(
+    'pack',
+    'writes files for dbt, Superset, Grafana or Prometheus, or the data contract, for this configuration',
+    [
+      'pack dbt --out dbt',
+      'pack superset --out superset --project or_…',
+      'pack grafana --out grafana',
+      'pack prometheus --out prometheus --force',
+      'pack contract --out contract',
+    ],
+    async () => {
+      const { pack } = await import('./commands/pack.ts')
+      return (session, options, tool) => pack(session, tool, options)
+    },
+    {
+      arguments: [
+        new Argument('<tool>', 'what the files are for').choices([
+          'dbt',
+          'superset',
+          'grafana',
+          'prometheus',
+          'contract',
+        ]),
+      ],
+      options: [
+        new Option('--out <folder>', 'the folder to write to').makeOptionMandatory(),
+        new Option('--project <id>', 'limit dashboards, models and alerts to this project; may be repeated').argParser(
+          collect,
+        ),
+        new Option('--force', 'overwrite files that were changed or that the command did not write'),
+      ],
+      offline: true,
     },
   )
   add<{ url: string }>(
