@@ -4,6 +4,7 @@ import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { bad, toTerminal } from '../core/paint.ts'
 import { printable } from '../core/printable.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
+import { addBiCommands } from './bi-commands.ts'
 import type { Action, Add, CommandSettings } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
 import { collect, wholeNumber } from './option-values.ts'
@@ -346,47 +347,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       ],
     },
   )
-  add<{ out: string; project?: string[]; force?: boolean }, [string]>(
-    'pack',
-    'writes files for dbt, Superset, Grafana or Prometheus, or the data contract, for this configuration',
-    [
-      'pack dbt --out dbt',
-      'pack superset --out superset --project or_…',
-      'pack grafana --out grafana',
-      'pack prometheus --out prometheus --force',
-      'pack contract --out contract',
-    ],
-    async () => {
-      const { pack } = await import('./commands/pack.ts')
-      return (session, options, tool) => pack(session, tool, options)
-    },
-    {
-      arguments: [
-        new Argument('<tool>', 'what the files are for').choices([
-          'dbt',
-          'superset',
-          'grafana',
-          'prometheus',
-          'contract',
-        ]),
-      ],
-      options: [
-        new Option('--out <folder>', 'the folder to write to').makeOptionMandatory(),
-        new Option('--project <id>', 'limit dashboards, models and alerts to this project; may be repeated').argParser(
-          collect,
-        ),
-        new Option('--force', 'overwrite files that were changed or that the command did not write'),
-      ],
-      offline: true,
-    },
-  )
-  add<{ url: string }>(
-    'metabase',
-    'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
-    ['metabase --url https://metabase.example.com'],
-    async () => (await import('./commands/metabase.ts')).metabase,
-    { options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()] },
-  )
+  addBiCommands(add)
   add<object, [string]>(
     'completion',
     'prints a script that completes commands, options and names in a shell',
