@@ -1,4 +1,4 @@
-"""Airflow: a sync every hour, and days that are read again when their partition is run again.
+"""Airflow: a sync every hour, and a DAG that reads each day again after it ended.
 
 Put this file and visibility_sync_command.py into the folder of DAGs. VISIBILITY_API_URL, VISIBILITY_API_KEY,
 VISIBILITY_PROJECTS and DATABASE_URL are in the environment of the workers.
@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 from airflow.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk import dag, task
+from airflow.timetables.interval import CronDataIntervalTimetable
 from visibility_sync_command import Busy, Fatal, run
 
 RETRIES = {"retries": 3, "retry_delay": timedelta(minutes=5), "retry_exponential_backoff": True}
@@ -25,7 +26,7 @@ def attempt(*args):
 @dag(
     schedule="15 * * * *",
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    # Runs find gaps by themselves: hours that were missed need no runs of their own.
+    # Runs find gaps by themselves: missed hours need no runs of their own.
     catchup=False,
     max_active_runs=1,
     default_args=RETRIES,
@@ -38,8 +39,9 @@ def visibility_sync():
     sync()
 
 
+# A run at midnight has the interval of the day that ended. With "@daily", Airflow 3 would give it the day that begins.
 @dag(
-    schedule="@daily",
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,

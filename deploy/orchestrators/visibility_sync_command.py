@@ -1,4 +1,4 @@
-"""Runs visibility-sync from Python and tells apart what is worth another try. Nothing but the standard library."""
+"""Runs visibility-sync from Python and raises an error by exit code. Needs only the standard library."""
 
 import json
 import os
@@ -8,19 +8,19 @@ COMMAND = os.environ.get("VISIBILITY_SYNC", "visibility-sync").split()
 
 
 class Fatal(Exception):
-    """Bad usage or configuration: another try would end the same way."""
+    """Exit 2: bad usage or configuration. A retry would end the same way."""
 
 
 class Busy(Exception):
-    """Another run holds the lock: it is doing the work."""
+    """Exit 3: another run holds the lock and does the work. Not a failure: skip, do not retry."""
 
 
 class Incomplete(Exception):
-    """Some or all of it failed, or something is held for review. What was loaded stays, and the next try goes on from there."""
+    """Exit 1: some or all of it failed, or something is held for review. What was loaded stays; a retry continues from there."""
 
 
 def run(*args):
-    """Gives the JSON document of a command that ended well."""
+    """Returns the JSON document of a command that succeeded."""
     done = subprocess.run([*COMMAND, *args, "--json"], stdout=subprocess.PIPE, text=True, check=False)
     try:
         report = json.loads(done.stdout)
@@ -28,5 +28,6 @@ def run(*args):
         report = {}
     if done.returncode == 0:
         return report
-    reason = report.get("reason") or report.get("error") or f"exit code {done.returncode}; the log is on stderr"
+    error = report.get("error") or {}
+    reason = report.get("reason") or error.get("message") or f"exit code {done.returncode}; the log is on stderr"
     raise {2: Fatal, 3: Busy}.get(done.returncode, Incomplete)(f"visibility-sync {' '.join(args)}: {reason}")
