@@ -1,6 +1,6 @@
-import { POINTS_TO } from '../warehouse/schema/relations.ts'
-import type { Column, Relation } from './relations.ts'
-import { fill, type Pack, parseTemplate, yamlFile } from './template.ts'
+import { UsageError } from '../core/errors.ts'
+import type { Column, Pack, Relation } from './relations.ts'
+import { fill, parseTemplate, yamlFile } from './template.ts'
 
 /* The data contract, in the Open Data Contract Standard 3.1: what readers of the warehouse may rely on. */
 
@@ -14,7 +14,9 @@ interface Template {
   slaProperties: object[]
 }
 
-export function contractFiles({ relations, values }: Pack): Record<string, string> {
+export function contractFiles({ relations, projects, values }: Pack): Record<string, string> {
+  if (projects.length > 0)
+    throw new UsageError('--project: the contract describes tables, which have the rows of all projects; leave it out')
   const { quality, slaProperties, ...head } = parseTemplate<Template>('contract.yml')
   const objects = relations.map((relation) => ({ ...objectOf(relation), quality: rulesOf(relation, quality) }))
   const whole = { ...fill(head, values), schema: objects, slaProperties: fill(slaProperties, values) }
@@ -22,8 +24,13 @@ export function contractFiles({ relations, values }: Pack): Record<string, strin
 }
 
 function objectOf(relation: Relation): object {
-  const { name, kind, about, key, columns } = relation
-  const links = linksOf(relation)
+  const { name, kind, about, key, columns, references } = relation
+  const side = (table: string, column: string) => [`${table}.project_id`, `${table}.${column}`]
+  const relationships = references.map(({ column, target }) => ({
+    type: 'foreignKey',
+    from: side(name, column),
+    to: side(target, column),
+  }))
   return {
     name,
     physicalName: name,
@@ -31,7 +38,7 @@ function objectOf(relation: Relation): object {
     description: about,
     dataGranularityDescription: `One row for each ${key.join(', ')}.`,
     properties: columns.map((column) => propertyOf(relation, column)),
-    ...(links.length === 0 ? {} : { relationships: links }),
+    ...(relationships.length === 0 ? {} : { relationships }),
   }
 }
 
@@ -49,16 +56,6 @@ function propertyOf({ key, columns }: Relation, { name, about, type, required, s
     ...(position >= 0 && primary ? { primaryKey: true, primaryKeyPosition: position + 1 } : {}),
     ...(type === 'text[]' ? { items: { logicalType: 'string', physicalType: 'text' } } : {}),
   }
-}
-
-function linksOf({ name: own, kind, columns }: Relation): object[] {
-  if (kind !== 'table' && kind !== 'brands') return []
-  return columns.flatMap(({ name }) => {
-    const target = POINTS_TO[name]
-    if (target === undefined || target === own) return []
-    const side = (table: string) => [`${table}.project_id`, `${table}.${name}`]
-    return [{ type: 'foreignKey', from: side(own), to: side(target) }]
-  })
 }
 
 function rulesOf({ kind, key, columns, stream }: Relation, rules: Template['quality']): object[] {

@@ -1,24 +1,15 @@
-import { SCHEMA_NOTES } from '../warehouse/schema/catalogue.ts'
-import { POINTS_TO } from '../warehouse/schema/relations.ts'
-import type { Relation } from './relations.ts'
-import { fill, type Pack, parseTemplate, readRatios, readTemplate, yamlFile } from './template.ts'
+import type { Pack, Relation } from './relations.ts'
+import { fill, parseTemplate, readRatios, readTemplate, yamlFile } from './template.ts'
 
 /*
  * The dbt package: sources for every table and view, staging models, and the metrics as a semantic model. It depends on no other
  * package, so that "dbt deps" has nothing to download.
  */
 
-interface Measure {
-  name: string
-  label: string
-  description: string
-}
-interface Marts {
-  models: { name: string; columns: object[] }[]
-  semantic_models: { measures: Measure[] }[]
-}
+/** A column of brand_days that adds up. */
+type Measure = Record<'name' | 'description', string>
+type Marts = { semantic_models: { measures: Measure[] }[] }
 
-const SOURCE = 'visibility'
 /** Rows may mention prompts that the service no longer lists, so references to prompts are not tested. */
 const ALWAYS_LISTED = ['brands', 'topics', 'tags', 'models']
 const STAGED = ['projects', 'brands', 'topics', 'tags', 'models', 'prompts', 'prompt_tags', 'chats']
@@ -33,9 +24,10 @@ const EXPRESSIONS: Record<string, string> = {
 
 export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   const staged = relations.filter(({ name, kind }) => kind !== 'view' && (kind !== 'table' || STAGED.includes(name)))
-  const marts = parseTemplate<Marts>('dbt/models/marts/marts.yml')
+  const abouts = Object.fromEntries(readRatios().map(({ name, about }) => [`about_${name}`, about]))
+  const marts = fill(parseTemplate<Marts>('dbt/models/marts/marts.yml'), abouts)
   const { measures } = marts.semantic_models[0]!
-  const views = relations.filter(({ kind }) => kind === 'view').map(({ name }) => `source('${SOURCE}', '${name}')`)
+  const views = relations.filter(({ kind }) => kind === 'view').map(({ name }) => `source('visibility', '${name}')`)
   const files = ['dbt_project.yml', 'macros/visibility_sync.sql']
   // Without a report of brands by day there is nothing to compute the metrics from.
   if (values.daily !== '') {
@@ -44,8 +36,8 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   }
   return {
     ...Object.fromEntries(files.map((path) => [path, fill(readTemplate(`dbt/${path}`), values)])),
-    ...(values.daily === '' ? {} : { 'models/marts/marts.yml': yamlFile(withMetrics(marts, measures)) }),
-    'models/sources.yml': yamlFile({ version: 2, sources: [sourceOf(relations)] }),
+    ...(values.daily === '' ? {} : { 'models/marts/marts.yml': yamlFile(marts) }),
+    'models/sources.yml': yamlFile(sourcesOf(relations)),
     'models/exposures.yml': yamlFile(fill(parseTemplate('dbt/models/exposures.yml'), { views })),
     'models/staging/staging.yml': yamlFile({
       version: 2,
@@ -57,53 +49,28 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   }
 }
 
-function sourceOf(relations: readonly Relation[]): object {
-  return {
-    name: SOURCE,
-    description: SCHEMA_NOTES.schema,
-    schema: "{{ var('visibility_schema') }}",
-    tables: relations.map((relation) => ({
-      name: relation.name,
-      description: relation.about,
-      ...freshnessOf(relation),
-      data_tests: [
-        { unique_key: { arguments: { columns: relation.key } } },
-        ...referencesOf(relation).map(({ column, target }) => ({
-          listed_in: { arguments: { to: `source('${SOURCE}', '${target}')`, columns: ['project_id', column] } },
+function sourcesOf(relations: readonly Relation[]): object {
+  const { freshness, ...sources } = parseTemplate<{ freshness: object }>('dbt/models/sources.yml')
+  const tables = relations.map(({ name, about, key, columns, references, stream }) => ({
+    name,
+    description: about,
+    ...(stream === undefined ? {} : { config: fill(freshness, { stream }) }),
+    data_tests: [
+      { unique_key: { arguments: { columns: key } } },
+      ...references
+        .filter(({ target }) => ALWAYS_LISTED.includes(target))
+        .map(({ column, target }) => ({
+          listed_in: { arguments: { to: `source('visibility', '${target}')`, columns: ['project_id', column] } },
         })),
-      ],
-      columns: relation.columns.map(({ name, about, type, required }) => ({
-        name,
-        description: about,
-        data_type: type,
-        ...(required ? { data_tests: ['not_null'] } : {}),
-      })),
+    ],
+    columns: columns.map((column) => ({
+      name: column.name,
+      description: column.about,
+      data_type: column.type,
+      ...(column.required ? { data_tests: ['not_null'] } : {}),
     })),
-  }
-}
-
-/** When the project that was read longest ago was read. A project that was never read counts as read long ago. */
-function freshnessOf({ stream }: Relation): object {
-  if (stream === undefined) return {}
-  return {
-    config: {
-      loaded_at_query:
-        "select min(coalesce(last_read_at, timestamptz '2000-01-01')) from {{ this.schema }}.freshness " +
-        `where stream = '${stream}' and {{ visibility_sync.in_visibility_projects() }}`,
-      freshness: {
-        warn_after: { count: "{{ var('visibility_warn_hours') | as_number }}", period: 'hour' },
-        error_after: { count: "{{ var('visibility_error_hours') | as_number }}", period: 'hour' },
-      },
-    },
-  }
-}
-
-function referencesOf({ name: own, kind, columns }: Relation): { column: string; target: string }[] {
-  if (kind !== 'table' && kind !== 'brands') return []
-  return columns.flatMap(({ name }) => {
-    const target = POINTS_TO[name]
-    return target === undefined || target === own || !ALWAYS_LISTED.includes(target) ? [] : [{ column: name, target }]
-  })
+  }))
+  return fill(sources, { tables })
 }
 
 /** Reports of brands lose their ratios: the columns that are left add up. */
@@ -117,7 +84,7 @@ function stagingSql({ name, kind, about, key, columns }: Relation, measures: rea
   return [
     `-- ${about}${kind === 'brands' ? ' The parts of every ratio: sum them, then divide.' : ''}`,
     `select\n${selected.map((column) => `  ${column}`).join(',\n')}`,
-    `from {{ source('${SOURCE}', '${name}') }}`,
+    `from {{ source('visibility', '${name}') }}`,
     'where {{ visibility_sync.in_visibility_projects() }}\n',
   ].join('\n')
 }
@@ -135,36 +102,6 @@ function stagingNote({ name, kind, about, key, columns }: Relation, measures: re
       ...(kind === 'brands'
         ? measures.map((measure) => ({ name: measure.name, description: measure.description }))
         : []),
-    ],
-  }
-}
-
-function withMetrics(marts: Marts, measures: readonly Measure[]): object {
-  return {
-    ...marts,
-    models: marts.models.map((model) =>
-      model.name !== 'brand_days'
-        ? model
-        : {
-            ...model,
-            columns: [...model.columns, ...measures.map(({ name, description }) => ({ name, description }))],
-          },
-    ),
-    metrics: [
-      ...measures.map(({ name, label, description }) => ({
-        name: `total_${name}`,
-        label,
-        description,
-        type: 'simple',
-        type_params: { measure: { name } },
-      })),
-      ...readRatios().map(({ name, label, about, numerator, denominator }) => ({
-        name,
-        label,
-        description: about,
-        type: 'ratio',
-        type_params: { numerator: { name: `total_${numerator}` }, denominator: { name: `total_${denominator}` } },
-      })),
     ],
   }
 }

@@ -1,4 +1,5 @@
-import { fill, type Pack, parseTemplate, type Values } from './template.ts'
+import type { Pack } from './relations.ts'
+import { fill, parseTemplate, type Values } from './template.ts'
 
 /* Two dashboards for Grafana: operations on the metrics, visibility on the views. */
 

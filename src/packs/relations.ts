@@ -1,13 +1,15 @@
-import type { Config, ReportConfig } from '../core/config/load.ts'
+import type { Config } from '../core/config/load.ts'
 import { BI_VIEWS } from '../core/vocabulary.ts'
 import { customDefinition } from '../streams/custom-stream.ts'
 import { definedStream } from '../streams/defined-stream.ts'
 import { reportStream } from '../streams/registry.ts'
-import type { Column as StreamColumn } from '../streams/stream.ts'
+import type { Stream } from '../streams/stream.ts'
 import { customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
 import { isShare, typeOf } from '../warehouse/schema/column-kinds.ts'
+import { POINTS_TO } from '../warehouse/schema/relations.ts'
 import { VIEWS } from '../warehouse/schema/view-notes.ts'
 import { reportBy } from '../warehouse/schema/views.ts'
+import { parseTemplate, type Values } from './template.ts'
 
 /* The catalogue as packs need it: every table and view for BI, with its key and the types of its columns. */
 
@@ -31,113 +33,99 @@ export interface Relation {
   key: string[]
   columns: Column[]
   /** The configured stream that fills it, if one does. */
-  stream: string | undefined
+  stream?: string
+  /** Columns that, with the project, name a row of another table. */
+  references: { column: string; target: string }[]
+}
+
+/** What a pack is made from. */
+export interface Pack {
+  relations: Relation[]
+  projects: readonly string[]
+  values: Values
 }
 
 type Catalogued = Pick<Config, 'streams' | 'reports' | 'custom_streams'>
 
-/** The key of each table within a project, if it has columns besides the project. */
-const KEYS: Record<string, string> = {
-  ...{ projects: '', project_profiles: '', brands: 'brand_id', topics: 'topic_id', tags: 'tag_id', models: 'model_id' },
-  ...{ model_channels: 'model_channel_id', prompts: 'prompt_id', prompt_tags: 'prompt_id tag_id' },
-  ...{ prompt_suggestions: 'suggestion_id', prompt_suggestion_tags: 'suggestion_id tag_id' },
-  ...{ domain_classifications: 'name', url_classifications: 'name', chats: 'chat_id', chat_contents: 'chat_id' },
-  ...{ prompt_history: 'prompt_id valid_from', brand_history: 'brand_id valid_from' },
+/** templates/tables.yml */
+interface Notes {
+  keys: Record<string, string[]>
+  streams: Record<string, string>
+  grain: string[]
+  nullable: string[]
 }
-
-/** The stream of a table whose name differs. */
-const STREAMS: Record<string, string> = {
-  projects: 'project_profile',
-  project_profiles: 'project_profile',
-  prompt_tags: 'prompts',
-  prompt_suggestion_tags: 'prompt_suggestions',
-}
-
-/** In views these columns identify a row, in this order. */
-const GRAIN = [
-  ...['project_id', 'stream', 'date', 'week', 'month', 'brand_id', 'own_brand_id', 'rival_brand_id', 'prompt_id'],
-  ...['domain', 'url', 'topic_id', 'tag_id', 'country_code', 'model_id', 'model_channel_id'],
-]
-
-/** Null is a value of these: prompts without a topic, a tag or a country, answers whose model the service does not name. */
-const NULLABLE = new Set(['topic_id', 'tag_id', 'country_code', 'model_id', 'model_channel_id', 'prompt_id', 'chat_id'])
 
 const SQL_TYPES = { text: 'text', double: 'double precision', date: 'date', jsonb: 'jsonb', boolean: 'boolean' }
 
 /** The tables, the configured reports and custom streams, and the views that are made for them. */
-export function relationsOf(config: Catalogued): Relation[] {
+export function relationsOf({ streams, reports, custom_streams }: Catalogued): Relation[] {
+  const notes = parseTemplate<Notes>('tables.yml')
+  const neverNull = (key: readonly string[]) => key.filter((name) => !notes.nullable.includes(name))
   return [
-    ...Object.entries(TABLES).map(([name, note]) => table(name, note, config)),
-    ...config.reports.map(report),
-    ...config.custom_streams.map((custom) => {
+    ...Object.entries(TABLES).map(([name, note]) => {
+      const key = notes.keys[name]
+      if (key === undefined) throw new Error(`the table ${name} has no key in templates/tables.yml`)
+      const stream = notes.streams[name] ?? name
+      const isRead = (streams as readonly string[]).includes(stream)
+      return relation({ kind: 'table', name, note, key, required: key, ...(isRead && { stream }) })
+    }),
+    ...reports.map((report) => {
+      const stream = reportStream(report)
+      const kind = (report.of ?? 'brands') === 'brands' ? 'brands' : 'rows'
+      return ofStream(kind, reportNote(report), stream, neverNull(stream.key))
+    }),
+    ...custom_streams.map((custom) => {
       const stream = definedStream(customDefinition(custom))
       // Of a table by days only the first column of the key is never null.
       const [own] = stream.key.filter((name) => name !== 'date')
-      const required = custom.by === 'list' ? stream.key : ['date', own!]
-      return ofStream('rows', customNote(custom), { ...stream, required })
+      return ofStream('rows', customNote(custom), stream, custom.by === 'list' ? stream.key : ['date', own!])
     }),
     ...BI_VIEWS.filter((name) => {
       const { needs, of } = VIEWS[name]
-      return of !== undefined || needs.length === 0 || reportBy(config.reports, needs) !== undefined
-    }).map((name) => relation({ kind: 'view', name, note: VIEWS[name], key: grainOf(VIEWS[name]), stream: undefined })),
+      return of !== undefined || needs.length === 0 || reportBy(reports, needs) !== undefined
+    }).map((name) => {
+      const key = grainOf(VIEWS[name], notes.grain)
+      return relation({ kind: 'view', name, note: VIEWS[name], key, required: neverNull(key) })
+    }),
   ]
 }
 
-function table(name: string, note: TableNote, config: Catalogued): Relation {
-  if (name === 'calendar') return relation({ kind: 'table', name, note, key: ['date'], stream: undefined })
-  const key = KEYS[name]
-  if (key === undefined) throw new Error(`the table ${name} has no key in src/packs/relations.ts`)
-  const stream = STREAMS[name] ?? name
+function ofStream(kind: 'brands' | 'rows', note: TableNote, stream: Stream, required: readonly string[]): Relation {
+  const { name, key, columns } = stream
+  const types = new Map(columns.map((column) => [column.name, SQL_TYPES[column.type]]))
   return relation({
-    kind: 'table',
-    name,
-    note,
-    key: ['project_id', ...key.split(' ').filter((column) => column !== '')],
-    stream: (config.streams as readonly string[]).includes(stream) ? stream : undefined,
+    ...{ kind, name, note, stream: name, key: ['project_id', ...key] },
+    ...{ types, required: ['project_id', ...required] },
   })
 }
 
-function report(config: ReportConfig): Relation {
-  const stream = reportStream(config)
-  const required = stream.key.filter((name) => !NULLABLE.has(name))
-  return ofStream((config.of ?? 'brands') === 'brands' ? 'brands' : 'rows', reportNote(config), { ...stream, required })
-}
-
-interface Streamed {
-  name: string
-  key: readonly string[]
-  columns: readonly StreamColumn[]
+interface Described extends Pick<Relation, 'name' | 'kind' | 'key' | 'stream'> {
+  note: TableNote
+  types?: ReadonlyMap<string, string>
   required: readonly string[]
 }
 
-function ofStream(kind: 'brands' | 'rows', note: TableNote, { name, key, columns, required }: Streamed): Relation {
-  const found = relation({ kind, name, note, key: ['project_id', ...key], stream: name })
-  for (const column of found.columns) {
-    const defined = columns.find((one) => one.name === column.name)
-    if (defined !== undefined) column.type = SQL_TYPES[defined.type]
-    column.share &&= kind === 'brands'
-    column.required = column.name === 'project_id' || required.includes(column.name)
-  }
-  return found
-}
-
-function relation({ note, ...rest }: Omit<Relation, 'about' | 'columns'> & { note: TableNote }): Relation {
-  const mayBeNull = (column: string) => rest.kind !== 'table' && NULLABLE.has(column)
+function relation({ note, types, required, ...rest }: Described): Relation {
+  const { name, kind } = rest
   return {
     ...rest,
     about: note.about,
-    columns: Object.entries(note.columns).map(([column, text]) => ({
+    columns: Object.entries(note.columns).map(([column, about]) => ({
       name: column,
-      about: text,
-      type: typeOf(column),
-      share: isShare(rest.name, column),
-      required: rest.key.includes(column) && !mayBeNull(column),
+      about,
+      type: types?.get(column) ?? typeOf(column),
+      share: kind !== 'rows' && isShare(name, column),
+      required: required.includes(column),
     })),
+    references: (kind === 'table' || kind === 'brands' ? Object.keys(note.columns) : []).flatMap((column) => {
+      const target = POINTS_TO[column]
+      return target === undefined || target === name ? [] : [{ column, target }]
+    }),
   }
 }
 
-function grainOf({ columns }: TableNote): string[] {
-  const there = GRAIN.filter((name) => name in columns)
+function grainOf({ columns }: TableNote, grain: readonly string[]): string[] {
+  const there = grain.filter((name) => name in columns)
   // A prompt has one topic, and a page one domain.
   const implied = there.includes('prompt_id') ? 'topic_id' : there.includes('url') ? 'domain' : undefined
   return there.filter((name) => name !== implied)

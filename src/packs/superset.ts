@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { BiView } from '../core/vocabulary.ts'
-import type { Relation } from './relations.ts'
-import { fill, type Pack, parseTemplate, readRatios, type Values, yamlFile } from './template.ts'
+import type { Pack, Relation } from './relations.ts'
+import { fill, parseTemplate, readRatios, type Values, yamlFile } from './template.ts'
 
 /* A bundle that Superset imports. Ids come from names, so that an import over an older bundle updates it. */
 
@@ -19,20 +19,20 @@ interface Chart {
   shares?: string[]
 }
 
-interface ChartType {
-  about: string
-  params: Values
-  query: Values & { axis?: object }
-}
+type Described = Pick<Relation, 'name' | 'about' | 'columns'>
 
+/** templates/superset.yml */
 interface Template {
   charts: Chart[]
-  types: Record<Chart['type'], ChartType>
-  database: Values & { database_name: string }
-  dataset: Values
-  metric: Values
-  choices: Pick<Relation, 'name' | 'about' | 'columns'> & { sql: string }
-  dashboard: Values & { dashboard_title: string }
+  types: Record<Chart['type'], { about: string; params: Values; query: Values & { axis?: object } }>
+  database: { database_name: string }
+  dataset: object
+  column: object
+  metric: object
+  chart: object
+  context: object
+  choices: Described & { sql: string }
+  dashboard: { dashboard_title: string }
 }
 
 const ROW_LIMIT = 10_000
@@ -41,7 +41,7 @@ export function supersetFiles({ relations, projects, values }: Pack): Record<str
   const template = parseTemplate<Template>('superset.yml')
   const { database, choices } = template
   const charts = template.charts.filter(({ view }) => relations.some(({ name }) => name === view))
-  const dataset = (relation: Omit<Template['choices'], 'sql'>, sql: string | null = null) => ({
+  const dataset = (relation: Described, sql: string | null = null) => ({
     ...datasetOf(template, relation, { schema: values.schema, sql }),
     database_uuid: idOf('database', database.database_name),
   })
@@ -55,7 +55,7 @@ export function supersetFiles({ relations, projects, values }: Pack): Record<str
     [`${folder}/${choices.name}`, dataset(choices, fill(choices.sql, values))],
     ...charts.map((chart): [string, object] => [
       `charts/${chart.name.replaceAll(/\W+/g, '_')}`,
-      chartOf(template.types[chart.type], chart, projects),
+      chartOf(template, chart, projects),
     ]),
     ['dashboards/AI_visibility', dashboardOf(template, charts)],
   ]
@@ -72,49 +72,36 @@ function idOf(kind: string, name: string): string {
 }
 
 /** With a metric for each ratio of which the view has both parts. */
-function datasetOf(template: Template, relation: Omit<Template['choices'], 'sql'>, place: Values): object {
-  const { name, about, columns } = relation
+function datasetOf(template: Template, { name, about, columns }: Described, place: Values): object {
   const there = new Set(columns.map((column) => column.name))
-  const metrics = [
-    ...readRatios()
-      .filter(({ numerator, denominator }) => there.has(numerator) && there.has(denominator))
-      .map(({ numerator, denominator, share, ...ratio }) => ({
-        ...ratio,
-        expression: `sum(${numerator}) / nullif(sum(${denominator}), 0)`,
-        format: share ? '.1%' : '.2f',
-      })),
-    { name: 'answers_total', label: 'Answers', expression: 'sum(answers)', about: 'Number of answers.', format: ',d' },
-    { name: 'rows_total', label: 'Rows', expression: 'count(*)', about: 'Number of rows.', format: ',d' },
-  ]
+  const ratios = readRatios().filter(({ numerator, denominator }) => there.has(numerator) && there.has(denominator))
+  const metrics = ratios.map(({ name: metric, label, about: text, numerator, denominator, share }) => {
+    const expression = `sum(${numerator}) / nullif(sum(${denominator}), 0)`
+    return { name: metric, label, about: text, expression, format: share ? '.1%' : '.2f' }
+  })
+  const count = (metric: string, label: string, expression: string) =>
+    metrics.push({ name: metric, label, about: `Number of ${label.toLowerCase()}.`, expression, format: ',d' })
   // Every brand of a view has the same number of answers: a sum over brands is wrong.
-  const hasAnswers = there.has('answers') && !there.has('brand_id')
+  if (there.has('answers') && !there.has('brand_id')) count('answers_total', 'Answers', 'sum(answers)')
+  count('rows_total', 'Rows', 'count(*)')
+  const time = ['date', 'week', 'month'].find((column) => there.has(column)) ?? null
   return {
-    ...fill(template.dataset, {
-      ...place,
-      name,
-      about,
-      time: ['date', 'week', 'month'].find((time) => there.has(time)) ?? null,
-    }),
+    ...fill(template.dataset, { ...place, name, about, time }),
     uuid: idOf('dataset', name),
-    metrics: metrics
-      .filter((metric) => metric.name !== 'answers_total' || hasAnswers)
-      .map((metric) => fill(template.metric, metric)),
-    columns: columns.map((column) => ({
-      column_name: column.name,
-      verbose_name: null,
-      is_dttm: column.type === 'date' || column.type.startsWith('timestamp'),
-      is_active: true,
-      type: column.type === 'text[]' ? 'ARRAY' : column.type.toUpperCase(),
-      groupby: !['double precision', 'jsonb', 'text[]'].includes(column.type),
-      filterable: !['jsonb', 'text[]'].includes(column.type),
-      expression: null,
-      description: column.about,
-      python_date_format: null,
-    })),
+    metrics: metrics.map((metric) => fill(template.metric, metric)),
+    columns: columns.map(({ type, ...column }) =>
+      fill(template.column, {
+        ...column,
+        type: type === 'text[]' ? 'ARRAY' : type.toUpperCase(),
+        is_time: type === 'date' || type.startsWith('timestamp'),
+        is_grouped: !['double precision', 'jsonb', 'text[]'].includes(type),
+        is_filtered: !['jsonb', 'text[]'].includes(type),
+      }),
+    ),
   }
 }
 
-function chartOf(type: ChartType, chart: Chart, projects: readonly string[]): object {
+function chartOf(template: Template, chart: Chart, projects: readonly string[]): object {
   const time = chart.type === 'lines' ? chart.x : chart.type === 'bars' ? 'week' : undefined
   const conditions = [
     ...(chart.own ? [['is_own', '==', true]] : []),
@@ -123,13 +110,17 @@ function chartOf(type: ChartType, chart: Chart, projects: readonly string[]): ob
     ...(time === undefined ? [] : [[time, 'TEMPORAL_RANGE', 'No filter']]),
   ]
   const { split = ['project', 'brand'] } = chart
-  const filled = fill(type, { split, ...chart })
+  const filled = fill(template.types[chart.type], { split, ...chart })
   const params = {
     ...filled.params,
     datasource: '0__table',
     row_limit: ROW_LIMIT,
     adhoc_filters: conditions.map(([subject, operator, comparator]) => ({
-      ...{ clause: 'WHERE', expressionType: 'SIMPLE', subject, operator, comparator },
+      clause: 'WHERE',
+      expressionType: 'SIMPLE',
+      subject,
+      operator,
+      comparator,
     })),
     ...(chart.order && { order_by_cols: chart.order.map((pair) => JSON.stringify(pair)) }),
     ...(chart.shares && {
@@ -139,21 +130,10 @@ function chartOf(type: ChartType, chart: Chart, projects: readonly string[]): ob
   const { axis, ...query } = filled.query
   const filters = conditions.map(([col, op, val]) => ({ col, op, val }))
   const more = { filters, row_limit: ROW_LIMIT, post_processing: [], ...(axis && { columns: [axis, ...split] }) }
+  const context = JSON.stringify(fill(template.context, { params, query: { ...query, ...more } }))
+  const { about } = filled
   return {
-    slice_name: chart.name,
-    description: type.about,
-    viz_type: filled.params.viz_type,
-    params,
-    // Without it, the API cannot query the data of a chart before somebody saved the chart by hand.
-    query_context: JSON.stringify({
-      datasource: { id: 0, type: 'table' },
-      force: false,
-      queries: [{ ...query, ...more }],
-      form_data: params,
-      result_format: 'json',
-      result_type: 'full',
-    }),
-    cache_timeout: null,
+    ...fill(template.chart, { name: chart.name, about, viz_type: filled.params.viz_type, params, context }),
     uuid: idOf('chart', chart.name),
     dataset_uuid: idOf('dataset', chart.view),
   }

@@ -4,18 +4,10 @@ import type { Config } from '../core/config/load.ts'
 import { packageFile, packageVersion } from '../core/package-files.ts'
 import type { BiView } from '../core/vocabulary.ts'
 import { reportBy } from '../warehouse/schema/views.ts'
-import type { Relation } from './relations.ts'
 
 /* The hand-written parts of packs are in templates/, with placeholders such as <<schema>>. */
 
 export type Values = Record<string, unknown>
-
-/** What a pack is made from. */
-export interface Pack {
-  relations: Relation[]
-  projects: readonly string[]
-  values: Values
-}
 
 /** What templates know of the configuration. */
 export function valuesOf(config: Config, projects: readonly string[]): Values {

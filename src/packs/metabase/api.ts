@@ -20,6 +20,7 @@ const database = named.extend({
 /** Newer versions wrap lists in `data`. */
 const listOf = <T extends z.ZodType>(item: T) =>
   z.union([z.array(item), z.object({ data: z.array(item) }).transform(({ data }) => data)])
+const orEmpty = <T extends z.ZodType>(list: T) => z.preprocess((value) => value ?? [], list)
 
 const collection = z.object({
   // The root collection has a word for an id.
@@ -60,12 +61,9 @@ const dashcard = z.object({
 export type Dashcard = z.infer<typeof dashcard>
 
 const dashboard = z.object({
-  dashcards: z.array(dashcard).default([]),
-  tabs: z.preprocess((tabs) => tabs ?? [], z.array(named)),
-  parameters: z.preprocess(
-    (parameters) => parameters ?? [],
-    z.array(z.looseObject({ id: z.string(), slug: z.string().nullish() })),
-  ),
+  dashcards: orEmpty(z.array(dashcard)),
+  tabs: orEmpty(z.array(named)),
+  parameters: orEmpty(z.array(z.looseObject({ id: z.string(), slug: z.string().nullish() }))),
 })
 export type Dashboard = z.infer<typeof dashboard>
 
@@ -84,6 +82,12 @@ const HINTS: Record<number, string> = {
   401: ' (check METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD)',
   403: ' (only an administrator may do this: a login or an API key of the group Administrators)',
 }
+
+const SECOND_FACTOR =
+  'the login needs a second factor, which a command cannot give: set METABASE_API_KEY to an API key of the group ' +
+  'Administrators (Admin settings → Authentication → API keys)'
+// Without the last one, questions that people moved into a dashboard are left out.
+const CARDS = 'models=card&models=dataset&models=metric&show_dashboard_questions=true'
 
 export type Metabase = Awaited<ReturnType<typeof connectMetabase>>
 
@@ -118,16 +122,11 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
     throw new RefusedError(`${operation}: an unexpected answer: ${clip(body, 120)}`)
   }
 
-  async function signIn(user: string, password: string): Promise<Record<string, string>> {
+  async function signIn(username: string, password: string): Promise<Record<string, string>> {
     const answer = z.object({ id: z.string().optional() })
-    const { id } = await call(['POST', 'session'], answer, { username: user, password })
+    const { id } = await call(['POST', 'session'], answer, { username, password })
     // The login was right, and Metabase waits for a code from a phone.
-    if (id === undefined) {
-      throw new RefusedError(
-        'Metabase: POST /api/session: the login needs a second factor, which a command cannot give: set METABASE_API_KEY ' +
-          'to an API key of the group Administrators (Admin settings → Authentication → API keys)',
-      )
-    }
+    if (id === undefined) throw new RefusedError(`Metabase: POST /api/session: ${SECOND_FACTOR}`)
     // This token signs its bearer in, and a later answer may repeat it.
     redactor.add([id])
     return { 'x-metabase-session': id }
@@ -150,12 +149,7 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
     updateField: (id: number, json: object) => put(`field/${id}`, json),
     collections: () => get('collection', listOf(collection)),
     createCollection: (name: string, description: string) => post('collection', named, { name, description }),
-    // Without the last one, questions that people moved into a dashboard are left out.
-    cards: (id: number) =>
-      get(
-        `collection/${id}/items?models=card&models=dataset&models=metric&show_dashboard_questions=true`,
-        listOf(named),
-      ),
+    cards: (id: number) => get(`collection/${id}/items?${CARDS}`, listOf(named)),
     dashboards: (id: number) => get(`collection/${id}/items?models=dashboard`, listOf(named)),
     createCard: (card: Card & { collection_id: number }) => post('card', named, card),
     updateCard: (id: number, card: Omit<Card, 'type'>) => put(`card/${id}`, card),

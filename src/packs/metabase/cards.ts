@@ -15,7 +15,12 @@ export interface MetabaseTemplate {
   tag: object
   parameter: object
   dashboard_parameter: { id: string; slug: string }
+  question: CardKind
+  model: CardKind
+  metric: CardKind
 }
+
+type CardKind = Pick<Card, 'type' | 'display' | 'dataset_query'>
 
 /** A card, or the view that it needs and Metabase does not know. */
 export type NamedCard = { name: string } & ({ card: Card; filters: string[] } | { missing: string })
@@ -26,17 +31,7 @@ export interface Known {
   tables: readonly Table[]
 }
 
-export interface Question {
-  name: string
-  sql: string
-  display: string
-  /** The columns that the chart is drawn by, and what it measures. A chart adds up rows that have the same dimensions. */
-  dimensions: string[]
-  metrics: string[]
-  view: BiView
-  /** The columns of the view that filters set. */
-  columns: string[]
-}
+export type Question = ReturnType<typeof readQuestions>[number]
 
 const BY_PERCENT = { number_style: 'percent', decimals: 1 }
 
@@ -48,7 +43,7 @@ export function readMetabaseTemplate(): MetabaseTemplate {
  * Reads templates/questions.sql. Of each statement the first line is the question, the second says how it is shown, the third
  * which view it reads and by which columns it can be filtered.
  */
-export function readQuestions(schema: string): Question[] {
+export function readQuestions(schema: string) {
   const texts = readTemplate('questions.sql').split(/\n(?=-- \d+\. )/)
   return texts.map((text) => {
     const [title = '', shown = '', filtered = '', ...rest] = text.split('\n')
@@ -59,6 +54,7 @@ export function readQuestions(schema: string): Question[] {
       name: title.replace('-- ', ''),
       sql: rest.join('\n').trim().replaceAll('visibility.', `${schema}.`),
       display,
+      // The columns that the chart is drawn by, and what it measures. A chart adds up rows that have the same dimensions.
       dimensions: listed(dimensions),
       metrics: listed(metrics),
       view: view as BiView,
@@ -78,16 +74,12 @@ export function questionCard(question: Question, { database, tables }: Known): N
     return field === undefined ? [] : [{ ...settings, name: filter, field: field.id }]
   })
   const conditions = filters.map((filter) => `[[and {{${filter.name}}}]]`).join(' ')
-  const native = {
-    query: question.sql.replace('-- filters', conditions).replace(/ +\n/g, '\n'),
-    'template-tags': Object.fromEntries(filters.map((filter) => [filter.name, fill(template.tag, filter)])),
-  }
+  const sql = question.sql.replace('-- filters', conditions).replace(/ +\n/g, '\n')
+  const tags = Object.fromEntries(filters.map((filter) => [filter.name, fill(template.tag, filter)]))
   const card: Card = {
     name,
     description: VIEWS[view].about,
-    type: 'question',
-    display: question.display,
-    dataset_query: { type: 'native', database, native },
+    ...fill(template.question, { display: question.display, database, sql, tags }),
     parameters: filters.map((filter) => fill(template.parameter, filter)),
     visualization_settings: {
       ...(dimensions.length > 0 ? { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics } : {}),
@@ -106,9 +98,7 @@ export function modelCard(name: string, view: BiView, { database, tables }: Know
   const card: Card = {
     name,
     description: about,
-    type: 'model',
-    display: 'table',
-    dataset_query: { type: 'query', database, query: { 'source-table': table.id } },
+    ...fill(readMetabaseTemplate().model, { database, table: table.id }),
     visualization_settings: percentages(table.fields.map((field) => field.name).filter((one) => isShare(view, one))),
     result_metadata: table.fields.map((field) => ({
       name: field.name,
@@ -161,9 +151,7 @@ function metricCard(
   const card: Card = {
     name,
     description: about,
-    type: 'metric',
-    display: 'line',
-    dataset_query: { type: 'query', database, query },
+    ...fill(readMetabaseTemplate().metric, { database, query }),
     visualization_settings: percentages(shares),
   }
   return { name, card, filters: [] }

@@ -6,23 +6,10 @@ import type { Field, Metabase, Table } from './api.ts'
 import { metricCards, modelCard, type NamedCard, questionCard, readMetabaseTemplate, readQuestions } from './cards.ts'
 import { ensureDashboard, type Placed } from './dashboard.ts'
 
-interface Made {
-  name: string
+interface Ensured {
   id: number
+  /** False if it was there and was updated. */
   made: boolean
-}
-
-export interface Provisioned {
-  database: { id: number; made: boolean }
-  collection: { id: number; made: boolean }
-  questions: Made[]
-  models: Made[]
-  metrics: Made[]
-  /** How many fields got their meaning. */
-  fields: number
-  /** Cards that were not made, because Metabase does not know the view that they need. */
-  left: { name: string; view: string }[]
-  dashboard: { id: number; made: boolean }
 }
 
 const FIRST_LOOK_MS = 250
@@ -33,18 +20,19 @@ const SYNC_PATIENCE_MS = 600_000
  * Makes the connection, sets what its fields mean, and makes questions, models, metrics and the dashboard, or updates those that
  * exist. Everything else in Metabase stays as it is.
  */
-export async function provision(metabase: Metabase, details: object, schema: string): Promise<Provisioned> {
+export async function provision(metabase: Metabase, details: object, schema: string) {
   const database = await ensureDatabase(metabase, details)
   await waitForSync(metabase, database.id)
   const tables = (await metabase.tables(database.id)).filter((table) => (table.schema ?? schema) === schema)
   const fields = await describeFields(metabase, tables)
   const collection = await ensureCollection(metabase)
   const present = await metabase.cards(collection.id)
-  const left: Provisioned['left'] = []
+  // Cards that were not made, because Metabase does not know the view that they need.
+  const left: { name: string; view: string }[] = []
   const placed: Placed[] = []
 
-  async function ensureCards(wanted: NamedCard[]): Promise<Made[]> {
-    const done: Made[] = []
+  async function ensureCards(wanted: NamedCard[]): Promise<(Ensured & { name: string })[]> {
+    const done: (Ensured & { name: string })[] = []
     for (const result of wanted) {
       const { name } = result
       if ('missing' in result) {
@@ -71,7 +59,7 @@ export async function provision(metabase: Metabase, details: object, schema: str
   return { database, collection, questions, models, metrics, fields, left, dashboard }
 }
 
-async function ensureDatabase(metabase: Metabase, details: object): Promise<Provisioned['database']> {
+async function ensureDatabase(metabase: Metabase, details: object): Promise<Ensured> {
   const { database } = readMetabaseTemplate()
   const known = (await metabase.databases()).find(({ name, engine }) => name === database && engine === 'postgres')
   if (known === undefined) {
@@ -106,7 +94,7 @@ async function waitForSync(metabase: Metabase, database: number): Promise<void> 
   )
 }
 
-async function ensureCollection(metabase: Metabase): Promise<Provisioned['collection']> {
+async function ensureCollection(metabase: Metabase): Promise<Ensured> {
   const { collection } = readMetabaseTemplate()
   // The list has collections of every level, and other people's own.
   const known = (await metabase.collections()).find(
@@ -127,9 +115,7 @@ async function describeFields(metabase: Metabase, tables: readonly Table[]): Pro
   for (const table of tables) {
     for (const field of table.fields) {
       const wanted = meaningOf(table, field, tables)
-      if (wanted === undefined) continue
-      const isSo = Object.entries(wanted).every(([name, value]) => field[name as keyof Field] === value)
-      if (isSo) continue
+      if (Object.entries(wanted).every(([name, value]) => field[name as keyof Field] === value)) continue
       await metabase.updateField(field.id, wanted)
       written++
     }
@@ -137,14 +123,14 @@ async function describeFields(metabase: Metabase, tables: readonly Table[]): Pro
   return written
 }
 
-function meaningOf(table: Table, field: Field, tables: readonly Table[]): Partial<Field> | undefined {
+function meaningOf(table: Table, field: Field, tables: readonly Table[]): Partial<Field> {
   if (isShare(table.name, field.name)) return { semantic_type: 'type/Percentage' }
   const column = field.name.replace(/^(own|rival)_(?=brand_id$)/, '')
   const target = column === 'project_id' ? 'projects' : POINTS_TO[column]
   // A table's own key points nowhere.
-  if (target === undefined || target === table.name) return undefined
+  if (target === undefined || target === table.name) return {}
   const key = tables
     .find(({ name, schema }) => name === target && schema === table.schema)
     ?.fields.find(({ name }) => name === column)
-  return key === undefined ? undefined : { semantic_type: 'type/FK', fk_target_field_id: key.id }
+  return key === undefined ? {} : { semantic_type: 'type/FK', fk_target_field_id: key.id }
 }
