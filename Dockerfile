@@ -37,7 +37,7 @@ COPY package.json LICENSE ./
 COPY bin bin
 COPY sql sql
 COPY config/sync.yaml config/sync.schema.json config/
-COPY metabase metabase
+COPY templates templates
 # A number, so that Kubernetes can tell that it is not root.
 USER 1000:1000
 EXPOSE 8080

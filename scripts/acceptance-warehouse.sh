@@ -1,5 +1,5 @@
 # Sourced by the acceptance scripts of packs: a warehouse in a folder of its own, made by the real command as "npm start" makes it,
-# and kept up until the script ends. Sets root, work, PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD. Needs "npm ci" first.
+# and kept up until the script ends, and the files of packs for it. Sets root, work, PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD. Needs "npm ci" first.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 name=$(basename "$0" .sh)
 work=$(mktemp -d)
@@ -19,6 +19,12 @@ make_venv() {
   if [ -n "${VENV:-}" ]; then ln -s "$VENV" "$work/venv"; return; fi
   "${PYTHON:-python3}" -m venv "$work/venv" || fail 'Python 3.10 or later with venv is needed (Debian: python3-venv)'
   "$work/venv/bin/pip" install --quiet --disable-pip-version-check "$@" || fail "pip could not install: $*"
+}
+
+# The files for a tool, written to $work/<tool> by the real command. Further arguments go to the command.
+make_pack() {
+  (cd "$work" && node "$root/bin/visibility-sync.js" pack "$1" --out "$work/$1" "${@:2}") >"$work/pack" 2>&1 ||
+    fail "pack $*: $(cat "$work/pack")"
 }
 
 make_warehouse() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Proves the dbt package with the real dbt, on a warehouse that the real command made: build, source freshness, docs, the metrics,
-# a schema of another name, and that a row that is wrong is found. Needs Python 3.10+ with venv and its package index, and "npm ci".
+# one project, a schema of another name, fewer reports, and that a wrong row is found. Needs Python 3.10+ with venv and its package index, and "npm ci".
 # dbt below 1.12: that one downloads its parser when it runs.
 set -euo pipefail
 . "$(dirname "$0")/acceptance-warehouse.sh"
@@ -16,21 +16,13 @@ cursor.execute(sys.argv[1])
 print("\n".join("|".join(str(cell) for cell in row) for row in (cursor.fetchall() if cursor.description else [])))' "$1"; }
 
 # A project of somebody's own that uses the package, as docs/bi/dbt.md says.
-cp -R "$root/dbt" "$work/package"
+make_pack dbt
 mkdir "$work/project"
 cd "$work/project"
-printf 'packages:\n  - local: ../package\n' >packages.yml
+printf 'packages:\n  - local: ../dbt\n' >packages.yml
 cat >dbt_project.yml <<PROJECT
 name: acceptance
 profile: acceptance
-sources:
-  visibility_sync:
-    visibility:
-      brand_daily_by_tag: { +enabled: "{{ var('with_tags', true) }}" }
-models:
-  visibility_sync:
-    staging:
-      stg_brand_daily_by_tag: { +enabled: "{{ var('with_tags', true) }}" }
 PROJECT
 cat >profiles.yml <<PROFILE
 acceptance:
@@ -78,15 +70,21 @@ for row in rows:
 print(f"dbt-acceptance: the metrics of {len(rows)} weeks of brands are those of the views")
 PYTHON
 
-echo "$name: a schema of another name"
-query 'alter schema visibility rename to other_name' >/dev/null
-must build --vars '{visibility_schema: other_name}'
-query 'alter schema other_name rename to visibility' >/dev/null
+echo "$name: one project"
+project=$(query 'select min(project_id) from visibility.projects')
+make_pack dbt --project "$project"
+must build
+[ "$(query 'select distinct project_id from dbt_acceptance.brand_days')" = "$project" ] || fail 'the models have rows of other projects'
 
-echo "$name: a report that is not configured"
-query 'alter table visibility.brand_daily_by_tag rename to gone' >/dev/null
-must build --vars '{with_tags: false}'
+echo "$name: a schema of another name, and fewer reports"
+query 'alter schema visibility rename to other_name' >/dev/null
+query 'alter table other_name.brand_daily_by_tag rename to gone' >/dev/null
+printf 'warehouse: { schema: other_name }\nreports: [{ name: brand_daily, dimensions: [date] }]\n' >"$work/other.yaml"
+make_pack dbt --config "$work/other.yaml"
+must build
+query 'alter schema other_name rename to visibility' >/dev/null
 query 'alter table visibility.gone rename to brand_daily_by_tag' >/dev/null
+make_pack dbt
 
 echo "$name: what is wrong is found"
 query "insert into visibility.brand_daily (project_id, date, brand_id, visibility_count, visibility_total, mention_count)

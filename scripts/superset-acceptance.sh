@@ -25,9 +25,9 @@ started+=($!)
 for _ in $(seq 120); do curl -fsS "http://127.0.0.1:$port/health" >/dev/null 2>&1 && break; sleep 1; done
 
 # As docs/bi/superset.md says: the address of the warehouse in one file, then a zip of the folder.
-cp -R "$root/packs/superset/visibility_sync" "$work/visibility_sync"
-sed -i -E "s#postgresql\+psycopg2://.*#postgresql+psycopg2://$PGUSER:XXXXXXXXXX@$PGHOST:$PGPORT/$PGDATABASE#" "$work/visibility_sync/databases/AI_visibility.yaml"
-(cd "$work" && "$work/venv/bin/python" -m zipfile -c visibility.zip visibility_sync)
+make_pack superset
+sed -i -E "s#postgresql\+psycopg2://.*#postgresql+psycopg2://$PGUSER:XXXXXXXXXX@$PGHOST:$PGPORT/$PGDATABASE#" "$work/superset/databases/AI_visibility.yaml"
+(cd "$work" && "$work/venv/bin/python" -m zipfile -c visibility.zip superset)
 "$work/venv/bin/python" "$root/scripts/superset_acceptance.py" "http://127.0.0.1:$port" "$work/visibility.zip" ||
   fail "see above; the server said: $(tail -20 "$work/server.log")"
 # SUPERSET_PICTURE names a file for a picture of the dashboard; it takes a Chromium.

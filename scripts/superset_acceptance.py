@@ -36,14 +36,14 @@ CHARTS = {
            join visibility.projects p using (project_id) where is_own group by 1, 2, 3"""),
     "Mean position by week": (
         ["week", "project", "brand"], ["position"],
-        """select c.week, p.name as project, b.name as brand, sum(d.position * d.position_count) / nullif(sum(d.position_count), 0) as position
-           from visibility.brand_daily_by_model d join visibility.calendar c using (date)
+        f"""select {MONDAY} as week, p.name as project, b.name as brand, sum(d.position * d.position_count) / nullif(sum(d.position_count), 0) as position
+           from visibility.brand_daily_by_model d
            join visibility.brands b using (project_id, brand_id) join visibility.projects p using (project_id)
            where is_own group by 1, 2, 3"""),
     "Mean sentiment by week": (
         ["week", "project", "brand"], ["sentiment"],
-        """select c.week, p.name as project, b.name as brand, sum(d.sentiment * d.sentiment_count) / nullif(sum(d.sentiment_count), 0) as sentiment
-           from visibility.brand_daily_by_topic d join visibility.calendar c using (date)
+        f"""select {MONDAY} as week, p.name as project, b.name as brand, sum(d.sentiment * d.sentiment_count) / nullif(sum(d.sentiment_count), 0) as sentiment
+           from visibility.brand_daily_by_topic d
            join visibility.brands b using (project_id, brand_id) join visibility.projects p using (project_id)
            where is_own group by 1, 2, 3"""),
     "Visibility by topic": (

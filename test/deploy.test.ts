@@ -436,15 +436,13 @@ describe('the packed package in an empty folder', () => {
         'README.md',
         'bin',
         'config',
-        'contract',
-        'dbt',
         'dist',
         'docs',
-        'metabase',
         'npm-shrinkwrap.json',
         'package.json',
-        'packs',
+        'deploy',
         'sql',
+        'templates',
       ].sort(),
     )
   })

@@ -1,33 +1,224 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parse } from 'yaml'
-import { readQuestions } from '../src/cli/metabase/questions.ts'
-import { PACK_FOLDERS, packFiles } from '../src/cli/packs/pack-files.ts'
-import { RULES } from '../src/cli/packs/prometheus.ts'
-import { relations } from '../src/cli/packs/relations.ts'
+import { pack } from '../src/cli/commands/pack.ts'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { readQuestions } from '../src/packs/metabase/cards.ts'
+import { packFiles, type Tool } from '../src/packs/pack-files.ts'
+import { relationsOf } from '../src/packs/relations.ts'
 import { createMetrics } from '../src/telemetry/metrics.ts'
-import { type Setup, setUp } from './support/setup.ts'
+import { connectWarehouse } from '../src/warehouse/connect.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { runCli, temporaryFolder } from './support/cli.ts'
+import { createDatabase, type TestDatabase } from './support/postgres.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
 
-/* What is made from the catalogue for other tools, and the questions: current, and true of a real warehouse. */
+/* The files for other tools, and the questions: they fit the configuration, and every statement in them runs. */
 
 const root = fileURLToPath(new URL('..', import.meta.url))
-const files = packFiles()
+const tools: Tool[] = ['dbt', 'superset', 'grafana', 'prometheus', 'contract']
+const usual = configOf({ reports: DEFAULT_REPORTS })
+const folder = temporaryFolder()
+afterAll(() => folder.remove())
 
-test('the packs are what the catalogue makes, and their folders hold nothing else', () => {
-  const stale = Object.entries(files).filter(([path, text]) => readFileSync(join(root, path), 'utf8') !== text)
-  expect(stale.map(([path]) => path)).toEqual([])
-  const there = PACK_FOLDERS.flatMap((folder) =>
-    readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
-      .filter((entry) => entry.isFile())
-      .map((entry) => join(entry.parentPath, entry.name).slice(root.length)),
+/** The statements of the contract, of Grafana and of Superset's filters, and the staging models of dbt. */
+function statementsOf(config: ReturnType<typeof configOf>, projects: string[] = [], names = "'any'"): string[] {
+  const schema = config.warehouse.schema
+  const contract = parse(packFiles('contract', config)['visibility.odcs.yaml']!)
+  const { panels, templating } = JSON.parse(packFiles('grafana', config, projects)['visibility.json']!)
+  const choices = packFiles('superset', config, projects)['datasets/AI_visibility/brands_of_projects.yaml']!
+  const dbt = Object.entries(packFiles('dbt', config)).filter(([path]) => path.startsWith('models/staging/stg_'))
+  return [
+    ...contract.schema.flatMap((object: { name: string; quality: { query: string }[] }) =>
+      object.quality.map(({ query }) =>
+        query
+          .replaceAll('${table}', `"${schema}"."${object.name}"`)
+          .replaceAll('from freshness', `from "${schema}".freshness`),
+      ),
+    ),
+    ...[
+      ...templating.list.flatMap(({ query, type }: any) => (type === 'query' ? query : [])),
+      ...panels.map(({ targets }: any) => targets[0].rawSql),
+    ].map((sql: string) =>
+      sql
+        .replaceAll(/\$\{(project|brand):sqlstring\}/g, names)
+        .replaceAll(/\$__timeFilter\(([^)]+)\)/g, "$1 between '2026-01-01' and '2026-12-31'"),
+    ),
+    parse(choices).sql,
+    ...dbt.map(([, sql]) =>
+      sql
+        .replaceAll(/\{\{ source\('visibility', '(\w+)'\) \}\}/g, `"${schema}"."$1"`)
+        .replaceAll('{{ visibility_sync.in_visibility_projects() }}', 'true'),
+    ),
+  ]
+}
+
+/** Columns whose type or name differs from the one in Postgres. */
+async function wrongColumns(database: TestDatabase, config: ReturnType<typeof configOf>): Promise<string[]> {
+  const found = await database.rows<{ place: string; type: string; required: boolean }>(
+    `select c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, null) as place
+     from pg_attribute a join pg_class c on c.oid = a.attrelid
+     where c.relnamespace = '"${config.warehouse.schema}"'::regnamespace and a.attnum > 0 and not a.attisdropped`,
   )
-  expect(there.filter((path) => !(path in files))).toEqual([])
+  const there = new Set(found.map(({ place }) => place))
+  return relationsOf(config)
+    .flatMap(({ name, columns }) => columns.map((column) => `${name}.${column.name} ${column.type}`))
+    .filter((place) => !there.has(place))
+}
+
+describe('a configuration of its own', () => {
+  const column = (name: string, type: string) => ({ name, path: name, type })
+  // Names that SQL reserves, other reports than the usual ones, and custom streams.
+  const own = configOf({
+    warehouse: { schema: 'order' },
+    streams: ['prompts'],
+    serve: { port: 9000, max_staleness: '3d' },
+    reports: [
+      { name: 'user', dimensions: ['date'] },
+      { name: 'pages', of: 'urls', dimensions: ['date', 'model_id'] },
+    ],
+    custom_streams: [
+      {
+        ...{ name: 'cited', path: 'reports/domains', method: 'POST', by: 'day', dimensions: ['date'] },
+        ...{
+          key: ['date', 'group'],
+          columns: [column('date', 'date'), column('group', 'text'), column('end', 'number')],
+        },
+      },
+      {
+        name: 'subjects',
+        path: 'topics',
+        by: 'list',
+        key: ['id'],
+        columns: [column('id', 'text'), column('all', 'json')],
+      },
+    ],
+  })
+  const names = relationsOf(own).map(({ name }) => name)
+
+  test('every table and view is the one in Postgres, and every statement runs', async () => {
+    const database = await createDatabase('empty')
+    const warehouse = await connectWarehouse({ url: database.url, schema: 'order', connections: 1 })
+    try {
+      await migrate(warehouse, own)
+      expect(await wrongColumns(database, own)).toEqual([])
+      expect(names).toEqual(expect.arrayContaining(['user', 'pages', 'cited', 'subjects', 'visibility_weekly']))
+      expect(names).not.toContain('topics_weekly')
+      for (const sql of statementsOf(own, ['or_1'])) await database.rows(sql)
+    } finally {
+      await warehouse.close()
+      await database.drop()
+    }
+  })
+
+  test('dashboards have no chart of a view that is not there, and settings are filled in', () => {
+    const files = Object.fromEntries(tools.map((tool) => [tool, packFiles(tool, own)])) as Record<Tool, any>
+    const titles = JSON.parse(files.grafana['visibility.json']).panels.map(({ title }: any) => title)
+    expect(titles).toEqual(['Visibility by week', 'Share of voice by week', 'Answers by day', 'Freshness'])
+    expect(Object.keys(files.superset).filter((path) => path.startsWith('charts/'))).toEqual(
+      ['Visibility', 'Share_of_voice', 'Answers']
+        .map((name) => `charts/${name}_by_week.yaml`)
+        .concat(['charts/Sources_cited.yaml', 'charts/Freshness.yaml']),
+    )
+    expect(parse(files.dbt['dbt_project.yml']).vars).toEqual({
+      ...{ visibility_schema: 'order', visibility_projects: [] },
+      ...{ visibility_warn_hours: 72, visibility_error_hours: 144 },
+    })
+    expect(files.dbt['models/marts/brand_days.sql']).toContain("ref('stg_user')")
+    expect(parse(files.prometheus['prometheus.yml']).scrape_configs[0].static_configs).toEqual([
+      { targets: ['127.0.0.1:9000'] },
+    ])
+    expect(files.prometheus['alerts.yml']).toContain('> 259200')
+    expect(parse(files.contract['visibility.odcs.yaml'])).toMatchObject({
+      servers: [{ schema: 'order' }],
+      slaProperties: [{ value: 72 }, {}],
+    })
+    for (const text of Object.values(files).flatMap((pack) => Object.values(pack as object)))
+      expect(text).not.toMatch(/<<\w+>>/)
+  })
+
+  test('without a report of brands by day dbt has sources and staging models, and no metrics', () => {
+    const files = packFiles('dbt', configOf({ reports: [] }))
+    expect(Object.keys(files).filter((path) => /marts|tests/.test(path))).toEqual([])
+    expect(files['models/staging/stg_chats.sql']).toBeDefined()
+  })
+
+  test('named projects limit dashboards, models and alerts; the contract has no projects', () => {
+    const of = (tool: Tool, path: string) => packFiles(tool, usual, ['or_1', 'or.2'])[path]!
+    expect(of('grafana', 'visibility.json')).toContain("project_id in ('or_1', 'or.2')")
+    expect(of('grafana', 'operations.json')).toContain('missing_dates{project=~\\"or_1|or[.]2\\"}')
+    expect(parse(of('superset', 'charts/Freshness.yaml')).params.adhoc_filters).toEqual([
+      expect.objectContaining({ subject: 'project_id', operator: 'IN', comparator: ['or_1', 'or.2'] }),
+    ])
+    expect(parse(of('dbt', 'dbt_project.yml')).vars.visibility_projects).toEqual(['or_1', 'or.2'])
+    expect(of('prometheus', 'alerts.yml')).toContain(
+      'last_over_time(visibility_sync_held_dates{project=~"or_1|or[.]2"}[7d])',
+    )
+    expect(() => of('contract', '')).toThrow('--project')
+  })
 })
 
-test('rules and dashboards name only metrics that there are', async () => {
+describe('the command', () => {
+  const run = async (tool: Tool, out: string, options: object = {}, config = usual) => {
+    let printed: any
+    await pack({ config, print: (document: unknown) => (printed = document) } as never, tool, { out, ...options })
+    return printed
+  }
+
+  test('needs neither a service nor a database, and prints what it wrote and the next step', async () => {
+    const env = {
+      VISIBILITY_API_URL: 'http://127.0.0.1:9/v1',
+      VISIBILITY_API_KEY: 'key',
+      VISIBILITY_PROJECTS: 'all',
+      DATABASE_URL: 'postgres://nobody@127.0.0.1:9/none',
+    }
+    const out = join(folder.path, 'real')
+    const first = await runCli(['pack', 'contract', '--out', out], { env })
+    expect([first.code, first.stderr]).toEqual([0, ''])
+    expect(first.stdout).toContain(`Wrote 1 file to ${out}:\n  visibility.odcs.yaml\nNext: fill in host and database`)
+    expect((await runCli(['pack', 'tableau', '--out', out], { env })).code).toBe(2)
+  })
+
+  test('updates its own files, and overwrites nothing else without --force', async () => {
+    const out = join(folder.path, 'dbt')
+    const path = (name: string) => join(out, name)
+    expect(await run('dbt', out)).toMatchObject({
+      tool: 'dbt',
+      folder: out,
+      removed: [],
+      next: expect.stringContaining(out),
+    })
+    // A report that is no longer configured takes its files with it; a file of somebody else stays.
+    writeFileSync(path('mine.txt'), 'mine')
+    const few = configOf({ reports: DEFAULT_REPORTS.slice(0, 1) })
+    expect((await run('dbt', out, {}, few)).removed).toContain('models/staging/stg_brand_daily_by_tag.sql')
+    expect([existsSync(path('models/staging/stg_brand_daily_by_tag.sql')), existsSync(path('mine.txt'))]).toEqual([
+      false,
+      true,
+    ])
+    writeFileSync(path('dbt_project.yml'), 'changed')
+    await expect(run('dbt', out)).rejects.toThrow('dbt_project.yml changed')
+    writeFileSync(path('models/staging/stg_brand_daily_by_tag.sql'), 'theirs')
+    await expect(run('dbt', out)).rejects.toThrow('stg_brand_daily_by_tag.sql')
+    expect(readFileSync(path('dbt_project.yml'), 'utf8')).toBe('changed')
+    await run('dbt', out, { force: true })
+    expect(readFileSync(path('dbt_project.yml'), 'utf8')).toContain('visibility_schema')
+    await expect(run('grafana', folder.path)).rejects.toThrow('is not empty')
+    await expect(run('grafana', path('mine.txt'))).rejects.toThrow('--out')
+  })
+
+  test('refuses a project that is not configured, and a text that is no id', async () => {
+    const config = configOf({ projects: [{ id: 'or_1' }] })
+    const out = join(folder.path, 'none')
+    await expect(run('grafana', out, { project: ['or_2'] }, config)).rejects.toThrow('configured are: or_1')
+    await expect(run('grafana', out, { project: ["o'r"] })).rejects.toThrow('--project')
+    expect(existsSync(out)).toBe(false)
+  })
+})
+
+test('rules and dashboards name only metrics that exist', async () => {
   const text = await createMetrics(['brand_daily']).text({
     database: { up: true } as never,
     ledger: undefined,
@@ -36,15 +227,14 @@ test('rules and dashboards name only metrics that there are', async () => {
     now: new Date(),
   })
   const known = new Set([...text.matchAll(/^# TYPE (\w+)/gm)].map((match) => match[1]))
-  const named = [
-    ...`${JSON.stringify(RULES)}${files['packs/grafana/operations.json']}`.matchAll(/visibility_sync_\w+/g),
-  ].map(([name]) => name.replace(/_bucket$/, ''))
+  const files = `${packFiles('prometheus', usual)['alerts.yml']}${packFiles('grafana', usual)['operations.json']}`
+  const named = [...files.matchAll(/visibility_sync_\w+/g)].map(([name]) => name.replace(/_bucket$/, ''))
   expect(named.length).toBeGreaterThan(20)
   expect(named.filter((name) => !known.has(name))).toEqual([])
 })
 
 test('the recipe for Kestra is well formed and names the image of this version', () => {
-  const recipe = parse(readFileSync(join(root, 'packs/orchestrators/kestra.yml'), 'utf8'))
+  const recipe = parse(readFileSync(join(root, 'deploy/orchestrators/kestra.yml'), 'utf8'))
   const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
   expect(recipe.tasks[0].containerImage).toBe(`visibility-sync:${version}`)
 })
@@ -74,37 +264,15 @@ describe('against a warehouse with several projects, own brands and names that r
   })
   afterAll(() => setup.close())
 
-  test('every column has the type that the catalogue says, in the order in which it says it', async () => {
-    const found = await setup.database.rows<{ place: string; type: string }>(
-      `select c.relname || '.' || a.attname as place, format_type(a.atttypid, null) as type
-       from pg_attribute a join pg_class c on c.oid = a.attrelid
-       where c.relnamespace = 'visibility'::regnamespace and c.relkind in ('r', 'p', 'v') and a.attnum > 0 and not a.attisdropped`,
-    )
-    const types = new Map(found.map(({ place, type }) => [place, type]))
-    const wrong = relations().flatMap(({ name, columns }) =>
-      columns
-        .map((column) => `${name}.${column.name} ${column.type}`)
-        .filter((text) => `${text.split(' ')[0]} ${types.get(text.split(' ')[0]!)}` !== text)
-        .map((text) => `${text}, in Postgres ${types.get(text.split(' ')[0]!)}`),
-    )
-    expect(wrong).toEqual([])
-  })
-
-  test('keys are unique, columns that are required are never null, and the rules of the contract hold', async () => {
-    const contract = parse(files['contract/visibility.odcs.yaml']!)
+  test('columns have the types of the catalogue, keys are unique, and required columns are never null', async () => {
+    expect(await wrongColumns(setup.database, usual)).toEqual([])
     const queries = [
-      ...relations().flatMap(({ name, columns }) =>
+      ...relationsOf(usual).flatMap(({ name, columns }) =>
         columns
           .filter(({ required }) => required)
           .map((column) => `select count(*) from visibility.${name} where ${column.name} is null`),
       ),
-      ...contract.schema.flatMap((object: { name: string; quality: { query: string }[] }) =>
-        object.quality.map(({ query }) =>
-          query
-            .replaceAll('${table}', `visibility.${object.name}`)
-            .replaceAll('from freshness', 'from visibility.freshness'),
-        ),
-      ),
+      ...statementsOf(usual).filter((sql) => sql.startsWith('select count(*)')),
     ]
     expect(queries.length).toBeGreaterThan(150)
     const counts = await setup.database.rows<{ query: string; count: string }>(
@@ -144,32 +312,17 @@ describe('against a warehouse with several projects, own brands and names that r
     expect((await setup.database.rows(sql.replace('<= 2000', '<= 3'))).length).toBe(8)
   })
 
-  test('every statement of the dashboards for Grafana runs, and gives one value for each time and series', async () => {
-    const { panels, templating } = JSON.parse(files['packs/grafana/visibility.json']!)
-    const [projects, brands] = await Promise.all(
-      ['project', 'brand'].map(async (name) => {
-        const rows = await setup.database.rows<{ name: string }>(
-          `select distinct ${name} as name from visibility.visibility_weekly`,
-        )
-        return rows.map((row) => `'${row.name.replaceAll("'", "''")}'`).join(',')
-      }),
+  test('every statement of the packs has rows, and Grafana gets one value for each time and series', async () => {
+    const names = await setup.database.rows<{ name: string }>(
+      'select project as name from visibility.visibility_weekly union select brand from visibility.visibility_weekly',
     )
-    const filled = (sql: string) =>
-      sql
-        .replaceAll('${schema}', 'visibility')
-        .replaceAll('${project:sqlstring}', projects!)
-        .replaceAll('${brand:sqlstring}', brands!)
-        .replaceAll(/\$__timeFilter\(([^)]+)\)/g, "$1 between '2026-01-01' and '2026-12-31'")
-    for (const { query } of templating.list.filter(
-      (variable: any) => typeof variable.query === 'string' && variable.type === 'query',
-    ))
-      expect((await setup.database.rows(filled(query))).length).toBeGreaterThan(1)
-    for (const { title, targets } of panels) {
-      const rows = await setup.database.rows<{ time?: Date; metric?: string }>(filled(targets[0].rawSql))
-      expect({ title, rows: rows.length > 0 }).toEqual({ title, rows: true })
-      if (targets[0].format !== 'time_series') continue
-      const points = rows.map(({ time, metric }) => `${time?.toISOString()} ${metric}`)
-      expect({ title, doubled: points.length - new Set(points).size }).toEqual({ title, doubled: 0 })
+    const quoted = names.map(({ name }) => `'${name.replaceAll("'", "''")}'`).join(',')
+    const statements = statementsOf(usual, [], quoted).filter((sql) => !sql.startsWith('select count(*)'))
+    for (const sql of statements) {
+      const rows = await setup.database.rows<{ time?: Date; metric?: string }>(sql)
+      expect({ sql, rows: rows.length > 0 }).toEqual({ sql, rows: true })
+      const points = rows.flatMap(({ time, metric }) => (time === undefined ? [] : `${time.toISOString()} ${metric}`))
+      expect({ sql, doubled: points.length - new Set(points).size }).toEqual({ sql, doubled: 0 })
     }
   })
 })

@@ -3,6 +3,7 @@ import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
+import { addBiCommands } from './bi-commands.ts'
 import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
 import { bad, toTerminal } from './paint.ts'
@@ -105,7 +106,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
       try {
-        if (session.config.all_projects)
+        if (session.config.all_projects && !settings.offline)
           await (await import('./choose-projects.ts')).resolveProjects(session, settings.name)
         setCode(await (await settings.load())(session, options, ...(words.slice(0, -2) as A)))
       } finally {
@@ -313,13 +314,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
     ],
   })
-  add<{ url: string }>({
-    name: 'metabase',
-    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
-    load: async () => (await import('./commands/metabase.ts')).metabase,
-    examples: ['metabase --url https://metabase.example.com'],
-    options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()],
-  })
+  addBiCommands(add)
   add<object, [string]>({
     name: 'completion',
     about: 'prints a script that completes commands, options and names in a shell',

@@ -59,6 +59,8 @@ export interface SessionKind {
   service?: boolean
   /** It needs no configuration, and must work if that is missing or broken. */
   bare?: boolean
+  /** It uses only the configuration: it asks neither the service nor the database. */
+  offline?: boolean
 }
 
 // Narrower than this, tables are not worth fitting.

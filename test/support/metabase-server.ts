@@ -1,7 +1,8 @@
 import { createServer, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import * as z from 'zod'
-import { relations } from '../../src/cli/packs/relations.ts'
+import { DEFAULT_REPORTS } from '../../src/core/config/schema.ts'
+import { relationsOf } from '../../src/packs/relations.ts'
 
 /*
  * A server that treats the calls of provisioning as Metabase's source does (versions 50 to 65): bodies are closed, an update of a
@@ -161,7 +162,7 @@ const BASE_TYPES: Record<string, string> = {
 
 /** The fields as the sync of Metabase leaves them: keys of two columns crossed, types guessed from names. */
 function syncedTables(schema: string, without: ReadonlySet<string>, nextId: () => number) {
-  const tables = relations()
+  const tables = relationsOf({ streams: [], reports: DEFAULT_REPORTS, custom_streams: [] })
     .filter(({ name }) => !without.has(name))
     .map((relation) => ({
       id: nextId(),

@@ -1,10 +1,10 @@
 import { shownText } from '../../core/config/describe-issue.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
+import { decoded } from '../../core/secret-forms.ts'
 import { count } from '../../core/text.ts'
-import { connectMetabase, type Login } from '../metabase/api.ts'
-import { provision } from '../metabase/provision.ts'
-import { readQuestions } from '../metabase/questions.ts'
+import { connectMetabase, type Login } from '../../packs/metabase/api.ts'
+import { provision } from '../../packs/metabase/provision.ts'
 import type { Session } from '../session.ts'
 
 /** `metabase`: the connection, questions, models, metrics and a dashboard in a Metabase, made once and then kept up to date. */
@@ -18,12 +18,9 @@ export async function metabase(session: Session, { url }: { url: string }): Prom
       'METABASE_DATABASE_URL is not set: the warehouse as Metabase reaches it, with a reader role (visibility-sync grant)',
     )
   }
+  const details = connectionDetails(settings.database_url, warehouse.schema)
   const server = await connectMetabase(url, loginOf(settings), redactor)
-  const result = await provision(server, {
-    databaseUrl: settings.database_url,
-    schema: warehouse.schema,
-    questions: readQuestions(warehouse.schema),
-  })
+  const result = await provision(server, details, warehouse.schema)
   const tally = (cards: { made: boolean }[], kind: string) => {
     const made = cards.filter((card) => card.made).length
     return `${count(made, kind)} made, ${cards.length - made} updated.`
@@ -62,4 +59,36 @@ function loginOf(settings: {
   if (settings.user !== undefined && settings.password !== undefined)
     return { user: settings.user, password: settings.password }
   throw new UsageError('set METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD')
+}
+
+const SSL_MODES = ['require', 'verify-ca', 'verify-full']
+
+/**
+ * The parts of a connection string for Metabase. Without an sslmode, Metabase tries SSL by itself and keeps what worked;
+ * `ssl: false` would end that.
+ */
+export function connectionDetails(url: string, schema: string): Record<string, unknown> {
+  if (!URL.canParse(url)) {
+    throw new UsageError(
+      'METABASE_DATABASE_URL: not a valid address; it looks like postgres://user:password@host:5432/name',
+    )
+  }
+  const parsed = new URL(url)
+  return {
+    host: parsed.hostname,
+    port: Number(parsed.port || 5432),
+    dbname: decoded(parsed.pathname.slice(1)),
+    user: decoded(parsed.username),
+    password: decoded(parsed.password),
+    ...sslDetails(parsed.searchParams.get('sslmode')),
+    'schema-filters-type': 'inclusion',
+    'schema-filters-patterns': schema,
+  }
+}
+
+function sslDetails(mode: string | null): Record<string, unknown> {
+  if (mode === null || mode === 'allow' || mode === 'prefer') return {}
+  if (mode === 'disable') return { ssl: false }
+  if (SSL_MODES.includes(mode)) return { ssl: true, 'ssl-mode': mode }
+  throw new UsageError(`METABASE_DATABASE_URL: sslmode is not one of disable, allow, prefer, ${SSL_MODES.join(', ')}`)
 }

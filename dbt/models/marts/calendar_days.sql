@@ -1,3 +1,0 @@
--- One row for each day, for metrics over time.
-select date as date_day
-from {{ source('visibility', 'calendar') }}

@@ -1,5 +1,0 @@
--- The models that rows mention.
-select
-  project_id,
-  model_id
-from {{ source('visibility', 'models') }}

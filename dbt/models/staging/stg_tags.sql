@@ -1,8 +1,0 @@
--- The tags: those that rows mention and, if the service lists them, all of them with their names. Labels in the configuration override a name.
-select
-  project_id,
-  tag_id,
-  name,
-  listed_at,
-  removed_at
-from {{ source('visibility', 'tags') }}

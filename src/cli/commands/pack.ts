@@ -1,0 +1,104 @@
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join, resolve } from 'node:path'
+import { messageOf, UsageError } from '../../core/errors.ts'
+import { count, listSome } from '../../core/text.ts'
+import { packFiles, type Tool } from '../../packs/pack-files.ts'
+import { refuseUnknownProjects } from '../choose-projects.ts'
+import type { Session } from '../session.ts'
+
+interface PackOptions {
+  out: string
+  project?: string[]
+  force?: boolean
+}
+
+/** Lists the files of a pack with their digests, so that the next run can tell them from other files. */
+const MANIFEST = 'visibility-sync-pack.json'
+
+/** `pack`: writes the files for another tool, as the configuration needs them. */
+export async function pack(session: Session, tool: string, options: PackOptions): Promise<number> {
+  const { out, project = [], force = false } = options
+  for (const id of project) {
+    if (!/^[\w.:-]{1,255}$/.test(id)) throw new UsageError('--project: allowed: letters, digits, "_", "-", "." or ":"')
+  }
+  refuseUnknownProjects(session.config, project)
+  const files = packFiles(tool as Tool, session.config, project)
+  const removed = writePack(out, files, force)
+  const next = NEXT[tool as Tool](out)
+  session.print(
+    { tool, folder: out, files: Object.keys(files), removed, next },
+    [
+      `Wrote ${count(Object.keys(files).length, 'file')} to ${out}:`,
+      ...Object.keys(files).map((path) => `  ${path}`),
+      ...(removed.length === 0 ? [] : [`Removed, since this configuration has no use for them: ${removed.join(', ')}`]),
+      `Next: ${next}`,
+    ].join('\n'),
+  )
+  return 0
+}
+
+const NEXT: Record<Tool, (folder: string) => string> = {
+  dbt: (folder) =>
+    `add "- local: ${folder}" to packages.yml of your dbt project, then run: dbt deps && dbt build --select package:visibility_sync`,
+  superset: (folder) =>
+    `name your warehouse in ${join(folder, 'databases/AI_visibility.yaml')}, then run: (cd ${dirname(resolve(folder))} && ` +
+    `python3 -m zipfile -c visibility.zip ${basename(resolve(folder))}), and import visibility.zip under Dashboards`,
+  grafana: () => 'in Grafana, choose Dashboards → New → Import, one file after the other',
+  prometheus: (folder) =>
+    `run: promtool check config ${join(folder, 'prometheus.yml')}, and load alerts.yml in your Prometheus`,
+  contract: (folder) => `fill in host and database under "servers" of ${join(folder, 'visibility.odcs.yaml')}`,
+}
+
+/** Writes the files, removes those of an earlier pack that are not part of this one, and returns the removed paths. */
+function writePack(folder: string, files: Record<string, string>, force: boolean): string[] {
+  try {
+    const before = readManifest(folder)
+    if (!force) refuseOthersFiles(folder, Object.keys(files), before)
+    const removed = Object.keys(before ?? {}).filter((path) => !(path in files) && existsSync(join(folder, path)))
+    for (const path of removed) rmSync(join(folder, path))
+    for (const [path, text] of Object.entries(files)) {
+      mkdirSync(dirname(join(folder, path)), { recursive: true })
+      writeFileSync(join(folder, path), text)
+    }
+    const digests = Object.fromEntries(Object.entries(files).map(([path, text]) => [path, digestOf(text)]))
+    writeFileSync(join(folder, MANIFEST), `${JSON.stringify(digests, null, 2)}\n`)
+    return removed
+  } catch (error) {
+    if (error instanceof UsageError) throw error
+    throw new UsageError(`--out: cannot write to ${folder} (${messageOf(error)})`)
+  }
+}
+
+/** The files of an earlier pack with their digests; undefined if the folder holds none. */
+function readManifest(folder: string): Record<string, string> | undefined {
+  if (!existsSync(join(folder, MANIFEST))) return undefined
+  const text = readFileSync(join(folder, MANIFEST), 'utf8')
+  // A path that leads out of the folder is not ours.
+  const entries = Object.entries(JSON.parse(text) as Record<string, string>)
+  return Object.fromEntries(entries.filter(([path]) => !path.split('/').includes('..') && !path.startsWith('/')))
+}
+
+function refuseOthersFiles(folder: string, paths: string[], before: Record<string, string> | undefined): void {
+  if (!existsSync(folder)) return
+  if (!statSync(folder).isDirectory()) throw new UsageError(`--out: ${folder} is not a folder`)
+  if (before === undefined) {
+    if (readdirSync(folder).length > 0)
+      throw new UsageError(
+        `--out: ${folder} is not empty, and no pack was written to it; --force writes to it nevertheless`,
+      )
+    return
+  }
+  const changed = [...new Set([...Object.keys(before), ...paths])].filter((path) => {
+    const file = join(folder, path)
+    return existsSync(file) && digestOf(readFileSync(file)) !== before[path]
+  })
+  if (changed.length > 0)
+    throw new UsageError(
+      `--out: in ${folder}, ${listSome(changed, 5)} changed since the command wrote it; --force overwrites or removes it`,
+    )
+}
+
+function digestOf(content: string | Buffer): string {
+  return createHash('sha256').update(content).digest('hex')
+}

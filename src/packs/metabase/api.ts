@@ -1,0 +1,168 @@
+import { got, HTTPError } from 'got'
+import * as z from 'zod'
+import { codeOf, messageOf, RefusedError } from '../../core/errors.ts'
+import type { Redactor } from '../../core/redactor.ts'
+import { clip } from '../../core/text.ts'
+
+/*
+ * The part of Metabase's API that provisioning needs, as versions 50 to 65 have it. Bodies hold only keys that their
+ * schemas name: newer versions take no others.
+ */
+
+export type Login = { apiKey: string } | { user: string; password: string }
+
+const named = z.object({ id: z.number(), name: z.string() })
+const database = named.extend({
+  engine: z.string(),
+  is_on_demand: z.boolean().nullish(),
+  cache_ttl: z.number().nullish(),
+})
+/** Newer versions wrap lists in `data`. */
+const listOf = <T extends z.ZodType>(item: T) =>
+  z.union([z.array(item), z.object({ data: z.array(item) }).transform(({ data }) => data)])
+const orEmpty = <T extends z.ZodType>(list: T) => z.preprocess((value) => value ?? [], list)
+
+const collection = z.object({
+  // The root collection has a word for an id.
+  id: z.union([z.number(), z.string()]),
+  name: z.string(),
+  /** The ids above it: "/" for one that lies in the root. */
+  location: z.string().nullish(),
+  personal_owner_id: z.number().nullish(),
+})
+
+const field = z.object({
+  id: z.number(),
+  name: z.string(),
+  base_type: z.string(),
+  semantic_type: z.string().nullish(),
+  fk_target_field_id: z.number().nullish(),
+})
+const table = z.object({ id: z.number(), name: z.string(), schema: z.string().nullish(), fields: z.array(field) })
+export type Field = z.infer<typeof field>
+export type Table = z.infer<typeof table>
+
+/** What may be sent of a card on a dashboard. What an answer has beyond it is made up for that answer. */
+const dashcard = z.object({
+  /** Negative for a new one. */
+  id: z.number(),
+  card_id: z.number().nullish(),
+  action_id: z.number().nullish(),
+  row: z.number(),
+  col: z.number(),
+  size_x: z.number(),
+  size_y: z.number(),
+  dashboard_tab_id: z.number().nullish(),
+  parameter_mappings: z.array(z.looseObject({ parameter_id: z.string() })).nullish(),
+  visualization_settings: z.unknown().optional(),
+  inline_parameters: z.array(z.string()).nullish(),
+  series: z.array(z.object({ id: z.number() })).nullish(),
+})
+export type Dashcard = z.infer<typeof dashcard>
+
+const dashboard = z.object({
+  dashcards: orEmpty(z.array(dashcard)),
+  tabs: orEmpty(z.array(named)),
+  parameters: orEmpty(z.array(z.looseObject({ id: z.string(), slug: z.string().nullish() }))),
+})
+export type Dashboard = z.infer<typeof dashboard>
+
+export type Card = {
+  name: string
+  description: string
+  type: 'question' | 'model' | 'metric'
+  display: string
+  dataset_query: object
+  visualization_settings: object
+  parameters?: object[]
+  result_metadata?: object[]
+}
+
+const HINTS: Record<number, string> = {
+  401: ' (check METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD)',
+  403: ' (only an administrator may do this: a login or an API key of the group Administrators)',
+}
+
+const SECOND_FACTOR =
+  'the login needs a second factor, which a command cannot give: set METABASE_API_KEY to an API key of the group ' +
+  'Administrators (Admin settings → Authentication → API keys)'
+// Without the last one, questions that people moved into a dashboard are left out.
+const CARDS = 'models=card&models=dataset&models=metric&show_dashboard_questions=true'
+
+export type Metabase = Awaited<ReturnType<typeof connectMetabase>>
+
+/** Signs in and returns the calls. Every answer is validated. */
+export async function connectMetabase(url: string, login: Login, redactor: Redactor) {
+  const client = got.extend({
+    prefixUrl: `${url.replace(/\/+$/, '')}/api`,
+    timeout: { request: 30_000 },
+    retry: { limit: 0 },
+    followRedirect: false,
+  })
+
+  async function call<S extends z.ZodType>(
+    [method, path]: ['GET' | 'POST' | 'PUT', string],
+    answer: S,
+    json?: object,
+    headers: Record<string, string> = {},
+  ): Promise<z.infer<S>> {
+    const operation = `Metabase: ${method} /api/${path.split('?')[0]}`
+    const body = await client(path, { method, headers, ...(json === undefined ? {} : { json }) })
+      .text()
+      .catch((error: unknown) => {
+        if (!(error instanceof HTTPError))
+          throw new RefusedError(`${operation}: ${codeOf(error) ?? clip(messageOf(error))}`)
+        const { statusCode: status, body: text } = error.response
+        throw new RefusedError(`${operation}: HTTP ${status}: ${clip(String(text), 200)}${HINTS[status] ?? ''}`, {
+          status,
+        })
+      })
+    const parsed = answer.safeParse(parseJson(body))
+    if (parsed.success) return parsed.data
+    throw new RefusedError(`${operation}: an unexpected answer: ${clip(body, 120)}`)
+  }
+
+  async function signIn(username: string, password: string): Promise<Record<string, string>> {
+    const answer = z.object({ id: z.string().optional() })
+    const { id } = await call(['POST', 'session'], answer, { username, password })
+    // The login was right, and Metabase waits for a code from a phone.
+    if (id === undefined) throw new RefusedError(`Metabase: POST /api/session: ${SECOND_FACTOR}`)
+    // This token signs its bearer in, and a later answer may repeat it.
+    redactor.add([id])
+    return { 'x-metabase-session': id }
+  }
+
+  const headers = 'apiKey' in login ? { 'x-api-key': login.apiKey } : await signIn(login.user, login.password)
+  const get = <S extends z.ZodType>(path: string, answer: S) => call(['GET', path], answer, undefined, headers)
+  const post = <S extends z.ZodType>(path: string, answer: S, json: object) =>
+    call(['POST', path], answer, json, headers)
+  const put = (path: string, json: object) => call(['PUT', path], z.unknown(), json, headers)
+
+  return {
+    databases: () => get('database', listOf(database)),
+    createDatabase: (json: object) => post('database', z.object({ id: z.number() }), json),
+    updateDatabase: (id: number, json: object) => put(`database/${id}`, json),
+    syncStatus: async (id: number) =>
+      (await get(`database/${id}`, z.object({ initial_sync_status: z.string() }))).initial_sync_status,
+    syncSchema: (id: number) => post(`database/${id}/sync_schema`, z.unknown(), {}),
+    tables: async (id: number) => (await get(`database/${id}/metadata`, z.object({ tables: z.array(table) }))).tables,
+    updateField: (id: number, json: object) => put(`field/${id}`, json),
+    collections: () => get('collection', listOf(collection)),
+    createCollection: (name: string, description: string) => post('collection', named, { name, description }),
+    cards: (id: number) => get(`collection/${id}/items?${CARDS}`, listOf(named)),
+    dashboards: (id: number) => get(`collection/${id}/items?models=dashboard`, listOf(named)),
+    createCard: (card: Card & { collection_id: number }) => post('card', named, card),
+    updateCard: (id: number, card: Omit<Card, 'type'>) => put(`card/${id}`, card),
+    createDashboard: (name: string, id: number) => post('dashboard', named, { name, collection_id: id }),
+    dashboard: (id: number) => get(`dashboard/${id}`, dashboard),
+    updateDashboard: (id: number, json: Dashboard) => put(`dashboard/${id}`, json),
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return text === '' ? null : JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

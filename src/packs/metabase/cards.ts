@@ -1,0 +1,165 @@
+import type { BiView } from '../../core/vocabulary.ts'
+import { isShare } from '../../warehouse/schema/column-kinds.ts'
+import { VIEWS } from '../../warehouse/schema/view-notes.ts'
+import { fill, parseTemplate, readRatios, readTemplate } from '../template.ts'
+import type { Card, Table } from './api.ts'
+
+/* Questions, models and metrics as Metabase stores them: all are cards. */
+
+export interface MetabaseTemplate {
+  database: string
+  collection: string
+  dashboard: string
+  models: Record<string, BiView>
+  filters: Record<string, { label: string; widget: string; section: string; columns: string[] }>
+  tag: object
+  parameter: object
+  dashboard_parameter: { id: string; slug: string }
+  question: CardKind
+  model: CardKind
+  metric: CardKind
+}
+
+type CardKind = Pick<Card, 'type' | 'display' | 'dataset_query'>
+
+/** A card, or the view that it needs and Metabase does not know. */
+export type NamedCard = { name: string } & ({ card: Card; filters: string[] } | { missing: string })
+
+/** The database in Metabase, and the tables that Metabase knows. */
+export interface Known {
+  database: number
+  tables: readonly Table[]
+}
+
+export type Question = ReturnType<typeof readQuestions>[number]
+
+const BY_PERCENT = { number_style: 'percent', decimals: 1 }
+
+export function readMetabaseTemplate(): MetabaseTemplate {
+  return parseTemplate<MetabaseTemplate>('metabase.yml')
+}
+
+/**
+ * Reads templates/questions.sql. Of each statement the first line is the question, the second says how it is shown, the third
+ * which view it reads and by which columns it can be filtered.
+ */
+export function readQuestions(schema: string) {
+  const texts = readTemplate('questions.sql').split(/\n(?=-- \d+\. )/)
+  return texts.map((text) => {
+    const [title = '', shown = '', filtered = '', ...rest] = text.split('\n')
+    const [display = 'table', dimensions = '', metrics = ''] = shown.replace('-- Shown as: ', '').split(' ')
+    const [view = '', ...columns] = filtered.replace('-- Filtered by: ', '').split(' ')
+    const listed = (names: string) => names.split(',').filter((name) => name !== '')
+    return {
+      name: title.replace('-- ', ''),
+      sql: rest.join('\n').trim().replaceAll('visibility.', `${schema}.`),
+      display,
+      // The columns that the chart is drawn by, and what it measures. A chart adds up rows that have the same dimensions.
+      dimensions: listed(dimensions),
+      metrics: listed(metrics),
+      view: view as BiView,
+      columns,
+    }
+  })
+}
+
+export function questionCard(question: Question, { database, tables }: Known): NamedCard {
+  const { name, view, dimensions } = question
+  const fields = tables.find((table) => table.name === view)?.fields
+  if (fields === undefined) return { name, missing: view }
+  const template = readMetabaseTemplate()
+  const filters = Object.entries(template.filters).flatMap(([filter, settings]) => {
+    const column = question.columns.find((candidate) => settings.columns.includes(candidate))
+    const field = fields.find((candidate) => candidate.name === column)
+    return field === undefined ? [] : [{ ...settings, name: filter, field: field.id }]
+  })
+  const conditions = filters.map((filter) => `[[and {{${filter.name}}}]]`).join(' ')
+  const sql = question.sql.replace('-- filters', conditions).replace(/ +\n/g, '\n')
+  const tags = Object.fromEntries(filters.map((filter) => [filter.name, fill(template.tag, filter)]))
+  const card: Card = {
+    name,
+    description: VIEWS[view].about,
+    ...fill(template.question, { display: question.display, database, sql, tags }),
+    parameters: filters.map((filter) => fill(template.parameter, filter)),
+    visualization_settings: {
+      ...(dimensions.length > 0 ? { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics } : {}),
+      ...percentages(fields.map((field) => field.name).filter((column) => isShare(view, column))),
+    },
+  }
+  return { name, card, filters: filters.map((filter) => filter.name) }
+}
+
+/** A view to start from, with names and meanings of its columns. */
+export function modelCard(name: string, view: BiView, { database, tables }: Known): NamedCard {
+  const table = tables.find((candidate) => candidate.name === view)
+  if (table === undefined) return { name, missing: view }
+  const { about, columns } = VIEWS[view]
+  const words = (column: string) => column.charAt(0).toUpperCase() + column.slice(1).replaceAll('_', ' ')
+  const card: Card = {
+    name,
+    description: about,
+    ...fill(readMetabaseTemplate().model, { database, table: table.id }),
+    visualization_settings: percentages(table.fields.map((field) => field.name).filter((one) => isShare(view, one))),
+    result_metadata: table.fields.map((field) => ({
+      name: field.name,
+      display_name: words(field.name),
+      description: columns[field.name] ?? null,
+      base_type: field.base_type,
+      semantic_type: isShare(view, field.name) ? 'type/Percentage' : (field.semantic_type ?? null),
+      id: field.id,
+      field_ref: ['field', field.id, null],
+    })),
+  }
+  return { name, card, filters: [] }
+}
+
+/** Metrics of own brands, as ratios of sums by week, and the number of answers. */
+export function metricCards(known: Known): NamedCard[] {
+  const ratios = readRatios().map(({ name, label, about, view, numerator, denominator, share }) =>
+    metricCard(
+      { name: `${label} of own brands`, about, view, shares: share ? [name] : [] },
+      ['date', numerator, denominator, 'is_own'],
+      ([above, below, isOwn]) => ({
+        filter: ['=', isOwn, true],
+        aggregation: [['aggregation-options', ['/', ['sum', above], ['sum', below]], { name, 'display-name': label }]],
+      }),
+      known,
+    ),
+  )
+  const answers = { name: 'Answers', about: VIEWS.answers_daily.about, view: 'answers_daily' as const, shares: [] }
+  const sum = ([field]: FieldRef[]) => ({ aggregation: [['sum', field]] })
+  return [...ratios, metricCard(answers, ['date', 'answers'], sum, known)]
+}
+
+type FieldRef = ['field', number, null]
+
+function metricCard(
+  { name, about, view, shares }: { name: string; about: string; view: BiView; shares: string[] },
+  columns: string[],
+  queryOf: (fields: FieldRef[]) => object,
+  { database, tables }: Known,
+): NamedCard {
+  const table = tables.find((candidate) => candidate.name === view)
+  const ids = columns.flatMap((column) => table?.fields.find((field) => field.name === column)?.id ?? [])
+  if (table === undefined || ids.length < columns.length) return { name, missing: view }
+  const [date, ...others] = ids
+  const query = {
+    'source-table': table.id,
+    ...queryOf(others.map((id) => ['field', id, null])),
+    breakout: [['field', date, { 'temporal-unit': 'week' }]],
+  }
+  const card: Card = {
+    name,
+    description: about,
+    ...fill(readMetabaseTemplate().metric, { database, query }),
+    visualization_settings: percentages(shares),
+  }
+  return { name, card, filters: [] }
+}
+
+/** Columns are named by a text of JSON in Metabase's settings. */
+function percentages(columns: string[]): object {
+  if (columns.length === 0) return {}
+  const settings = columns.map((column) => [JSON.stringify(['name', column]), BY_PERCENT])
+  return { column_settings: Object.fromEntries(settings) }
+}

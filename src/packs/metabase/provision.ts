@@ -1,0 +1,136 @@
+import { RefusedError } from '../../core/errors.ts'
+import { sleep } from '../../core/sleep.ts'
+import { isShare } from '../../warehouse/schema/column-kinds.ts'
+import { POINTS_TO } from '../../warehouse/schema/relations.ts'
+import type { Field, Metabase, Table } from './api.ts'
+import { metricCards, modelCard, type NamedCard, questionCard, readMetabaseTemplate, readQuestions } from './cards.ts'
+import { ensureDashboard, type Placed } from './dashboard.ts'
+
+interface Ensured {
+  id: number
+  /** False if it was there and was updated. */
+  made: boolean
+}
+
+const FIRST_LOOK_MS = 250
+const SLOWEST_LOOK_MS = 5000
+const SYNC_PATIENCE_MS = 600_000
+
+/**
+ * Makes the connection, sets what its fields mean, and makes questions, models, metrics and the dashboard, or updates those that
+ * exist. Everything else in Metabase stays as it is.
+ */
+export async function provision(metabase: Metabase, details: object, schema: string) {
+  const database = await ensureDatabase(metabase, details)
+  await waitForSync(metabase, database.id)
+  const tables = (await metabase.tables(database.id)).filter((table) => (table.schema ?? schema) === schema)
+  const fields = await describeFields(metabase, tables)
+  const collection = await ensureCollection(metabase)
+  const present = await metabase.cards(collection.id)
+  // Cards that were not made, because Metabase does not know the view that they need.
+  const left: { name: string; view: string }[] = []
+  const placed: Placed[] = []
+
+  async function ensureCards(wanted: NamedCard[]): Promise<(Ensured & { name: string })[]> {
+    const done: (Ensured & { name: string })[] = []
+    for (const result of wanted) {
+      const { name } = result
+      if ('missing' in result) {
+        left.push({ name, view: result.missing })
+        continue
+      }
+      const { type, ...card } = result.card
+      const known = present.find((item) => item.name === name)
+      const id = known?.id ?? (await metabase.createCard({ type, ...card, collection_id: collection.id })).id
+      // Without its type: people may have made a model of a question. Without its collection: it may be in the dashboard now.
+      if (known !== undefined) await metabase.updateCard(known.id, card)
+      if (type === 'question') placed.push({ id, filters: result.filters })
+      done.push({ name, id, made: known === undefined })
+    }
+    return done
+  }
+
+  const known = { database: database.id, tables }
+  const { models: views } = readMetabaseTemplate()
+  const models = await ensureCards(Object.entries(views).map(([name, view]) => modelCard(name, view, known)))
+  const metrics = await ensureCards(metricCards(known))
+  const questions = await ensureCards(readQuestions(schema).map((question) => questionCard(question, known)))
+  const dashboard = await ensureDashboard(metabase, collection.id, placed)
+  return { database, collection, questions, models, metrics, fields, left, dashboard }
+}
+
+async function ensureDatabase(metabase: Metabase, details: object): Promise<Ensured> {
+  const { database } = readMetabaseTemplate()
+  const known = (await metabase.databases()).find(({ name, engine }) => name === database && engine === 'postgres')
+  if (known === undefined) {
+    const { id } = await metabase.createDatabase({ name: database, engine: 'postgres', details })
+    return { id, made: true }
+  }
+  // An update without these two would reset them.
+  const { is_on_demand, cache_ttl } = known
+  await metabase.updateDatabase(known.id, {
+    details,
+    is_on_demand: is_on_demand ?? false,
+    ...(cache_ttl === undefined || cache_ttl === null ? {} : { cache_ttl }),
+  })
+  await metabase.syncSchema(known.id)
+  return { id: known.id, made: false }
+}
+
+/** Metabase knows the fields, and keeps what is set, once its first sync of the database is complete. */
+async function waitForSync(metabase: Metabase, database: number): Promise<void> {
+  const sync = `Metabase: the first sync of database ${database}`
+  let pause = FIRST_LOOK_MS
+  for (let waited = 0; waited < SYNC_PATIENCE_MS; waited += pause, pause = Math.min(pause * 2, SLOWEST_LOOK_MS)) {
+    const status = await metabase.syncStatus(database)
+    if (status === 'complete') return
+    if (status === 'aborted')
+      throw new RefusedError(`${sync} was aborted: see Admin settings → Databases, then run this again`)
+    await sleep(pause)
+  }
+  throw new RefusedError(
+    `${sync} is not complete after ${SYNC_PATIENCE_MS / 60_000} minutes: run this again once Admin settings → Databases ` +
+      'shows it as complete',
+  )
+}
+
+async function ensureCollection(metabase: Metabase): Promise<Ensured> {
+  const { collection } = readMetabaseTemplate()
+  // The list has collections of every level, and other people's own.
+  const known = (await metabase.collections()).find(
+    ({ name, location, personal_owner_id }) =>
+      name === collection && (location ?? '/') === '/' && (personal_owner_id ?? null) === null,
+  )
+  if (typeof known?.id === 'number') return { id: known.id, made: false }
+  const about = 'Made by visibility-sync. What has these names is brought up to date when it runs again.'
+  return { id: (await metabase.createCollection(collection, about)).id, made: true }
+}
+
+/**
+ * Sets the meaning of fields that Metabase gets wrong, and returns how many it wrote. Metabase reads a foreign key of two columns
+ * as if each pointed to both, and guesses from names: it takes `margin_of_error` for money.
+ */
+async function describeFields(metabase: Metabase, tables: readonly Table[]): Promise<number> {
+  let written = 0
+  for (const table of tables) {
+    for (const field of table.fields) {
+      const wanted = meaningOf(table, field, tables)
+      if (Object.entries(wanted).every(([name, value]) => field[name as keyof Field] === value)) continue
+      await metabase.updateField(field.id, wanted)
+      written++
+    }
+  }
+  return written
+}
+
+function meaningOf(table: Table, field: Field, tables: readonly Table[]): Partial<Field> {
+  if (isShare(table.name, field.name)) return { semantic_type: 'type/Percentage' }
+  const column = field.name.replace(/^(own|rival)_(?=brand_id$)/, '')
+  const target = column === 'project_id' ? 'projects' : POINTS_TO[column]
+  // A table's own key points nowhere.
+  if (target === undefined || target === table.name) return {}
+  const key = tables
+    .find(({ name, schema }) => name === target && schema === table.schema)
+    ?.fields.find(({ name }) => name === column)
+  return key === undefined ? {} : { semantic_type: 'type/FK', fk_target_field_id: key.id }
+}

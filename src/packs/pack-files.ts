@@ -1,0 +1,24 @@
+import type { Config } from '../core/config/load.ts'
+import { contractFiles } from './contract.ts'
+import { dbtFiles } from './dbt.ts'
+import { grafanaFiles } from './grafana.ts'
+import { type Pack, relationsOf } from './relations.ts'
+import { supersetFiles } from './superset.ts'
+import { fill, readTemplate, valuesOf } from './template.ts'
+
+const MAKERS = {
+  dbt: dbtFiles,
+  superset: supersetFiles,
+  grafana: grafanaFiles,
+  prometheus: ({ values }: Pack) =>
+    Object.fromEntries(
+      ['alerts.yml', 'prometheus.yml'].map((name) => [name, fill(readTemplate(`prometheus/${name}`), values)]),
+    ),
+  contract: contractFiles,
+}
+export type Tool = keyof typeof MAKERS
+
+/** The files for a tool by their paths, for this configuration and, if any are named, for these projects alone. */
+export function packFiles(tool: Tool, config: Config, projects: readonly string[] = []): Record<string, string> {
+  return MAKERS[tool]({ relations: relationsOf(config), projects, values: valuesOf(config, projects) })
+}

@@ -1,0 +1,132 @@
+import type { Config } from '../core/config/load.ts'
+import { BI_VIEWS } from '../core/vocabulary.ts'
+import { customDefinition } from '../streams/custom-stream.ts'
+import { definedStream } from '../streams/defined-stream.ts'
+import { reportStream } from '../streams/registry.ts'
+import type { Stream } from '../streams/stream.ts'
+import { customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
+import { isShare, typeOf } from '../warehouse/schema/column-kinds.ts'
+import { POINTS_TO } from '../warehouse/schema/relations.ts'
+import { VIEWS } from '../warehouse/schema/view-notes.ts'
+import { reportBy } from '../warehouse/schema/views.ts'
+import { parseTemplate, type Values } from './template.ts'
+
+/* The catalogue as packs need it: every table and view for BI, with its key and the types of its columns. */
+
+export interface Column {
+  name: string
+  about: string
+  /** As Postgres names it. */
+  type: string
+  /** A number from -1 to 1 that is read as a percentage. */
+  share: boolean
+  /** Part of the key, and never null. */
+  required: boolean
+}
+
+export interface Relation {
+  name: string
+  /** `brands` is a report of brands, `rows` a report of domains or URLs or a custom stream. */
+  kind: 'table' | 'brands' | 'rows' | 'view'
+  about: string
+  /** The columns that are unique together. A null counts as a value. */
+  key: string[]
+  columns: Column[]
+  /** The configured stream that fills it, if one does. */
+  stream?: string
+  /** Columns that, with the project, name a row of another table. */
+  references: { column: string; target: string }[]
+}
+
+/** What a pack is made from. */
+export interface Pack {
+  relations: Relation[]
+  projects: readonly string[]
+  values: Values
+}
+
+type Catalogued = Pick<Config, 'streams' | 'reports' | 'custom_streams'>
+
+/** templates/tables.yml */
+interface Notes {
+  keys: Record<string, string[]>
+  streams: Record<string, string>
+  grain: string[]
+  nullable: string[]
+}
+
+const SQL_TYPES = { text: 'text', double: 'double precision', date: 'date', jsonb: 'jsonb', boolean: 'boolean' }
+
+/** The tables, the configured reports and custom streams, and the views that are made for them. */
+export function relationsOf({ streams, reports, custom_streams }: Catalogued): Relation[] {
+  const notes = parseTemplate<Notes>('tables.yml')
+  const neverNull = (key: readonly string[]) => key.filter((name) => !notes.nullable.includes(name))
+  return [
+    ...Object.entries(TABLES).map(([name, note]) => {
+      const key = notes.keys[name]
+      if (key === undefined) throw new Error(`the table ${name} has no key in templates/tables.yml`)
+      const stream = notes.streams[name] ?? name
+      const isRead = (streams as readonly string[]).includes(stream)
+      return relation({ kind: 'table', name, note, key, required: key, ...(isRead && { stream }) })
+    }),
+    ...reports.map((report) => {
+      const stream = reportStream(report)
+      const kind = (report.of ?? 'brands') === 'brands' ? 'brands' : 'rows'
+      return ofStream(kind, reportNote(report), stream, neverNull(stream.key))
+    }),
+    ...custom_streams.map((custom) => {
+      const stream = definedStream(customDefinition(custom))
+      // Of a table by days only the first column of the key is never null.
+      const [own] = stream.key.filter((name) => name !== 'date')
+      return ofStream('rows', customNote(custom), stream, custom.by === 'list' ? stream.key : ['date', own!])
+    }),
+    ...BI_VIEWS.filter((name) => {
+      const { needs, of } = VIEWS[name]
+      return of !== undefined || needs.length === 0 || reportBy(reports, needs) !== undefined
+    }).map((name) => {
+      const key = grainOf(VIEWS[name], notes.grain)
+      return relation({ kind: 'view', name, note: VIEWS[name], key, required: neverNull(key) })
+    }),
+  ]
+}
+
+function ofStream(kind: 'brands' | 'rows', note: TableNote, stream: Stream, required: readonly string[]): Relation {
+  const { name, key, columns } = stream
+  const types = new Map(columns.map((column) => [column.name, SQL_TYPES[column.type]]))
+  return relation({
+    ...{ kind, name, note, stream: name, key: ['project_id', ...key] },
+    ...{ types, required: ['project_id', ...required] },
+  })
+}
+
+interface Described extends Pick<Relation, 'name' | 'kind' | 'key' | 'stream'> {
+  note: TableNote
+  types?: ReadonlyMap<string, string>
+  required: readonly string[]
+}
+
+function relation({ note, types, required, ...rest }: Described): Relation {
+  const { name, kind } = rest
+  return {
+    ...rest,
+    about: note.about,
+    columns: Object.entries(note.columns).map(([column, about]) => ({
+      name: column,
+      about,
+      type: types?.get(column) ?? typeOf(column),
+      share: kind !== 'rows' && isShare(name, column),
+      required: required.includes(column),
+    })),
+    references: (kind === 'table' || kind === 'brands' ? Object.keys(note.columns) : []).flatMap((column) => {
+      const target = POINTS_TO[column]
+      return target === undefined || target === name ? [] : [{ column, target }]
+    }),
+  }
+}
+
+function grainOf({ columns }: TableNote, grain: readonly string[]): string[] {
+  const there = grain.filter((name) => name in columns)
+  // A prompt has one topic, and a page one domain.
+  const implied = there.includes('prompt_id') ? 'topic_id' : there.includes('url') ? 'domain' : undefined
+  return there.filter((name) => name !== implied)
+}

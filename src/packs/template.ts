@@ -1,0 +1,82 @@
+import { readFileSync } from 'node:fs'
+import { parse, stringify } from 'yaml'
+import type { Config } from '../core/config/load.ts'
+import { packageFile, packageVersion } from '../core/package-files.ts'
+import type { BiView } from '../core/vocabulary.ts'
+import { reportBy } from '../warehouse/schema/views.ts'
+
+/* The hand-written parts of packs are in templates/, with placeholders such as <<schema>>. */
+
+export type Values = Record<string, unknown>
+
+/** What templates know of the configuration. */
+export function valuesOf(config: Config, projects: readonly string[]): Values {
+  const { host, port, max_staleness } = config.serve
+  const unit = { m: 60, h: 3600, d: 86_400 }[max_staleness.at(-1) as 'm' | 'h' | 'd']
+  const stale_seconds = Number.parseInt(max_staleness, 10) * unit
+  const stale_hours = Math.ceil(stale_seconds / 3600)
+  return {
+    version: packageVersion(),
+    schema: config.warehouse.schema,
+    serve: `${host}:${port}`,
+    stale_seconds,
+    stale_hours,
+    error_hours: Math.max(72, 2 * stale_hours),
+    projects,
+    in_projects: projects.length === 0 ? 'true' : `project_id in (${projects.map((id) => `'${id}'`).join(', ')})`,
+    of_projects: projects.length === 0 ? '' : `{project=~"${projects.join('|').replaceAll('.', '[.]')}"}`,
+    // The report that the metrics of dbt are computed from, if one is configured.
+    daily: reportBy(config.reports, ['date'])?.name ?? '',
+  }
+}
+
+/** Replaces placeholders in all texts. A text that is nothing but a placeholder becomes the value itself, of any type. */
+export function fill<T>(template: T, values: Values): T {
+  const valueOf = (name: string) => {
+    if (values[name] === undefined) throw new Error(`the template has an unknown placeholder: ${name}`)
+    return values[name]
+  }
+  const filled = (node: unknown): unknown => {
+    if (Array.isArray(node)) return node.map(filled)
+    if (typeof node === 'object' && node !== null)
+      return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, filled(value)]))
+    if (typeof node !== 'string') return node
+    const whole = /^<<(\w+)>>$/.exec(node)
+    if (whole !== null) return valueOf(whole[1]!)
+    return node.replaceAll(/<<(\w+)>>/g, (_, name: string) => {
+      const value = valueOf(name)
+      return typeof value === 'string' ? value : JSON.stringify(value)
+    })
+  }
+  return filled(template) as T
+}
+
+export function readTemplate(path: string): string {
+  return readFileSync(packageFile(`templates/${path}`), 'utf8')
+}
+
+export function parseTemplate<T>(path: string): T {
+  return parse(readTemplate(path)) as T
+}
+
+/** Python reads YAML 1.1, in which dates, yes and no need quotes. */
+export function yamlFile(content: unknown): string {
+  const text = stringify(content, { lineWidth: 120, aliasDuplicateObjects: false, version: '1.1' })
+  return `# Written by "visibility-sync pack" for your configuration. Run it again instead of editing this file.\n${text}`
+}
+
+/** A metric that is a sum divided by a sum. */
+export interface Ratio {
+  name: string
+  label: string
+  about: string
+  view: BiView
+  numerator: string
+  denominator: string
+  /** Shown as a percentage. */
+  share: boolean
+}
+
+export function readRatios(): Ratio[] {
+  return parseTemplate<Ratio[]>('ratios.yml')
+}

@@ -1,0 +1,20 @@
+-- Every brand day by day, with names. The metrics are computed from it.
+select
+  days.project_id || '/' || days.date || '/' || days.brand_id as brand_day_id,
+  days.project_id,
+  coalesce(projects.name, days.project_id) as project,
+  days.date,
+  days.brand_id,
+  coalesce(brands.name, days.brand_id) as brand,
+  coalesce(brands.is_own, false) as is_own,
+  days.visibility_count,
+  days.answers,
+  days.mention_count,
+  days.all_mentions,
+  days.position_points,
+  days.position_count,
+  days.sentiment_points,
+  days.sentiment_count
+from {{ ref('stg_<<daily>>') }} as days
+left join {{ ref('stg_projects') }} as projects on projects.project_id = days.project_id
+left join {{ ref('stg_brands') }} as brands on brands.project_id = days.project_id and brands.brand_id = days.brand_id
