@@ -194,6 +194,14 @@ describe('a service without answers', () => {
     expect(service.seen.filter((line) => line.includes('chats')).length).toBe(24)
   })
 
+  test('that answers nothing at all is not blamed on the length of a request', async () => {
+    const service = await serve(hang)
+    const { client } = clientOf(service.url, { maxAttempts: 3, patienceMs: 60_000 })
+    const failure = await failureOf(client.chats(one, range, { isDivisible: true }))
+    expect(failure).toMatchObject({ code: 'transient', timedOut: false })
+    expect(service.seen.filter((line) => line.includes('chats')).length).toBe(3)
+  })
+
   test('is left at once by whoever is asked to stop, and that is neither an error nor an attempt', async () => {
     const service = await serve(hang)
     const { client } = clientOf(service.url, { timeoutMs: 60_000 })

@@ -1,10 +1,9 @@
 import type PgBoss from 'pg-boss'
-import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
+import { codeOf, messageOf, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
-import { isRetryable } from '../warehouse/retryable.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 
 /*
@@ -55,7 +54,7 @@ export async function openQueue(warehouse: Warehouse, name: string, log: Log, si
       // What was begun has timers of its own, which would keep the process alive.
       await close().catch(() => {})
       if (codeOf(error) === PRIVILEGE) throw lacksPrivilege(warehouse, error)
-      throw isRetryable(error) ? new TransientError(messageOf(error), { cause: error }) : error
+      throw error
     }
   })
 }

@@ -118,14 +118,14 @@ export function createHttp(options: HttpOptions): HttpClient {
     const body = new Body(options.maxResponseBytes)
     try {
       let head: PlainResponse
+      let isTooLong: boolean
       try {
-        head = await fetchInto(body, request, key, context.signal)
+        ;({ head, isTooLong } = await fetchInto(body, request, key, context.signal))
       } catch (error) {
         permit.drop()
         // Asked to stop: that is neither an error nor an attempt that failed.
         if (context.signal?.aborted) throw new InterruptedError(`${operation}: asked to stop`)
         context.onAttempt?.(undefined)
-        if (error instanceof RefusedError) throw error
         const connection = connectionFailure(error)
         if (connection !== undefined) throw new UnsentError(`${operation}: ${connection.cause}`, connection)
         // got's errors carry the request's headers, so only the code and a clean message go on.
@@ -138,6 +138,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       const rate = readRateHeaders(head.headers, Date.now())
       permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
+      if (isTooLong) throw tooLargeError(operation)
       if (status === PARTIAL) throw new TransientError(`${operation}: HTTP 206: only a part of the answer`, { status })
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body, operation, context.signal)
@@ -188,7 +189,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     request: HttpRequest,
     key: string,
     signal: AbortSignal | undefined,
-  ): Promise<PlainResponse> {
+  ): Promise<{ head: PlainResponse; isTooLong: boolean }> {
     const timeoutMs = Math.min(request.timeoutMs ?? options.timeoutMs, options.timeoutMs)
     const init: OptionsInit = {
       method: request.method,
@@ -205,10 +206,10 @@ export function createHttp(options: HttpOptions): HttpClient {
       for await (const piece of answer as AsyncIterable<Buffer>) {
         if (body.length + piece.length > LARGE_BYTES) await body.takeTurn(signal)
         body.add(piece)
-        if (body.length > options.maxResponseBytes) throw tooLargeError(operationOf(request))
+        if (body.length > options.maxResponseBytes) break
       }
       if (answer.response === undefined) throw new TransientError('no answer')
-      return answer.response
+      return { head: answer.response, isTooLong: body.length > options.maxResponseBytes }
     } finally {
       answer.destroy()
     }
@@ -273,7 +274,13 @@ export function createHttp(options: HttpOptions): HttpClient {
           }
           report(account, operation, error, { sentAt, isDivisible })
           const waitMs = retries.delayAfter(error)
-          if (waitMs === undefined) throw error
+          const isLast = waitMs === undefined
+          if (error.timedOut && (isLast || retries.ranOutOfTime)) {
+            // A timeout is the request's fault only if the service answers others.
+            if (await gate.isAnswering(account, sentAt, (other) => probe(other, context))) throw error
+            if (isLast) throw new TransientError(error.message)
+          }
+          if (isLast) throw error
           if (waitMs === 0) continue
           context.onWait?.(waitMs)
           await sleep(waitMs, signal)

@@ -1,11 +1,10 @@
 import { Kysely, PostgresDialect } from 'kysely'
 import { Pool, type PoolClient, type PoolConfig } from 'pg'
-import { codeOf, messageOf, OverloadedError, TimeLimitError, TransientError } from '../core/errors.ts'
-import { clip } from '../core/text.ts'
-import { isAway } from './away.ts'
+import { codeOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Warehouse } from './connect.ts'
 import type { OpsTables, WarehouseTables } from './database.ts'
 import type { DeadlineClient } from './deadline-client.ts'
+import { awayError, isTransient } from './retry.ts'
 
 export interface SidePoolOptions {
   /** As the server lists its connections. */
@@ -77,13 +76,7 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
       if (late || codeOf(error) === CANCELED)
         throw new TimeLimitError(`it took longer than ${limitMs / 1000} s`, { cause: error })
       if (codeOf(error) === LOCKED) throw new TimeLimitError('a table is locked by someone else', { cause: error })
-      if (!isAway(error)) throw error
-      throw new TransientError(
-        `the database cannot be reached: ${clip(messageOf(error) || (codeOf(error) ?? ''), 200)}`,
-        {
-          cause: error,
-        },
-      )
+      throw isTransient(error) ? awayError('the database cannot be reached', error) : error
     } finally {
       clearTimeout(timer)
       if (connection !== undefined) inUse.delete(connection)

@@ -7,7 +7,7 @@ import { type AbandonedOptions, endAbandonedSessions } from './abandoned-session
 import type { Warehouse } from './connect.ts'
 import type { Ops, Tables } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
-import { isContention, isLockTimeout, isRetryable } from './retryable.ts'
+import { awayError, isAway, isContention, isLockTimeout } from './retry.ts'
 import { runBatch, type Statement, type Statements } from './statement.ts'
 
 /** One transaction: its connection, and Kysely bound to that connection. */
@@ -68,7 +68,7 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
   { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned }: TransactionOptions = {},
 ): Promise<T> {
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
-    throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
+    throw awayError('the database cannot be reached', cause)
   })
   let broken: Error | undefined
   const onError = (error: Error) => {
@@ -105,10 +105,9 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     })
     if (isLockTimeout(error) && broken === undefined)
       await endAbandonedSessions(client, { signal, ...abandoned }).catch(() => {})
-    if (isRetryable(error) || broken !== undefined) {
-      const what = isContention(error) ? 'another transaction was in the way' : 'the database connection was lost'
-      throw new TransientError(`${what}: ${clip(messageOf(error), 200)}`, { cause: error })
-    }
+    if (isContention(error))
+      throw new TransientError(`another transaction was in the way: ${clip(messageOf(error), 200)}`, { cause: error })
+    if (isAway(error) || broken !== undefined) throw awayError('the database connection was lost', error)
     throw error
   } finally {
     signal?.removeEventListener('abort', onAbort)

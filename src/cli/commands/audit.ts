@@ -4,9 +4,8 @@ import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { bad, good, warning } from '../../core/paint.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
-import { claimSource } from '../../ledger/source.ts'
+import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Observer } from '../../sync/run/run-sync.ts'
-import { migrate } from '../../warehouse/schema/migrate.ts'
 import { auditReport } from '../audit-report.ts'
 import { refuseUnknownProjects } from '../named-projects.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
@@ -34,8 +33,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   return runAndReport(session, request, (reporter) =>
     withServices({ config, log, clock, version, projects: options.project ?? [] }, (open) =>
       reporter.inside(open, async () => {
-        await migrate(open.warehouse, config)
-        await claimSource(open.warehouse, open.sourceAddress)
+        await prepareWarehouse(open, session.signal)
         return auditAndPrint(session, options, open, reporter)
       }),
     ),
