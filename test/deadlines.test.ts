@@ -67,7 +67,7 @@ describe('a frozen connection', () => {
       setTimeout(() => warehouse.shortenDeadlines(), 200)
       await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
     })
-    await expect(load).rejects.toMatchObject({ code: 'transient' })
+    await expect(load).rejects.toMatchObject({ code: 'database-away' })
     proxy.resume()
     await warehouse.close()
   })
@@ -79,7 +79,7 @@ describe('a frozen connection', () => {
       setTimeout(() => warehouse.shortenDeadlines(), 200)
       await client.query('select 1')
     }
-    await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({ code: 'transient' })
+    await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({ code: 'database-away' })
     await warehouse.close()
   })
 
@@ -129,7 +129,7 @@ describe('a frozen connection', () => {
         lockTimeoutMs: 200,
         abandoned: { olderThanMs: 100, lookAgainMs: 100 },
       })
-    await expect(lock()).rejects.toMatchObject({ code: 'transient' })
+    await expect(lock()).rejects.toMatchObject({ code: 'database-away' })
     await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
     expect(await waits()).toEqual([])
     await warehouse.close()

@@ -185,7 +185,7 @@ describe('a service without answers', () => {
     const service = await serve((request, response) =>
       request.url?.startsWith('/v1/prompts?limit=1&') ? fine(request, response) : hang(request, response),
     )
-    const { client } = clientOf(service.url, { maxAttempts: 6 })
+    const { client } = clientOf(service.url, { maxAttempts: 6, timeoutMs: 500 })
     const large = () => failureOf(client.chats(one, range, { isDivisible: true }))
     const failures = await Promise.all(Array.from({ length: 12 }, large))
     expect(new Set(failures.map(({ code }) => code))).toEqual(new Set(['transient']))

@@ -8,7 +8,7 @@ import { PACK_FOLDERS, packFiles } from '../src/cli/packs/pack-files.ts'
 import { RULES } from '../src/cli/packs/prometheus.ts'
 import { relations } from '../src/cli/packs/relations.ts'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { createMetrics } from '../src/telemetry/metrics.ts'
+import { createMetrics } from '../src/observe/metrics.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* What is made from the catalogue for other tools, and the questions: current, and true of a real warehouse. */

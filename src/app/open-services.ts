@@ -282,7 +282,7 @@ function logOutage(log: Log, { down, what, reason }: Outage): void {
 /** Loaded only if it is used: most runs are those of one process. */
 async function loadQueue() {
   const [{ openQueueExecutor }, { createSharedBudget }] = await Promise.all([
-    import('../queue/open-queue-executor.ts'),
+    import('../queue/queue-executor.ts'),
     import('../queue/shared-budget.ts'),
   ])
   return { openQueueExecutor, createSharedBudget }
