@@ -105,7 +105,9 @@ export function lastRunText(run: LastRun, ledger: LedgerFigures | undefined): Pr
   // Another run was at work, and reports its own end.
   if (end === 'locked') return registry.metrics()
   // This process knows better than the ledger: the run may have failed before it was in there.
-  gauges.showEnd({ command, ended_at: endedAt, outcome: end, completed_at: end === 'complete' ? endedAt : null })
+  const known = ledger?.ends.find((other) => other.command === command)?.completed_at
+  const completedAt = known ?? (end === 'complete' ? endedAt : null)
+  gauges.showEnd({ command, ended_at: endedAt, outcome: end, completed_at: completedAt })
   new Gauge(named('last_run_seconds', 'How long the last run took', ['command'])).set({ command }, seconds)
   const rows = new Gauge(named('last_run_rows', 'Rows of the last run by what became of them', ['stream', 'effect']))
   const requests = new Gauge(named('last_run_requests', 'Requests of the last run, with those tried again', ['stream']))

@@ -1,4 +1,4 @@
-import type { Day } from '../core/day.ts'
+import { type Day, isDay } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip, count as counted } from '../core/text.ts'
 import type { ItemSink, Origin } from '../source/parse-items.ts'
@@ -18,7 +18,7 @@ import { Contradictions } from './contradictions.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
-import { type Asked, isRealDay, itemValidator } from './item-validator.ts'
+import { type Asked, itemValidator } from './item-validator.ts'
 import { KeyIndex } from './key-index.ts'
 import { RawTexts } from './raw-text.ts'
 
@@ -224,10 +224,7 @@ export class Sifter<R extends Rows> {
     const drift = this.notes.list
     const absent = this.rows.length === 0 ? undefined : stream.columns[this.absent[0] ?? -1]?.name
     if (contradictions.count === 0 && sums.size === 0) {
-      this.rows.keepOrder?.({
-        find: () => keyIndex.inOrder(stream.key.indexOf('date')),
-        release: () => keyIndex.release(),
-      })
+      this.rows.keepOrder?.(() => keyIndex.inOrder(stream.key.indexOf('date')))
       return { rows: this.rows, rowsByDay, children: this.childRows(new Set()), rejects, entities, drift, absent }
     }
     const parents = contradictions.valuesAt(this.keyAt[0]!)
@@ -285,7 +282,7 @@ export class Sifter<R extends Rows> {
     const { range } = this.options
     // It belongs to its day if that can still be read, otherwise to the whole window.
     const date = (raw as { date?: unknown } | null)?.date
-    if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isRealDay(date)) {
+    if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isDay(date)) {
       reject.date = date
     }
     this.rejects.push(reject)

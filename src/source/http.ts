@@ -10,7 +10,7 @@ import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
 import { inSpan } from '../core/trace.ts'
-import { Body, LARGE_BYTES } from './body.ts'
+import { Body, BodyMemory, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
 import { failureOf, RateLimitedError, UnsentError } from './http-failure.ts'
@@ -81,6 +81,7 @@ const ERROR_BYTES = 65_536
 /** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
 export function createHttp(options: HttpOptions): HttpClient {
   const agents = { http: new HttpAgent({ keepAlive: true }), https: new HttpsAgent({ keepAlive: true }) }
+  const memory = new BodyMemory()
   const connectMs = Math.min(10_000, options.timeoutMs)
   const client: Got = got.extend({
     agent: agents,
@@ -115,7 +116,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     context: CallContext,
   ): Promise<HttpAnswer<T>> {
     const operation = operationOf(request)
-    const body = new Body(options.maxResponseBytes)
+    const body = new Body(memory, options.maxResponseBytes)
     try {
       let head: PlainResponse
       let isTooLong: boolean

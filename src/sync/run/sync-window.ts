@@ -45,7 +45,7 @@ export async function syncWindow(
   // Taken before the request is sent: the later request wins, because its number is higher.
   const read = await withRetries(run.warehouse, run.signal, () => beginRead(run.warehouse, projectStream, range))
   const known = knownWindow(run, projectStream, { stream, range, before: read })
-  const pack = () => new PackedRows(stream.columns, project.id)
+  const pack = () => new PackedRows(stream.columns, project.id, run.templates.segments)
   const answer = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (answer.kind === 'split') {
     const { notes } = answer
