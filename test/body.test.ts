@@ -1,9 +1,11 @@
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
-import { Body } from '../src/source/body.ts'
+import { Body, BodyMemory } from '../src/source/body.ts'
 
 test('large answers are read one after the other, and one that is given up does not let the next in early', async () => {
-  const [first, second, third] = [new Body(1e9), new Body(1e9), new Body(1e9)]
+  const memory = new BodyMemory()
+  const bodyOf = () => new Body(memory, 1e9)
+  const [first, second, third] = [bodyOf(), bodyOf(), bodyOf()]
   const order: string[] = []
   await first.takeTurn(undefined)
   const stop = new AbortController()

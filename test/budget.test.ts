@@ -116,6 +116,33 @@ describe('the request budget as a state machine', () => {
     for (const owners of [3, 6]) expect(refusedOf(owners)).toBeLessThanOrEqual(alone * 2)
   })
 
+  test('only a few requests are under way while no limit is known, and again after it was forgotten', () => {
+    const state = newBudgetState()
+    const grant = (now: number) => {
+      let granted = 0
+      while (granted < 80 && requestPermit(state, now, `owner ${granted}`, 200) === 0) granted++
+      return granted
+    }
+    const learn = (now: number, granted: number, headers: RateHeaders) => {
+      for (let owner = 0; owner < granted; owner++)
+        learnAnswer(state, { ...answer(headers), owner: `owner ${owner}`, sentAt: now, receivedAt: now }, 200)
+    }
+    expect(grant(at)).toBe(4)
+    learn(at, 4, { limit: 20, remaining: 16, resetMs: 10_000 })
+    expect(grant(at)).toBe(16)
+    learn(at, 16, { limit: 20, remaining: 0, resetMs: 10_000 })
+    expect(grant(at + 120_000)).toBe(4)
+    // A service without headers is trusted a little more with each answer.
+    learn(at + 120_000, 4, {})
+    expect(grant(at + 120_001)).toBe(8)
+  })
+
+  test('twenty workers of four slots meet a limit of 20 with few refusals', () => {
+    const played = play({ requests: 20, periodMs: 2000, headers: 'seconds' }, { owners: 20, slots: 4, requests: 200 })
+    expect(played.refused).toBeLessThanOrEqual(4)
+    expect(played.ms).toBeLessThan((200 / 20 - 1) * 2000 * 1.2)
+  })
+
   test('Retry-After holds everyone back for as long as it says', () => {
     const state = newBudgetState()
     requestPermit(state, at, 'a', 100)
@@ -184,7 +211,7 @@ describe('the request budget as a state machine', () => {
       return granted
     }
     expect(grant(at + 2000)).toBe(2)
-    expect(grant(at + 90_000)).toBe(50)
+    expect(limitOf(state, at + 90_000, 50)).toBe(50)
   })
 
   test('the state stays small however much is sent', () => {
@@ -256,7 +283,7 @@ describe('a budget', () => {
   test.each(stores)('kept %s grants no more than there is, however many ask at once', async (_, make) => {
     const storeOf = make()
     const signal = AbortSignal.timeout(1000)
-    const asked = Array.from({ length: 8 }, (_, owner) => createBudget(7, storeOf(), { owner: `${owner}` }))
+    const asked = Array.from({ length: 8 }, (_, owner) => createBudget(3, storeOf(), { owner: `${owner}` }))
     const granted = await Promise.all(
       [...asked, ...asked].map((budget) =>
         budget.take(signal).then(
@@ -265,7 +292,7 @@ describe('a budget', () => {
         ),
       ),
     )
-    expect(granted.reduce<number>((sum, one) => sum + one, 0)).toBe(7)
+    expect(granted.reduce<number>((sum, one) => sum + one, 0)).toBe(3)
   })
 
   test.each(stores)('kept %s learns for everyone from the answer that anyone gets', async (_, make) => {

@@ -256,9 +256,14 @@ describe('faults', () => {
     const plain = await serve((_request, response) =>
       response.writeHead(200, { 'content-type': 'application/json' }).end(large),
     )
-    await expect(clientOf(plain.url, { maxResponseBytes: 1_048_576 }).prompts(caller, {})).rejects.toThrow(
-      'larger than 1 MB',
+    const statuses: (number | undefined)[] = []
+    const refused = clientOf(plain.url, { maxResponseBytes: 1_048_576 }).prompts(
+      caller,
+      {},
+      { onAttempt: (status) => void statuses.push(status) },
     )
+    await expect(refused).rejects.toThrow('larger than 1 MB')
+    expect(statuses).toEqual([200])
     const packed = await serve((_request, response) =>
       response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync(large)),
     )

@@ -9,9 +9,10 @@ import { TransientError, UsageError } from '../src/core/errors.ts'
 import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { databaseFailure } from '../src/warehouse/database-failure.ts'
 import { type EmbeddedPostgres, startEmbedded } from '../src/warehouse/embedded/server.ts'
+import { withRetries } from '../src/warehouse/retry.ts'
 import { selfSigned } from './support/certificate.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
-import { serverUrl } from './support/postgres.ts'
+import { createDatabase, serverUrl } from './support/postgres.ts'
 
 /* What each way of failing to use a database says, on servers that really fail so. */
 
@@ -112,6 +113,33 @@ describe('a server that is away', () => {
 
   test('has no connection left', async () => {
     expectAway(await failureOf(urlOf('crowded')), 'The server has no connection left')
+  })
+
+  test('has no connection left for a while: work that is under way waits for one', async () => {
+    const database = await createDatabase()
+    const { rows } = await database.warehouse.pool.query<{ name: string }>('select current_database() as name')
+    const limit = (most: number) => database.rows(`alter database ${rows[0]!.name} connection limit ${most}`)
+    const warehouse = await connectWarehouse({
+      url: database.url,
+      schema: 'visibility',
+      connections: 1,
+      unchecked: true,
+    })
+    try {
+      await limit(0)
+      const reasons: string[] = []
+      const onWait = (reason: string) => void (reasons.push(reason) === 1 && limit(-1))
+      const query = () => warehouse.pool.query('select 1')
+      await withRetries({ patienceMs: 60_000, onWait }, undefined, query)
+      expect(reasons[0]).toContain('too many connections')
+      await limit(0)
+      await warehouse.pool.query('select pg_terminate_backend(pg_backend_pid())').catch(() => {})
+      // What is still away in the end is nobody's fault but the database's.
+      await expect(withRetries({ patienceMs: 0 }, undefined, query)).rejects.toMatchObject({ code: 'database-away' })
+    } finally {
+      await warehouse.close()
+      await database.drop()
+    }
   })
 
   test('refuses connections, or has no known name', async () => {

@@ -5,8 +5,7 @@ import { endAbandonedSessions } from '../src/warehouse/abandoned-sessions.ts'
 import { connectWarehouse, type Warehouse } from '../src/warehouse/connect.ts'
 import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
-import { withRetries } from '../src/warehouse/retry.ts'
-import { isRetryable } from '../src/warehouse/retryable.ts'
+import { isTransient, withRetries } from '../src/warehouse/retry.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { startCli } from './support/cli.ts'
 import { until } from './support/serve.ts'
@@ -52,7 +51,7 @@ describe('a frozen connection', () => {
       await warehouse.pool.query('select 1')
       if (ask !== asks[1]) proxy.freeze()
       const error = await ask().catch((failure: unknown) => failure)
-      expect(isRetryable(error) || (error as { code?: string }).code === 'transient').toBe(true)
+      expect(isTransient(error) || (error as { code?: string }).code === 'transient').toBe(true)
       proxy.resume()
       expect((await warehouse.pool.query('select 2 as two')).rows).toEqual([{ two: 2 }])
     }
@@ -68,7 +67,7 @@ describe('a frozen connection', () => {
       setTimeout(() => warehouse.shortenDeadlines(), 200)
       await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
     })
-    await expect(load).rejects.toMatchObject({ code: 'transient' })
+    await expect(load).rejects.toMatchObject({ code: 'database-away' })
     proxy.resume()
     await warehouse.close()
   })
@@ -80,7 +79,7 @@ describe('a frozen connection', () => {
       setTimeout(() => warehouse.shortenDeadlines(), 200)
       await client.query('select 1')
     }
-    await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({ code: 'transient' })
+    await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({ code: 'database-away' })
     await warehouse.close()
   })
 
@@ -130,7 +129,7 @@ describe('a frozen connection', () => {
         lockTimeoutMs: 200,
         abandoned: { olderThanMs: 100, lookAgainMs: 100 },
       })
-    await expect(lock()).rejects.toMatchObject({ code: 'transient' })
+    await expect(lock()).rejects.toMatchObject({ code: 'database-away' })
     await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
     expect(await waits()).toEqual([])
     await warehouse.close()

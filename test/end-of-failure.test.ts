@@ -13,6 +13,7 @@ test.each<[FailureCode, ReturnType<typeof endOfFailure>['end'], boolean]>([
   ['project-down', 'return', false],
   ['operation-down', 'return', false],
   ['service-down', 'release', true],
+  ['database-away', 'release', true],
   ['refused', 'report', false],
   ['superseded', 'report', false],
   ['incomplete', 'retry', false],
@@ -20,21 +21,20 @@ test.each<[FailureCode, ReturnType<typeof endOfFailure>['end'], boolean]>([
   ['transient', 'retry', false],
   ['error', 'retry', false],
 ])('a window that fails as %s: %s', (code, end, backsOff) => {
-  expect(endOfFailure({ code }, ANSWERED)).toEqual({ end, backsOff })
+  expect(endOfFailure(code, ANSWERED)).toEqual({ end, backsOff })
 })
 
 test('the third failure of a window is reported', () => {
-  expect(endOfFailure({ code: 'transient' }, { ...ANSWERED, failures: 1 }).end).toBe('retry')
-  expect(endOfFailure({ code: 'transient' }, { ...ANSWERED, failures: 2 }).end).toBe('report')
+  expect(endOfFailure('transient', { ...ANSWERED, failures: 1 }).end).toBe('retry')
+  expect(endOfFailure('transient', { ...ANSWERED, failures: 2 }).end).toBe('report')
 })
 
-test('a worker that got no answer at all is at fault, unless the service took its request', () => {
-  expect(endOfFailure({ code: 'transient' }, { ...SILENT, failures: 2 })).toEqual({ end: 'release', backsOff: true })
-  expect(endOfFailure({ code: 'transient', timedOut: true }, SILENT)).toEqual({ end: 'retry', backsOff: false })
+test('a worker that got no answer at all is at fault', () => {
+  expect(endOfFailure('transient', { ...SILENT, failures: 2 })).toEqual({ end: 'release', backsOff: true })
 })
 
 test('a window that was taken from a worker which got nowhere with it counts as lost', () => {
-  expect(endOfFailure({ code: 'interrupted' }, { ...ANSWERED, isRevoked: true })).toEqual({
+  expect(endOfFailure('interrupted', { ...ANSWERED, isRevoked: true })).toEqual({
     end: 'lose',
     backsOff: false,
   })

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { PackedRows } from '../src/rows/packed-rows.ts'
+import type { RunReport } from '../src/sync/run/report.ts'
 import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
@@ -87,6 +88,28 @@ test('connections that the server drops in the middle are replaced, and the run 
   )
   expect((await running.done).code).toBe(0)
   await exact()
+})
+
+test.each([
+  ['migrates', 'select pg_advisory_xact_lock(7265190401)'],
+  ['looks up its source', 'lock table visibility_ops.source'],
+])('a connection that is lost while a run %s is replaced', async (_, lock) => {
+  await start({ faults: NO_LIMIT })
+  const waiting = async () =>
+    (
+      await setup.database.rows<{ pid: number }>(
+        "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+      )
+    ).map(({ pid }) => pid)
+  let done: Promise<RunReport> | undefined
+  await inTransaction(setup.database.warehouse, async ({ client }) => {
+    await client.query(lock)
+    done = setup.sync({ streams: setup.services.streams.named(['prompts']) })
+    let pids: number[] = []
+    while (pids.length === 0) pids = await waiting()
+    await setup.database.rows('select pg_terminate_backend(pid) from unnest($1::int[]) pid', [pids])
+  })
+  expect((await done!).outcome).toBe('complete')
 })
 
 test('a run whose lease was taken over stops, and says so', async () => {

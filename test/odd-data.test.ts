@@ -13,7 +13,7 @@ import { createClient } from '../src/source/client.ts'
 import { noEntities } from '../src/streams/stream.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
 import { saveEntities } from '../src/warehouse/load/entities.ts'
-import { isRetryable } from '../src/warehouse/retryable.ts'
+import { isTransient } from '../src/warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 
@@ -204,10 +204,10 @@ describe('very many', () => {
       (error: unknown) => error,
     )
     expect(failure).not.toBeInstanceOf(TransientError)
-    expect(isRetryable(failure)).toBe(false)
+    expect(isTransient(failure)).toBe(false)
     expect(await rowsOf('select 1 as one')).toEqual([{ one: 1 }])
     // A pooler whose server is gone.
-    expect(isRetryable(Object.assign(new Error('server conn crashed?'), { code: '08P01', severity: 'FATAL' }))).toBe(
+    expect(isTransient(Object.assign(new Error('server conn crashed?'), { code: '08P01', severity: 'FATAL' }))).toBe(
       true,
     )
   })

@@ -185,13 +185,21 @@ describe('a service without answers', () => {
     const service = await serve((request, response) =>
       request.url?.startsWith('/v1/prompts?limit=1&') ? fine(request, response) : hang(request, response),
     )
-    const { client } = clientOf(service.url, { maxAttempts: 6 })
+    const { client } = clientOf(service.url, { maxAttempts: 6, timeoutMs: 500 })
     const large = () => failureOf(client.chats(one, range, { isDivisible: true }))
     const failures = await Promise.all(Array.from({ length: 12 }, large))
     expect(new Set(failures.map(({ code }) => code))).toEqual(new Set(['transient']))
     expect(failures.every(({ message }) => message.includes('ETIMEDOUT'))).toBe(true)
     // Twice each, since less is asked for after that.
     expect(service.seen.filter((line) => line.includes('chats')).length).toBe(24)
+  })
+
+  test('that answers nothing at all is not blamed on the length of a request', async () => {
+    const service = await serve(hang)
+    const { client } = clientOf(service.url, { maxAttempts: 3, patienceMs: 60_000 })
+    const failure = await failureOf(client.chats(one, range, { isDivisible: true }))
+    expect(failure).toMatchObject({ code: 'transient', timedOut: false })
+    expect(service.seen.filter((line) => line.includes('chats')).length).toBe(3)
   })
 
   test('is left at once by whoever is asked to stop, and that is neither an error nor an attempt', async () => {

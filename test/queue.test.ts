@@ -20,10 +20,12 @@ import {
   withdrawWindows,
 } from '../src/queue/run-windows.ts'
 import { createSharedBudget } from '../src/queue/shared-budget.ts'
+import { QueueWorker } from '../src/queue/worker.ts'
 import { heartbeat } from '../src/queue/workers.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { newBudgetState } from '../src/source/budget-state.ts'
 import { createClient } from '../src/source/client.ts'
+import type { Services } from '../src/sync/run/run-types.ts'
 import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
@@ -564,6 +566,60 @@ describe('what goes wrong elsewhere', () => {
   })
 })
 
+describe('a worker in this process', () => {
+  const self = { id: randomUUID(), version: '', concurrency: 2, source: '', queue: 'windows_test' }
+
+  /** Starts a worker, for which one window of a run is put in. */
+  async function startHere(changes: Partial<Services>, options: SetupOptions = {}) {
+    await begin(options)
+    const services = { ...setup.services, ...changes }
+    const { warehouse } = setup.database
+    const queue = await openQueue(warehouse, self.queue, quiet)
+    closing.push(() => queue.close())
+    const [run] = await setup.database.rows<{ run_id: number }>(
+      `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
+       values ('sync', '', 1, '', '', now() + interval '1 hour') returning run_id`,
+    )
+    const settings = { command: 'sync', accept_deletes: false, lookback_from: RANGE.to, recent_from: RANGE.to }
+    const window = { id: randomUUID(), project: setup.projects[0]!.id, stream: 'chats', range: RANGE, priority: 1 }
+    await enqueueWindows(queue, run!.run_id, { ...settings, page_limit: 1000 }, [window])
+    const worker = new QueueWorker(services, queue, self, setup.projects)
+    closing.push(() => worker.stop())
+    return { queue, worker, warehouse, runId: run!.run_id }
+  }
+
+  test('that gets no answer at all releases its window and backs off, and asks for no shorter windows', async () => {
+    const swallow = createServer(() => {})
+    await new Promise<void>((done) => swallow.listen(0, '127.0.0.1', done))
+    closing.push(
+      async () => void swallow.close(),
+      async () => swallow.closeAllConnections(),
+    )
+    const client = createClient({
+      baseUrl: `http://127.0.0.1:${(swallow.address() as AddressInfo).port}/v1`,
+      maxAttempts: 2,
+      timeoutMs: 100,
+      patienceMs: 60_000,
+    })
+    closing.push(async () => client.close())
+    const { worker, warehouse, runId } = await startHere({ client })
+    await worker.start()
+    const isBackingOff = () => setup.database.rows("select 1 from visibility_ops.workers where state = 'backing off'")
+    while ((await isBackingOff()).length === 0) await delay(50)
+    expect(await readResults(warehouse, runId, 10)).toEqual([])
+    expect(await windows('failures + losses = 0')).toHaveLength(1)
+  })
+
+  test('releases a window that is marked as its own and that it does not have', async () => {
+    const { queue, worker, warehouse, runId } = await startHere({})
+    // The connection died during the commit, so that the worker never heard of it.
+    expect(await takeWindows(queue, self.id, 1, 3_600_000)).toHaveLength(1)
+    await worker.start()
+    while ((await readResults(warehouse, runId, 10)).length === 0) await delay(50)
+    expect(await readResults(warehouse, runId, 10)).toMatchObject([{ result: { result: { kind: 'loaded' } } }])
+  })
+})
+
 describe('windows in the queue', () => {
   const settings: RunSettings = {
     command: 'sync',
@@ -644,14 +700,14 @@ describe('windows in the queue', () => {
     const [first] = await take()
     const say = (idleMs: number) => reportProgress(warehouse, one, [{ id: first!.id, idleMs, stallAfterMs: 30_000 }])
     await heartbeat(warehouse, self(one), health)
-    expect(await say(1000)).toEqual([])
+    expect((await say(1000)).lost).toEqual([])
     await reapWindows(queue, quiet)
     expect(await windows("state = 'taken'")).toHaveLength(1)
     // Alive, but without progress for too long.
     await say(31_000)
     await reapWindows(queue, quiet)
     expect(await windows("state = 'queued'")).toMatchObject([{ losses: 1 }])
-    expect(await say(0)).toEqual([first!.id])
+    expect((await say(0)).lost).toEqual([first!.id])
     // Silent.
     await take()
     await setup.database.rows("update visibility_ops.workers set seen_at = now() - interval '10 seconds'")

@@ -167,8 +167,8 @@ export function describeNewDatabase(config: Config): string {
 }
 
 export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {
-  // Those who work at the queue also keep their jobs alive and look at it.
-  const connections = config.source.concurrency + (config.queue.mode === 'none' ? 2 : 5)
+  // One for each window that is loaded, one for heartbeats and leases, one for the queue and the request budget.
+  const connections = config.source.concurrency + 2
   const patienceMs = config.warehouse.patience_seconds * 1000
   if (config.warehouse.url !== undefined) {
     const warehouse = await connectWarehouse({
@@ -310,7 +310,7 @@ function logOutage(log: Log, { down, what, reason }: Outage): void {
 /** Loaded only if it is used: most runs are those of one process. */
 async function loadQueue() {
   const [{ openQueueExecutor }, { createSharedBudget }] = await Promise.all([
-    import('../queue/open-queue-executor.ts'),
+    import('../queue/queue-executor.ts'),
     import('../queue/shared-budget.ts'),
   ])
   return { openQueueExecutor, createSharedBudget }

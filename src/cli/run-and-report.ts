@@ -1,16 +1,15 @@
-import { NO_RUN } from '../alerts/findings.ts'
 import { configuredProjects, type Open } from '../app/open-services.ts'
 import { pruneAfterRun } from '../app/prune.ts'
 import { waitAtMost } from '../core/time-limit.ts'
 import { runReason } from '../ledger/run-reason.ts'
+import { publishLastRun } from '../observe/batch-metrics.ts'
+import { NO_RUN } from '../observe/findings.ts'
+import type { RunEnd } from '../observe/metrics.ts'
+import { RunTelemetry } from '../observe/run-telemetry.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { cleanReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
-import { type BatchMetrics, openBatchMetrics } from '../telemetry/batch-metrics.ts'
-import type { RunEnd } from '../telemetry/metrics.ts'
-import { observers } from '../telemetry/observers.ts'
-import { RunTelemetry } from '../telemetry/run-telemetry.ts'
 import { alertAfterRun } from './alert-after-run.ts'
 import { failedRun } from './run-reports.ts'
 import type { Session } from './session.ts'
@@ -36,11 +35,7 @@ export async function runAndReport(
   command: ReportedCommand,
   work: (reporter: RunReporter) => Promise<number>,
 ): Promise<number> {
-  const { config, log, clock } = session
-  const streams = session.streams.all
-  const projects = configuredProjects(config, clock).map(({ id }) => id)
-  const metrics = await openBatchMetrics({ config, log, clock, streams, projects })
-  const reporter = new RunReporter(session, command, metrics)
+  const reporter = new RunReporter(session, command)
   try {
     return await work(reporter)
   } catch (error) {
@@ -61,7 +56,6 @@ export class RunReporter {
   constructor(
     private readonly session: Session,
     private readonly command: ReportedCommand,
-    private readonly metrics: BatchMetrics | undefined,
   ) {
     const { config, log, clock, version, monotonic } = session
     this.begun = monotonic()
@@ -73,8 +67,13 @@ export class RunReporter {
       command: command.command,
       streams: command.streams,
     })
-    const started: Observer = { started: ({ runId }) => this.started(runId) }
-    this.observer = observers(session.observer, started, ...(metrics === undefined ? [] : [metrics.observer]))
+    this.observer = {
+      ...session.observer,
+      started: (run) => {
+        session.observer.started?.(run)
+        this.started(run.runId)
+      },
+    }
     this.telemetry.begin()
   }
 
@@ -120,13 +119,18 @@ export class RunReporter {
     if (this.isReported) return
     this.isReported = true
     const { session, command, open, runId, seconds } = this
+    const { config, log, clock } = session
+    const projects = configuredProjects(config, clock).map(({ id }) => id)
     const reason = runReason({ outcome: report.outcome, error: report.error ?? null, summary: report.streams })
     const late = new AbortController()
     const sent: Promise<void>[] = [
       this.telemetry.ended({ end, runId, streams: report.streams, seconds, reason }, late.signal),
+      publishLastRun(
+        { config, log, clock, streams: session.streams.all, projects, warehouse: open?.warehouse },
+        { command: command.command, end, seconds, streams: report.streams },
+        late.signal,
+      ),
     ]
-    if (this.metrics !== undefined)
-      sent.push(this.metrics.publish({ command: command.command, end, seconds }, open?.warehouse, late.signal))
     if (end !== 'locked') {
       const { coversEverything, alerts = true } = command
       if (alerts) sent.push(alertAfterRun(session, open, report, { coversEverything, late: late.signal }))

@@ -1,8 +1,8 @@
 import type { AuditResult } from '../audit/run-audit.ts'
 import { LockedError, messageOf } from '../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
+import type { RunEnd } from '../observe/metrics.ts'
 import type { RunReport } from '../sync/run/report.ts'
-import type { RunEnd } from '../telemetry/metrics.ts'
 
 /** How a run ended that threw instead of giving a report, and the report for those who are notified of it. */
 export function failedRun(

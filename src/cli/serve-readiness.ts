@@ -1,13 +1,13 @@
-import type { Alerts } from '../alerts/alerts.ts'
-import { ENDED } from '../alerts/findings.ts'
 import type { Open } from '../app/open-services.ts'
 import { messageOf } from '../core/errors.ts'
 import { claimSource } from '../ledger/source.ts'
+import type { Alerts } from '../observe/alerts.ts'
+import { ENDED } from '../observe/findings.ts'
 import type { DatabaseWatch } from '../schedule/database-watch.ts'
-import { isAway } from '../warehouse/away.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 import { applyLabels } from '../warehouse/load/labels.ts'
 import { applyOwnBrands } from '../warehouse/load/own-brands.ts'
+import { isTransient } from '../warehouse/retry.ts'
 import { migrate } from '../warehouse/schema/migrate.ts'
 import type { View } from '../web/view.ts'
 import type { Session } from './session.ts'
@@ -48,7 +48,7 @@ export class Readiness {
       await this.make()
       return true
     } catch (error) {
-      if (isAway(error)) return false
+      if (isTransient(error)) return false
       throw error
     }
   }

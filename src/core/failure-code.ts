@@ -9,7 +9,7 @@ interface FailureRule {
    * - `window`: the window itself. It counts as a failed attempt.
    * - `access`: the key that this process has. Another process may be let in.
    * - `route`: one project or operation does not answer here. Another process may get an answer.
-   * - `worker`: this process does not reach the service. The window goes back to the queue.
+   * - `worker`: this process does not reach the service or the database. The window goes back to the queue.
    * - `unknown`: the worker, unless the service answered any of its requests.
    */
   fault: 'window' | 'access' | 'route' | 'worker' | 'unknown'
@@ -33,6 +33,7 @@ const RULES = {
   'service-down': { ends: 'run', fault: 'worker', reportedAs: 'transient' },
   'project-down': { ends: 'project', fault: 'route', reportedAs: 'transient' },
   'operation-down': { ends: 'stream', fault: 'route', reportedAs: 'transient' },
+  'database-away': { ends: 'window', fault: 'worker', reportedAs: 'transient' },
   transient: { ends: 'window', fault: 'unknown' },
   /** Given up in the queue by an older version. */
   dead: { ends: 'window', fault: 'unknown' },

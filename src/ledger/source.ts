@@ -1,6 +1,9 @@
 import { REFERENCE } from '../core/config/choose-source.ts'
+import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { withRetries } from '../warehouse/retry.ts'
+import { migrate } from '../warehouse/schema/migrate.ts'
 
 /* A warehouse is filled from one service. Its first run writes down which, and another one is refused. */
 
@@ -8,6 +11,17 @@ import type { Warehouse } from '../warehouse/connect.ts'
 export async function readSource({ ops }: Warehouse): Promise<string | undefined> {
   const row = await ops.selectFrom('source').select('address').executeTakeFirst()
   return row?.address
+}
+
+/** Migrates and claims the source, and waits for a database that goes away meanwhile. Every run does so first. */
+export function prepareWarehouse(
+  { warehouse, config, sourceAddress }: { warehouse: Warehouse; config: Config; sourceAddress: string },
+  signal?: AbortSignal,
+): Promise<void> {
+  return withRetries(warehouse, signal, async () => {
+    await migrate(warehouse, config)
+    await claimSource(warehouse, sourceAddress)
+  })
 }
 
 /** Writes down the source at the first run; throws if the warehouse has another one. */

@@ -1,10 +1,9 @@
 import type PgBoss from 'pg-boss'
-import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
+import { codeOf, messageOf, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
-import { isRetryable } from '../warehouse/retryable.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 
 /*
@@ -55,7 +54,7 @@ export async function openQueue(warehouse: Warehouse, name: string, log: Log, si
       // What was begun has timers of its own, which would keep the process alive.
       await close().catch(() => {})
       if (codeOf(error) === PRIVILEGE) throw lacksPrivilege(warehouse, error)
-      throw isRetryable(error) ? new TransientError(messageOf(error), { cause: error }) : error
+      throw error
     }
   })
 }
@@ -108,15 +107,17 @@ const OLD_QUEUES = ['windows', 'dead_windows']
 /** Queues of other configurations that nobody used for a day are deleted. */
 export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Promise<void> {
   const { ops } = warehouse
-  const [workers, windows, queues] = await Promise.all([
+  const [workers, windows, queues, clock] = await Promise.all([
     ops.selectFrom('workers').select('queue').distinct().execute(),
     ops.selectFrom('run_windows').select('queue').distinct().execute(),
     api.getQueues(),
+    warehouse.pool.query<{ now: Date }>('select now() as now'),
   ])
+  const unusedSince = clock.rows[0]!.now.getTime() - UNUSED_MS
   const used = new Set([name, ...workers.map(({ queue }) => queue), ...windows.map(({ queue }) => queue)])
   for (const { name: other, updatedOn } of queues) {
     const isOurs = other.startsWith('windows_') || OLD_QUEUES.includes(other)
-    if (!isOurs || used.has(other) || Date.now() - updatedOn.getTime() < UNUSED_MS) continue
+    if (!isOurs || used.has(other) || updatedOn.getTime() > unusedSince) continue
     // It needs the table of all jobs for itself for a moment: if others work, another time will do.
     const work = async (tx: Transaction) => {
       const boss = await createBoss(warehouse, within(tx).db)

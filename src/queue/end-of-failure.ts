@@ -1,5 +1,4 @@
-import { failureRule } from '../core/failure-code.ts'
-import type { FailedItem } from '../sync/run/run-types.ts'
+import { type FailureCode, failureRule } from '../core/failure-code.ts'
 
 /** What a worker does with a window that it could not load. */
 export interface FailureEnd {
@@ -29,33 +28,22 @@ export interface Attempt {
   isRevoked: boolean
 }
 
-export function endOfFailure(
-  failure: Pick<FailedItem, 'code' | 'timedOut'>,
-  { failures, statuses, isRevoked }: Attempt,
-): FailureEnd {
-  const { code } = failure
+export function endOfFailure(code: FailureCode, { failures, statuses, isRevoked }: Attempt): FailureEnd {
   const { fault, isRefusal } = failureRule(code)
   if (code === 'run-over') return { end: 'discard', backsOff: false }
   if (code === 'interrupted') return { end: isRevoked ? 'lose' : 'release', backsOff: false }
   if (fault === 'access') return { end: 'return', backsOff: true }
   // Other projects and operations may still be read from here.
   if (fault === 'route') return { end: 'return', backsOff: false }
-  if (isWorkersFault(failure, statuses)) return { end: 'release', backsOff: true }
+  if (isWorkersFault(code, statuses)) return { end: 'release', backsOff: true }
   // What the service refuses it refuses again; what to do about a newer read, the run decides.
   const isFinal = isRefusal || code === 'superseded' || failures + 1 >= MOST_FAILURES
   return { end: isFinal ? 'report' : 'retry', backsOff: false }
 }
 
-/**
- * True if the worker is at fault and not the window: it does not reach the service, or got no answer to any request. If
- * the service took the request and then did not answer in time, it is the window.
- */
-function isWorkersFault(
-  { code, timedOut }: Pick<FailedItem, 'code' | 'timedOut'>,
-  statuses: Readonly<Record<string, number>>,
-): boolean {
+/** True if the worker is at fault and not the window: it got no answer to any request, not even to a small one. */
+function isWorkersFault(code: FailureCode, statuses: Readonly<Record<string, number>>): boolean {
   const { fault } = failureRule(code)
   if (fault !== 'unknown') return fault === 'worker'
-  const isAnswered = Object.keys(statuses).some((status) => status !== 'none')
-  return !isAnswered && !timedOut
+  return Object.keys(statuses).every((status) => status === 'none')
 }

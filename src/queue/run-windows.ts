@@ -340,14 +340,21 @@ export async function dropWindowsOfEndedRuns(
   }
 }
 
-/** Writes down when each window of a worker last made progress, and when it counts as stalled. Gives those that were taken from the worker. */
+/** How the windows of a worker in the queue differ from those that the worker has. */
+export interface WindowDifference {
+  /** The worker has them, but they were taken from it. */
+  lost: string[]
+  /** They are marked as the worker's, but it does not have them. */
+  unknown: string[]
+}
+
+/** Writes down when each window of a worker last made progress, and when it counts as stalled. */
 export async function reportProgress(
   warehouse: Warehouse,
   workerId: string,
   windows: readonly { id: string; idleMs: number; stallAfterMs: number }[],
-): Promise<string[]> {
-  if (windows.length === 0) return []
-  const { rows } = await warehouse.pool.query<{ id: string }>(
+): Promise<WindowDifference> {
+  const { rows } = await warehouse.pool.query<{ id: string; is_lost: boolean }>(
     `with said as (
        select * from unnest($2::uuid[], $3::float8[], $4::float8[]) as s(id, idle_seconds, stall_after_seconds)
      ), mine as (
@@ -355,7 +362,10 @@ export async function reportProgress(
          stalls_at = clock_timestamp() + make_interval(secs => s.stall_after_seconds - s.idle_seconds)
        from said s where w.window_id = s.id and w.worker_id = $1 and w.state = 'taken' returning s.id
      )
-     select s.id from said s where not exists (select from mine m where m.id = s.id)`,
+     select s.id, true as is_lost from said s where not exists (select from mine m where m.id = s.id)
+     union all
+     select w.window_id, false from ${table(warehouse)} w
+     where w.worker_id = $1 and w.state = 'taken' and w.window_id <> all($2)`,
     [
       workerId,
       windows.map(({ id }) => id),
@@ -363,5 +373,6 @@ export async function reportProgress(
       windows.map(({ stallAfterMs }) => stallAfterMs / 1000),
     ],
   )
-  return rows.map(({ id }) => id)
+  const idsOf = (isLost: boolean) => rows.flatMap(({ id, is_lost }) => (is_lost === isLost ? [id] : []))
+  return { lost: idsOf(true), unknown: idsOf(false) }
 }

@@ -52,6 +52,7 @@ export class QueueWorker {
   private readonly budgets: BudgetWatch
   private readonly backOff = new BackOff()
   private readonly stallAfterMs: number
+  private isTaking = false
   private loop: Promise<void> = Promise.resolve()
   private beating: Promise<void> = Promise.resolve()
 
@@ -88,8 +89,7 @@ export class QueueWorker {
           await (this.inProgress.size > 0 ? Promise.race(this.inProgress.values()) : sleep(LONGEST_NAP_MS, signal))
           continue
         }
-        const windows = await takeWindows(this.queue, this.self.id, free, this.stallAfterMs)
-        for (const window of windows) this.begin(window)
+        const windows = await this.take(free)
         if (windows.length > 0) napMs = SHORTEST_NAP_MS
         else await sleep(napMs, signal)
         if (windows.length === 0) napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
@@ -98,6 +98,17 @@ export class QueueWorker {
         this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
         await sleep(TROUBLE_MS, signal).catch(() => {})
       }
+    }
+  }
+
+  private async take(most: number): Promise<TakenWindow[]> {
+    this.isTaking = true
+    try {
+      const windows = await takeWindows(this.queue, this.self.id, most, this.stallAfterMs)
+      for (const window of windows) this.begin(window)
+      return windows
+    } finally {
+      this.isTaking = false
     }
   }
 
@@ -157,9 +168,13 @@ export class QueueWorker {
       idleMs: now - progressAt,
       stallAfterMs,
     }))
-    const lost = new Set(await reportProgress(this.services.warehouse, this.self.id, said))
+    const { lost, unknown } = await reportProgress(this.services.warehouse, this.self.id, said)
     for (const work of inProgress)
-      if (lost.has(work.window.id) || now - work.progressAt > work.stallAfterMs) work.revoked.abort()
+      if (lost.includes(work.window.id) || now - work.progressAt > work.stallAfterMs) work.revoked.abort()
+    // A window that is being taken is not known here yet.
+    if (this.isTaking) return
+    const known = new Set([...this.inProgress.keys()].map(({ window }) => window.id))
+    for (const id of unknown) if (!known.has(id)) await releaseWindow(this.queue, id, { workerId: this.self.id })
   }
 
   private async perform(work: WindowWork): Promise<void> {
@@ -233,7 +248,7 @@ export class QueueWorker {
     const { window, statuses } = work
     const { reason, code } = result
     const attempt = { failures: window.failures, statuses, isRevoked: work.revoked.signal.aborted }
-    const { end, backsOff } = endOfFailure(result, attempt)
+    const { end, backsOff } = endOfFailure(code, attempt)
     const about = aboutOf(window)
     if (end === 'discard') return log.debug(about, 'the run that asked for a window is over')
     if (code !== 'interrupted') log.warn({ ...about, reason }, 'window failed')

@@ -47,7 +47,7 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
     }
     if (dateAt >= 0) {
       const date = row[dateAt] as string
-      if (date < from || date > to || !isRealDay(date)) {
+      if (date < from || date > to || !isDay(date)) {
         return { reason: `date: ${date} is not a day from ${from} to ${to}, which was asked for` }
       }
     }
@@ -56,20 +56,6 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
 }
 
 const TOO_DEEP = `row: nested more than ${DEPTH_MAX} levels deep`
-
-// The days of windows repeat on thousands of rows; checking each distinct one once is enough. What is true of a day is true for
-// all streams.
-const realDays = new Map<string, boolean>()
-
-export function isRealDay(date: string): boolean {
-  let real = realDays.get(date)
-  if (real === undefined) {
-    real = isDay(date)
-    if (realDays.size > 20_000) realDays.clear()
-    realDays.set(date, real)
-  }
-  return real
-}
 
 /** JSON writes a NUL and half of a surrogate pair as escapes; an even number of backslashes before makes it plain text. */
 const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/

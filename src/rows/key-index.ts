@@ -1,10 +1,8 @@
 import type { Row, Value } from '../streams/stream.ts'
-import { growInt32s, returnInt32s, takeInt32s } from './int32-pool.ts'
 
 const LARGEST_EXACT = Number.MAX_SAFE_INTEGER
 const FIRST_SLOTS = 256
 const GROWTH = 4
-const NOTHING = new Int32Array(0)
 
 /**
  * Finds rows by their key. The values of each key column are numbered as they come, and a key is its numbers: building one
@@ -15,12 +13,12 @@ export class KeyIndex {
   /** The numbers of all keys, one key after the other. */
   private keys: Int32Array
   /** For each hash 1 + the position of a row; at least half of them are 0. */
-  private slots = takeInt32s(FIRST_SLOTS).fill(0)
+  private slots = new Int32Array(FIRST_SLOTS)
   private count = 0
 
   constructor(private readonly positions: readonly number[]) {
     this.numbers = positions.map(() => new Map())
-    this.keys = takeInt32s((positions.length * FIRST_SLOTS) / 2)
+    this.keys = new Int32Array((positions.length * FIRST_SLOTS) / 2)
   }
 
   /** The position of an earlier row with the same key. If there is none, this row gets the next position. */
@@ -71,14 +69,6 @@ export class KeyIndex {
     return Array.from(order.sort(), (rank) => rank % this.count)
   }
 
-  /** Gives its memory back, once nothing is looked for any more. */
-  release(): void {
-    returnInt32s(this.keys)
-    returnInt32s(this.slots)
-    this.keys = this.slots = NOTHING
-    this.count = 0
-  }
-
   private isSame(one: number, other: number): boolean {
     for (let index = 0; index < this.positions.length; index++) {
       if (this.keys[one + index] !== this.keys[other + index]) return false
@@ -88,11 +78,10 @@ export class KeyIndex {
 
   private grow(): void {
     const width = this.positions.length
-    const keys = growInt32s(this.keys, GROWTH)
+    const keys = new Int32Array(this.keys.length * GROWTH)
+    keys.set(this.keys)
     this.keys = keys
-    const { slots } = this
-    this.slots = takeInt32s(slots.length * GROWTH).fill(0)
-    returnInt32s(slots)
+    this.slots = new Int32Array(this.slots.length * GROWTH)
     const mask = this.slots.length - 1
     for (let position = 0; position < this.count; position++) {
       let hash = 0

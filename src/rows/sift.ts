@@ -1,4 +1,4 @@
-import type { Day } from '../core/day.ts'
+import { type Day, isDay } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip, count as counted } from '../core/text.ts'
 import { REPEATED_KEY } from '../source/parse-answer.ts'
@@ -20,7 +20,7 @@ import { type TotalsByDay, TotalsCounter } from './day-totals.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'
 import { TemplateParser } from './fast-path/template-parser.ts'
-import { type Asked, isRealDay, itemValidator } from './item-validator.ts'
+import { type Asked, itemValidator } from './item-validator.ts'
 import { KeyIndex } from './key-index.ts'
 import { RawTexts, safeJson } from './raw-text.ts'
 
@@ -245,10 +245,7 @@ export class Sifter<R extends Rows> {
     const { rejects, rowsByDay, entities, contradictions, keyIndex, stream, sums } = this
     const common = { rowsByDay, totals: this.totals?.byDay, rejects, entities, drift: this.notes.list }
     if (contradictions.count === 0 && sums.size === 0) {
-      this.rows.keepOrder?.({
-        find: () => keyIndex.inOrder(stream.key.indexOf('date')),
-        release: () => keyIndex.release(),
-      })
+      this.rows.keepOrder?.(() => keyIndex.inOrder(stream.key.indexOf('date')))
       return { ...common, rows: this.rows, children: this.childRows(new Set()) }
     }
     const parents = contradictions.valuesAt(this.keyAt[0]!)
@@ -312,7 +309,7 @@ export class Sifter<R extends Rows> {
     const { range } = this.options
     // It belongs to its day if that can still be read, otherwise to the whole window.
     const date = (raw as { date?: unknown } | null)?.date
-    if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isRealDay(date)) {
+    if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isDay(date)) {
       reject.date = date
     }
     this.rejects.push(reject)

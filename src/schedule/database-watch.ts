@@ -3,8 +3,8 @@ import type { Clock } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import type { Monotonic } from '../core/monotonic.ts'
-import { isAway } from '../warehouse/away.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
+import { isTransient } from '../warehouse/retry.ts'
 import type { SidePool } from '../warehouse/side-pool.ts'
 
 export interface WatchOptions {
@@ -81,7 +81,7 @@ export class DatabaseWatch {
       this.serverTime = { time: time.getTime(), at: monotonic() }
       this.become(true, undefined)
     } catch (error) {
-      this.mayPass = isAway(error) || error instanceof TimeLimitError || error instanceof OverloadedError
+      this.mayPass = isTransient(error) || error instanceof TimeLimitError || error instanceof OverloadedError
       this.become(false, messageOf(error))
     }
     if (!this.stopped.signal.aborted) looked?.(this.state)

@@ -30,6 +30,8 @@ export interface BudgetState {
   isRefused: boolean
   /** How many requests may be under way at once after such a refusal; null if any number may. */
   mostInFlight: number | null
+  /** The same while no limit is known: one more with each answer. */
+  slowStart: number
   /** Requests of the last minute: the second, and how many were sent in it. */
   sent: [second: number, requests: number][]
   /** Requests under way, by owner. An owner that is not heard of does not count: its process may be dead. */
@@ -43,6 +45,7 @@ const NEXT_ANSWER_MS = 25
 const FIRST_PAUSE_MS = 400
 const LONGEST_PAUSE_MS = 20_000
 const MOST_IN_FLIGHT = 16
+const SLOW_START = 4
 // One or two may come from something before the service.
 const FORGOTTEN_AFTER = 3
 
@@ -61,6 +64,7 @@ export function newBudgetState(): BudgetState {
     refusedAt: 0,
     isRefused: false,
     mostInFlight: null,
+    slowStart: SLOW_START,
     sent: [],
     underWay: {},
   }
@@ -111,14 +115,19 @@ export function learnAnswer(state: BudgetState, answer: BudgetAnswer, perMinute:
 /** A limit that the service no longer sends is forgotten: counted by the minute, it might be far too low. */
 function learnLimit(state: BudgetState, limit: number | undefined, now: number): void {
   if (limit === undefined) {
-    // Not stored by earlier versions.
-    state.answersWithoutLimit = (state.answersWithoutLimit ?? 0) + 1
-    if (state.answersWithoutLimit >= FORGOTTEN_AFTER) state.limit = null
+    state.answersWithoutLimit++
+    if (state.limit === null) state.slowStart++
+    else if (state.answersWithoutLimit >= FORGOTTEN_AFTER) forgetLimit(state)
     return
   }
   state.answersWithoutLimit = 0
   state.limit = Math.floor(limit)
   state.limitAt = now
+}
+
+function forgetLimit(state: BudgetState): void {
+  state.limit = null
+  state.slowStart = SLOW_START
 }
 
 /** A request ended without a response. */
@@ -138,6 +147,7 @@ export function voidRequests(state: BudgetState, owner: string): void {
 /** Brings the state up to the time: a period that is over ends, and what was sent more than a minute ago is forgotten. */
 function advance(state: BudgetState, now: number): void {
   if (state.remaining !== null && now >= state.resetBy) beginPeriod(state, now)
+  if (state.remaining === null && state.limit !== null && now - state.limitAt >= MINUTE_MS) forgetLimit(state)
   while (state.sent.length > 0 && untilOf(state.sent[0]![0]) <= now) state.sent.shift()
 }
 
@@ -147,6 +157,8 @@ export function advanceAndWait(state: BudgetState, now: number, perMinute: numbe
   advance(state, now)
   const flying = countUnderWay(state)
   if (state.mostInFlight !== null && flying >= Math.floor(state.mostInFlight)) return NEXT_ANSWER_MS
+  const isUnknown = state.limit === null && state.remaining === null && state.slowStart < MOST_IN_FLIGHT
+  if (isUnknown && flying >= state.slowStart) return NEXT_ANSWER_MS * 4
   const isTaught = state.resetBy > 0
   if (state.remaining !== null) {
     if (state.remaining > 0) return 0

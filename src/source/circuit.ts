@@ -32,7 +32,8 @@ export class Circuit {
   private failures = 0
   private failedProbes = 0
   private silentSince = 0
-  private answeredAt = 0
+  /** When the last usable answer came. */
+  answeredAt = 0
   private lastReason = ''
   private probeAt = 0
   private probing: Promise<void> | undefined

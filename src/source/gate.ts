@@ -148,6 +148,12 @@ export class Gate {
     state.operations.delete(operation)
   }
 
+  /** Whether the service answered this account since a time. If it is not known, a probe asks. */
+  async isAnswering(account: Account, since: number, probe: Probe): Promise<boolean> {
+    if (this.stateOf(account).circuit.answeredAt >= since) return true
+    return (await this.ask(account, probe)) === undefined
+  }
+
   /** A 429: an answer, but one that must not come for ever. */
   rateLimited(account: Account, failure: SentFailure): void {
     this.noteAnswer(account)

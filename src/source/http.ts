@@ -19,7 +19,7 @@ import { createRedactor } from '../core/redactor.ts'
 import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
 import { inSpan } from '../core/trace.ts'
-import { Body, LARGE_BYTES } from './body.ts'
+import { Body, BodyMemory, LARGE_BYTES } from './body.ts'
 import type { Permit } from './budget.ts'
 import { refuseFailure } from './envelope.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
@@ -92,6 +92,7 @@ const BYTE_ORDER_MARK = Buffer.from('\uFEFF')
 /** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
 export function createHttp(options: HttpOptions): HttpClient {
   const agents = { http: new HttpAgent({ keepAlive: true }), https: new HttpsAgent({ keepAlive: true }) }
+  const memory = new BodyMemory()
   const connectMs = Math.min(10_000, options.timeoutMs)
   const client: Got = got.extend({
     agent: agents,
@@ -126,17 +127,17 @@ export function createHttp(options: HttpOptions): HttpClient {
     context: CallContext,
   ): Promise<HttpAnswer<T>> {
     const operation = operationOf(request)
-    const body = new Body(options.maxResponseBytes)
+    const body = new Body(memory, options.maxResponseBytes)
     try {
       let head: PlainResponse
+      let isTooLong: boolean
       try {
-        head = await fetchInto(body, request, key, context.signal)
+        ;({ head, isTooLong } = await fetchInto(body, request, key, context.signal))
       } catch (error) {
         permit.drop()
         // Asked to stop: that is neither an error nor an attempt that failed.
         if (context.signal?.aborted) throw new InterruptedError(`${operation}: asked to stop`)
         context.onAttempt?.(undefined)
-        if (error instanceof RefusedError) throw error
         const connection = connectionFailure(error)
         if (connection !== undefined) throw new UnsentError(`${operation}: ${connection.cause}`, connection)
         // got's errors carry the request's headers, so only the code and a clean message go on.
@@ -151,6 +152,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       context.onAttempt?.(status)
       refuseOtherTime(head, now)
+      if (isTooLong) throw tooLargeError(operation)
       if (status === PARTIAL) throw new TransientError(`${operation}: HTTP 206: only a part of the answer`, { status })
       if (status >= 200 && status < 300) {
         const bytes = await unpacked(head, body, operation, context.signal)
@@ -203,7 +205,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     request: HttpRequest,
     key: string,
     signal: AbortSignal | undefined,
-  ): Promise<PlainResponse> {
+  ): Promise<{ head: PlainResponse; isTooLong: boolean }> {
     const timeoutMs = Math.min(request.timeoutMs ?? options.timeoutMs, options.timeoutMs)
     const init: OptionsInit = {
       method: request.method,
@@ -220,10 +222,10 @@ export function createHttp(options: HttpOptions): HttpClient {
       for await (const piece of answer as AsyncIterable<Buffer>) {
         if (body.length + piece.length > LARGE_BYTES) await body.takeTurn(signal)
         body.add(piece)
-        if (body.length > options.maxResponseBytes) throw tooLargeError(operationOf(request))
+        if (body.length > options.maxResponseBytes) break
       }
       if (answer.response === undefined) throw new TransientError('no answer')
-      return answer.response
+      return { head: answer.response, isTooLong: body.length > options.maxResponseBytes }
     } finally {
       answer.destroy()
     }
@@ -288,7 +290,13 @@ export function createHttp(options: HttpOptions): HttpClient {
           }
           report(account, operation, error, { sentAt, isDivisible })
           const waitMs = retries.delayAfter(error)
-          if (waitMs === undefined) throw error
+          const isLast = waitMs === undefined
+          if (error.timedOut && (isLast || retries.ranOutOfTime)) {
+            // A timeout is the request's fault only if the service answers others.
+            if (await gate.isAnswering(account, sentAt, (other) => probe(other, context))) throw error
+            if (isLast) throw new TransientError(error.message)
+          }
+          if (isLast) throw error
           if (waitMs === 0) continue
           context.onWait?.(waitMs)
           await sleep(waitMs, signal)

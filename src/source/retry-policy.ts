@@ -24,9 +24,14 @@ export class RetryPolicy {
 
   constructor(private readonly options: RetryOptions) {}
 
+  /** True if so many attempts in a row timed out that less should be asked for. */
+  get ranOutOfTime(): boolean {
+    return this.options.isDivisible && this.timeouts >= MOST_TIMEOUTS
+  }
+
   /** How long to wait before the request is sent again; undefined if it is not. */
   delayAfter(error: TransientError): number | undefined {
-    const { maxAttempts, isRepeatable, isDivisible } = this.options
+    const { maxAttempts, isRepeatable } = this.options
     if (!isRepeatable) return undefined
     // The gate keeps requests for as long as the service asked for, or fails them.
     if ((error.retryAfterMs ?? 0) > LONGEST_WAIT_MS) return 0
@@ -34,7 +39,7 @@ export class RetryPolicy {
     const isRateLimited = error instanceof RateLimitedError
     const mayRetry = isRateLimited ? ++this.rateLimits < MOST_RATE_LIMITS : ++this.attempts < maxAttempts
     this.timeouts = error.timedOut ? this.timeouts + 1 : 0
-    if (!mayRetry || (isDivisible && this.timeouts >= MOST_TIMEOUTS)) return undefined
+    if (!mayRetry) return undefined
     // The budget makes everyone wait after a 429; a wait of its own would only add to that.
     return isRateLimited ? 0 : retryDelayMs(this.attempts, error.retryAfterMs)
   }

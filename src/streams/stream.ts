@@ -30,12 +30,8 @@ export interface Rows {
   keepOrder?(order: Order): void
 }
 
-export interface Order {
-  /** The positions of rows, one after the other; undefined if their order cannot be found. */
-  find(): readonly number[] | undefined
-  /** Called when it is not needed any more. */
-  release(): void
-}
+/** Gives the positions of rows, one after the other; undefined if their order cannot be found. */
+export type Order = () => readonly number[] | undefined
 
 /** Rows whose values are needed; what only goes to the database is packed instead. */
 export class RowList implements Rows {

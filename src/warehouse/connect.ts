@@ -1,6 +1,5 @@
 import { once } from 'node:events'
 import { Socket } from 'node:net'
-import { Kysely, PostgresDialect } from 'kysely'
 import {
   Client,
   type ClientBase,
@@ -16,7 +15,8 @@ import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/time-limit.ts'
-import type { Ops, OpsTables, Tables, WarehouseTables } from './database.ts'
+import { bindTables } from './bind-tables.ts'
+import type { Ops, Tables } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { DeadlineClient } from './deadline-client.ts'
 
@@ -126,15 +126,13 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   // process. The pool itself listens only to those that nobody has taken out.
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
-  const bind = <T>(schema: string, on: Pool) =>
-    new Kysely<T>({ dialect: new PostgresDialect({ pool: on }) }).withSchema(schema)
-  const opsSchema = `${options.schema}_ops`
+  const { schema } = options
+  const opsSchema = `${schema}_ops`
   const warehouse: Warehouse = {
     pool,
-    schema: options.schema,
+    schema,
     opsSchema,
-    tables: bind<WarehouseTables>(options.schema, pool),
-    ops: bind<OpsTables>(opsSchema, pool),
+    ...bindTables({ schema, opsSchema }, pool),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     isPooled: false,
     redactor,

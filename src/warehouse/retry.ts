@@ -1,17 +1,73 @@
-import { TransientError } from '../core/errors.ts'
+import { codeOf, messageOf, TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/sleep.ts'
-import { isRetryable } from './retryable.ts'
+import { clip } from '../core/text.ts'
+
+/** The database cannot be reached, or the connection to it was lost. */
+export class DatabaseAwayError extends TransientError {
+  override readonly code = 'database-away'
+}
+
+// No server, no route to it, no connection left on it (53300), or it is starting or stopping: any of these may pass.
+const GONE = new Set([
+  ...['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN'],
+  ...['EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ENETDOWN', '53300', '57P01', '57P02', '57P03'],
+])
+/** Another transaction was in the way: a serialization failure, a deadlock, a lock that was not to be had. */
+const LOCK_TIMEOUT = '55P03'
+const CONTENTION = new Set(['40001', '40P01', LOCK_TIMEOUT])
+const PROTOCOL_VIOLATION = '08P01'
+
+export function isLockTimeout(error: unknown): boolean {
+  return codeOf(error) === LOCK_TIMEOUT
+}
+
+export function isContention(error: unknown): boolean {
+  return CONTENTION.has(codeOf(error) ?? '')
+}
+
+/** True if the connection or the server is gone. A wrong password or a server that is too old does not pass by itself. */
+export function isAway(error: unknown): boolean {
+  if (error instanceof DatabaseAwayError) return true
+  const code = codeOf(error) ?? ''
+  // A message that Postgres does not understand, such as one with too many values, is our fault and will not pass. A
+  // pooler that loses its server reports it under the same code, but ends the connection with it.
+  if (code === PROTOCOL_VIOLATION) return (error as { severity?: unknown }).severity === 'FATAL'
+  return (
+    GONE.has(code) ||
+    code.startsWith('08') ||
+    // These errors of pg have no code.
+    /Connection terminated|Client has encountered a connection error|not queryable|timeout exceeded when trying to connect/i.test(
+      messageOf(error),
+    )
+  )
+}
+
+/** True if trying again, perhaps on another connection, may work. */
+export function isTransient(error: unknown): boolean {
+  return error instanceof TransientError || isContention(error) || isAway(error)
+}
+
+export function awayError(what: string, cause: unknown): DatabaseAwayError {
+  return new DatabaseAwayError(`${what}: ${clip(messageOf(cause) || (codeOf(cause) ?? ''), 200)}`, { cause })
+}
 
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 3000
 
+export interface Patience {
+  /** How long a database that is away is waited for. */
+  patienceMs: number
+  /** Called before each wait. */
+  onWait?: (reason: string) => void
+}
+
 /**
- * Runs database work again while the database is away, for as long as its patience lasts. Only for work that may be done
+ * Runs database work again while the database is away, for as long as the patience lasts. Only for work that may be done
  * twice: a transaction that replaces a window is such work, because loading the same rows again changes nothing.
  */
 export async function withRetries<T>(
-  { patienceMs }: { patienceMs: number },
+  { patienceMs, onWait }: Patience,
   signal: AbortSignal | undefined,
   work: () => Promise<T>,
 ): Promise<T> {
@@ -20,14 +76,11 @@ export async function withRetries<T>(
     try {
       return await work()
     } catch (error) {
-      const isLate = monotonic() - startedAt + pauseMs > patienceMs
-      if (!isTransient(error) || isLate || signal?.aborted) throw error
+      if (!isTransient(error) || signal?.aborted) throw error
+      if (monotonic() - startedAt + pauseMs > patienceMs)
+        throw isAway(error) && !(error instanceof TransientError) ? awayError('the database is away', error) : error
+      onWait?.(messageOf(error))
       await sleep(pauseMs * (0.75 + Math.random() / 2), signal)
     }
   }
-}
-
-/** True if the database could not be reached, or the connection to it was lost on the way. */
-export function isTransient(error: unknown): boolean {
-  return error instanceof TransientError || isRetryable(error)
 }

@@ -1,11 +1,9 @@
-import { Kysely, PostgresDialect } from 'kysely'
 import { Pool, type PoolClient, type PoolConfig } from 'pg'
-import { codeOf, messageOf, OverloadedError, TimeLimitError, TransientError } from '../core/errors.ts'
-import { clip } from '../core/text.ts'
-import { isAway } from './away.ts'
+import { codeOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
+import { bindTables, poolOf } from './bind-tables.ts'
 import type { Warehouse } from './connect.ts'
-import type { OpsTables, WarehouseTables } from './database.ts'
 import type { DeadlineClient } from './deadline-client.ts'
+import { awayError, isTransient } from './retry.ts'
 
 export interface SidePoolOptions {
   /** As the server lists its connections. */
@@ -69,7 +67,8 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
       inUse.add(connection)
       if (closed || late) connection.destroySocket()
       await client.query(beginning(mode, limitMs))
-      const result = await work(bind(warehouse, client))
+      const only = poolOf(client)
+      const result = await work({ ...warehouse, pool: only, ...bindTables(warehouse, only) })
       await client.query('commit')
       return result
     } catch (error) {
@@ -77,13 +76,7 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
       if (late || codeOf(error) === CANCELED)
         throw new TimeLimitError(`it took longer than ${limitMs / 1000} s`, { cause: error })
       if (codeOf(error) === LOCKED) throw new TimeLimitError('a table is locked by someone else', { cause: error })
-      if (!isAway(error)) throw error
-      throw new TransientError(
-        `the database cannot be reached: ${clip(messageOf(error) || (codeOf(error) ?? ''), 200)}`,
-        {
-          cause: error,
-        },
-      )
+      throw isTransient(error) ? awayError('the database cannot be reached', error) : error
     } finally {
       clearTimeout(timer)
       if (connection !== undefined) inUse.delete(connection)
@@ -118,25 +111,6 @@ function beginning(mode: string, limitMs: number): string {
     'jit = off',
   ]
   return [`begin ${mode}`, ...settings.map((setting) => `set local ${setting}`)].join('; ')
-}
-
-/** The warehouse over one connection. Statements that are asked for at once are sent one after the other. */
-function bind(warehouse: Warehouse, client: PoolClient): Warehouse {
-  let last: Promise<unknown> = Promise.resolve()
-  const query = ((...args: Parameters<PoolClient['query']>) => {
-    const next = last.then(() => client.query(...args))
-    last = Promise.resolve(next).catch(() => {})
-    return next
-  }) as unknown as PoolClient['query']
-  const only = { query, connect: async () => ({ query, release: () => {} }), end: async () => {} } as unknown as Pool
-  const kysely = <S>(schema: string) =>
-    new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
-  return {
-    ...warehouse,
-    pool: only,
-    tables: kysely<WarehouseTables>(warehouse.schema),
-    ops: kysely<OpsTables>(warehouse.opsSchema),
-  }
 }
 
 /** Lets so many in at once; the others wait in line, but neither too many nor for too long. */

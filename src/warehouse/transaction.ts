@@ -1,13 +1,13 @@
-import { Kysely, PostgresDialect } from 'kysely'
-import type { Pool, PoolClient } from 'pg'
+import type { PoolClient } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import type { Redactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
 import { type AbandonedOptions, endAbandonedSessions } from './abandoned-sessions.ts'
+import { bindTables, poolOf } from './bind-tables.ts'
 import type { Warehouse } from './connect.ts'
 import type { Ops, Tables } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
-import { isContention, isLockTimeout, isRetryable } from './retryable.ts'
+import { awayError, isAway, isContention, isLockTimeout } from './retry.ts'
 import { runBatch, type Statement, type Statements } from './statement.ts'
 
 /** One transaction: its connection, and Kysely bound to that connection. */
@@ -68,7 +68,7 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
   { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned }: TransactionOptions = {},
 ): Promise<T> {
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
-    throw new TransientError(`the database cannot be reached: ${clip(messageOf(cause), 200)}`, { cause })
+    throw awayError('the database cannot be reached', cause)
   })
   let broken: Error | undefined
   const onError = (error: Error) => {
@@ -79,9 +79,6 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
   const connection = client as unknown as DeadlineClient
   const onAbort = () => connection.destroySocket()
   signal?.addEventListener('abort', onAbort)
-  const only = { connect: async () => ({ ...bound(client) }), end: async () => {} } as unknown as Pool
-  const kysely = <S>(schema: string) =>
-    new Kysely<S>({ dialect: new PostgresDialect({ pool: only }) }).withSchema(schema)
   try {
     const begin = [...BEGIN, `set local lock_timeout = ${lockTimeoutMs}`].map((sql) => ({ sql, read: () => {} }))
     const workMs = deadlineMs === 'none' ? undefined : deadlineMs
@@ -90,12 +87,10 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     if (questions.length > 0) connection.deadlineMs = workMs === undefined ? undefined : beginMs + workMs
     const answers = await runBatch<unknown[]>(client, ...begin, ...questions)
     connection.deadlineMs = workMs
-    const { schema, opsSchema, redactor } = warehouse
+    const { redactor } = warehouse
     const atCommit: Statement<unknown>[] = []
-    const result = await work(
-      { client, tables: kysely(schema), ops: kysely(opsSchema), redactor, atCommit },
-      answers.slice(begin.length) as Answers,
-    )
+    const transaction = { client, ...bindTables(warehouse, poolOf(client)), redactor, atCommit }
+    const result = await work(transaction, answers.slice(begin.length) as Answers)
     await runBatch<unknown[]>(client, ...atCommit, { sql: 'commit', read: () => {} })
     return result
   } catch (error) {
@@ -105,10 +100,9 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     })
     if (isLockTimeout(error) && broken === undefined)
       await endAbandonedSessions(client, { signal, ...abandoned }).catch(() => {})
-    if (isRetryable(error) || broken !== undefined) {
-      const what = isContention(error) ? 'another transaction was in the way' : 'the database connection was lost'
-      throw new TransientError(`${what}: ${clip(messageOf(error), 200)}`, { cause: error })
-    }
+    if (isContention(error))
+      throw new TransientError(`another transaction was in the way: ${clip(messageOf(error), 200)}`, { cause: error })
+    if (isAway(error) || broken !== undefined) throw awayError('the database connection was lost', error)
     throw error
   } finally {
     signal?.removeEventListener('abort', onAbort)
@@ -116,9 +110,4 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     connection.deadlineMs = QUERY_DEADLINE_MS
     client.release(broken)
   }
-}
-
-/** A pool's client whose release is ours, not Kysely's. */
-function bound(client: PoolClient): Pick<PoolClient, 'query' | 'release'> {
-  return { query: client.query.bind(client) as PoolClient['query'], release: () => {} }
 }

@@ -1,4 +1,3 @@
-import type { Alerts } from '../alerts/alerts.ts'
 import { daysOfInterest } from '../core/config/load.ts'
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
@@ -24,6 +23,7 @@ import {
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
 import { findRun, type RunDetail } from '../ledger/runs.ts'
 import { type HeldStatus, isHeld, readLookback, readStatus, type Status } from '../ledger/status.ts'
+import type { Alerts } from '../observe/alerts.ts'
 import { queueNameOf } from '../queue/queue-name.ts'
 import { readBudgets } from '../queue/shared-budget.ts'
 import { type QueueStatus, readQueueStatus } from '../queue/status.ts'

@@ -3,9 +3,8 @@ import type { AuditedStream } from '../../audit/audit-project.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
-import { claimSource } from '../../ledger/source.ts'
+import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Observer } from '../../sync/run/run-sync.ts'
-import { migrate } from '../../warehouse/schema/migrate.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
 import { bad, good, warning } from '../paint.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
@@ -35,8 +34,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   return runAndReport(session, request, (reporter) =>
     withServices({ config, log, clock, version, projects: options.project ?? [] }, (open) =>
       reporter.inside(open, async () => {
-        await migrate(open.warehouse, config)
-        await claimSource(open.warehouse, open.sourceAddress)
+        await prepareWarehouse(open, session.signal)
         return auditAndPrint(session, options, open, reporter)
       }),
     ),

@@ -7,8 +7,7 @@ import { type CreationPlan, type CreationResult, createAll } from '../../create/
 import { type CreationRequest, countryCode } from '../../create/creation-request.ts'
 import { problemsOf, readRequests } from '../../create/requests-file.ts'
 import type { CreationKind } from '../../ledger/creations.ts'
-import { claimSource } from '../../ledger/source.ts'
-import { migrate } from '../../warehouse/schema/migrate.ts'
+import { prepareWarehouse } from '../../ledger/source.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
 import type { Session } from '../session.ts'
 
@@ -35,8 +34,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
   refuseUnknownProjects(config, named)
   return withServices({ config, log, clock, version, projects: named }, async (open) => {
     const project = onlyProject(open)
-    await migrate(open.warehouse, config)
-    await claimSource(open.warehouse, open.sourceAddress)
+    await prepareWarehouse(open, session.signal)
     let asked: CreationPlan | undefined
     const made = await createAll(open, {
       project,

@@ -7,7 +7,7 @@ import { claimSource } from '../../ledger/source.ts'
 import { openQueue } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
 import { signOut } from '../../queue/workers.ts'
-import { isAway } from '../../warehouse/away.ts'
+import { isTransient } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { type Session, untilStopped } from '../session.ts'
 
@@ -46,7 +46,7 @@ async function takeUntilStopped(session: Session, options: { concurrency?: numbe
       )
     } catch (error) {
       if (signal.aborted) return 0
-      if (hasBegun || !isAway(error)) throw error
+      if (hasBegun || !isTransient(error)) throw error
       log.warn({ reason: messageOf(error) }, 'waiting for the database')
       await sleep(pauseMs, signal).catch(() => {})
       if (signal.aborted) return 0

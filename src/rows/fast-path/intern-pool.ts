@@ -67,8 +67,7 @@ export class InternPool {
   lastNumber = 0
   private last: Text | undefined
   private readonly texts: Text[] = []
-  /** Numbers of texts by their hash; at least half of them empty. */
-  private slots = new Int32Array(64)
+  private readonly byHash = new Map<number, Text[]>()
 
   /** @param index its number among the memories of a stream */
   constructor(
@@ -113,31 +112,18 @@ export class InternPool {
     // The memory of the answer is used again for others.
     const written = Buffer.from(bytes.subarray(start, start + length))
     const value = JSON.parse(written.toString('utf8')) as string
-    const text = { quoted: pieceOf(written), value, number: this.texts.length + 1, next: undefined }
+    const text: Text = { quoted: pieceOf(written), value, number: this.texts.length + 1, next: undefined }
     this.texts.push(text)
     this.budget.spend(length)
-    if (this.texts.length * 2 > this.slots.length) {
-      this.slots = new Int32Array(this.slots.length * 4)
-      for (const each of this.texts) this.enter(each)
-    } else this.enter(text)
+    const hash = hashOf(written, 0)
+    const others = this.byHash.get(hash)
+    if (others === undefined) this.byHash.set(hash, [text])
+    else others.push(text)
     return text
   }
 
   private search(bytes: Buffer, view: DataView, start: number): Text | undefined {
-    const { slots, texts } = this
-    const mask = slots.length - 1
-    for (let slot = hashOf(bytes, start) & mask; slots[slot] !== 0; slot = (slot + 1) & mask) {
-      const text = texts[slots[slot]! - 1]!
-      if (isAt(view, start, text.quoted)) return text
-    }
-    return undefined
-  }
-
-  private enter({ quoted, number }: Text): void {
-    const mask = this.slots.length - 1
-    let slot = hashOf(quoted.bytes, 0) & mask
-    while (this.slots[slot] !== 0) slot = (slot + 1) & mask
-    this.slots[slot] = number
+    return this.byHash.get(hashOf(bytes, start))?.find(({ quoted }) => isAt(view, start, quoted))
   }
 }
 

@@ -1,4 +1,5 @@
 import type { TemplatePaths } from '../../streams/stream.ts'
+import { SegmentMemory } from '../packed-rows.ts'
 import type { InferredTemplate } from './infer-template.ts'
 import { InternPool, type Piece, TextBudget } from './intern-pool.ts'
 
@@ -66,6 +67,8 @@ export class TemplateCache {
 
 /** Answers to one stream teach each other, as long as a process works for it. Each session has its own. */
 export class TemplateCaches {
+  /** Memory for the rows of one answer after the other. */
+  readonly segments = new SegmentMemory()
   private readonly caches = new Map<TemplatePaths, TemplateCache>()
 
   of(templatePaths: TemplatePaths): TemplateCache {

@@ -1,5 +1,5 @@
 import { countDays, type Range, showRange } from '../../core/day.ts'
-import { InterruptedError, messageOf, TransientError } from '../../core/errors.ts'
+import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
 import type { CallContext } from '../../source/client.ts'
@@ -52,11 +52,5 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
 const stopped: ItemResult = { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
 
 export function failedItem(error: unknown): FailedItem {
-  const timedOut = error instanceof TransientError && error.timedOut
-  return {
-    kind: 'failed',
-    reason: messageOf(error),
-    code: failureCodeOf(error),
-    ...(timedOut ? { timedOut } : {}),
-  }
+  return { kind: 'failed', reason: messageOf(error), code: failureCodeOf(error) }
 }

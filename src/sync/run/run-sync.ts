@@ -8,12 +8,11 @@ import { failSpan, inSpan } from '../../core/trace.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
-import { claimSource } from '../../ledger/source.ts'
+import { prepareWarehouse } from '../../ledger/source.ts'
 import { readEntities } from '../../warehouse/load/entities.ts'
 import { applyLabels } from '../../warehouse/load/labels.ts'
 import { listProjects } from '../../warehouse/load/projects.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
-import { migrate } from '../../warehouse/schema/migrate.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { readableRange } from '../plan/due-days.ts'
 import { ControlPhase, isReadFirst } from './control-phase.ts'
@@ -62,8 +61,7 @@ async function performRun(
   request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   services.client.resetOutages(request.projects.map(({ caller }) => caller))
   await requireProject(services.client, request.projects, request.signal)
-  await migrate(warehouse, config)
-  await claimSource(warehouse, services.sourceAddress)
+  await prepareWarehouse(services, request.signal)
   const lock = await lockStreams(services, request)
   observer.started?.({ runId: lock.runId, command: request.command })
   const ids = request.projects.map(({ id }) => id)

@@ -115,6 +115,4 @@ export interface FailedItem {
   kind: 'failed'
   reason: string
   code: FailureCode
-  /** The service took a request, and then did not answer it in time. */
-  timedOut?: boolean
 }

@@ -93,7 +93,7 @@ async function readAndCompare(run: Run, window: BegunWindow, context: CallContex
     needsProof: (found: FoundDays) =>
       needsProof(compare(found), { stream, range, rowsBefore: read.rowsBeforeByDay }, found, control.ignored),
   }
-  const pack = () => new PackedRows(stream.columns, project.id)
+  const pack = () => new PackedRows(stream.columns, project.id, run.templates.segments)
   const answer = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (answer.kind !== 'rows') return answer
   const { sifted } = answer

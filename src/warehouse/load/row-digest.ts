@@ -73,21 +73,15 @@ export class RowHashes {
   /** Gives a function that finds the position of the row with a hash; -1 if no row has it. */
   finder(): (high: number, low: number) => number {
     const { words, count } = this
-    const slots = new Int32Array(2 ** Math.ceil(Math.log2(count * 2 + 1)))
-    const mask = slots.length - 1
-    /** The slot of this hash, or the empty one where it belongs. */
-    const slotOf = (high: number, low: number) => {
-      let slot = low & mask
-      for (; slots[slot] !== 0; slot = (slot + 1) & mask) {
-        const at = (slots[slot]! - 1) * 2
-        if (words[at] === high && words[at + 1] === low) break
-      }
-      return slot
+    // Rounded, so two hashes may share a key. Then one of the rows is not found and is compared in full.
+    const keyOf = (high: number, low: number) => high * 2 ** 32 + low
+    const positions = new Map<number, number>()
+    for (let position = 0; position < count; position++)
+      positions.set(keyOf(words[position * 2]!, words[position * 2 + 1]!), position)
+    return (high, low) => {
+      const position = positions.get(keyOf(high, low)) ?? -1
+      return words[position * 2] === high && words[position * 2 + 1] === low ? position : -1
     }
-    for (let position = 0; position < count; position++) {
-      slots[slotOf(words[position * 2]!, words[position * 2 + 1]!)] = position + 1
-    }
-    return (high, low) => slots[slotOf(high, low)]! - 1
   }
 }
 

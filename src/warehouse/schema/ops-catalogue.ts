@@ -258,7 +258,7 @@ export const OPS_TABLES: Record<string, TableNote> = {
     },
   },
   metric_totals: {
-    about: 'Counters of commands that end, summed over all of them, for metrics.push_url and metrics.textfile.',
+    about: 'No longer written: sums of the counters of commands, which version 0.2 pushed.',
     columns: { sample: 'Name and labels, as Prometheus reads them.', value: 'The sum.' },
   },
   views: {

@@ -16,9 +16,8 @@ import {
 } from '../ledger/alert-policy.ts'
 import { changeAlert, readAlerts } from '../ledger/alerts.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import type { Channel } from './channel.ts'
 import { type Condition, type End, type Finding, type Findings, isEnd } from './findings.ts'
-import { clearedNotice, type Naming, type Notice, raisedNotice, textOf } from './notice.ts'
+import { type Channel, clearedNotice, type Naming, type Notice, raisedNotice, textOf } from './notice.ts'
 
 export interface AlertOptions extends Naming {
   /** Without one nothing is sent or remembered. */

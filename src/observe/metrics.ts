@@ -7,17 +7,12 @@ import { isTriedAgain } from '../source/http-failure.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
-import { type Family, familiesOf, isSummed, renderFamilies, type Sample, withTotals } from './exposition.ts'
 
 export interface Metrics {
   observer: Observer
   finished(report: Pick<RunReport, 'command' | 'seconds'> & { outcome: RunEnd }, at: Date): void
   /** The text for Prometheus, with the state of the ledger as it was last read. */
   text(state: State): Promise<string>
-  /** What this process counted, to be added to what others counted. */
-  counted(): Promise<Sample[]>
-  /** The text that a process leaves when it ends. It is read long after, so it has times where `text` has ages. */
-  lastText(figures: LedgerFigures): Promise<string>
   contentType: string
 }
 
@@ -28,44 +23,31 @@ export type RunEnd = RunReport['outcome'] | 'locked'
 export interface State {
   database: Pick<DatabaseState, 'up'>
   /** Undefined if the ledger was never read. */
-  ledger: { status: Pick<Status, 'streams' | 'quarantine'> | undefined; queue: QueueStatus | undefined } | undefined
+  ledger: { status: LedgerStatus | undefined; queue: QueueStatus | undefined } | undefined
   ledgerAgeMs: number
   budgets: Map<string, BudgetView>
   /** By the database's clock. */
   now: Date
 }
 
-/** What a process that ends knows. */
-export interface LedgerFigures {
-  status: Pick<Status, 'streams' | 'quarantine'> | undefined
-  /** How commands ended last, as the ledger says. */
-  ends: readonly LastEnd[]
-  /** The command that this process knows better: it may have failed before the ledger knew of it. */
-  own: string | undefined
-  /** Undefined if the ledger is away: then counters are left out, since lower ones would look like a restart. */
-  totals: ReadonlyMap<string, number> | undefined
-}
-
 export const COMMANDS = ['sync', 'audit', 'backfill']
 const ENDS: RunEnd[] = ['complete', 'partial', 'failed', 'interrupted', 'locked']
-const EFFECTS = ['inserted', 'updated', 'deleted', 'unchanged', 'quarantined']
-/** True only while the process lives. */
-const PASSING = ['ledger_age_seconds', 'staleness_seconds', 'budget_remaining', 'queue_', 'workers']
+const EFFECTS = ['inserted', 'updated', 'deleted', 'unchanged', 'quarantined'] as const
 
-/** What an operator watches. docs/observability.md says what to do about each. */
-export function createMetrics(streams: readonly string[]): Metrics {
-  const registry = new Registry()
-  const named = <L extends string>(name: string, help: string, labelNames: L[]) => ({
+type LedgerStatus = Pick<Status, 'streams' | 'quarantine'>
+
+function namesIn(registry: Registry) {
+  return <L extends string>(name: string, help: string, labelNames: L[]) => ({
     name: `visibility_sync_${name}`,
     help,
     labelNames,
     registers: [registry],
   })
-  const runs = new Counter(named('runs_total', 'Runs by command and outcome', ['command', 'outcome']))
-  const windows = new Counter(named('windows_total', 'Windows and lists that were loaded', ['stream']))
-  const rows = new Counter(named('rows_total', 'Rows by what became of them', ['stream', 'effect']))
-  const requests = new Counter(named('requests_total', 'Attempts of requests by HTTP status', ['status']))
-  const retries = new Counter(named('retries_total', 'Attempts that failed in a way that is tried again', []))
+}
+
+/** What a server and a command that ends both report. */
+function lastingGauges(registry: Registry) {
+  const named = namesIn(registry)
   const lastRun = new Gauge(named('last_run_timestamp_seconds', 'When a command last ended', ['command']))
   const lastRunSuccess = new Gauge(
     named('last_run_success', 'Whether the last run of a command was complete: 1 or 0', ['command']),
@@ -75,13 +57,82 @@ export function createMetrics(streams: readonly string[]): Metrics {
   )
   const lastRead = new Gauge(named('last_read_timestamp_seconds', 'When a stream was last read', ['project', 'stream']))
   const databaseUp = new Gauge(named('database_up', 'Whether the database answers: 1 or 0', []))
+  const quarantined = new Gauge(named('quarantined_rows', 'Rows that wait in quarantine', ['project', 'stream']))
+  const held = new Gauge(named('held_dates', 'Days whose answer is held for review', ['project', 'stream']))
+  const missing = new Gauge(named('missing_dates', 'Days of interest that were never read', ['project', 'stream']))
+  return {
+    databaseUp,
+    ofStreams: [quarantined, held, missing, lastRead],
+    showEnd({ command, ended_at, outcome, completed_at }: Omit<LastEnd, 'outcome'> & { outcome: RunEnd }): void {
+      lastRun.set({ command }, secondsOf(ended_at))
+      lastRunSuccess.set({ command }, outcome === 'complete' ? 1 : 0)
+      if (completed_at !== null) lastSuccess.set({ command }, secondsOf(completed_at))
+    },
+    showStatus({ streams, quarantine }: LedgerStatus): void {
+      for (const { project_id: project, stream, days_held, days_missing, last_read_at } of streams) {
+        held.set({ project, stream }, days_held)
+        missing.set({ project, stream }, days_missing ?? 0)
+        // A stream without bad rows is at 0, not absent.
+        quarantined.set({ project, stream }, 0)
+        if (last_read_at !== null) lastRead.set({ project, stream }, secondsOf(last_read_at))
+      }
+      for (const { project_id, stream, open } of quarantine) quarantined.set({ project: project_id, stream }, open)
+    },
+  }
+}
+
+/** A run of a command that ends. */
+export interface LastRun extends Pick<RunReport, 'command' | 'seconds' | 'streams'> {
+  end: RunEnd
+  endedAt: Date
+}
+
+export interface LedgerFigures {
+  status: LedgerStatus
+  /** How commands ended last, as the ledger says. */
+  ends: readonly LastEnd[]
+}
+
+/** The text that a command leaves when it ends: gauges of its run and, if the ledger could be read, of the ledger. */
+export function lastRunText(run: LastRun, ledger: LedgerFigures | undefined): Promise<string> {
+  const registry = new Registry()
+  const named = namesIn(registry)
+  const gauges = lastingGauges(registry)
+  gauges.databaseUp.set(ledger === undefined ? 0 : 1)
+  if (ledger !== undefined) gauges.showStatus(ledger.status)
+  for (const end of ledger?.ends ?? []) gauges.showEnd(end)
+  const { command, seconds, streams, end, endedAt } = run
+  // Another run was at work, and reports its own end.
+  if (end === 'locked') return registry.metrics()
+  // This process knows better than the ledger: the run may have failed before it was in there.
+  const known = ledger?.ends.find((other) => other.command === command)?.completed_at
+  const completedAt = known ?? (end === 'complete' ? endedAt : null)
+  gauges.showEnd({ command, ended_at: endedAt, outcome: end, completed_at: completedAt })
+  new Gauge(named('last_run_seconds', 'How long the last run took', ['command'])).set({ command }, seconds)
+  const rows = new Gauge(named('last_run_rows', 'Rows of the last run by what became of them', ['stream', 'effect']))
+  const requests = new Gauge(named('last_run_requests', 'Requests of the last run, with those tried again', ['stream']))
+  for (const report of streams) {
+    const { stream } = report
+    for (const effect of EFFECTS) rows.inc({ stream, effect }, report[effect])
+    requests.inc({ stream }, report.requests)
+  }
+  return registry.metrics()
+}
+
+/** What an operator watches. docs/observability.md says what to do about each. */
+export function createMetrics(streams: readonly string[]): Metrics {
+  const registry = new Registry()
+  const named = namesIn(registry)
+  const lasting = lastingGauges(registry)
+  const runs = new Counter(named('runs_total', 'Runs by command and outcome', ['command', 'outcome']))
+  const windows = new Counter(named('windows_total', 'Windows and lists that were loaded', ['stream']))
+  const rows = new Counter(named('rows_total', 'Rows by what became of them', ['stream', 'effect']))
+  const requests = new Counter(named('requests_total', 'Attempts of requests by HTTP status', ['status']))
+  const retries = new Counter(named('retries_total', 'Attempts that failed in a way that is tried again', []))
   const ledgerAge = new Gauge(
     named('ledger_age_seconds', 'Time since the ledger was read for the gauges of streams, queue and workers', []),
   )
   const budget = new Gauge(named('budget_remaining', 'Requests left in this minute, as the service says', ['project']))
-  const quarantined = new Gauge(named('quarantined_rows', 'Rows that wait in quarantine', ['project', 'stream']))
-  const held = new Gauge(named('held_dates', 'Days whose answer is held for review', ['project', 'stream']))
-  const missing = new Gauge(named('missing_dates', 'Days of interest that were never read', ['project', 'stream']))
   const staleness = new Gauge(named('staleness_seconds', 'Time since a stream was last read', ['project', 'stream']))
   const queued = new Gauge(named('queue_windows', 'Windows in the shared queue', ['state']))
   const queueAge = new Gauge(named('queue_oldest_seconds', 'Age of the oldest window that waits in the queue', []))
@@ -102,17 +153,6 @@ export function createMetrics(streams: readonly string[]): Metrics {
     for (const effect of EFFECTS) rows.inc({ stream, effect }, 0)
   }
 
-  const showStatus = ({ streams: found, quarantine }: Pick<Status, 'streams' | 'quarantine'>) => {
-    for (const { project_id: project, stream, days_held, days_missing, last_read_at } of found) {
-      held.set({ project, stream }, days_held)
-      missing.set({ project, stream }, days_missing ?? 0)
-      // What has no bad rows stands at 0, not nowhere.
-      quarantined.set({ project, stream }, 0)
-      if (last_read_at !== null) lastRead.set({ project, stream }, secondsOf(last_read_at))
-    }
-    for (const { project_id, stream, open } of quarantine) quarantined.set({ project: project_id, stream }, open)
-  }
-
   return {
     observer: {
       advanced({ stream, effect, quarantined: bad, seconds }) {
@@ -131,20 +171,18 @@ export function createMetrics(streams: readonly string[]): Metrics {
       runs.inc({ command, outcome })
       if (outcome === 'locked') return
       runSeconds.observe({ command }, seconds)
-      lastRun.set({ command }, secondsOf(at))
-      lastRunSuccess.set({ command }, outcome === 'complete' ? 1 : 0)
-      if (outcome === 'complete') lastSuccess.set({ command }, secondsOf(at))
+      lasting.showEnd({ command, ended_at: at, outcome, completed_at: outcome === 'complete' ? at : null })
     },
     async text({ database, ledger, ledgerAgeMs, budgets, now }) {
       // What a look at the ledger found stays until the next one, with its age: if the database is away, gauges that
       // vanish would end the alerts on them.
-      for (const gauge of [budget, quarantined, held, missing, staleness, lastRead]) gauge.reset()
-      databaseUp.set(database.up ? 1 : 0)
+      for (const gauge of [budget, staleness, ...lasting.ofStreams]) gauge.reset()
+      lasting.databaseUp.set(database.up ? 1 : 0)
       ledgerAge.set(ledger === undefined ? Number.POSITIVE_INFINITY : ledgerAgeMs / 1000)
       for (const [project, view] of budgets) {
         if (view.remaining !== undefined) budget.set({ project }, view.remaining)
       }
-      if (ledger?.status !== undefined) showStatus(ledger.status)
+      if (ledger?.status !== undefined) lasting.showStatus(ledger.status)
       for (const { project_id: project, stream, last_read_at } of ledger?.status?.streams ?? []) {
         if (last_read_at !== null) staleness.set({ project, stream }, secondsOf(now) - secondsOf(last_read_at))
       }
@@ -157,22 +195,6 @@ export function createMetrics(streams: readonly string[]): Metrics {
         workers.set(queue.workers.length)
       }
       return registry.metrics()
-    },
-    counted: async () => (await familiesOf(registry)).filter(isSummed).flatMap(({ samples }) => samples),
-    async lastText({ status, ends, own, totals }) {
-      databaseUp.set(totals === undefined ? 0 : 1)
-      if (status !== undefined) showStatus(status)
-      for (const { command, ended_at, completed_at, outcome } of ends) {
-        if (completed_at !== null) lastSuccess.set({ command }, secondsOf(completed_at))
-        if (command === own) continue
-        lastRun.set({ command }, secondsOf(ended_at))
-        lastRunSuccess.set({ command }, outcome === 'complete' ? 1 : 0)
-      }
-      const stays = ({ name }: Family) => !PASSING.some((part) => name.startsWith(`visibility_sync_${part}`))
-      const families = (await familiesOf(registry)).filter(stays)
-      return renderFamilies(
-        totals === undefined ? families.filter((family) => !isSummed(family)) : withTotals(families, totals),
-      )
     },
     contentType: registry.contentType,
   }

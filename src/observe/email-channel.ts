@@ -1,7 +1,6 @@
 import { isLoopback } from '../core/config/secrets.ts'
 import { InterruptedError } from '../core/errors.ts'
-import type { Channel } from './channel.ts'
-import { type Notice, namedProjects } from './notice.ts'
+import { type Channel, type Notice, namedProjects, shownSince } from './notice.ts'
 
 const STEP_MS = 4000
 
@@ -16,12 +15,12 @@ export interface EmailOptions {
 }
 
 export function emailOf(notice: Notice): { subject: string; text: string } {
-  const { event, title, text, since, run, reason, page, command, projects } = notice
+  const { event, title, text, run, reason, page, command, projects } = notice
   const lines = [
     event === 'cleared' ? `Over: ${text}` : text,
     '',
     ...(projects.length === 0 ? [] : [`Projects:   ${namedProjects(notice)}`]),
-    `Since:      ${since.toISOString().slice(0, 16).replace('T', ' ')} UTC`,
+    `Since:      ${shownSince(notice)}`,
     ...(run === undefined ? [] : [`Run:        ${run}`]),
     ...(reason === undefined ? [] : [`Reason:     ${reason}`]),
     ...(page === undefined ? [] : [`Page:       ${page}`]),

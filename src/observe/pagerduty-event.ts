@@ -1,13 +1,10 @@
 import { createHash } from 'node:crypto'
-import { notifyOutside } from '../core/outside.ts'
 import { clip } from '../core/text.ts'
-import type { Channel } from './channel.ts'
 import type { Notice } from './notice.ts'
 
 const LONGEST_SUMMARY = 900
 
-export interface PagerDutyOptions {
-  url: string
+interface PagerDutyOptions {
   key: string
   /** The warehouse: incidents of two installations are two. */
   installation: string
@@ -32,12 +29,5 @@ export function pagerDutyEvent(notice: Notice, { key, installation }: PagerDutyO
       class: condition,
       custom_details: { projects, run: run ?? null, reason: reason ?? null, command: command ?? null },
     },
-  }
-}
-
-export function pagerDutyChannel(options: PagerDutyOptions): Channel {
-  return {
-    name: 'pagerduty',
-    send: (notice, signal) => notifyOutside(options.url, { json: pagerDutyEvent(notice, options), signal }),
   }
 }

@@ -1,5 +1,5 @@
-import type { Column, ColumnType, Stream } from '../../streams/stream.ts'
-import type { RunReport, StreamReport } from '../../sync/run/report.ts'
+import type { Column, ColumnType, Stream } from '../streams/stream.ts'
+import type { RunReport, StreamReport } from '../sync/run/report.ts'
 
 /* Runs as events of OpenLineage 2-0-2: from the streams of the service to the tables of the warehouse. */
 

@@ -6,10 +6,9 @@ import { outsideFailure } from '../core/outside.ts'
 import { sleep } from '../core/sleep.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { StreamReport } from '../sync/run/report.ts'
-import { endEvent, type LineageEvent, type LineageRun, startEvent } from './lineage/lineage-event.ts'
-import { sendLineage } from './lineage/send-lineage.ts'
+import { endEvent, type LineageEvent, type LineageRun, startEvent } from './lineage-event.ts'
 import type { RunEnd } from './metrics.ts'
-import { ping, type Signal } from './ping.ts'
+import { type PingSignal, ping, sendLineage } from './send.ts'
 
 export interface RunTelemetryOptions {
   config: Config
@@ -92,7 +91,7 @@ export class RunTelemetry {
     this.begun = Promise.all([this.begun, work])
   }
 
-  private async ping(what: Signal, signal: AbortSignal, reason?: string): Promise<void> {
+  private async ping(what: PingSignal, signal: AbortSignal, reason?: string): Promise<void> {
     const { config, log, command } = this.options
     const { ping_url } = config.alerts
     if (ping_url === undefined) return

@@ -21,6 +21,13 @@ export interface Notice {
   command: string | undefined
 }
 
+/** A way to send alerts to people. */
+export interface Channel {
+  name: 'webhook' | 'slack' | 'pagerduty' | 'e-mail'
+  /** Throws if the alert was not accepted. */
+  send(notice: Notice, signal: AbortSignal): Promise<void>
+}
+
 export interface Naming {
   nameOf(projectId: string): string
   pageUrl: string | undefined
@@ -74,6 +81,15 @@ export function clearedNotice(condition: Condition, known: AlertState, naming: N
     page: pageOf(projects, naming),
     command: undefined,
   }
+}
+
+/** The whole notice in one line. */
+export function summaryOf({ event, text }: Notice): string {
+  return `visibility-sync: ${event === 'cleared' ? 'over: ' : ''}${text}`
+}
+
+export function shownSince({ since }: Notice): string {
+  return `${since.toISOString().slice(0, 16).replace('T', ' ')} UTC`
 }
 
 /** "Acme, Beta and 298 more": 300 projects in one line. */

@@ -1,7 +1,5 @@
-import { notifyOutside } from '../core/outside.ts'
 import { clip } from '../core/text.ts'
-import type { Channel } from './channel.ts'
-import { type Notice, namedProjects } from './notice.ts'
+import { type Notice, namedProjects, shownSince, summaryOf } from './notice.ts'
 
 // What Slack takes in a header, and in a field of a section.
 const LONGEST_HEADER = 150
@@ -10,15 +8,15 @@ const MARKS = { critical: '🔴', error: '🔴', warning: '🟠' }
 
 /** A message in Slack's blocks; `text` is for notifications, which show no blocks. */
 export function slackMessage(notice: Notice): Record<string, unknown> {
-  const { event, severity, title, text, since, run, reason, page, command } = notice
+  const { event, severity, title, run, reason, page, command } = notice
   const mark = event === 'cleared' ? '🟢' : MARKS[severity]
   const fields = [
     ...(notice.projects.length === 0 ? [] : [field('Projects', namedProjects(notice))]),
-    field('Since', `${since.toISOString().slice(0, 16).replace('T', ' ')} UTC`),
+    field('Since', shownSince(notice)),
     ...(run === undefined ? [] : [field('Run', String(run))]),
   ]
   return {
-    text: escaped(`visibility-sync: ${event === 'cleared' ? 'over: ' : ''}${text}`),
+    text: escaped(summaryOf(notice)),
     blocks: [
       { type: 'header', text: { type: 'plain_text', text: clipped(`${mark} ${title}`, LONGEST_HEADER), emoji: true } },
       { type: 'section', fields },
@@ -34,10 +32,6 @@ export function slackMessage(notice: Notice): Record<string, unknown> {
           ]),
     ],
   }
-}
-
-export function slackChannel(url: string): Channel {
-  return { name: 'slack', send: (notice, signal) => notifyOutside(url, { json: slackMessage(notice), signal }) }
 }
 
 function section(text: string): Record<string, unknown> {

@@ -1,0 +1,72 @@
+import { type Config, daysOfInterest } from '../core/config/load.ts'
+import { type Clock, dayOf } from '../core/day.ts'
+import { messageOf } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
+import { outsideFailure } from '../core/outside.ts'
+import { readLastEnds } from '../ledger/last-ends.ts'
+import { readStatus } from '../ledger/status.ts'
+import type { Stream } from '../streams/stream.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { LastRun, LedgerFigures } from './metrics.ts'
+import { pushMetrics, writeTextfile } from './send.ts'
+
+export interface BatchMetricsOptions {
+  config: Config
+  log: Log
+  clock: Clock
+  streams: readonly Stream[]
+  projects: readonly string[]
+  warehouse: Warehouse | undefined
+}
+
+/** Leaves the metrics of a command that ends where Prometheus finds them later. */
+export async function publishLastRun(
+  options: BatchMetricsOptions,
+  run: Omit<LastRun, 'endedAt'>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { config, log, clock } = options
+  const { push_url, textfile } = config.metrics
+  if (push_url === undefined && textfile === undefined) return
+  // Loaded only if it is used.
+  const { COMMANDS, lastRunText } = await import('./metrics.ts')
+  const ledger = await readLedger(options, COMMANDS).catch((error: unknown) => {
+    log.warn({ reason: messageOf(error) }, 'the metrics do without the ledger')
+    return undefined
+  })
+  const text = await lastRunText({ ...run, endedAt: clock() }, ledger)
+  const sent = [
+    ...(push_url === undefined ? [] : [pushMetrics(push_url, text, { isWhole: ledger !== undefined, signal })]),
+    ...(textfile === undefined ? [] : [writeTextfile(textfile, text)]),
+  ]
+  for (const result of await Promise.allSettled(sent)) {
+    if (result.status === 'rejected')
+      log.warn({ reason: outsideFailure(result.reason) }, 'the metrics could not be published')
+  }
+}
+
+async function readLedger(
+  { config, clock, streams, projects, warehouse }: BatchMetricsOptions,
+  commands: readonly string[],
+): Promise<LedgerFigures | undefined> {
+  if (warehouse === undefined) return undefined
+  const today = dayOf(clock())
+  const [ends, status] = await Promise.all([
+    readLastEnds(warehouse, commands),
+    readStatus(warehouse, {
+      interest: daysOfInterest(config, today),
+      today,
+      lookbackDays: config.lookback_days,
+      projects: [...projects],
+      streams: [...streams],
+      runs: 0,
+      most: 0,
+      // Nobody looks at these here.
+      kept: {
+        runs: async () => [],
+        lookback: () => ({ configured_days: config.lookback_days, needed_days: null, too_short: false }),
+      },
+    }),
+  ])
+  return status === undefined ? undefined : { status, ends }
+}
