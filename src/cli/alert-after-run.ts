@@ -1,9 +1,9 @@
 import type { Open } from '../app/open-services.ts'
 import { TransientError } from '../core/errors.ts'
-import { readHeld } from '../ledger/status.ts'
+import { readHeld, readUnreconciled } from '../ledger/status.ts'
 import { Alerts } from '../observe/alerts.ts'
 import { channelsOf } from '../observe/channels.ts'
-import { type Findings, findingOfHeld, findingsOfRun, isEnd } from '../observe/findings.ts'
+import { type Findings, findingOfHeld, findingOfUnreconciled, findingsOfRun, isEnd } from '../observe/findings.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { createSidePool } from '../warehouse/side-pool.ts'
 import { readProjectNames } from './project-names.ts'
@@ -13,7 +13,7 @@ const MOST_HELD = 1000
 const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, patienceMs: 3000, limitMs: 3000 }
 
 /**
- * Tells people how a run of a command that ends went, and what is held now. It comes after the result and cannot change it.
+ * Sends alerts about a run of a command that ends, and about what is held or not reconciled now. It comes after the result and cannot change it.
  * Without a database, each command that fails sends its alerts anew: nothing remembers what was sent before.
  */
 export async function alertAfterRun(
@@ -53,7 +53,10 @@ async function namesIn({ warehouse }: Open): Promise<Map<string, string>> {
 /** What the ledger says; if it cannot be asked, what the run held itself. */
 async function heldNow({ warehouse }: Open, report: RunReport): Promise<Findings> {
   try {
-    return { held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges) }
+    return {
+      held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges),
+      unreconciled: findingOfUnreconciled(await readUnreconciled(warehouse)),
+    }
   } catch {
     const held = findingOfHeld(report.streams.filter((stream) => stream.held.length > 0).map(pairOf))
     return isEnd(held) ? {} : { held }

@@ -228,8 +228,13 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     name: 'audit',
     about: 'finds days whose warehouse sums differ from the service',
     load: async () => (await import('./commands/audit.ts')).audit,
-    examples: ['audit', 'audit --repair', 'audit --json'],
-    options: [new Option('--repair', 'read the differing days again'), projects()],
+    examples: ['audit', 'audit --repair', 'audit --from 2026-01-01 --to 2026-01-31 --json'],
+    options: [
+      new Option('--from <day>', 'first day, YYYY-MM-DD'),
+      new Option('--to <day>', 'last day, YYYY-MM-DD'),
+      new Option('--repair', 'read the differing days again'),
+      projects(),
+    ],
     progress: true,
   })
   const quarantine = addGroup(program, 'quarantine', 'the rows that failed validation')

@@ -262,7 +262,7 @@ async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; 
   return { notes, total }
 }
 
-async function readUnreconciled({ pool, opsSchema }: Warehouse): Promise<UnreconciledStatus[]> {
+export async function readUnreconciled({ pool, opsSchema }: Warehouse): Promise<UnreconciledStatus[]> {
   const { rows } = await pool.query<UnreconciledStatus>(
     `select project_id, stream, count(*)::int as days, min(date) as first_day, max(date) as last_day,
        (array_agg(difference order by date desc))[1] as difference

@@ -1,11 +1,11 @@
 import { clip, count } from '../core/text.ts'
-import type { HeldStatus, StreamStatus } from '../ledger/status.ts'
+import type { HeldStatus, Status, StreamStatus, UnreconciledStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 
 /* What is worth an alert, as data. */
 
-export type Condition = 'run' | 'key' | 'held' | 'stale' | 'database'
+export type Condition = 'run' | 'key' | 'held' | 'unreconciled' | 'stale' | 'database'
 export type Severity = 'critical' | 'error' | 'warning'
 
 export interface Finding {
@@ -64,8 +64,8 @@ export function findingsOfRun(report: RunReport, { coversEverything }: RunScope)
 
 function runFinding(report: RunReport, coversEverything: boolean): Finding | End {
   const { streams, outcome, command, run_id } = report
-  const isWell = ({ failed, held, quarantined }: RunReport['streams'][number]) =>
-    failed.length === 0 && held.length === 0 && quarantined === 0
+  const isWell = ({ failed, held, unreconciled, quarantined }: RunReport['streams'][number]) =>
+    failed.length + held.length + unreconciled.length + quarantined === 0
   // Only the sync that comes round says that all is well again; a backfill of one day does not.
   const isRound = command === 'sync'
   const well = isRound ? [...streams.filter(isWell).map(memberOf), WHOLE_RUN] : []
@@ -124,7 +124,7 @@ export function findingOfHeld(
 }
 
 export function findingsOfStatus(
-  status: { streams: readonly StreamStatus[]; held: readonly HeldStatus[] },
+  status: Pick<Status, 'streams' | 'held' | 'unreconciled'>,
   now: Date,
   maxStalenessMs: number,
 ): Findings {
@@ -132,7 +132,23 @@ export function findingsOfStatus(
   const stale = status.streams.filter(
     ({ last_read_at }) => last_read_at !== null && now.getTime() - last_read_at.getTime() > maxStalenessMs,
   )
-  return { held: findingOfHeld(status.held), stale: stale.length === 0 ? ENDED : findingOfStale(stale) }
+  return {
+    held: findingOfHeld(status.held),
+    unreconciled: findingOfUnreconciled(status.unreconciled),
+    stale: stale.length === 0 ? ENDED : findingOfStale(stale),
+  }
+}
+
+export function findingOfUnreconciled(unreconciled: readonly UnreconciledStatus[]): Finding | End {
+  const [first] = unreconciled
+  if (first === undefined) return ENDED
+  return {
+    what: 'does not add up to the totals of the service',
+    severity: 'error',
+    members: unreconciled.map(memberOf),
+    reason: clip(`${first.last_day}: ${first.difference}`, 200),
+    command: 'visibility-sync status',
+  }
 }
 
 function findingOfStale(stale: readonly StreamStatus[]): Finding {

@@ -59,19 +59,23 @@ function lastingGauges(registry: Registry) {
   const databaseUp = new Gauge(named('database_up', 'Whether the database answers: 1 or 0', []))
   const quarantined = new Gauge(named('quarantined_rows', 'Rows that wait in quarantine', ['project', 'stream']))
   const held = new Gauge(named('held_dates', 'Days whose answer is held for review', ['project', 'stream']))
+  const unreconciled = new Gauge(
+    named('unreconciled_dates', 'Days that do not add up to the totals of the service', ['project', 'stream']),
+  )
   const missing = new Gauge(named('missing_dates', 'Days of interest that were never read', ['project', 'stream']))
   return {
     databaseUp,
-    ofStreams: [quarantined, held, missing, lastRead],
+    ofStreams: [quarantined, held, unreconciled, missing, lastRead],
     showEnd({ command, ended_at, outcome, completed_at }: Omit<LastEnd, 'outcome'> & { outcome: RunEnd }): void {
       lastRun.set({ command }, secondsOf(ended_at))
       lastRunSuccess.set({ command }, outcome === 'complete' ? 1 : 0)
       if (completed_at !== null) lastSuccess.set({ command }, secondsOf(completed_at))
     },
     showStatus({ streams, quarantine }: LedgerStatus): void {
-      for (const { project_id: project, stream, days_held, days_missing, last_read_at } of streams) {
-        held.set({ project, stream }, days_held)
-        missing.set({ project, stream }, days_missing ?? 0)
+      for (const { project_id: project, stream, last_read_at, ...days } of streams) {
+        held.set({ project, stream }, days.days_held)
+        unreconciled.set({ project, stream }, days.days_unreconciled)
+        missing.set({ project, stream }, days.days_missing ?? 0)
         // A stream without bad rows is at 0, not absent.
         quarantined.set({ project, stream }, 0)
         if (last_read_at !== null) lastRead.set({ project, stream }, secondsOf(last_read_at))

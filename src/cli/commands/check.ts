@@ -11,6 +11,7 @@ import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
+import { listNotAdditive } from '../../ledger/control-totals.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { queueSchema } from '../../queue/boss.ts'
@@ -115,6 +116,7 @@ export async function check(session: Session): Promise<number> {
     if (await hasLedger(warehouse).catch(() => false)) {
       const own = await readOwnBrands(warehouse, ids, config.labels)
       notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
+      notes.push(...(await notComparedNotes(warehouse)))
     }
     await close()
   }
@@ -186,6 +188,15 @@ async function offeredExtras(
     ...(offered.length > 0 ? [`offered: ${offered.join(', ')}`] : []),
     ...(missing.length > 0 ? [`not offered: ${missing.join(', ')}`] : []),
   ].join('; ')
+}
+
+/** Streams that cannot be compared with the totals of the service, and the first day that shows it. */
+async function notComparedNotes(warehouse: Warehouse): Promise<string[]> {
+  const found = await listNotAdditive(warehouse)
+  return found.map(
+    ({ projectId, stream, evidence }) =>
+      `${stream} of ${projectId} does not add up to the totals of the service, so its pages are proven instead (${evidence[0]})`,
+  )
 }
 
 async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise<string> {

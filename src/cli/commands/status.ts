@@ -97,10 +97,25 @@ function render(found: Status, queue: QueueStatus | undefined, ledger: LedgerSiz
       ),
     ),
     ...section(
+      'Not reconciled (the days do not add up to the totals of the service; each run reads them again)',
+      found.unreconciled.map((entry) =>
+        item(
+          `${of(entry)}: ${count(entry.days, 'day')} in ${entry.first_day}..${entry.last_day}; on ${entry.last_day} ${entry.difference}`,
+        ),
+      ),
+    ),
+    ...section(
+      'Not compared (shown not to add up to the totals of the service; their pages are proven instead)',
+      found.not_additive.map(({ projectId, stream, measure, evidence }) => {
+        const what = measure === 'counts' ? 'its counts' : 'its numbers of answers'
+        return item(`${of({ stream, project_id: projectId })}: ${what}; ${evidence.join('; ')}`)
+      }),
+    ),
+    ...section(
       'Quarantined rows ("visibility-sync quarantine list" shows them)',
       found.quarantine.map((entry) =>
         item(
-          `${of(entry)}: ${entry.open}, since ${entry.oldest.toISOString().slice(0, 10)}; e.g. ${clip(entry.example, 100)}`,
+          `${of(entry)}: ${quarantinedText(entry)}, since ${entry.oldest.toISOString().slice(0, 10)}; e.g. ${clip(entry.example, 100)}`,
         ),
       ),
     ),
@@ -211,11 +226,18 @@ function stateOf(row: StreamStatus): string {
   if (row.last_read_at === null) return 'never read'
   const parts = [
     ...(row.days_held > 0 ? [`${count(row.days_held, 'day')} held`] : []),
-    ...(row.days_quarantined > 0 ? [`${count(row.days_quarantined, 'day')} with quarantined rows`] : []),
+    ...(row.days_unreconciled > 0 ? [`${count(row.days_unreconciled, 'day')} not reconciled`] : []),
+    ...(row.days_quarantined > 0 ? ['rows in quarantine'] : []),
     ...(row.days_stale > 0 ? [`${count(row.days_stale, 'day')} to read again`] : []),
     ...((row.days_missing ?? 0) > 0 ? [`${count(row.days_missing!, 'day')} missing`] : []),
   ]
   return parts.length === 0 ? 'complete' : parts.join(', ')
+}
+
+/** "10 rows, 3 of them without a readable day, from 2026-01-01..2026-03-25" */
+function quarantinedText({ open, undated, undated_from, undated_to }: QuarantineStatus): string {
+  const unknown = undated === 0 ? '' : `, ${undated} of them without a readable day, from ${undated_from}..${undated_to}`
+  return `${count(open, 'row')}${unknown}`
 }
 
 /** "31 MB: restatements 20 MB, coverage 8 MB, runs 2 MB" */
