@@ -19,3 +19,14 @@ export function parseRange(options: Range, config: Config, today: Day): Range {
   if (from > today) throw new UsageError(`--from: got "${from}"; allowed: today (${today}, UTC) or earlier`)
   return { from, to }
 }
+
+/** The range of a command that may also do without one. */
+export function parseOptionalRange(
+  { from, to }: { from?: string | undefined; to?: string | undefined },
+  config: Config,
+  today: Day,
+): Range | undefined {
+  if (from === undefined && to === undefined) return undefined
+  if (from === undefined || to === undefined) throw new UsageError('--from and --to go together: give both or neither')
+  return parseRange({ from, to }, config, today)
+}

@@ -337,7 +337,8 @@ back · 2 bad usage or configuration (nothing was read or written) ·
   })
   add<object, [string | undefined]>({
     name: 'database',
-    about: 'keeps the embedded Postgres running, for psql or a BI tool; "stop" stops one that a killed command left behind',
+    about:
+      'keeps the embedded Postgres running, for psql or a BI tool; "stop" stops one that a killed command left behind',
     load: async () => (await import('./commands/database.ts')).database,
     examples: ['database', 'database stop'],
     arguments: [new Argument('[action]', 'instead of keeping it running').choices(['stop'])],

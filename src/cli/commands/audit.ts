@@ -1,6 +1,8 @@
+import { parseOptionalRange } from '../../app/backfill-request.ts'
 import { type Open, requireDatabase, withServices } from '../../app/open-services.ts'
 import type { AuditedStream } from '../../audit/audit-project.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
+import { dayOf, type Range } from '../../core/day.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
@@ -15,6 +17,8 @@ import { renderTable } from '../table.ts'
 import { wrap } from '../wrap.ts'
 
 export interface AuditOptions {
+  from?: string
+  to?: string
   repair?: boolean
   project?: string[]
 }
@@ -23,6 +27,7 @@ export interface AuditOptions {
 export async function audit(session: Session, options: AuditOptions): Promise<number> {
   const { config, log, clock, version } = session
   refuseUnknownProjects(config, options.project)
+  const range = parseOptionalRange(options, config, dayOf(clock()))
   requireDatabase(config)
   const request = {
     command: 'audit',
@@ -35,7 +40,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
     withServices({ config, log, clock, version, projects: options.project ?? [] }, (open) =>
       reporter.inside(open, async () => {
         await prepareWarehouse(open, session.signal)
-        return auditAndPrint(session, options, open, reporter)
+        return auditAndPrint(session, { ...options, range }, open, reporter)
       }),
     ),
   )
@@ -43,7 +48,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
 
 async function auditAndPrint(
   session: Session,
-  options: AuditOptions,
+  options: AuditOptions & { range: Range | undefined },
   open: Open,
   reporter: RunReporter,
 ): Promise<number> {
@@ -57,12 +62,13 @@ async function auditAndPrint(
       reporter.observer.started?.(run)
     },
   }
-  const request = { projects, repair: options.repair ?? false, signal: session.signal, execute }
+  const { range, repair = false } = options
+  const request = { projects, range, repair, signal: session.signal, execute }
   const result = await runAudit(open, request, observer)
   const names = await namesIn(open.warehouse, open.projects)
   session.print(
     { source: open.source, ...result },
-    render(session.config.redactor.value(result), options.repair ?? false, names, session.width),
+    render(session.config.redactor.value(result), repair, names, session.width),
   )
   await reporter.ended(auditReport(result, runId, open.source))
   return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1

@@ -1,4 +1,4 @@
-import { parseRange } from '../../app/backfill-request.ts'
+import { parseOptionalRange } from '../../app/backfill-request.ts'
 import { chooseProjects, configuredProjects, hasDatabase, openWarehouse, sourceName } from '../../app/open-services.ts'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn, showRange } from '../../core/day.ts'
@@ -60,10 +60,7 @@ export async function makePlan(
 ): Promise<{ document: Plan; names: ProjectNames }> {
   const { config, log, clock } = session
   const today = dayOf(clock())
-  if ((options.from === undefined) !== (options.to === undefined))
-    throw new UsageError('--from and --to go together: give both or neither')
-  const range =
-    options.from === undefined ? undefined : parseRange({ from: options.from, to: options.to! }, config, today)
+  const range = parseOptionalRange(options, config, today)
   const streams = session.streams.named(options.stream)
   refuseUnknownProjects(config, options.project)
   const projects = chooseProjects(configuredProjects(config, clock), options.project ?? [])

@@ -5,7 +5,7 @@ import { clip, count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/ledger-size.ts'
 import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
-import { readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
+import { type QuarantineStatus, readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
@@ -236,7 +236,8 @@ function stateOf(row: StreamStatus): string {
 
 /** "10 rows, 3 of them without a readable day, from 2026-01-01..2026-03-25" */
 function quarantinedText({ open, undated, undated_from, undated_to }: QuarantineStatus): string {
-  const unknown = undated === 0 ? '' : `, ${undated} of them without a readable day, from ${undated_from}..${undated_to}`
+  const unknown =
+    undated === 0 ? '' : `, ${undated} of them without a readable day, from ${undated_from}..${undated_to}`
   return `${count(open, 'row')}${unknown}`
 }
 

@@ -1,6 +1,12 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn, type Range } from '../../core/day.ts'
-import { type ControlDays, controlOf, filtersText, historyCheckedAt, saveHistoryCheck } from '../../ledger/control-totals.ts'
+import {
+  type ControlDays,
+  controlOf,
+  filtersText,
+  historyCheckedAt,
+  saveHistoryCheck,
+} from '../../ledger/control-totals.ts'
 import { hasCoverage } from '../../ledger/coverage.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream } from '../../streams/stream.ts'
