@@ -4,6 +4,7 @@ import { moveSource } from '../../ledger/source.ts'
 import { applyLabels } from '../../warehouse/load/labels.ts'
 import { applyOwnBrands } from '../../warehouse/load/own-brands.ts'
 import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'
+import { recheckSummaries, refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import type { Session } from '../session.ts'
 
 /** `migrate`: creates or upgrades the tables, without reading anything. */
@@ -17,6 +18,8 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     const ids = configuredProjects(session.config, session.clock).map(({ id }) => id)
     await applyLabels(database.warehouse, ids, session.config.labels)
     await applyOwnBrands(database.warehouse, ids, session.config.labels)
+    await recheckSummaries(database.warehouse, session.config)
+    await refreshSummaries(database.warehouse, session.config, session.signal)
     if (session.config.queue.mode === 'pg-boss') {
       const { openQueue } = await import('../../queue/boss.ts')
       const name = await queueName(session.config, session.streams, session.clock)

@@ -25,6 +25,7 @@ import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../wareho
 import type { Effect } from '../../warehouse/load/window-effect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
+import { noteChangedDays } from '../../warehouse/schema/summaries.ts'
 import { runBatch, type Statements } from '../../warehouse/statement.ts'
 import { inTransaction, inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
@@ -129,6 +130,9 @@ async function loadInTransaction(
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
     fencingToken: read.fencingToken,
   })
+  const days = [...effect.byDay.keys(), ...effect.movedFrom.keys()]
+  const changed = { projectId: projectStream.projectId, table: stream.table, days }
+  tx.atCommit.push(...noteChangedDays(warehouse, config, changed))
   const mayRename = range.to >= run.recentFrom
   const save = { projectId: projectStream.projectId, entities, labels: config.labels, memory: run.entities, mayRename }
   const fresh = await saveEntities(tx, save)

@@ -11,11 +11,10 @@ import { literal, runBatch, type Statement } from '../statement.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
 import { ensureCustomTable } from './custom-table.ts'
-import { applyPromptSums } from './prompt-sums.ts'
 import { applyRelations } from './relations.ts'
 import { ensureReportTables } from './report-table.ts'
 import { addStreamSettings } from './stream-settings.ts'
-import { applyUsualDays } from './usual-days.ts'
+import { applySummaries } from './summaries.ts'
 import { applyViews, type ViewResult } from './views.ts'
 
 export interface MigrationResult {
@@ -60,8 +59,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       }
       await extendCalendar(client, warehouse, config)
       await applyRelations(client, warehouse, config.reports)
-      await applyPromptSums({ client, ops }, warehouse, config)
-      await applyUsualDays({ client, ops }, warehouse, config)
+      await applySummaries({ client, ops }, warehouse, config, reportsMade)
       await addStreamSettings(client, warehouse, config)
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config)

@@ -79,11 +79,12 @@ export const SUM_TABLES: Record<string, TableNote> = {
     },
   },
   usual_projects: {
-    about: 'How far usual_days is worked out.',
+    about: 'Which days of usual_days are to be computed again.',
     columns: {
       project_id: PROJECT,
-      is_due: 'True if many days changed at once: what is usual is worked out at the end of the next run.',
-      first_day: 'The first day of the report when it was last looked at. If it is later now, days were dropped.',
+      is_due: 'True if all days of the project are to be computed at the end of the next run.',
+      first_day: 'The first day of the report when it was last computed. If it is later now, days were dropped.',
+      due_days: 'Days whose rows changed since then.',
     },
   },
   prompt_days: {
