@@ -11,7 +11,7 @@ import type { Session } from '../session.ts'
 export async function migrate(session: Session, options: { moveSource?: boolean } = {}): Promise<number> {
   const database = await openWarehouse(session.config, session.log)
   try {
-    const { applied, reportsMade, views } = await runMigrations(database.warehouse, session.config)
+    const { applied, reportsMade, repaired, views } = await runMigrations(database.warehouse, session.config)
     const movedFrom = options.moveSource
       ? await moveSource(database.warehouse, sourceAddress(session.config))
       : undefined
@@ -26,7 +26,7 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
       await (await openQueue(database.warehouse, name, session.log)).close()
     }
     const text =
-      applied.length + reportsMade.length + views.made.length === 0
+      applied.length + reportsMade.length + repaired.length + views.made.length === 0
         ? `Nothing to do: ${database.shown} is up to date.`
         : [
             `${count(applied.length, 'migration')} applied to ${database.shown}${applied.length > 0 ? `: ${applied.join(', ')}` : ''}`,
@@ -43,11 +43,12 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
         applied,
         reports_made: reportsMade,
         views_made: views.made,
+        repaired,
         views_left_out: views.left,
         views_empty: views.empty,
         source_moved_from: movedFrom ?? null,
       },
-      [text, ...moved, ...left, ...empty].join('\n'),
+      [text, ...repaired.map((note) => `Repaired: ${note}`), ...moved, ...left, ...empty].join('\n'),
     )
     return 0
   } finally {

@@ -64,7 +64,7 @@ async function performRun(
   request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   services.client.resetOutages(request.projects.map(({ caller }) => caller))
   await requireProject(services.client, request.projects, request.signal)
-  await migrate(warehouse, config)
+  const { repaired } = await migrate(warehouse, config)
   await claimSource(warehouse, services.sourceAddress)
   const lock = await lockStreams(services, request)
   observer.started?.({ runId: lock.runId, command: request.command })
@@ -73,7 +73,7 @@ async function performRun(
   const run = beginRun(services, request, lock.runId, failures.signal)
   const deadline = stopAtDeadline(config, (failure) => failures.stopRun(failure))
   let reports: StreamReport[] = []
-  let notes: string[] = []
+  const notes = [...repaired]
   try {
     await describeStreams(run, request)
     const shared = await makeTasks(run, request, { failures, observer })
@@ -87,7 +87,8 @@ async function performRun(
     for (const task of tasks) failRemaining(task)
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
-    if (!request.signal?.aborted) notes = await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))
+    if (!request.signal?.aborted)
+      notes.push(...(await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))))
     notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
     for (const note of notes) run.log.warn(note)
     await prepareViews(run)

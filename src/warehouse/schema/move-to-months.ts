@@ -3,6 +3,7 @@ import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { BI_VIEWS } from '../../core/vocabulary.ts'
+import { reportStream } from '../../streams/registry.ts'
 import { slowQuery, type Warehouse } from '../connect.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import {
@@ -14,7 +15,7 @@ import {
   partStatement,
   readLayout,
 } from './partitions.ts'
-import { createReportTable, isNewestFirst } from './report-table.ts'
+import { createStreamTable, isNewestFirst } from './stream-tables.ts'
 
 /*
  * Moves a report table without partitions into monthly partitions. First the whole table becomes the default partition for everything that has
@@ -48,7 +49,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
     await client.query(`alter table ${table} rename to ${quote(restName(report.name))}`)
     await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
-    await createReportTable(client, warehouse, report, 'month', newestFirst)
+    await createStreamTable(client, warehouse, reportStream(report), { partition: 'month', newestFirst })
     await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
     for (const grant of grants) await client.query(grant)
     // The views still read the old table, and are renewed before anything leaves it.

@@ -5,7 +5,7 @@ import { quote } from '../../core/identifier.ts'
 import { slowQuery, type Warehouse } from '../connect.ts'
 import { literal, type Statement } from '../statement.ts'
 import { inTransaction, LONG_WORK } from '../transaction.ts'
-import type { Database } from './report-table.ts'
+import type { Database } from './stream-tables.ts'
 import { applyText, fillIn, readSql, reportBy } from './views.ts'
 
 /*
