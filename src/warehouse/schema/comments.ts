@@ -2,9 +2,16 @@ import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import { customNote, HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from './catalogue.ts'
-import { OPS_TABLES } from './ops-catalogue.ts'
-import { SUM_VIEWS } from './sum-notes.ts'
+import {
+  customNote,
+  HELPER_VIEWS,
+  OPS_TABLES,
+  reportNote,
+  SCHEMA_NOTES,
+  SUM_VIEWS,
+  TABLES,
+  type TableNote,
+} from './catalogue.ts'
 import { VIEWS } from './view-notes.ts'
 
 interface Wanted {

@@ -7,9 +7,8 @@ import { customDefinition } from '../../streams/custom-stream.ts'
 import { definedStream } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
-import { TABLES } from './catalogue.ts'
+import { OPS_TABLES, TABLES } from './catalogue.ts'
 import { type MadeObject, madeBy, readMigrations, withSchemas } from './migrations.ts'
-import { OPS_TABLES } from './ops-catalogue.ts'
 import { missingOf, type Relations, readRelations } from './stream-tables.ts'
 
 /*
