@@ -28,9 +28,7 @@ test('a report table, a column, tables for BI and views that were dropped are ma
   setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
   const { rows } = setup.database
   await setup.sync()
-  const viewsBefore = await rows(
-    "select viewname from pg_views where schemaname ~ '^visibility' order by 1",
-  )
+  const viewsBefore = await rows("select viewname from pg_views where schemaname ~ '^visibility' order by 1")
   await rows('drop table visibility.by_topic cascade')
   await rows('alter table visibility.brand_daily drop column visibility_count cascade')
   await rows('drop table visibility.prompts, visibility.brands, visibility.chats cascade')
@@ -52,9 +50,7 @@ test('a report table, a column, tables for BI and views that were dropped are ma
   expect(report.notes.join('\n')).toMatch(/the views .*visibility_daily.*: missing/)
   const { from, to } = { from: '2026-03-01', to: '2026-03-31' }
   await expectExact(setup.database, { world: setup.service.world, range: { from, to }, reports: FOUR_GRAINS })
-  expect(await rows("select viewname from pg_views where schemaname ~ '^visibility' order by 1")).toEqual(
-    viewsBefore,
-  )
+  expect(await rows("select viewname from pg_views where schemaname ~ '^visibility' order by 1")).toEqual(viewsBefore)
   expect((await rows('select * from visibility.calendar limit 1')).length).toBe(1)
   const again = await setup.sync()
   expect(again.notes).toEqual([])

@@ -16,7 +16,7 @@ import type { SyncedProject } from '../../sync/run/run-types.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
-import { foreignObjects, foreignOwnerMessage } from '../../warehouse/schema/owners.ts'
+import { findForeignObjects } from '../../warehouse/schema/owners.ts'
 import { inspectWarehouse } from '../../warehouse/schema/repair.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -181,10 +181,10 @@ function impatient(config: Config): Config {
 
 /** Refuses what a run refuses: objects of somebody who could run code with the rights of this role. */
 async function owners(warehouse: Warehouse, config: Config): Promise<string> {
-  const found = await foreignObjects(warehouse.pool, warehouse, config)
-  if (found.length === 0) return 'nothing that is used belongs to somebody else'
-  if (config.warehouse.allow_foreign_owner) return `warehouse.allow_foreign_owner allows ${listSome(found)}`
-  throw new UsageError(foreignOwnerMessage(found))
+  const complaint = await findForeignObjects(warehouse.pool, warehouse, config)
+  if (complaint === undefined) return 'nothing that is used belongs to somebody else'
+  if (config.warehouse.allow_foreign_owner) return `warehouse.allow_foreign_owner is true, and ${complaint}`
+  throw new UsageError(complaint)
 }
 
 async function tables(warehouse: Warehouse, config: Config, notes: string[]): Promise<string> {

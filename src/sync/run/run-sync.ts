@@ -148,7 +148,8 @@ async function describeStreams(
   await withRetries(warehouse, signal, async () => {
     await listProjects(warehouse, ids)
     await applyLabels(warehouse, ids, config.labels)
-    await saveStreamSettings(warehouse.pool, warehouse, config, daysOfInterest(config, dayOf(clock())), ids)
+    const interest = daysOfInterest(config, dayOf(clock()))
+    await saveStreamSettings(warehouse.pool, warehouse, config, { interest, projectIds: ids })
     await readEntities(warehouse, ids, entities)
   })
 }

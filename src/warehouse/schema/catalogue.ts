@@ -54,6 +54,9 @@ export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json')
   ops_views: Entries
   view_columns: Record<string, string>
   views: Record<BiView, ViewEntry>
+  /** Columns that are shares, and the columns of each type that is not text. */
+  shares: string
+  types: Record<string, string>
 }
 
 const { shared } = COMMENTS

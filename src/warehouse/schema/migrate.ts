@@ -7,13 +7,13 @@ import { literal, runBatch, type Statement } from '../statement.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
 import { type Migration, readMigrations, withSchemas } from './migrations.ts'
-import { refuseForeignObjects } from './owners.ts'
+import { findForeignObjects } from './owners.ts'
 import { applyRelations } from './relations.ts'
 import { repairMigrated } from './repair.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
-import { applyViews, type ViewResult } from './views.ts'
+import { applyViews, fillIn, readSql, type ViewResult } from './views.ts'
 
 export { readMigrations } from './migrations.ts'
 
@@ -33,12 +33,15 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
   try {
     const work = async ({ client, ops }: Transaction): Promise<MigrationResult> => {
       const [, made] = await runBatch(client, LOCK, whatIsMade(warehouse))
-      await refuseForeignObjects(client, warehouse, config)
+      const isTrusting = config.warehouse.allow_foreign_owner
+      const complaint = isTrusting ? undefined : await findForeignObjects(client, warehouse, config)
+      if (complaint !== undefined) throw new UsageError(complaint)
       await makeLedger(client, warehouse, made)
       const applied = await applyFiles(client, warehouse)
       const repaired = await repairMigrated(client, warehouse)
       const tables = await ensureStreamTables({ client, ops }, warehouse, config)
-      await extendCalendar(client, warehouse, config)
+      const { start_date = null, end_date = null } = config
+      await client.query(fillIn(readSql('queries/extend_calendar'), warehouse), [start_date, end_date])
       await applyRelations(client, warehouse, config.reports)
       await applySummaries({ client, ops }, warehouse, config, [...tables.made, ...tables.remade])
       await addStreamSettings(client, warehouse, config)
@@ -90,24 +93,6 @@ async function makeLedger(client: PoolClient, { schema, opsSchema }: Warehouse, 
     )
   }
   if (!made.checksums) await client.query(`alter table ${ledger} add column checksum text`)
-}
-
-/** The calendar reaches a week beyond today and the last day of interest, and back to the first. */
-async function extendCalendar(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
-  const calendar = quote(warehouse.schema, 'calendar')
-  await client.query(
-    `insert into ${calendar}
-     select day, day - (extract(isodow from day)::integer - 1), date_trunc('month', day::timestamp)::date,
-       date_trunc('quarter', day::timestamp)::date, extract(year from day)::integer, extract(isodow from day)::integer,
-       to_char(day, 'IYYY-"W"IW')
-     from (select min(date) as first, max(date) as last from ${calendar}) known
-     cross join lateral (
-       select known.last + number as day from generate_series(1, greatest(current_date, $2::date) + 7 - known.last) number
-       union all
-       select known.first - number from generate_series(1, known.first - coalesce($1::date, known.first)) number
-     ) missing`,
-    [config.start_date ?? null, config.end_date ?? null],
-  )
 }
 
 async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<string[]> {

@@ -170,7 +170,7 @@ function meaningOf({ name, path, method, by, dimensions, columns, key, adds }: C
   return JSON.stringify({ name, path, method, by, dimensions, columns: fields, key, adds })
 }
 
-const SQL_TYPES: Record<ColumnType, string> = {
+export const SQL_TYPES: Record<ColumnType, string> = {
   // Ids are compared byte by byte.
   text: 'text collate "C"',
   // It holds every JSON number exactly as it was read; numeric was measured five times slower to compare.

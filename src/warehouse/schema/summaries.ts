@@ -105,20 +105,8 @@ export function noteChangedDays(
 export async function recheckSummaries(warehouse: Warehouse, config: Config): Promise<void> {
   const { byPrompt } = summarized(config)
   const ops = (name: string) => quote(warehouse.opsSchema, name)
-  const table = (name: string) => quote(warehouse.schema, name)
   if (byPrompt !== undefined) {
-    const monday = 'date - (extract(isodow from date)::integer - 1)'
-    const differing = `(
-      select project_id, week as date from (
-        select project_id, ${monday} as week, visibility_count as seen, visibility_total as answers,
-          sentiment * sentiment_count as points, 0 as chats from ${table(byPrompt)}
-        union all select project_id, ${monday}, 0, 0, 0, 1 from ${table(CHATS)}
-        union all select project_id, start, -visibility_count, -answers, -sentiment_points, 0
-          from ${ops('prompt_sums')} where unit = 'week' and grain = 'prompt_model'
-        union all select project_id, week, 0, 0, 0, -chats from ${ops('prompt_days')}
-      ) r group by project_id, week
-      having sum(seen) <> 0 or sum(answers) <> 0 or abs(sum(points)) > 1e-9 * sum(abs(points)) or sum(chats) <> 0)`
-    const days = `(select project_id, date + number as date from ${differing} w cross join generate_series(0, 6) number)`
+    const days = `(${fillIn(readSql('queries/differing_weeks'), warehouse, byPrompt)})`
     await warehouse.pool.query(slowQuery(openPeriods(warehouse, byPrompt, days)))
   }
   await warehouse.pool.query(`update ${ops('usual_projects')} set is_due = true where not is_due`)

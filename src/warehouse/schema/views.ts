@@ -9,7 +9,7 @@ import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../..
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
-import { type Database, readRelations, readReports } from './stream-tables.ts'
+import { type Database, readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 import { VIEWS, type ViewNote } from './view-notes.ts'
 
 export interface ViewResult {
@@ -78,16 +78,7 @@ function viewText(name: BiView, warehouse: Warehouse, report: ReportConfig | und
 /** Takes the place of a report that is not configured: its columns, so that the view keeps its types once it is. */
 function noRows(dimensions: Dimension[], of: ReportSubject): string {
   const { columns } = reportStream({ name: 'none', of, dimensions, filters: [] })
-  const nulls = columns.map(({ name, type }) => {
-    const value = {
-      text: 'text collate "C"',
-      double: 'double precision',
-      date: 'date',
-      jsonb: 'jsonb',
-      boolean: 'boolean',
-    }
-    return `null::${value[type]} as ${quote(name)}`
-  })
+  const nulls = columns.map(({ name, type }) => `null::${SQL_TYPES[type]} as ${quote(name)}`)
   return `(select null::text collate "C" as project_id, ${nulls.join(', ')} where false)`
 }
 
