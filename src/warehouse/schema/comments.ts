@@ -18,44 +18,43 @@ import { VIEWS } from './view-notes.ts'
 /** Brings the comments in the database in line with the catalogue, writing only those that differ. */
 export async function applyComments(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
   const { schema, opsSchema } = warehouse
-  const notes: [schema: string, notes: Record<string, TableNote>][] = [
-    [schema, { ...TABLES, ...HELPER_VIEWS, ...VIEWS }],
-    [schema, Object.fromEntries(config.reports.map((report) => [report.name, reportNote(report)]))],
-    [schema, Object.fromEntries(config.custom_streams.map((custom) => [custom.name, customNote(custom)]))],
-    [opsSchema, { ...OPS_TABLES, ...SUM_VIEWS }],
-  ]
-  const texts = new Map([
-    [`${schema}//`, SCHEMA_NOTES.schema],
-    [`${opsSchema}//`, SCHEMA_NOTES.ops],
-    ...notes.flatMap(([place, tables]) =>
-      Object.entries(tables).flatMap(([table, { about, columns }]) => [
-        [`${place}/${table}/`, about] as const,
-        ...Object.entries(columns).map(([column, text]) => [`${place}/${table}/${column}`, text] as const),
-      ]),
-    ),
-  ])
+  const tables: Record<string, TableNote> = {
+    ...TABLES,
+    ...HELPER_VIEWS,
+    ...Object.fromEntries(config.reports.map((report) => [report.name, reportNote(report)])),
+    ...Object.fromEntries(config.custom_streams.map((custom) => [custom.name, customNote(custom)])),
+  }
+  const ops = { ...OPS_TABLES, ...SUM_VIEWS }
+  const notes: Record<string, Record<string, TableNote>> = { [schema]: { ...VIEWS, ...tables }, [opsSchema]: ops }
+  const { rows: schemas } = await client.query<{ name: string; text: string | null }>(
+    // Only an owner may comment on a schema.
+    `select nspname as name, obj_description(oid, 'pg_namespace') as text from pg_namespace
+     where nspname in ($1, $2) and pg_has_role(nspowner, 'usage')`,
+    [schema, opsSchema],
+  )
   // Tables and views of somebody else may have the name of one of our views.
-  const ours = notes.flatMap(([, tables]) => Object.keys(tables)).filter((name) => !(name in VIEWS))
-  const { rows } = await client.query<{ place: string; object: string; text: string | null }>(
-    `select nspname || '//' as place, format('schema %I', nspname) as object, obj_description(oid, 'pg_namespace') as text
-     from pg_namespace where nspname in ($1, $2) and pg_has_role(nspowner, 'usage')
-     union all
-     select format('%s/%s/%s', n.nspname, c.relname, a.attname),
-       case when a.attname is null then format(case c.relkind when 'v' then 'view %I.%I' else 'table %I.%I' end, n.nspname, c.relname)
-         else format('column %I.%I.%I', n.nspname, c.relname, a.attname) end,
-       d.description
+  const { rows } = await client.query<{ place: string; name: string; kind: string; column: string; text: string }>(
+    `select n.nspname as place, c.relname as name, case c.relkind when 'v' then 'view' else 'table' end as kind,
+       a.attname as column, d.description as text
      from pg_namespace n join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p', 'v') and not c.relispartition
-     cross join lateral (
-       select null::name as attname, 0 as attnum
-       union all select attname, attnum from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped
-     ) a
+     join (
+       select attrelid, attnum, attname from pg_attribute where attnum > 0 and not attisdropped
+       union all select oid, 0, '' from pg_class
+     ) a on a.attrelid = c.oid
      left join pg_description d on d.classoid = 'pg_class'::regclass and d.objoid = c.oid and d.objsubid = a.attnum
      where n.nspname in ($1, $2) and (c.relname = any($3) or c.relname in (select name from ${quote(opsSchema, 'views')}))`,
-    [schema, opsSchema, ours],
+    [schema, opsSchema, Object.keys({ ...tables, ...ops })],
   )
-  const statements = rows.flatMap(({ place, object, text }) => {
-    const wanted = texts.get(place)
-    return wanted === undefined || wanted === text ? [] : [`comment on ${object} is ${literal(wanted)}`]
-  })
+  const statements: string[] = []
+  const comment = (object: string, text: string | null, wanted: string | undefined) => {
+    if (wanted !== undefined && wanted !== text) statements.push(`comment on ${object} is ${literal(wanted)}`)
+  }
+  for (const { name, text } of schemas)
+    comment(`schema ${quote(name)}`, text, name === schema ? SCHEMA_NOTES.schema : SCHEMA_NOTES.ops)
+  for (const { place, name, kind, column, text } of rows) {
+    const note = notes[place]![name]
+    if (column === '') comment(`${kind} ${quote(place, name)}`, text, note?.about)
+    else comment(`column ${quote(place, name, column)}`, text, note?.columns[column])
+  }
   if (statements.length > 0) await client.query(statements.join(';\n'))
 }

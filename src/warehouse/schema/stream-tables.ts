@@ -27,8 +27,9 @@ export type Relations = ReadonlyMap<string, ReadonlySet<string>>
 
 export async function readRelations(client: Pick<PoolClient, 'query'>, schema: string): Promise<Relations> {
   const { rows } = await client.query<{ name: string; columns: string[] }>(
-    `select c.relname as name, array(select attname::text from pg_attribute a where a.attrelid = c.oid and attnum > 0 and not attisdropped) as columns
-     from pg_class c where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind <> 'i' and not c.relispartition`,
+    `select c.relname as name, array_agg(a.attname::text) as columns
+     from pg_class c left join pg_attribute a on a.attrelid = c.oid and attnum > 0 and not attisdropped
+     where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind <> 'i' and not c.relispartition group by 1`,
     [schema],
   )
   return new Map(rows.map(({ name, columns }) => [name, new Set(columns)]))

@@ -6,7 +6,7 @@ import { slowQuery, type Warehouse } from '../connect.ts'
 import { literal, type Statement } from '../statement.ts'
 import { inTransaction, LONG_WORK } from '../transaction.ts'
 import type { Database } from './stream-tables.ts'
-import { applyText, fillIn, readSql, reportBy } from './views.ts'
+import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
 
 /*
  * What views read beside the rows, because computing it for each query is slow: sums of the report by prompt and model for
@@ -18,7 +18,6 @@ import { applyText, fillIn, readSql, reportBy } from './views.ts'
  */
 
 const CHATS = 'chats'
-const EIGHT_WEEKS = 56
 
 /** The names of the reports that are summarized; undefined if there is none. */
 function summarized({ reports }: Config): { byPrompt: string | undefined; byDay: string | undefined } {
@@ -39,11 +38,12 @@ export async function applySummaries(
   newTables: readonly string[],
 ): Promise<void> {
   const { byPrompt, byDay } = summarized(config)
+  const fingerprints = await readFingerprints(database.ops)
   const apply = async (report: string, functions: readonly string[]) => {
     let isNew = newTables.includes(report)
     for (const name of functions) {
       const text = fillIn(readSql(`functions/${name}`), warehouse, report)
-      isNew = (await applyText(database, name, text)) || isNew
+      isNew = (await applyText(database, name, { text, fingerprints })) || isNew
     }
     return isNew
   }
@@ -236,7 +236,7 @@ async function renewProject(client: PoolClient, warehouse: Warehouse, table: str
        ) d cross join ${ops('usual_projects')} u
        where u.project_id = $1 and (u.is_due or date in (select day + 7 * week from unnest(u.due_days) day cross join generate_series(0, 8) week)
          or u.first_day < coalesce((select min(date) from ${table} where project_id = $1), 'infinity')
-           and date < coalesce((select min(date) from ${table} where project_id = $1) + ${EIGHT_WEEKS}, 'infinity'))))`,
+           and date < coalesce((select min(date) from ${table} where project_id = $1) + 56, 'infinity'))))`,
     [projectId],
   )
   await client.query(

@@ -97,8 +97,12 @@ function isFiner(dimensions: readonly Dimension[], needs: readonly Dimension[]):
 }
 
 /** Runs a text that makes something which views need, if it differs from the last one; true if it did. */
-export async function applyText({ client, ops }: Database, name: string, text: string): Promise<boolean> {
-  if ((await readFingerprints(ops)).get(name) === fingerprintOf(text)) return false
+export async function applyText(
+  { client, ops }: Database,
+  name: string,
+  { text, fingerprints }: { text: string; fingerprints: ReadonlyMap<string, string> },
+): Promise<boolean> {
+  if (fingerprints.get(name) === fingerprintOf(text)) return false
   await client.query(text)
   await saveFingerprint(ops, name, text)
   return true
@@ -135,7 +139,8 @@ function fingerprintOf(text: string): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-async function readFingerprints(ops: Ops): Promise<Map<string, string>> {
+/** By name, what the texts of views and functions were when they were last made. */
+export async function readFingerprints(ops: Ops): Promise<Map<string, string>> {
   const made = await ops.selectFrom('views').select(['name', 'fingerprint']).execute()
   return new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
 }
