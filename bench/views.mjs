@@ -13,8 +13,7 @@ import { BI_VIEWS } from '../dist/core/vocabulary.js'
 import { connectWarehouse } from '../dist/warehouse/connect.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
 import { migrate } from '../dist/warehouse/schema/migrate.js'
-import { sumOpenPeriods } from '../dist/warehouse/schema/prompt-sums.js'
-import { renewUsualDays } from '../dist/warehouse/schema/usual-days.js'
+import { recheckSummaries, refreshSummaries } from '../dist/warehouse/schema/summaries.js'
 import { median } from './measure.mjs'
 
 const { values: options } = parseArgs({
@@ -95,17 +94,11 @@ async function fillWarehouse() {
     insert into visibility.chats select 'or_' || p, 'ch_' || p || '_' || d || '_' || q || '_' || m, 'pr_' || q, 'model-' || m, null, current_date - d
       from generate_series(0, ${DAYS - 1}) d, generate_series(1, ${projects}) p, generate_series(1, ${prompts}) q, generate_series(1, ${MODELS}) m`)
   say('sums for the views')
-  await migrate(warehouse, config)
   const summing = performance.now()
-  const periods = await sumOpenPeriods(warehouse, config, new AbortController().signal)
-  const renewing = performance.now()
-  await renewUsualDays(warehouse, config, new AbortController().signal)
-  results.usual_days = { rows: DAYS * projects * BRANDS, seconds: (performance.now() - renewing) / 1000 }
-  say(
-    `what is usual on ${results.usual_days.rows} days of brands worked out in ${results.usual_days.seconds.toFixed(1)} s`,
-  )
+  await recheckSummaries(warehouse, config)
+  const periods = await refreshSummaries(warehouse, config, new AbortController().signal)
   results.summing = { periods, seconds: (performance.now() - summing) / 1000 }
-  say(`${periods} periods summed in ${results.summing.seconds.toFixed(1)} s`)
+  say(`${periods} periods and projects summarized in ${results.summing.seconds.toFixed(1)} s`)
 }
 
 /** The calendar without the indexes that came later. */

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from '@jest/globals'
 import { runCli } from './support/cli.ts'
-import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
 let setup: Setup

@@ -132,7 +132,7 @@ test('status before the first sync says what to do, and check passes', async () 
   expect((await cli('status')).stdout).toContain('Nothing was synced')
   const check = await cli('check')
   expect(check.code).toBe(0)
-  expect(check.stdout.match(/✓/g)!.length).toBe(7)
+  expect(check.stdout.match(/✓/g)!.length).toBe(8)
 })
 
 test('migrate makes the tables, and a second time has nothing to do', async () => {

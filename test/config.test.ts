@@ -30,7 +30,12 @@ test('an empty file gives the documented defaults', () => {
   expect(config.source).toMatchObject({ page_limit: 10_000, requests_per_minute: 200, compress: true })
   expect(config.source).toMatchObject({ max_attempts: 6, patience_seconds: 60, run_minutes: 720 })
   expect(config.earliest_date).toBe('2020-01-01')
-  expect(config.warehouse).toEqual({ schema: 'visibility', partition: 'none', patience_seconds: 120 })
+  expect(config.warehouse).toEqual({
+    schema: 'visibility',
+    partition: 'none',
+    allow_foreign_owner: false,
+    patience_seconds: 120,
+  })
   expect(config.queue).toEqual({ mode: 'none' })
   expect(config.lookback_days).toBe(7)
   expect(config.streams).toEqual([

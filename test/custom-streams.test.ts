@@ -200,7 +200,7 @@ test('a definition cannot change under its name; its words can', async () => {
     { about: 'Other words.' },
   ])
   await rows('create table visibility.theirs (id text)')
-  await expect(migrated([{ ...subjects, name: 'theirs' }])).rejects.toThrow('give the stream another name')
+  await expect(migrated([{ ...subjects, name: 'theirs' }])).rejects.toThrow('choose another name')
 })
 
 test.each([

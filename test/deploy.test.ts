@@ -329,6 +329,14 @@ test('Compose starts the three side by side, each when the one before is well, w
   for (const secret of [...sync.secrets, ...postgres.secrets])
     expect(compose.secrets[secret].file).toMatch(/^\.\/secrets\//)
   expect(sync.ports).toEqual(['127.0.0.1:8080:8080'])
+  // The role of the sync is made by a script, and is no superuser.
+  expect(postgres.environment.POSTGRES_USER).toBeUndefined()
+  const mounted = postgres.volumes.find((volume: string) => volume.includes('/docker-entrypoint-initdb.d/'))
+  const script = read(mounted.split(':')[0])
+  expect(script.match(/^create .*$/gm)).toEqual([
+    "create role visibility login password :'password';",
+    'create database visibility owner visibility;',
+  ])
 })
 
 test('the image is made of what exists, runs without rights, and knows its version', () => {

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day } from '../src/core/day.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { renewUsualDays } from '../src/warehouse/schema/usual-days.ts'
+import { recheckSummaries, refreshSummaries } from '../src/warehouse/schema/summaries.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
 import { clarity, newcombe, type Sample, unusual, verdict, wilson } from './support/statistics.ts'
@@ -196,6 +196,7 @@ async function fill(table: string, entries: readonly Entry[], dimensions: ('topi
       ...dimensions.map((name) => column((entry) => entry[name] ?? null)),
     ],
   )
+  await recheckSummaries(database.warehouse, config)
 }
 
 describe('sentiment and position', () => {
@@ -282,7 +283,7 @@ describe('unusual days', () => {
           { date, brand: 'b', answers, mentions: others },
         ])
         await fill('brand_daily', entries)
-        await renewUsualDays(database.warehouse, config, new AbortController().signal)
+        await refreshSummaries(database.warehouse, config, new AbortController().signal)
         const history = (date: Day, share: (day: Day) => number | null) =>
           [1, 2, 3, 4, 5, 6, 7, 8].flatMap((weeks) => share(addDays(date, -7 * weeks)) ?? [])
         const ratio = (a: number | undefined, b: number | undefined) => (a === undefined || !b ? null : a / b)

@@ -11,6 +11,7 @@ import type { RunReport } from '../sync/run/report.ts'
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import type { Observer } from '../sync/run/task.ts'
+import { recheckSummaries } from '../warehouse/schema/summaries.ts'
 import { type AuditedStream, auditProject } from './audit-project.ts'
 
 export interface AuditResult {
@@ -65,6 +66,7 @@ async function performAudit(
   }
   const differing = (audited: AuditedStream[]) => audited.reduce((sum, stream) => sum + stream.differing.length, 0)
   try {
+    await recheckSummaries(services.warehouse, services.config)
     const audited = await auditAll()
     let remaining = differing(audited)
     // Marked first: should the repair fail or be killed, the next sync reads them.

@@ -1,8 +1,14 @@
 import * as z from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../core/config/schema.ts'
-import { HELPER_VIEWS, reportNote, SCHEMA_NOTES, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
-import { OPS_TABLES } from '../warehouse/schema/ops-catalogue.ts'
-import { SUM_VIEWS } from '../warehouse/schema/sum-notes.ts'
+import {
+  HELPER_VIEWS,
+  OPS_TABLES,
+  reportNote,
+  SCHEMA_NOTES,
+  SUM_VIEWS,
+  TABLES,
+  type TableNote,
+} from '../warehouse/schema/catalogue.ts'
 import { QUESTIONS, VIEWS, viewsOf } from '../warehouse/schema/view-notes.ts'
 
 /* What is made from the code for editors and readers: the JSON Schema of the configuration, and docs/tables.md. */
@@ -39,7 +45,7 @@ export function tablesPage(): string {
   return `${[
     '# Tables',
     '',
-    'This page and the comments in the database are made from one source, `src/warehouse/schema/catalogue.ts`, by',
+    'This page and the comments in the database are made from one source, `sql/comments.json`, by',
     '`npm run generate`.',
     '',
     '## Which view answers which question',

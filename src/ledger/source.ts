@@ -3,7 +3,7 @@ import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
-import { migrate } from '../warehouse/schema/migrate.ts'
+import { type MigrationResult, migrate } from '../warehouse/schema/migrate.ts'
 
 /* A warehouse is filled from one service. Its first run writes down which, and another one is refused. */
 
@@ -17,10 +17,11 @@ export async function readSource({ ops }: Warehouse): Promise<string | undefined
 export function prepareWarehouse(
   { warehouse, config, sourceAddress }: { warehouse: Warehouse; config: Config; sourceAddress: string },
   signal?: AbortSignal,
-): Promise<void> {
+): Promise<MigrationResult> {
   return withRetries(warehouse, signal, async () => {
-    await migrate(warehouse, config)
+    const result = await migrate(warehouse, config)
     await claimSource(warehouse, sourceAddress)
+    return result
   })
 }
 

@@ -22,6 +22,9 @@ import { saysNotOffered } from '../../sync/run/not-offered.ts'
 import type { SyncedProject } from '../../sync/run/run-types.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
+import { isMigrated } from '../../warehouse/schema/migrate.ts'
+import { findForeignObjects } from '../../warehouse/schema/owners.ts'
+import { inspectWarehouse } from '../../warehouse/schema/repair.ts'
 import { bad, good, warning } from '../paint.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
@@ -109,11 +112,14 @@ export async function check(session: Session): Promise<number> {
   if (database !== undefined) {
     const { warehouse, close } = database
     await judge('privileges', () => privileges(warehouse, config, session.streams))
+    await judge('owners', () => owners(warehouse, config))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     // A role without privileges may not read names either, which was just said.
     known = await readProjectNames(warehouse).catch(() => known)
-    if (await hasLedger(warehouse).catch(() => false)) {
+    if (await isMigrated(warehouse).catch(() => false)) await judge('tables', () => tables(warehouse, config, notes))
+    const isWhole = verdicts.at(-1)!.ok && notes.length === 0
+    if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
       const own = await readOwnBrands(warehouse, ids, config.labels)
       notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
       notes.push(...(await notComparedNotes(warehouse)))
@@ -216,6 +222,21 @@ function impatient(config: Config): Config {
     patience_seconds: Math.min(5, patience_seconds),
   }
   return { ...config, source }
+}
+
+/** Refuses what a run refuses: objects of somebody who could run code with the rights of this role. */
+async function owners(warehouse: Warehouse, config: Config): Promise<string> {
+  const complaint = await findForeignObjects(warehouse.pool, warehouse, config)
+  if (complaint === undefined) return 'nothing that is used belongs to somebody else'
+  if (config.warehouse.allow_foreign_owner) return `warehouse.allow_foreign_owner is true, and ${complaint}`
+  throw new UsageError(complaint)
+}
+
+async function tables(warehouse: Warehouse, config: Config, notes: string[]): Promise<string> {
+  const { repairable, lost } = await inspectWarehouse(warehouse, config)
+  if (lost.length > 0) throw new UsageError(lost.join('; '))
+  notes.push(...repairable.map((what) => `${what} is missing; the next run makes it again and reads its days again`))
+  return repairable.length === 0 ? 'all there' : `${count(repairable.length, 'object')} to be made again`
 }
 
 async function privileges(warehouse: Warehouse, config: Config, streams: StreamSet): Promise<string> {

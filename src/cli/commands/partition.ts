@@ -6,7 +6,6 @@ import { closeRun } from '../../ledger/runs.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { beginMove, type MoveStep, moveMonths } from '../../warehouse/schema/move-to-months.ts'
 import { readLayout } from '../../warehouse/schema/partitions.ts'
-import { renewUsualDays } from '../../warehouse/schema/usual-days.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
@@ -45,8 +44,6 @@ export async function partition(session: Session): Promise<number> {
       if (!done) unfinished.push(report.name)
       if (signal.aborted) break
     }
-    // While a table had no triggers, its rows may have changed unseen.
-    await renewUsualDays(warehouse, config, signal)
     const rows = steps.reduce((sum, step) => sum + step.rows, 0)
     const moved = [...new Set(steps.map(({ table }) => table))].map((table) => {
       const own = steps.filter((step) => step.table === table)

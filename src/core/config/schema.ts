@@ -178,6 +178,7 @@ export const configSchema = z.strictObject({
         .refine((text) => !text.startsWith('pg_'), { error: 'a name that does not start with pg_' })
         .default('visibility'),
       partition: oneOf(['none', 'month']).default('none'),
+      allow_foreign_owner: z.boolean({ error: 'true or false' }).default(false),
       patience_seconds: wholeNumber(1, 86_400).default(120),
     })
     .prefault({}),

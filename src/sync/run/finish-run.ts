@@ -1,10 +1,7 @@
-import type { Config } from '../../core/config/load.ts'
 import { messageOf } from '../../core/errors.ts'
-import type { Warehouse } from '../../warehouse/connect.ts'
 import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { withRetries } from '../../warehouse/retry.ts'
-import { sumOpenPeriods } from '../../warehouse/schema/prompt-sums.ts'
-import { renewUsualDays } from '../../warehouse/schema/usual-days.ts'
+import { refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import type { Run, Services } from './run-types.ts'
 
 /* What is done once all windows are loaded. */
@@ -18,24 +15,12 @@ export async function markOwnBrands({ warehouse, config }: Services, ids: readon
   return ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels))
 }
 
-/**
- * Weeks and months whose rows changed are summed, and what is usual on a day is worked out where many days changed. Until
- * then views sum on the fly, and do not say what is usual: a run that read everything is complete without this.
- */
-export async function prepareViews(run: Run): Promise<void> {
-  await prepare(run, 'sums', sumOpenPeriods)
-  await prepare(run, 'usual days', renewUsualDays)
-}
-
-async function prepare(
-  { warehouse, config, signal, log }: Run,
-  what: string,
-  work: (warehouse: Warehouse, config: Config, signal: AbortSignal) => Promise<number>,
-): Promise<void> {
+/** Computes what views read beside the rows. A run that read everything is complete without this: views are only slower. */
+export async function prepareViews({ warehouse, config, signal, log }: Run): Promise<void> {
   try {
-    const done = await withRetries(warehouse, signal, () => work(warehouse, config, signal))
-    if (done > 0) log.debug({ count: done }, `${what} for views renewed`)
+    const count = await withRetries(warehouse, signal, () => refreshSummaries(warehouse, config, signal))
+    if (count > 0) log.debug({ count }, 'summaries for views renewed')
   } catch (cause) {
-    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, `${what} for views could not be renewed`)
+    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, 'summaries for views could not be renewed')
   }
 }

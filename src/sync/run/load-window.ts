@@ -15,6 +15,7 @@ import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../wareho
 import { type Effect, effectOf } from '../../warehouse/load/window-effect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
+import { noteChangedDays } from '../../warehouse/schema/summaries.ts'
 import { runBatch, type Statements } from '../../warehouse/statement.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
 import type { WindowComparison } from '../reconcile/compare-window.ts'
@@ -46,6 +47,9 @@ export async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded
     return loadAnswer(run, load, questions, async (tx, [prior, snapshot], identified) => {
       const difference = finalDifference(run, load)
       const effect = await replaceRows(run, tx, load, { prior, snapshot, identified, difference })
+      const days = [...effect.byDay.keys(), ...effect.movedFrom.keys()]
+      const changed = { projectId: projectStream.projectId, table: stream.table, days }
+      tx.atCommit.push(...noteChangedDays(warehouse, config, changed))
       await saveWindowLedger(run, tx, load, { prior, effect, identified })
       return { effect, difference }
     }).catch((error: unknown) => {

@@ -61,7 +61,7 @@ async function performRun(
   request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   services.client.resetOutages(request.projects.map(({ caller }) => caller))
   await requireProject(services.client, request.projects, request.signal)
-  await prepareWarehouse(services, request.signal)
+  const { repaired } = await prepareWarehouse(services, request.signal)
   const lock = await lockStreams(services, request)
   observer.started?.({ runId: lock.runId, command: request.command })
   const ids = request.projects.map(({ id }) => id)
@@ -69,7 +69,7 @@ async function performRun(
   const run = beginRun(services, request, lock.runId, failures.signal)
   const deadline = stopAtDeadline(config, (failure) => failures.stopRun(failure))
   let reports: StreamReport[] = []
-  let notes: string[] = []
+  const notes = [...repaired]
   try {
     await describeStreams(run, request)
     const control = new ControlPhase(run, request, { failures, observer })
@@ -85,7 +85,8 @@ async function performRun(
     for (const task of tasks) failRemaining(task)
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
-    if (!request.signal?.aborted) notes = await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))
+    if (!request.signal?.aborted)
+      notes.push(...(await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))))
     notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
     for (const note of notes) run.log.warn(note)
     await prepareViews(run)
@@ -145,7 +146,8 @@ async function describeStreams(
   await withRetries(warehouse, signal, async () => {
     await listProjects(warehouse, ids)
     await applyLabels(warehouse, ids, config.labels)
-    await saveStreamSettings(warehouse.pool, warehouse, config, daysOfInterest(config, dayOf(clock())), ids)
+    const interest = daysOfInterest(config, dayOf(clock()))
+    await saveStreamSettings(warehouse.pool, warehouse, config, { interest, projectIds: ids })
     await readEntities(warehouse, ids, entities)
   })
 }

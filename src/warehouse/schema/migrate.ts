@@ -1,71 +1,55 @@
-import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
-import { packageFile } from '../../core/package-files.ts'
 import type { Warehouse } from '../connect.ts'
 import { literal, runBatch, type Statement } from '../statement.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
-import { ensureCustomTable } from './custom-table.ts'
-import { applyPromptSums } from './prompt-sums.ts'
+import { type Migration, readMigrations, withSchemas } from './migrations.ts'
+import { findForeignObjects } from './owners.ts'
 import { applyRelations } from './relations.ts'
-import { ensureReportTables } from './report-table.ts'
+import { repairMigrated } from './repair.ts'
 import { addStreamSettings } from './stream-settings.ts'
-import { applyUsualDays } from './usual-days.ts'
-import { applyViews, type ViewResult } from './views.ts'
+import { ensureStreamTables } from './stream-tables.ts'
+import { applySummaries } from './summaries.ts'
+import { applyViews, fillIn, readSql, type ViewResult } from './views.ts'
+
+export { readMigrations } from './migrations.ts'
 
 export interface MigrationResult {
   applied: string[]
   reportsMade: string[]
+  /** Sentences on what somebody had dropped and was made again. */
+  repaired: string[]
   views: ViewResult
 }
 
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
 const LOCK: Statement<undefined> = { sql: 'select pg_advisory_xact_lock(7265190401)', read: () => undefined }
 
-interface Migration {
-  version: number
-  name: string
-  text: string
-  checksum: string
-}
-
-/** Numbered files, run once each in their order. Forward only. */
-export function readMigrations(): Migration[] {
-  const folder = packageFile('sql/migrations/')
-  return readdirSync(fileURLToPath(folder))
-    .filter((name) => /^\d{4}_\w+\.sql$/.test(name))
-    .sort()
-    .map((name) => {
-      const text = readFileSync(new URL(name, folder), 'utf8')
-      const checksum = createHash('sha256').update(text).digest('hex')
-      return { version: Number(name.slice(0, 4)), name, text, checksum }
-    })
-}
-
 /** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
 export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
   try {
     const work = async ({ client, ops }: Transaction): Promise<MigrationResult> => {
       const [, made] = await runBatch(client, LOCK, whatIsMade(warehouse))
+      const isTrusting = config.warehouse.allow_foreign_owner
+      const complaint = isTrusting ? undefined : await findForeignObjects(client, warehouse, config)
+      if (complaint !== undefined) throw new UsageError(complaint)
       await makeLedger(client, warehouse, made)
       const applied = await applyFiles(client, warehouse)
-      const reportsMade = await ensureReportTables({ client, ops }, warehouse, config)
-      for (const custom of config.custom_streams) {
-        if (await ensureCustomTable({ client, ops }, warehouse, custom)) reportsMade.push(custom.name)
-      }
-      await extendCalendar(client, warehouse, config)
+      const repaired = await repairMigrated(client, warehouse)
+      const tables = await ensureStreamTables({ client, ops }, warehouse, config)
+      const { start_date = null, end_date = null } = config
+      await client.query(fillIn(readSql('queries/extend_calendar'), warehouse), [start_date, end_date])
       await applyRelations(client, warehouse, config.reports)
-      await applyPromptSums({ client, ops }, warehouse, config)
-      await applyUsualDays({ client, ops }, warehouse, config)
+      await applySummaries({ client, ops }, warehouse, config, [...tables.made, ...tables.remade])
       await addStreamSettings(client, warehouse, config)
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config)
-      return { applied, reportsMade, views }
+      repaired.push(...tables.repaired)
+      if (views.remade.length > 0) repaired.push(`the views ${views.remade.join(', ')}: missing, and made again`)
+      return { applied, reportsMade: tables.made, repaired, views }
     }
     return await inTransaction(warehouse, work, undefined, LONG_WORK)
   } catch (error) {
@@ -74,6 +58,12 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       `the database role lacks a privilege: ${messageOf(error)}; docs/operations.md lists the grants it needs`,
     )
   }
+}
+
+/** True if every migration was applied. */
+export async function isMigrated({ pool, opsSchema }: Warehouse): Promise<boolean> {
+  const { rows } = await pool.query<{ version: number }>(`select version from ${quote(opsSchema, 'migrations')}`)
+  return readMigrations().every(({ version }) => rows.some((row) => row.version === version))
 }
 
 /** What is there already: the schemas, the ledger of migrations, and its checksums. */
@@ -105,24 +95,6 @@ async function makeLedger(client: PoolClient, { schema, opsSchema }: Warehouse, 
   if (!made.checksums) await client.query(`alter table ${ledger} add column checksum text`)
 }
 
-/** The calendar reaches a week beyond today and the last day of interest, and back to the first. */
-async function extendCalendar(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
-  const calendar = quote(warehouse.schema, 'calendar')
-  await client.query(
-    `insert into ${calendar}
-     select day, day - (extract(isodow from day)::integer - 1), date_trunc('month', day::timestamp)::date,
-       date_trunc('quarter', day::timestamp)::date, extract(year from day)::integer, extract(isodow from day)::integer,
-       to_char(day, 'IYYY-"W"IW')
-     from (select min(date) as first, max(date) as last from ${calendar}) known
-     cross join lateral (
-       select known.last + number as day from generate_series(1, greatest(current_date, $2::date) + 7 - known.last) number
-       union all
-       select known.first - number from generate_series(1, known.first - coalesce($1::date, known.first)) number
-     ) missing`,
-    [config.start_date ?? null, config.end_date ?? null],
-  )
-}
-
 async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<string[]> {
   const ledger = quote(warehouse.opsSchema, 'migrations')
   const { rows } = await client.query<{ version: number; checksum: string | null }>(
@@ -138,10 +110,9 @@ async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<str
       `the database has schema version ${ahead}, this program knows up to ${newest}: it was upgraded by a newer visibility-sync; use that one`,
     )
   }
-  const names: Record<string, string> = { schema: quote(warehouse.schema), ops: quote(warehouse.opsSchema) }
   const applied: string[] = []
   for (const { version, name, text, checksum } of files.filter((file) => !done.has(file.version))) {
-    await client.query(text.replaceAll(/\{(schema|ops)\}/g, (_, key: string) => names[key]!))
+    await client.query(withSchemas(text, warehouse))
     await client.query(`insert into ${ledger} (version, name, checksum) values ($1, $2, $3)`, [version, name, checksum])
     applied.push(name)
   }

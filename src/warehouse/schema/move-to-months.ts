@@ -2,6 +2,8 @@ import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
+import { BI_VIEWS } from '../../core/vocabulary.ts'
+import { reportStream } from '../../streams/registry.ts'
 import { slowQuery, type Warehouse } from '../connect.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import {
@@ -13,8 +15,7 @@ import {
   partStatement,
   readLayout,
 } from './partitions.ts'
-import { createReportTable, isNewestFirst } from './report-table.ts'
-import { TRIGGER_NAMES, unwatchTable } from './watch-table.ts'
+import { createStreamTable, isNewestFirst } from './stream-tables.ts'
 
 /*
  * Moves a report table without partitions into monthly partitions. First the whole table becomes the default partition for everything that has
@@ -39,8 +40,6 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
     await refuseDependents(client, table, 'ours', warehouse)
     await refuseExtras(client, table)
-    // Renewing the views puts them on the new table.
-    await unwatchTable(client, table)
     const newestFirst = await isNewestFirst(client, table)
     const grants = await grantsOf(client, table)
     const foreign = await client.query<{ name: string }>(
@@ -50,11 +49,11 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
     await client.query(`alter table ${table} rename to ${quote(restName(report.name))}`)
     await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
-    await createReportTable(client, warehouse, report, 'month', newestFirst)
+    await createStreamTable(client, warehouse, reportStream(report), { partition: 'month', newestFirst })
     await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
     for (const grant of grants) await client.query(grant)
     // The views still read the old table, and are renewed before anything leaves it.
-    await ops.updateTable('views').set({ fingerprint: '' }).execute()
+    await ops.updateTable('views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
   }
   await inTransaction(warehouse, work, undefined, LONG_WORK)
   forgetLayouts(warehouse)
@@ -166,12 +165,12 @@ async function refuseExtras(client: PoolClient, table: string): Promise<void> {
     `select 'row level security' as name from pg_class where oid = to_regclass($1) and relrowsecurity
      union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass($1)
      union all select 'the trigger ' || quote_ident(tgname) from pg_trigger
-       where tgrelid = to_regclass($1) and not tgisinternal and tgname <> all($2)
+       where tgrelid = to_regclass($1) and not tgisinternal
      union all select 'the index ' || i.indexrelid::regclass from pg_index i where i.indrelid = to_regclass($1)
        and not (i.indisunique and i.indnullsnotdistinct) and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
      union all select 'the publication ' || quote_ident(p.pubname) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
        where r.prrelid = to_regclass($1)`,
-    [table, TRIGGER_NAMES],
+    [table],
   )
   if (rows.length === 0) return
   throw new UsageError(

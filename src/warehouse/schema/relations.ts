@@ -3,6 +3,7 @@ import type { ReportConfig } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
+import { TABLES } from './catalogue.ts'
 
 /** Column of a table → the table that it points to. Both sides also have the project. */
 export const POINTS_TO: Record<string, string> = {
@@ -15,30 +16,11 @@ export const POINTS_TO: Record<string, string> = {
   chat_id: 'chats',
 }
 
-const TABLES: Record<string, string[]> = {
-  project_profiles: [],
-  brands: [],
-  topics: [],
-  tags: [],
-  models: [],
-  prompts: ['topic_id'],
-  prompt_tags: ['prompt_id', 'tag_id'],
-  prompt_suggestions: ['topic_id'],
-  prompt_suggestion_tags: ['suggestion_id', 'tag_id'],
-  domain_classifications: [],
-  model_channels: [],
-  chats: ['prompt_id', 'model_id', 'date'],
-  chat_contents: ['chat_id'],
-  prompt_history: ['prompt_id', 'topic_id'],
-  brand_history: ['brand_id'],
-}
-
 const NOT_ENFORCED_SINCE = 180_000
 
 /**
- * Tells BI tools how tables hang together, by foreign keys that are not enforced: they cost nothing at load time, and a
- * row that mentions a prompt which the service does not list is no error. Older servers know no such keys; there, none
- * are made.
+ * Shows BI tools how tables are related, by foreign keys that are not enforced: they cost nothing at load time, and a
+ * row may name a prompt that the service does not list. Servers before version 18 have no such keys.
  */
 export async function applyRelations(
   client: PoolClient,
@@ -54,14 +36,15 @@ export async function applyRelations(
   const { version, names } = rows[0]!
   if (version < NOT_ENFORCED_SINCE) return
   const known = new Set(names ?? [])
-  const tables = {
-    ...TABLES,
-    ...Object.fromEntries(reports.map((report) => [report.name, reportStream(report).key])),
-  }
+  const { projects: _, calendar: __, ...notes } = TABLES
+  const tables = Object.fromEntries([
+    ...Object.entries(notes).map(([name, { columns }]) => [name, Object.keys(columns)] as const),
+    ...reports.map((report) => [report.name, reportStream(report).key] as const),
+  ])
   const statements: string[] = []
   for (const [table, columns] of Object.entries(tables)) {
     for (const { name, keys, target } of relationsOf(columns)) {
-      if (known.has(`${table}/${name}`)) continue
+      if (known.has(`${table}/${name}`) || target === table) continue
       const list = keys.map((key) => quote(key)).join(', ')
       statements.push(
         `alter table ${quote(warehouse.schema, table)} add constraint ${quote(name)}

@@ -9,11 +9,13 @@ import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../..
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
-import { type Database, readReports } from './report-table.ts'
+import { type Database, readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 import { VIEWS, type ViewNote } from './view-notes.ts'
 
 export interface ViewResult {
   made: BiView[]
+  /** Those of them that had been made before and were missing. */
+  remade: BiView[]
   /** Views that were not made or not renewed, and why. */
   left: { name: BiView; reason: string }[]
   /** Views that are there but have no rows, and why. */
@@ -28,10 +30,10 @@ const REPORT = /\{report [\w ]+\}/g
  * URLs are made in any case: few services offer those reports, and what reads the catalogue must not fail for it.
  */
 export async function applyViews(database: Database, warehouse: Warehouse, config: Config): Promise<ViewResult> {
-  const there = await relationsIn(database.client, warehouse.schema)
+  const there = await readRelations(database.client, warehouse.schema)
   const fingerprints = await readFingerprints(database.ops)
   const earlier = await readReports(database.ops)
-  const result: ViewResult = { made: [], left: [], empty: [] }
+  const result: ViewResult = { made: [], remade: [], left: [], empty: [] }
   for (const name of BI_VIEWS) {
     const view = VIEWS[name]
     const { needs, of } = view
@@ -57,6 +59,7 @@ export async function applyViews(database: Database, warehouse: Warehouse, confi
     }
     await saveFingerprint(database.ops, name, text)
     result.made.push(name)
+    if (fingerprints.has(name) && !there.has(name)) result.remade.push(name)
   }
   return result
 }
@@ -75,16 +78,7 @@ function viewText(name: BiView, warehouse: Warehouse, report: ReportConfig | und
 /** Takes the place of a report that is not configured: its columns, so that the view keeps its types once it is. */
 function noRows(dimensions: Dimension[], of: ReportSubject): string {
   const { columns } = reportStream({ name: 'none', of, dimensions, filters: [] })
-  const nulls = columns.map(({ name, type }) => {
-    const value = {
-      text: 'text collate "C"',
-      double: 'double precision',
-      date: 'date',
-      jsonb: 'jsonb',
-      boolean: 'boolean',
-    }
-    return `null::${value[type]} as ${quote(name)}`
-  })
+  const nulls = columns.map(({ name, type }) => `null::${SQL_TYPES[type]} as ${quote(name)}`)
   return `(select null::text collate "C" as project_id, ${nulls.join(', ')} where false)`
 }
 
@@ -103,19 +97,15 @@ function isFiner(dimensions: readonly Dimension[], needs: readonly Dimension[]):
 }
 
 /** Runs a text that makes something which views need, if it differs from the last one; true if it did. */
-export async function applyText({ client, ops }: Database, name: string, text: string): Promise<boolean> {
-  if ((await readFingerprints(ops)).get(name) === fingerprintOf(text)) return false
+export async function applyText(
+  { client, ops }: Database,
+  name: string,
+  { text, fingerprints }: { text: string; fingerprints: ReadonlyMap<string, string> },
+): Promise<boolean> {
+  if (fingerprints.get(name) === fingerprintOf(text)) return false
   await client.query(text)
   await saveFingerprint(ops, name, text)
   return true
-}
-
-async function relationsIn(client: PoolClient, schema: string): Promise<Set<string>> {
-  const { rows } = await client.query<{ name: string }>(
-    'select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1',
-    [schema],
-  )
-  return new Set(rows.map(({ name }) => name))
 }
 
 /** The report that has these dimensions and no filter. */
@@ -149,7 +139,8 @@ function fingerprintOf(text: string): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-async function readFingerprints(ops: Ops): Promise<Map<string, string>> {
+/** By name, what the texts of views and functions were when they were last made. */
+export async function readFingerprints(ops: Ops): Promise<Map<string, string>> {
   const made = await ops.selectFrom('views').select(['name', 'fingerprint']).execute()
   return new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
 }

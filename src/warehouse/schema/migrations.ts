@@ -1,0 +1,83 @@
+import { createHash } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { quote } from '../../core/identifier.ts'
+import { packageFile } from '../../core/package-files.ts'
+import type { Warehouse } from '../connect.ts'
+
+/* The numbered files in sql/migrations, and what they make. Each is run once, in their order. Forward only. */
+
+export interface Migration {
+  version: number
+  name: string
+  text: string
+  checksum: string
+}
+
+export function readMigrations(): Migration[] {
+  const folder = packageFile('sql/migrations/')
+  return readdirSync(fileURLToPath(folder))
+    .filter((name) => /^\d{4}_\w+\.sql$/.test(name))
+    .sort()
+    .map((name) => {
+      const text = readFileSync(new URL(name, folder), 'utf8')
+      const checksum = createHash('sha256').update(text).digest('hex')
+      return { version: Number(name.slice(0, 4)), name, text, checksum }
+    })
+}
+
+/** The text of a migration with the names of the schemas. */
+export function withSchemas(text: string, { schema, opsSchema }: Warehouse): string {
+  return text.replaceAll('{schema}', quote(schema)).replaceAll('{ops}', quote(opsSchema))
+}
+
+export interface MadeObject {
+  kind: 'table' | 'sequence' | 'view' | 'function' | 'trigger'
+  schema: 'schema' | 'ops'
+  name: string
+  /** The table of a trigger. */
+  table: string | undefined
+  /** The statements that make it as it is now. */
+  sql: string
+}
+
+const OBJECT =
+  /^(create|drop|alter|comment on|insert into) (?:(?:or replace|unlogged|unique) )?(?:(table|sequence|view|function|trigger|index) (?:(\w+) (?:[^{]* )?on )?)?\{(schema|ops)\}\.(\w+)/
+
+/** What these migrations made and did not drop, in the order in which it was made. */
+export function madeBy(migrations: readonly Migration[]): MadeObject[] {
+  const made = new Map<string, MadeObject>()
+  for (const sql of migrations.flatMap(({ text }) => statementsOf(text))) {
+    const [, verb, word = 'table', own, schema, relation] = OBJECT.exec(sql) ?? []
+    if (verb === undefined) continue
+    // An index belongs to its table.
+    const kind = word === 'index' ? 'table' : word
+    const key = `${kind} ${schema}.${relation}.${kind === 'trigger' ? own : ''}`
+    const known = made.get(key)
+    if (verb === 'drop' && word !== 'index') made.delete(key)
+    else if (verb === 'create' && word !== 'index') {
+      const name = kind === 'trigger' ? { name: own, table: relation } : { name: relation, table: undefined }
+      const object = { kind, schema, ...name, sql } as MadeObject
+      if (known === undefined) made.set(key, object)
+      else Object.assign(known, object)
+    } else if (known !== undefined) known.sql += sql
+  }
+  return [...made.values()]
+}
+
+/** Splits at semicolons that end a line, outside of the bodies of functions. */
+function statementsOf(text: string): string[] {
+  const statements: string[] = []
+  let statement = ''
+  let isInBody = false
+  for (const line of text.split('\n')) {
+    if (statement === '' && (line === '' || line.startsWith('--'))) continue
+    statement += `${line}\n`
+    if (line.split('$$').length === 2 || line === 'begin atomic') isInBody = !isInBody
+    else if (line === 'end;') isInBody = false
+    if (!line.endsWith(';') || isInBody) continue
+    statements.push(statement)
+    statement = ''
+  }
+  return statements
+}

@@ -1,0 +1,127 @@
+import type { PoolClient } from 'pg'
+import type { Config } from '../../core/config/load.ts'
+import { UsageError } from '../../core/errors.ts'
+import { quote } from '../../core/identifier.ts'
+import { listSome } from '../../core/text.ts'
+import { customDefinition } from '../../streams/custom-stream.ts'
+import { definedStream } from '../../streams/defined-stream.ts'
+import { reportStream } from '../../streams/registry.ts'
+import type { Warehouse } from '../connect.ts'
+import { OPS_TABLES, TABLES } from './catalogue.ts'
+import { type MadeObject, madeBy, readMigrations, withSchemas } from './migrations.ts'
+import { missingOf, type Relations, readRelations } from './stream-tables.ts'
+
+/*
+ * What somebody dropped of what we made. The tables for BI, views, functions and triggers are made again, because the service
+ * still has the rows. The tables of the ledger are not: nobody else knows what they held.
+ */
+
+interface Damage {
+  /** In the order in which they have to be made. */
+  missing: MadeObject[]
+  /** What cannot be made again, and what to do. */
+  lost: string[]
+}
+
+interface Present {
+  schema: Relations
+  ops: Relations
+  /** As "function ops.name" and "trigger ops.table.name". */
+  others: ReadonlySet<string>
+}
+
+async function readPresent(client: Pick<PoolClient, 'query'>, { schema, opsSchema }: Warehouse): Promise<Present> {
+  const { rows } = await client.query<{ name: string }>(
+    `with ours as (select oid, case nspname when $1 then 'schema' else 'ops' end as name from pg_namespace where nspname in ($1, $2))
+     select format('function %s.%s', n.name, p.proname) as name from pg_proc p join ours n on n.oid = p.pronamespace
+     union all
+     select format('trigger %s.%s.%s', n.name, c.relname, t.tgname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+       join ours n on n.oid = c.relnamespace where not t.tgisinternal and t.tgenabled in ('O', 'A')`,
+    [schema, opsSchema],
+  )
+  return {
+    schema: await readRelations(client, schema),
+    ops: await readRelations(client, opsSchema),
+    others: new Set(rows.map(({ name }) => name)),
+  }
+}
+
+function findDamage(present: Present, warehouse: Warehouse): Damage {
+  const isThere = ({ kind, schema, name, table }: MadeObject) =>
+    kind === 'function' || kind === 'trigger'
+      ? present.others.has([`${kind} ${schema}`, ...(table === undefined ? [] : [table]), name].join('.'))
+      : present[schema].has(name)
+  const gone = madeBy(readMigrations()).filter((object) => !isThere(object))
+  const isLost = ({ kind, schema }: MadeObject) => schema === 'ops' && (kind === 'table' || kind === 'sequence')
+  const { schema, opsSchema } = warehouse
+  const startAgain = `restore it from a backup, or drop the schemas ${schema} and ${opsSchema} and sync again`
+  const lost = gone.filter(isLost).map(({ kind, name }) => `the ${kind} ${opsSchema}.${name} is missing: ${startAgain}`)
+  for (const [place, tables] of [
+    ['schema', TABLES],
+    ['ops', OPS_TABLES],
+  ] as const) {
+    for (const [table, { columns }] of Object.entries(tables)) {
+      const there = present[place].get(table)
+      const absent = there === undefined ? [] : Object.keys(columns).filter((column) => !there.has(column))
+      if (absent.length === 0) continue
+      const name = `${place === 'schema' ? schema : opsSchema}.${table}`
+      const fix = place === 'ops' ? startAgain : `drop the table ${name}, and the next run makes it again`
+      lost.push(`${name} lacks ${absent.join(', ')}: ${fix}`)
+    }
+  }
+  return { missing: gone.filter((object) => !isLost(object)), lost }
+}
+
+/** Makes again what is missing, and returns a sentence on it. Throws if something cannot be made again. */
+export async function repairMigrated(client: PoolClient, warehouse: Warehouse): Promise<string[]> {
+  const { missing, lost } = findDamage(await readPresent(client, warehouse), warehouse)
+  if (lost.length > 0) throw new UsageError(lost.join('; '))
+  if (missing.length === 0) return []
+  for (const { sql } of missing)
+    await client.query(withSchemas(sql, warehouse).replace(/^create trigger/, 'create or replace trigger'))
+  const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
+  // Those that read a report are made again from its text.
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  await client.query(`delete from ${ops('views')} where name = any($1)`, [names('function')])
+  await client.query(`update ${ops('coverage')} set state = 'stale', rows = 0 where stream = any($1)`, [names('table')])
+  return [`${listSome(missing.map((object) => nameOf(object, warehouse)))}: missing, and made again`]
+}
+
+function nameOf({ kind, schema, name, table }: MadeObject, warehouse: Warehouse): string {
+  const place = schema === 'schema' ? warehouse.schema : warehouse.opsSchema
+  return table === undefined ? `the ${kind} ${place}.${name}` : `the ${kind} ${name} of ${place}.${table}`
+}
+
+/** What the next run makes again, and what it cannot, with what to do. For a warehouse that has all migrations. */
+export async function inspectWarehouse(
+  warehouse: Warehouse,
+  { reports, custom_streams }: Config,
+): Promise<{ repairable: string[]; lost: string[] }> {
+  const { pool, opsSchema } = warehouse
+  const present = await readPresent(pool, warehouse)
+  const { missing, lost } = findDamage(present, warehouse)
+  if (lost.length > 0) return { repairable: [], lost }
+  const { rows } = await pool.query<{ reports: string[]; custom: string[]; views: string[] }>(
+    `select array(select name from ${quote(opsSchema, 'reports')}) as reports,
+       array(select name from ${quote(opsSchema, 'custom_streams')}) as custom, array(select name from ${quote(opsSchema, 'views')}) as views`,
+  )
+  const known = rows[0]!
+  const streams = [
+    ...reports.filter(({ name }) => known.reports.includes(name)).map(reportStream),
+    ...custom_streams
+      .filter(({ name }) => known.custom.includes(name))
+      .map((custom) => definedStream(customDefinition(custom))),
+  ]
+  const tables = streams.flatMap(
+    (stream) => missingOf({ stream, columns: present.schema.get(stream.table) }, warehouse) ?? [],
+  )
+  const views = known.views.filter((name) => !present.schema.has(name) && !present.others.has(`function ops.${name}`))
+  return {
+    repairable: [
+      ...missing.map((object) => nameOf(object, warehouse)),
+      ...tables,
+      ...views.map((name) => `the view ${warehouse.schema}.${name}`),
+    ],
+    lost,
+  }
+}

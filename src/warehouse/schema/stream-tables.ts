@@ -1,0 +1,260 @@
+import type { PoolClient } from 'pg'
+import type { Config, ReportConfig } from '../../core/config/load.ts'
+import { UsageError } from '../../core/errors.ts'
+import { quote } from '../../core/identifier.ts'
+import { count } from '../../core/text.ts'
+import { customDefinition } from '../../streams/custom-stream.ts'
+import { definedStream } from '../../streams/defined-stream.ts'
+import { reportStream } from '../../streams/registry.ts'
+import type { ColumnType, Stream } from '../../streams/stream.ts'
+import { ID_MAX } from '../../streams/text-limits.ts'
+import type { Warehouse } from '../connect.ts'
+import type { Ops } from '../database.ts'
+
+/* The tables of reports and custom streams, which have the names that the configuration gives them. */
+
+/** A connection in a transaction, and typed queries of the ops schema on it. */
+export interface Database {
+  client: PoolClient
+  ops: Ops
+}
+
+type CustomStream = Config['custom_streams'][number]
+type TableStream = Pick<Stream, 'table' | 'columns' | 'key' | 'by'>
+
+/** The relations of a schema with the names of their columns. */
+export type Relations = ReadonlyMap<string, ReadonlySet<string>>
+
+export async function readRelations(client: Pick<PoolClient, 'query'>, schema: string): Promise<Relations> {
+  const { rows } = await client.query<{ name: string; columns: string[] }>(
+    `select c.relname as name, array_agg(a.attname::text) as columns
+     from pg_class c left join pg_attribute a on a.attrelid = c.oid and attnum > 0 and not attisdropped
+     where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind <> 'i' and not c.relispartition group by 1`,
+    [schema],
+  )
+  return new Map(rows.map(({ name, columns }) => [name, new Set(columns)]))
+}
+
+/** The reports that have tables, configured or not. */
+export async function readReports(ops: Ops): Promise<ReportConfig[]> {
+  const known = await ops
+    .selectFrom('reports')
+    .select(['name', 'of', 'dimensions', 'filters'])
+    .orderBy('name')
+    .execute()
+  return known as unknown as ReportConfig[]
+}
+
+/**
+ * Makes the tables of configured reports and custom streams that have none yet. A table or column that somebody dropped is made
+ * again, and the days of its stream become due; `repaired` describes each. A changed definition under a name that exists is refused:
+ * old and new rows would be mixed, and no column would distinguish them.
+ */
+export async function ensureStreamTables(
+  database: Database,
+  warehouse: Warehouse,
+  config: Config,
+): Promise<{ made: string[]; remade: string[]; repaired: string[] }> {
+  const { client, ops } = database
+  const { reports, custom_streams } = config
+  const there = await readRelations(client, warehouse.schema)
+  const made: string[] = []
+  const remade: string[] = []
+  const repaired: string[] = []
+  const ensure = async (stream: TableStream, setting: 'reports' | 'custom_streams', isKnown: boolean) => {
+    const partition = setting === 'reports' ? config.warehouse.partition : 'none'
+    if (isKnown) {
+      const note = await repairTable(database, warehouse, { stream, columns: there.get(stream.table), partition })
+      if (note !== undefined) {
+        repaired.push(note)
+        remade.push(stream.table)
+      }
+      return false
+    }
+    if (there.has(stream.table)) {
+      throw new UsageError(
+        `${setting}: "${stream.table}" would need the table ${warehouse.schema}.${stream.table}, which exists and was not made ` +
+          'by visibility-sync; choose another name',
+      )
+    }
+    await createStreamTable(client, warehouse, stream, { partition })
+    made.push(stream.table)
+    return true
+  }
+  const knownReports = new Map((await readReports(ops)).map((report) => [report.name, report]))
+  for (const report of reports) {
+    const known = knownReports.get(report.name)
+    if (known !== undefined) refuseChangedReport(known, report)
+    if (await ensure(reportStream(report), 'reports', known !== undefined)) {
+      const { name, dimensions, of = 'brands' } = report
+      await ops
+        .insertInto('reports')
+        .values({ name, dimensions, filters: JSON.stringify(report.filters), of })
+        .execute()
+    }
+  }
+  const knownStreams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
+  for (const custom of custom_streams) {
+    const known = knownStreams.find(({ name }) => name === custom.name)
+    const definition = meaningOf(custom)
+    if (known !== undefined && meaningOf(known.definition as CustomStream) !== definition) {
+      throw new UsageError(
+        `custom_streams: the definition of "${custom.name}" changed, and its table has rows of the old one: give the new one ` +
+          'another name, or drop the old table and its entry in the custom_streams table first (docs/operations.md)',
+      )
+    }
+    if (await ensure(definedStream(customDefinition(custom)), 'custom_streams', known !== undefined))
+      await ops.insertInto('custom_streams').values({ name: custom.name, definition }).execute()
+  }
+  return { made, remade, repaired }
+}
+
+interface KnownTable {
+  stream: TableStream
+  /** Undefined if the table is missing. */
+  columns: ReadonlySet<string> | undefined
+  partition: Config['warehouse']['partition']
+}
+
+/** What is missing of a table that was made before: "table x", "column x.y"; undefined if nothing is. */
+export function missingOf(
+  { stream, columns }: Omit<KnownTable, 'partition'>,
+  { schema }: Warehouse,
+): string | undefined {
+  const table = `${schema}.${stream.table}`
+  if (columns === undefined) return `the table ${table}`
+  const missing = columnsOf(stream).filter(({ name }) => !columns.has(name))
+  if (missing.length === 0) return undefined
+  return `the ${missing.length === 1 ? 'column' : 'columns'} ${missing.map(({ name }) => name).join(', ')} of ${table}`
+}
+
+async function repairTable(
+  { client, ops }: Database,
+  warehouse: Warehouse,
+  table: KnownTable,
+): Promise<string | undefined> {
+  const { stream, columns, partition } = table
+  const missing = missingOf(table, warehouse)
+  if (missing === undefined) return undefined
+  if (columns === undefined) await createStreamTable(client, warehouse, stream, { partition })
+  else {
+    const added = columnsOf(stream).filter(({ name }) => !columns.has(name))
+    if (added.some(({ name }) => name === 'project_id' || stream.key.includes(name))) {
+      throw new UsageError(
+        `${missing} is missing, and is part of the key: drop that table, and the next run makes it again`,
+      )
+    }
+    const name = quote(warehouse.schema, stream.table)
+    await client.query(`alter table ${name} ${added.map(({ sql }) => `add column ${sql}`).join(', ')}`)
+  }
+  const stale = await ops
+    .updateTable('coverage')
+    .set({ state: 'stale', ...(columns === undefined ? { rows: 0 } : {}) })
+    .where('stream', '=', stream.table)
+    .executeTakeFirst()
+  return `${missing}: missing, and made again; ${count(Number(stale.numUpdatedRows), 'day')} to be read again`
+}
+
+function refuseChangedReport(known: ReportConfig, report: ReportConfig): void {
+  const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b)
+  if (!same([...known.dimensions].sort(), [...report.dimensions].sort()))
+    throw changed(report.name, 'dimensions', known.dimensions.join(', '), report.dimensions.join(', '))
+  if (!same(sortedFilters(known.filters), sortedFilters(report.filters)))
+    throw changed(report.name, 'filters', JSON.stringify(known.filters), JSON.stringify(report.filters))
+  const subjectOf = ({ of = 'brands' }: ReportConfig) => of
+  if (subjectOf(known) !== subjectOf(report)) throw changed(report.name, 'rows', subjectOf(known), subjectOf(report))
+}
+
+/** What decides which rows a custom stream has. Texts for people may change. */
+function meaningOf({ name, path, method, by, dimensions, columns, key, adds }: CustomStream): string {
+  const fields = columns.map((column) => ({ name: column.name, path: column.path, type: column.type }))
+  return JSON.stringify({ name, path, method, by, dimensions, columns: fields, key, adds })
+}
+
+export const SQL_TYPES: Record<ColumnType, string> = {
+  // Ids are compared byte by byte.
+  text: 'text collate "C"',
+  // It holds every JSON number exactly as it was read; numeric was measured five times slower to compare.
+  double: 'double precision',
+  date: 'date',
+  jsonb: 'jsonb',
+  boolean: 'boolean',
+}
+
+/** The columns of the table of a stream, as `create table` takes them. */
+function columnsOf({ columns, key, by }: TableStream): { name: string; sql: string }[] {
+  // Dimensions of a report may be null, apart from its day and its subject.
+  const required = by === 'list' ? key : ['date', key.find((name) => name !== 'date')]
+  const own =
+    by === 'day'
+      ? { changed_at: 'timestamptz not null default now()' }
+      : { first_seen_at: 'timestamptz not null default now()', removed_at: 'timestamptz' }
+  const types = [
+    ['project_id', 'text collate "C" not null'],
+    ...columns.map(({ name, type }) => [name, `${SQL_TYPES[type]}${required.includes(name) ? ' not null' : ''}`]),
+    ...Object.entries(own),
+  ] as [string, string][]
+  return types.map(([name, type]) => ({ name, sql: `${quote(name)} ${type}` }))
+}
+
+interface TableOptions {
+  partition: Config['warehouse']['partition']
+  newestFirst?: boolean
+}
+
+/**
+ * Windows are read newest first, so the index has the newest day first: then a first load always adds at its end, which
+ * makes it a third smaller and loads a quarter faster than adding in the middle. Earlier tables have the oldest day first, and
+ * tables that are attached to each other must have the same order.
+ */
+export async function createStreamTable(
+  client: PoolClient,
+  warehouse: Warehouse,
+  stream: TableStream,
+  { partition, newestFirst = true }: TableOptions,
+): Promise<void> {
+  const table = quote(warehouse.schema, stream.table)
+  const columns = columnsOf(stream).map(({ sql }) => sql)
+  if (stream.by === 'list') {
+    const key = ['project_id', ...stream.key].map((name) => quote(name)).join(', ')
+    await client.query(`create table ${table} (${columns.join(', ')}, primary key (${key}))`)
+    return
+  }
+  // Room on each page lets most restated rows be updated in place, without touching the index.
+  const layout = partition === 'month' ? 'partition by range (date)' : 'with (fillfactor = 90)'
+  const keys = stream.key.filter((name) => name !== 'date')
+  // An index entry has a size limit, which addresses of pages may exceed.
+  const isLong = (name: string) => (stream.columns.find((column) => column.name === name)?.longest ?? 0) > ID_MAX
+  const rest = keys.map((name) => (isLong(name) ? `md5(${quote(name)})` : quote(name))).join(', ')
+  // A primary key allows no nulls, and a dimension may be null; nor expressions.
+  const isPlain = keys.length === 1 && !isLong(keys[0]!)
+  const primary = isPlain ? [`primary key (project_id, date, ${rest})`] : []
+  await client.query(`create table ${table} (${[...columns, ...primary].join(', ')}) ${layout}`)
+  if (isPlain) return
+  await client.query(
+    newestFirst
+      ? `create unique index on ${table} (project_id, date desc, ${rest}) nulls not distinct`
+      : `alter table ${table} add unique nulls not distinct (project_id, date, ${rest})`,
+  )
+}
+
+/** In which direction a table has its days. */
+export async function isNewestFirst(client: PoolClient, table: string): Promise<boolean> {
+  const { rows } = await client.query(
+    'select from pg_index where indrelid = to_regclass($1) and indisunique and indnullsnotdistinct and indoption[1] & 1 = 1',
+    [table],
+  )
+  return rows.length > 0
+}
+
+function sortedFilters(filters: ReportConfig['filters']): unknown {
+  return filters.map(({ field, operator, values }) => [field, operator, [...values].sort()]).sort()
+}
+
+function changed(name: string, what: string, was: string, is: string): UsageError {
+  return new UsageError(
+    `reports: the ${what} of "${name}" were ${was || 'none'} and are now ${is || 'none'}. Its table holds rows of the old ` +
+      'kind, and mixing them would make both wrong: give the new breakdown another name, or drop the old table and its ' +
+      `entry in the reports table first (docs/operations.md)`,
+  )
+}

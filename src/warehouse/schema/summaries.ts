@@ -1,0 +1,247 @@
+import type { PoolClient } from 'pg'
+import type { Config } from '../../core/config/load.ts'
+import { addDays, type Day } from '../../core/day.ts'
+import { quote } from '../../core/identifier.ts'
+import { slowQuery, type Warehouse } from '../connect.ts'
+import { literal, type Statement } from '../statement.ts'
+import { inTransaction, LONG_WORK } from '../transaction.ts'
+import type { Database } from './stream-tables.ts'
+import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
+
+/*
+ * What views read beside the rows, because computing it for each query is slow: sums of the report by prompt and model for
+ * each week and month, and the usual values of a brand on each day of the report by day.
+ *
+ * A load notes the days that it changes in its own transaction. Views sum the noted weeks and months on the fly, and have no
+ * usual value where it depends on a noted day. The end of a run computes what was noted. Rows that somebody else changed
+ * are found by `recheckSummaries`.
+ */
+
+const CHATS = 'chats'
+
+/** The names of the reports that are summarized; undefined if there is none. */
+function summarized({ reports }: Config): { byPrompt: string | undefined; byDay: string | undefined } {
+  return {
+    byPrompt: reportBy(reports, ['date', 'prompt_id', 'model_id'])?.name,
+    byDay: reportBy(reports, ['date'])?.name,
+  }
+}
+
+/**
+ * Points the functions at the configured reports. If one changed, or the table of a report is new, everything is computed again.
+ * If a report is no longer configured, views go on reading what they were made for.
+ */
+export async function applySummaries(
+  database: Database,
+  warehouse: Warehouse,
+  config: Config,
+  newTables: readonly string[],
+): Promise<void> {
+  const { byPrompt, byDay } = summarized(config)
+  const fingerprints = await readFingerprints(database.ops)
+  const apply = async (report: string, functions: readonly string[]) => {
+    let isNew = newTables.includes(report)
+    for (const name of functions) {
+      const text = fillIn(readSql(`functions/${name}`), warehouse, report)
+      isNew = (await applyText(database, name, { text, fingerprints })) || isNew
+    }
+    return isNew
+  }
+  const { client } = database
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  if (byPrompt !== undefined && (await apply(byPrompt, ['sums_of', 'counts_of']))) {
+    // A load that is not committed yet may rely on an entry that is about to be deleted.
+    await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
+    await client.query(
+      `delete from ${ops('prompt_sums')}; delete from ${ops('prompt_days')}; delete from ${ops('open_periods')}`,
+    )
+    for (const table of [byPrompt, CHATS]) {
+      const days = `(select distinct project_id, date from ${quote(warehouse.schema, table)})`
+      await client.query(openPeriods(warehouse, table, days))
+    }
+  }
+  if (byDay !== undefined && (await apply(byDay, ['usual_of']))) {
+    await client.query(`lock table ${ops('usual_projects')} in exclusive mode`)
+    await client.query(`delete from ${ops('usual_days')}; delete from ${ops('usual_projects')}`)
+  }
+}
+
+/** Opens the weeks and months of days, given as a query of project_id and date. */
+function openPeriods(warehouse: Warehouse, table: string, days: string): string {
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  return `insert into ${ops('open_periods')}
+    select distinct d.project_id, ${literal(table)}, p.unit, p.start from ${days} d cross join lateral ${ops('periods_of')}(d.date) p
+    on conflict do nothing`
+}
+
+/** The statements by which a load notes the days whose rows it changed. */
+export function noteChangedDays(
+  warehouse: Warehouse,
+  config: Config,
+  { projectId, table, days }: { projectId: string; table: string; days: readonly Day[] },
+): Statement<undefined>[] {
+  if (days.length === 0) return []
+  const { byPrompt, byDay } = summarized(config)
+  const project = literal(projectId)
+  const list = `array[${days.map(literal).join(', ')}]::date[]`
+  const statements: string[] = []
+  if (table === byPrompt || table === CHATS) {
+    statements.push(openPeriods(warehouse, table, `(select ${project} as project_id, unnest(${list}) as date)`))
+  }
+  if (table === byDay) {
+    const usual = quote(warehouse.opsSchema, 'usual_projects')
+    statements.push(
+      `insert into ${usual} as u (project_id, due_days) values (${project}, ${list})
+       on conflict (project_id) do update set due_days = array(select unnest(u.due_days) union select unnest(excluded.due_days))`,
+      // The days that are compared with a changed one. The usual values of the changed day itself depend on others.
+      `delete from ${quote(warehouse.opsSchema, 'usual_days')} where project_id = ${project}
+       and date in (select day + 7 * week from unnest(${list}) day cross join generate_series(1, 8) week)`,
+    )
+  }
+  return statements.map((sql) => ({ sql, read: () => undefined }))
+}
+
+/** Notes weeks whose sums differ from their rows, and all usual values: somebody else may have changed rows. */
+export async function recheckSummaries(warehouse: Warehouse, config: Config): Promise<void> {
+  const { byPrompt } = summarized(config)
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  if (byPrompt !== undefined) {
+    const days = `(${fillIn(readSql('queries/differing_weeks'), warehouse, byPrompt)})`
+    await warehouse.pool.query(slowQuery(openPeriods(warehouse, byPrompt, days)))
+  }
+  await warehouse.pool.query(`update ${ops('usual_projects')} set is_due = true where not is_due`)
+}
+
+/** Computes what was noted. Returns how many periods and projects; fewer than there are if it was asked to stop. */
+export async function refreshSummaries(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
+  return (await sumOpenPeriods(warehouse, config, signal)) + (await renewUsualDays(warehouse, config, signal))
+}
+
+/** Days before the first one that is left were dropped with their partition. */
+async function openDropped(warehouse: Warehouse, report: string): Promise<void> {
+  const firstOf = (table: string) =>
+    `coalesce((select min(date) from ${quote(warehouse.schema, table)} t where t.project_id = p.project_id), 'infinity')`
+  // Materialized, because Postgres would look the first days up for each day that was summed.
+  const dropped = `(
+    with first as materialized (
+      select p.project_id, ${firstOf(report)} as answers, ${firstOf(CHATS)} as chats from ${quote(warehouse.schema, 'projects')} p
+    )
+    select d.project_id, d.date from first f join ${quote(warehouse.opsSchema, 'prompt_days')} d on d.project_id = f.project_id
+      and d.date < greatest(f.answers, f.chats)
+    where d.answers > 0 and d.date < f.answers or d.chats > 0 and d.date < f.chats)`
+  await warehouse.pool.query(openPeriods(warehouse, report, dropped))
+}
+
+interface OpenPeriods {
+  project_id: string
+  unit: 'week' | 'month'
+  /** Their first days, in order. */
+  starts: Day[]
+}
+
+// Loads that open a period wait while periods are summed, so only some are summed at a time.
+const PERIODS_AT_ONCE = 13
+const ROWS_WORTH_ANALYZING = 10_000
+
+async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  const { byPrompt } = summarized(config)
+  if (byPrompt !== undefined) await openDropped(warehouse, byPrompt)
+  const { rows: found } = await warehouse.pool.query(`select from ${ops('open_periods')} limit 1`)
+  let [periods, written, isDone] = [0, 0, found.length === 0]
+  while (!isDone && !signal.aborted) {
+    const sumSome = async ({ client }: { client: PoolClient }) => {
+      // Once we hold the lock, every earlier change is committed. Later changes open their periods again.
+      await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
+      const { rows: open } = await client.query<OpenPeriods>(
+        `select project_id, unit, array_agg(start::text order by start) as starts from (
+           select distinct project_id, unit, start from ${ops('open_periods')} order by 1, 2, 3 limit ${PERIODS_AT_ONCE}
+         ) o group by 1, 2`,
+      )
+      let rows = 0
+      for (const some of open) rows += await sum(client, ops, some)
+      return { summed: open.reduce((total, { starts }) => total + starts.length, 0), rows }
+    }
+    const { summed, rows } = await inTransaction(warehouse, sumSome, signal)
+    periods += summed
+    written += rows
+    isDone = summed < PERIODS_AT_ONCE
+  }
+  // A table that was just filled has no statistics, and plans without them are slow.
+  if (written >= ROWS_WORTH_ANALYZING)
+    await warehouse.pool.query(`analyze ${ops('prompt_sums')}, ${ops('prompt_days')}`)
+  return periods
+}
+
+async function sum(client: PoolClient, ops: (name: string) => string, period: OpenPeriods): Promise<number> {
+  const { project_id, unit, starts } = period
+  const these = 'project_id = $1 and unit = $2 and start = any($3::date[])'
+  const key = [project_id, unit, starts]
+  await client.query(`delete from ${ops('prompt_sums')} where ${these}`, key)
+  const sums = `insert into ${ops('prompt_sums')}
+    select g.* from unnest($3::date[]) period cross join lateral ${ops('sums_of')}($1, $2, period) g`
+  let rows = (await client.query(sums, key)).rowCount ?? 0
+  if (unit === 'week') {
+    // The days too, since they have the index.
+    const days = 'project_id = $1 and week = any($2::date[]) and date between $3 and $4'
+    const week = [project_id, starts, starts[0], addDays(starts.at(-1)!, 6)]
+    await client.query(`delete from ${ops('prompt_days')} where ${days}`, week)
+    const counts = `insert into ${ops('prompt_days')}
+      select g.* from unnest($2::date[]) monday cross join lateral ${ops('counts_of')}($1, monday) g`
+    rows += (await client.query(counts, [project_id, starts])).rowCount ?? 0
+  }
+  await client.query(`delete from ${ops('open_periods')} where ${these}`, key)
+  return rows
+}
+
+async function renewUsualDays(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
+  const { byDay } = summarized(config)
+  if (byDay === undefined) return 0
+  const table = quote(warehouse.schema, byDay)
+  const { rows: stale } = await warehouse.pool.query<{ project_id: string }>(
+    `select p.project_id
+     from ${quote(warehouse.schema, 'projects')} p
+     left join ${quote(warehouse.opsSchema, 'usual_projects')} u on u.project_id = p.project_id
+     cross join lateral (select min(date) as first from ${table} where project_id = p.project_id) r
+     where u.is_due is not false or u.due_days <> '{}' or r.first is distinct from u.first_day order by 1`,
+  )
+  let renewed = 0
+  for (const { project_id } of stale) {
+    if (signal.aborted) break
+    await inTransaction(
+      warehouse,
+      ({ client }) => renewProject(client, warehouse, table, project_id),
+      signal,
+      LONG_WORK,
+    )
+    renewed++
+  }
+  if (renewed > 0) await warehouse.pool.query(`analyze ${quote(warehouse.opsSchema, 'usual_days')}`)
+  return renewed
+}
+
+/** The days that changed, those that are compared with them, and, if days were dropped, those that were compared with these. */
+async function renewProject(client: PoolClient, warehouse: Warehouse, table: string, projectId: string): Promise<void> {
+  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  await client.query(
+    `insert into ${ops('usual_projects')} (project_id, is_due) values ($1, true) on conflict do nothing`,
+    [projectId],
+  )
+  // Once we hold the lock, every earlier change is committed. Later changes are noted again.
+  await client.query(`select from ${ops('usual_projects')} where project_id = $1 for update`, [projectId])
+  await client.query(
+    `select ${ops('renew_usual')}($1, array(
+       select date from (
+         select date from ${table} where project_id = $1 union select date from ${ops('usual_days')} where project_id = $1
+       ) d cross join ${ops('usual_projects')} u
+       where u.project_id = $1 and (u.is_due or date in (select day + 7 * week from unnest(u.due_days) day cross join generate_series(0, 8) week)
+         or u.first_day < coalesce((select min(date) from ${table} where project_id = $1), 'infinity')
+           and date < coalesce((select min(date) from ${table} where project_id = $1) + 56, 'infinity'))))`,
+    [projectId],
+  )
+  await client.query(
+    `update ${ops('usual_projects')} set is_due = false, due_days = '{}',
+       first_day = (select min(date) from ${table} where project_id = $1) where project_id = $1`,
+    [projectId],
+  )
+}
