@@ -53,7 +53,7 @@ const { metafile } = await build({
   // What V8 kept of a script cannot import, so packages outside are required.
   supported: { 'dynamic-import': false },
   // Used by few commands, found on disk by their names, or optional.
-  external: ['fastify', 'nodemailer', 'pg-boss', 'prom-client', 'pg-native'],
+  external: ['fastify', '@fastify/*', 'nodemailer', 'pg-boss', 'prom-client', 'pg-native'],
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
 })
 writeFileSync(`${root}dist/command/LICENSES.txt`, licences(Object.keys(metafile.inputs)))

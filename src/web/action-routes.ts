@@ -1,26 +1,24 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { isDay } from '../core/day.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { clip, count } from '../core/text.ts'
+import { listQuarantine } from '../ledger/quarantine.ts'
+import { isHeld } from '../ledger/status.ts'
 import { dismissQuarantine } from '../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../sync/retry-quarantine.ts'
-import type { BackfillRequest } from './backfill-routes.ts'
-import { readForm } from './form.ts'
 import { href } from './pages/layout.ts'
-import { FIRST_DAY, projectOf } from './query.ts'
-import type { Session } from './sessions.ts'
+import { FIRST_DAY, projectOf, readQuery } from './query.ts'
+import type { BackfillRequest, ServerOptions } from './server-options.ts'
+import type { Guards, Sessions } from './sign-in.ts'
 import type { Notice } from './status-data.ts'
 import type { View } from './view.ts'
 
 /* What people who signed in can do on the pages. Each does what the command of the same name does, by the same code. */
 
-export interface ActionOptions {
-  view: View
-  /** Starts a sync, or says why not, or after what. */
-  sync: () => { begun: true } | { after: string } | { busy: string }
-  backfill: (request: BackfillRequest) => Promise<{ runId: number } | { busy: string }>
-  /** The session of a request that is no forgery; what else came was answered already. */
-  admit: (request: FastifyRequest, reply: FastifyReply) => Promise<Session | undefined>
+export interface ActionOptions extends Pick<ServerOptions, 'view' | 'sync' | 'backfill'> {
+  sessions: Sessions
+  /** Lets only forms of a session pass. */
+  preHandler: Guards['form']
 }
 
 interface Done {
@@ -34,25 +32,25 @@ type Fields = Partial<Record<string, string>>
 export function actionRoutes(app: FastifyInstance, options: ActionOptions): void {
   const { view } = options
   const { log } = view.services
+  /** `back` is the page to return to if the action is refused. */
   const action = (
     name: string,
     fields: readonly string[],
     back: (form: Fields) => string,
     work: (form: Fields) => Promise<Done>,
   ) =>
-    app.post(`/actions/${name}`, async (request, reply) => {
-      const session = await options.admit(request, reply)
-      if (session === undefined) return reply
-      const { csrf: _csrf, ...form } = readForm(request.body, ['csrf', ...fields])
+    app.post(`/actions/${name}`, { preHandler: options.preHandler }, async (request, reply) => {
+      const session = options.sessions.of(request)!
+      const { csrf: _csrf, ...form } = readQuery(request.body, ['csrf', ...fields])
       const about = { action: name, ...form, session: session.number, address: request.ip }
       log.info(about, 'asked for on the page')
       const done = await work(form).catch((error: unknown): Done => {
         if (!(error instanceof UsageError || error instanceof LockedError)) throw error
-        return { notice: { kind: 'bad', text: clip(sentence(messageOf(error))) }, to: back(form) }
+        return { notice: bad(clip(messageOf(error))), to: back(form) }
       })
       if (done.notice.kind === 'bad') log.warn({ ...about, reason: done.notice.text }, 'not done')
       session.notice = done.notice
-      view.forget()
+      view.cache.clear()
       return reply.redirect(done.to, 303)
     })
 
@@ -92,7 +90,8 @@ export function actionRoutes(app: FastifyInstance, options: ActionOptions): void
       const { from, to } = rangeIn(form)
       const stream = form.stream ?? ''
       // Deletions are let through only for what somebody looked at: the days must still be held.
-      if (!(await view.isHeld({ project_id: project, stream, from, to })))
+      const held = { project_id: project, stream, from, to }
+      if (!(await view.read((warehouse) => isHeld(warehouse, held))))
         throw new UsageError(`${stream}, ${from} to ${to}, is not held any more; nothing was done`)
       return startBackfill(options, '/', {
         from,
@@ -153,7 +152,9 @@ function quarantineOf({ state, project }: Fields): string {
 
 /** All rows that failed in the same way as the entry that was shown. */
 async function reasonOf(view: View, { id, project }: Fields) {
-  const entry = /^\d{1,15}$/.test(id ?? '') ? await view.quarantineEntry(Number(id)) : undefined
+  const ids = /^\d{1,15}$/.test(id ?? '') ? [Number(id)] : []
+  const [entry] =
+    ids.length === 0 ? [] : await view.read((warehouse) => listQuarantine(warehouse, { ids, state: 'all' }))
   if (entry === undefined) throw new UsageError(`there is no entry ${clip(id ?? '', 20)} in quarantine`)
   const projects = project === undefined ? [] : [projectOf(view.projects, project)]
   return { streams: [entry.stream], reason: entry.reason, projects }

@@ -1,6 +1,7 @@
 import { clip, count } from '../core/text.ts'
 import type { StreamStatus } from '../ledger/status.ts'
 import type { StatusData } from './status-data.ts'
+import type { View } from './view.ts'
 
 /* What is wrong, as data: for the banner, for the list below it, and for the order of projects. */
 
@@ -71,6 +72,11 @@ export function projectsByHealth({
   )
 }
 
+/** Says no more than is known while the database is away. */
+export function freshWords({ database }: Pick<StatusData, 'database'>): string {
+  return database.up ? 'fresh and complete' : 'fresh and complete when last read'
+}
+
 export type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'quarantine' | 'dead' | 'missing'
 
 export interface Problem {
@@ -107,4 +113,21 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
     missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },
   ]
   return found.filter((problem): problem is Problem => typeof problem === 'object')
+}
+
+/** Answered from the state that was read last: a probe waits neither for the database nor for a large ledger. */
+export function readiness(view: View, maxStalenessMs: number): { ready: boolean; reason?: string } {
+  const not = (reason: string) => ({ ready: false, reason })
+  if (!view.database.up) return not('the database cannot be reached')
+  if (view.latest === undefined) return not('the ledger was not read yet')
+  const { status } = view.latest
+  // Before the first run nothing is late: it starts with the program.
+  if (status === undefined || status.runs.length === 0) return { ready: true }
+  const isFresh = (time: Date | null) => time !== null && view.ledgerNow().getTime() - time.getTime() <= maxStalenessMs
+  const done = status.runs.find(({ outcome, command }) => outcome === 'complete' && command === 'sync')?.ended_at
+  if (done != null) return isFresh(done) ? { ready: true } : not('the last success is too long ago')
+  // Without a complete run among the last ones, the reads themselves decide.
+  return status.streams.every(({ last_read_at }) => isFresh(last_read_at))
+    ? { ready: true }
+    : not('no run succeeded yet')
 }

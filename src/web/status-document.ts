@@ -1,4 +1,5 @@
 import { clip } from '../core/text.ts'
+import type { OpenAlert } from '../ledger/alert-policy.ts'
 import type { RunRow } from '../ledger/runs.ts'
 import type { StreamReport } from '../sync/run/report.ts'
 import type { LedgerState, View } from './view.ts'
@@ -15,6 +16,7 @@ export interface StatusDocument {
   project: string | undefined
   running: unknown
   next: { sync: Date | undefined; audit: Date | undefined }
+  alerts: OpenAlert[]
   /** A run that failed before the ledger knew of it. */
   failedToStart: unknown
 }
@@ -31,7 +33,7 @@ export function statusDocument(view: View, state: LedgerState | undefined, optio
     failed_to_start: options.failedToStart,
     next_sync: options.next.sync ?? null,
     next_audit: options.next.audit ?? null,
-    alerts: view.alerts,
+    alerts: options.alerts,
     queue:
       state?.queue === undefined
         ? null

@@ -1,7 +1,7 @@
 import { addDays, countDays, type Day, dayNumber, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip } from '../../core/text.ts'
-import { dayIn, projectOf, rangeOf, readQuery } from '../query.ts'
+import { dayIn, oneOf, projectOf, rangeOf, readQuery } from '../query.ts'
 
 /* What the insights page is asked for, in its address, so that a link shows the same to everyone. */
 
@@ -79,13 +79,6 @@ export function readFilters(
 
 function defaultGrain(range: Range): Grain {
   return countDays(range) < FEWEST_DAYS_BY_WEEK ? 'day' : 'week'
-}
-
-function oneOf<T extends string>(name: string, asked: string | undefined, allowed: readonly T[]): T | undefined {
-  if (asked === undefined) return undefined
-  const found = allowed.find((value) => value === asked)
-  if (found === undefined) throw new UsageError(`${name}: got "${clip(asked, 40)}"; allowed: ${allowed.join(', ')}`)
-  return found
 }
 
 function pageOf(asked: string | undefined): number {

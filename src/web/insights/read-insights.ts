@@ -1,7 +1,7 @@
 import type { ReportConfig } from '../../core/config/load.ts'
-import type { Day } from '../../core/day.ts'
+import { addDays, countDays, type Day, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { clip, listSome } from '../../core/text.ts'
+import { clip, count, listSome } from '../../core/text.ts'
 import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import type { Filters } from './filters.ts'
@@ -164,6 +164,8 @@ export interface Insights {
   /** The first and the last day that were ever read of the project. */
   extent: { first: Day; last: Day } | undefined
   days: DaysRead
+  /** Why the numbers are not compared with the period before; undefined if they are. */
+  incomparable: string | undefined
   summary: Read<SummaryRow>
   charts: Record<ChartSection, Read<ChartRow>>
   heat: Read<HeatRow>
@@ -190,7 +192,7 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
   const { brands, own, context } = reader
   const { filters } = request
   const extent = await reader.extent()
-  const [days] = await reader.all<DaysRead>(daysRead(context))
+  const { days, incomparable } = await reader.compare()
   const summary = await reader.read<SummaryRow>('summary')
   const charts = {} as Record<ChartSection, Read<ChartRow>>
   for (const name of CHARTS) charts[name] = await reader.read<ChartRow>(name)
@@ -206,7 +208,8 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
     brands,
     own,
     extent,
-    days: days ?? { days: 0, whole_days: 0, provisional_days: 0, whole_days_before: 0 },
+    days,
+    incomparable,
     summary,
     charts,
     heat,
@@ -253,6 +256,7 @@ export async function readAll(
     const leads = await reader.read<LeadRow>('head-to-head')
     context.rival = chooseRival(brands, leads.rows, request.filters.rival)?.id ?? ''
   }
+  await reader.compare()
   const missing = reader.missing(section)
   if (missing !== undefined) throw new UsageError(missing)
   const { rows, fields } = await warehouse.pool.query<(string | number | boolean | null)[]>({
@@ -278,16 +282,32 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
     schema,
     reports,
     filters,
+    before: filters.before,
     own: own?.id ?? '',
     rival: '',
   }
-  const missing = (section: Section) => missingFor(section, { filters, reports, relations })
+  let noMovers: string | undefined
+  const missing = (section: Section) =>
+    missingFor(section, { filters, reports, relations }) ?? (section === 'movers' ? noMovers : undefined)
+  const readDays = async (range: Range, before: Range) => (await all<DaysRead>(daysRead(context, range, before)))[0]!
   return {
     brands,
     own,
     context,
-    all,
     missing,
+    /** Finds out whether enough of the period before was read. If not, nothing is compared with it. */
+    async compare() {
+      const { range, before, week } = filters
+      const days = await readDays(range, before)
+      const incomparable = whyIncomparable(days, before)
+      if (incomparable !== undefined) context.before = { from: range.from, to: addDays(range.from, -1) }
+      noMovers = incomparable
+      if (week !== undefined) {
+        const weekBefore = { from: addDays(week, -7), to: addDays(week, -1) }
+        noMovers = whyIncomparable(await readDays({ from: week, to: addDays(week, 6) }, weekBefore), weekBefore)
+      }
+      return { days, incomparable }
+    },
     async read<R extends object>(section: Section, page = ''): Promise<Read<R>> {
       const reason = missing(section)
       if (reason !== undefined) return { sql: '', rows: [], missing: reason }
@@ -305,6 +325,16 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
       return found === undefined || found.first === null ? undefined : { first: found.first, last: found.last! }
     },
   }
+}
+
+// With fewer days, a change would mostly show which days are missing.
+const LEAST_SHARE_BEFORE = 0.8
+
+function whyIncomparable({ whole_days_before }: DaysRead, before: Range): string | undefined {
+  const all = countDays(before)
+  const least = Math.ceil(LEAST_SHARE_BEFORE * all)
+  if (whole_days_before >= least) return undefined
+  return `Nothing is compared: of the ${count(all, 'day')} from ${before.from} to ${before.to}, ${count(whole_days_before, 'is', 'are')} complete, and a comparison needs ${least}.`
 }
 
 const WITHOUT_OWN: ReadonlySet<Section> = new Set([

@@ -31,6 +31,8 @@ export interface StatementContext {
   schema: string
   reports: readonly ReportConfig[]
   filters: Filters
+  /** The range that the numbers are compared with; it has no days if there is none. */
+  before: Range
   /** The own brand that is looked at, and the rival that it is compared with by model. */
   own: string
   rival: string
@@ -95,8 +97,8 @@ const whole = (alias: string) =>
 const weekOf = (column: string) => `date_trunc('week', ${column}::timestamp)::date`
 
 const STATEMENTS: Record<Section, (context: StatementContext) => string> = {
-  summary({ schema, filters, own }) {
-    const { project, range, before } = filters
+  summary({ schema, filters, before, own }) {
+    const { project, range } = filters
     const of = (name: string) => relation(schema, name)
     const now = `filter (where date >= ${text(range.from)})`
     const previous = `filter (where date < ${text(range.from)})`
@@ -159,8 +161,8 @@ ${mean('sentiment')}`
   position: (context) => means(context, 'position'),
   sentiment: (context) => means(context, 'sentiment'),
 
-  'topics-by-model'({ schema, reports, filters, own }) {
-    const { project, range, before } = filters
+  'topics-by-model'({ schema, reports, filters, before, own }) {
+    const { project, range } = filters
     const of = (name: string) => relation(schema, name)
     const now = `filter (where r.date >= ${text(range.from)})`
     const previous = `filter (where r.date < ${text(range.from)})`
@@ -341,8 +343,8 @@ order by w.week, w.brand, w.brand_id`
 }
 
 /** As the view of movers by week, over any range against the one before. */
-function moversOfRange({ schema, reports, filters }: StatementContext, counts: string): string {
-  const { project, range, before } = filters
+function moversOfRange({ schema, reports, filters, before }: StatementContext, counts: string): string {
+  const { project, range } = filters
   const of = (name: string) => relation(schema, name)
   const now = `filter (where r.date >= ${text(range.from)})`
   const previous = `filter (where r.date < ${text(range.from)})`
@@ -370,12 +372,11 @@ order by rank, brand_id, topic_id, model_id`
 }
 
 /** How many days of the range and of the one before were read, and how many of them are whole or may still change. */
-export function daysRead({ schema, reports, filters }: Omit<StatementContext, 'own' | 'rival'>): string {
-  const { project, range, before } = filters
+export function daysRead({ schema, reports, filters }: StatementContext, range: Range, before: Range): string {
   const now = (condition: string) => `count(*) filter (where s.date >= ${text(range.from)}${condition})`
   return `select ${now('')} as days, ${now(` and ${whole('s')}`)} as whole_days, ${now(' and s.is_provisional')} as provisional_days,
   count(*) filter (where s.date < ${text(range.from)} and ${whole('s')}) as whole_days_before
 from ${relation(schema, 'data_status')} s
-where s.project_id = ${text(project)} and s.stream = ${text(dailyStream(reports))}
+where s.project_id = ${text(filters.project)} and s.stream = ${text(dailyStream(reports))}
   and ${between('s.date', { from: before.from, to: range.to })}`
 }

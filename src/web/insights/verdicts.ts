@@ -20,7 +20,7 @@ export function shareVerdict(verdict: string): Verdict {
     case 'too_few':
       return { mark: '=', words: 'Too few answers to tell', tone: 'plain' }
     case 'new':
-      return { mark: '=', words: 'Nothing before to compare with', tone: 'plain' }
+      return { mark: '=', words: 'No period before to compare with', tone: 'plain' }
     default:
       return { mark: '=', words: 'No clear change', tone: 'plain' }
   }

@@ -25,7 +25,8 @@ export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
     title: 'Movers',
     about: html`${compared}, by brand, topic and model; the clearest changes first, not the largest. ${first === undefined ? '' : clearWords(first)}${first?.comparison_is_complete === false ? html` <strong>One of the two weeks is incomplete.</strong>` : ''}`,
     read: movers,
-    body: html`${filters.print ? '' : steps(filters)}${
+    links: filters.print ? '' : steps(filters),
+    body: html`${
       first === undefined
         ? html`<p class="empty">Nothing can be compared: ${week === undefined ? 'one of the two periods has no answers. A week may have one before.' : `the week of ${week} or the one before it has no answers.`}</p>`
         : scrolling('Table of movers', moverTable(rows))

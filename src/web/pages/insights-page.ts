@@ -103,20 +103,19 @@ function beforeName({ before }: Filters, { days }: Insights): string {
 }
 
 /** The days that are shown, those that they are compared with, and how much of both was read. */
-function rangeWords({ range, before }: Filters, { days, extent }: Insights): string {
+function rangeWords({ range, before }: Filters, { days, extent, incomparable }: Insights): string {
   const all = countDays(range)
-  const unread = all - days.days
   const open = days.days - days.whole_days
-  const early = extent !== undefined && extent.first > before.from
+  const isComparedInPart = incomparable === undefined && days.whole_days_before < all
   return [
-    `${range.from} to ${range.to}, compared with ${before.from} to ${before.to}.`,
-    ...(unread > 0 ? [`${days.days} of ${count(all, 'day')} were read.`] : [`All ${count(all, 'day')} were read.`]),
+    `${range.from} to ${range.to}${incomparable === undefined ? `, compared with ${before.from} to ${before.to}` : ''}.`,
+    days.days < all ? `${days.days} of ${count(all, 'day')} were read.` : `All ${count(all, 'day')} were read.`,
     ...(open > 0 ? [`${count(open, 'of them is', 'of them are')} incomplete.`] : []),
     ...(days.provisional_days > 0 ? [`${days.provisional_days} may still change.`] : []),
-    ...(days.whole_days_before < all
-      ? [
-          `Of the ${count(all, 'day')} before, ${count(days.whole_days_before, 'is', 'are')} complete${early ? `: the first day that was read is ${extent.first}` : ''}.`,
-        ]
+    ...(isComparedInPart ? [`Of the ${count(all, 'day')} before, ${days.whole_days_before} are complete.`] : []),
+    ...(incomparable === undefined ? [] : [incomparable]),
+    ...(days.whole_days_before < all && extent !== undefined && extent.first > before.from
+      ? [`The first day that was read is ${extent.first}.`]
       : []),
   ].join(' ')
 }

@@ -1,5 +1,5 @@
 import { count } from '../../core/text.ts'
-import type { ProjectHealth } from '../health.ts'
+import { freshWords, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { href, number, time } from './layout.ts'
@@ -19,7 +19,7 @@ export function projectList(page: StatusData, projects: readonly ProjectHealth[]
   const isFolded = well.length > MANY && search === undefined
   const lines = (list: readonly ProjectHealth[]) =>
     html`<ul class="projects">${list.map((project) => line(page, project))}</ul>`
-  const wellWords = `${count(well.length, 'project')} fresh and complete`
+  const wellWords = `${count(well.length, 'project')} ${freshWords(page)}`
   return html`<section class="card" aria-labelledby="projects" data-part="projects"><header><h2 id="projects">Projects</h2>${searchForm(page, projects.length)}</header>
 ${found.length === 0 ? html`<p class="empty">No project has “${search}” in its name or id. <a href="/#projects">Show all</a></p>` : ''}
 ${troubled.length === 0 ? '' : lines(troubled.slice(0, MOST_TROUBLED))}

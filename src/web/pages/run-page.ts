@@ -5,12 +5,11 @@ import type { RunDetail } from '../../ledger/runs.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { byStream, type StreamReport } from '../../sync/run/report.ts'
 import { type Html, html } from '../html.ts'
-import { isReports } from '../run-memory.ts'
+import { isReports, sumOf } from '../run-summaries.ts'
 import type { Notice } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
 import { layout, number, span, time, type Viewer } from './layout.ts'
-import { running } from './running.ts'
-import { outcomeBadge, sumOf } from './runs-table.ts'
+import { outcomeBadge, running } from './runs.ts'
 
 export interface RunPage {
   version: string
@@ -22,6 +21,7 @@ export interface RunPage {
   /** If it goes on in this process. */
   live: LiveRun | undefined
   changes: { days: RunChange[]; total: number }
+  neighbours: { previous: number | null; next: number | null }
   names: ReadonlyMap<string, string>
 }
 
@@ -45,11 +45,15 @@ ${troubles(page)}
 ${streams(page)}
 ${changes(page)}</div>
 <dl class="facts card"><div><dt>Started</dt><dd>${stamp(run.started_at)} (${time(run.started_at, ledgerNow)})</dd></div><div><dt>Ended</dt><dd>${run.ended_at === null ? 'not yet' : stamp(run.ended_at)}</dd></div><div><dt>Process</dt><dd>${run.pid} on ${run.host}, version ${run.version}</dd></div><div><dt>Source</dt><dd>${run.source}</dd></div></dl>
-<nav class="title" aria-label="Other runs">${run.run_id > 1 ? html`<a href="/runs/${run.run_id - 1}">← run ${run.run_id - 1}</a>` : html`<span></span>`}<a href="/runs/${run.run_id + 1}">run ${run.run_id + 1} →</a></nav>`
+<nav class="title" aria-label="Other runs">${runLink(page.neighbours.previous, '← ', '')}${runLink(page.neighbours.next, '', ' →')}</nav>`
   return layout(
     { title: `Run ${run.run_id}`, path: '/', version: page.version, viewer: page.viewer, scripts: ['status.js'] },
     body,
   )
+}
+
+function runLink(id: number | null, before: string, after: string): Html {
+  return id === null ? html`<span></span>` : html`<a href="/runs/${id}">${before}run ${id}${after}</a>`
 }
 
 /** A run that goes on is asked for again and again. */

@@ -1,7 +1,7 @@
 import { addDays } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import type { QueueStatus } from '../../queue/status.ts'
-import { type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
+import { freshWords, type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { legend, shortDay, weeks, year, yearWords } from './calendar.ts'
@@ -9,8 +9,7 @@ import { dayPanel } from './day-panel.ts'
 import { href, layout, number, proof, span, time } from './layout.ts'
 import { needs, syncForm } from './needs.ts'
 import { projectList, streamTables } from './projects.ts'
-import { running, runningElsewhere } from './running.ts'
-import { outcomeBadge, runsTable } from './runs-table.ts'
+import { outcomeBadge, running, runningElsewhere, runsTable } from './runs.ts'
 
 /**
  * The state of everything. Parts carry a name (`data-part`): the script asks for the page again and puts in those that
@@ -58,7 +57,8 @@ function away({ database, ledgerAgeMs }: StatusData): Html | '' {
 /** Everything at a glance, in words. */
 function verdict(page: StatusData, problems: readonly Problem[], projects: readonly ProjectHealth[]): Html | '' {
   const { status, live } = page
-  if (page.ledgerAgeMs === undefined) return ''
+  // While the database is away, nobody knows whether this is still so.
+  if (page.ledgerAgeMs === undefined || !page.database.up) return ''
   if (status === undefined)
     return html`<div class="banner" role="status"><div><p class="verdict">Nothing was synced yet.</p><p class="more">The first sync begins by itself; it fills this page as it goes.</p></div></div>`
   const streams = status.totals.streams
@@ -90,9 +90,9 @@ function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
   const tightest = asked.sort((a, b) => a.remaining! / a.limit - b.remaining! / b.limit)[0]
   return html`${tile('Last sync', last === undefined ? 'none yet' : time(last.ended_at, ledgerNow), last === undefined ? '' : outcomeBadge(last.outcome))}
 ${tile('Next sync', next.sync === undefined ? 'none' : time(next.sync, now), html`audit ${next.audit === undefined ? 'none' : time(next.audit, now)}`)}
-${tile('Projects', status === undefined ? '–' : `${number(well)} of ${number(projects.length)}`, 'fresh and complete')}
+${tile('Projects', status === undefined ? '–' : `${number(well)} of ${number(projects.length)}`, freshWords(page))}
 ${tile('Rows', status === undefined ? '–' : number(rows), `in ${count(status?.totals.streams ?? 0, 'stream')}`)}
-${tile('Request budget', tightest === undefined ? 'not asked yet' : `${number(tightest.remaining!)} of ${number(tightest.limit)}`, budgets.size > 1 ? 'left this minute, where least is' : 'left this minute')}`
+${tile('Request budget', tightest === undefined ? '–' : `${number(tightest.remaining!)} of ${number(tightest.limit)}`, tightest === undefined ? 'not asked this minute' : budgets.size > 1 ? 'left this minute, where least is' : 'left this minute')}`
 }
 
 function projectSection(page: StatusData, project: ProjectHealth | undefined): Html | '' {

@@ -1,5 +1,8 @@
+import { clip } from '../../core/text.ts'
+import type { Status } from '../../ledger/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { type Html, html } from '../html.ts'
+import { sumOf } from '../run-summaries.ts'
 import { number, span, time } from './layout.ts'
 
 // Before that, a rate says nothing.
@@ -46,4 +49,26 @@ export function runningElsewhere(
 ): Html {
   return html`<section class="card running" aria-labelledby="run-${run.run_id}"><header><h2 id="run-${run.run_id}">Running elsewhere</h2><a href="/runs/${run.run_id}">Run ${run.run_id}</a></header>
 <p><strong>${run.command}</strong>, began ${time(run.started_at, now)}, by process ${run.pid} on ${run.host}. How far it is, only that process knows.</p></section>`
+}
+
+export function outcomeBadge(outcome: string | null): Html {
+  const look = outcome === null ? 'info' : outcome === 'complete' ? 'good' : outcome === 'failed' ? 'bad' : 'warn'
+  return html`<span class="badge ${look}">${outcome ?? 'running'}</span>`
+}
+
+/** The last runs, the newest first. */
+export function runsTable({ runs }: Status, now: Date): Html {
+  return html`<section class="card" data-part="runs"><h2 id="runs">Last runs</h2>
+${
+  runs.length === 0
+    ? html`<p class="empty">No run yet.</p>`
+    : html`<div class="scroll" role="region" aria-label="Last runs" tabindex="0"><table class="table">
+<thead><tr><th scope="col">run</th><th scope="col">outcome</th><th scope="col">started</th><th scope="col" class="n">took</th><th scope="col" class="n">rows read</th><th scope="col" class="n">new</th><th scope="col" class="n">changed</th><th scope="col" class="n">deleted</th><th scope="col" class="n">requests</th><th scope="col">why</th></tr></thead>
+<tbody>${runs.slice(0, 10).map(
+        (
+          run,
+        ) => html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)}</td>${(['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const).map((field) => html`<td class="n">${number(sumOf(run.summary, field))}</td>`)}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
+`,
+      )}</tbody></table></div>`
+}</section>`
 }
