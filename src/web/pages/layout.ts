@@ -44,7 +44,7 @@ ${body}
 function account(viewer: Viewer): Html | '' {
   if (viewer === undefined) return ''
   if (viewer.csrf === undefined) return html`<a class="account" href="/sign-in">Sign in</a>`
-  return html`<form class="account" method="post" action="/sign-out">${proof(viewer.csrf)}<button class="button plain">Sign out</button></form>`
+  return html`<form class="account" method="post" action="/sign-out">${proof(viewer.csrf)}<button class="button tiny">Sign out</button></form>`
 }
 
 /** The field by which a form shows that it comes from a page of its session. */
