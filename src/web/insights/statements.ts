@@ -48,31 +48,23 @@ export function statement(section: Section, context: StatementContext): string {
 
 /** The views that a section reads, and the breakdown of the report that it reads besides. */
 export function needsOf(section: Section, { grain, week }: Filters): { views: BiView[]; report?: Dimension[] } {
-  const weekly = grain === 'week'
-  switch (section) {
-    case 'summary':
-      return { views: ['visibility_daily', 'share_of_voice_daily'] }
-    case 'visibility':
-      return { views: [weekly ? 'visibility_weekly' : 'visibility_daily'] }
-    case 'share-of-voice':
-      return { views: [weekly ? 'share_of_voice_weekly' : 'share_of_voice_daily'] }
-    case 'position':
-    case 'sentiment':
-    case 'head-to-head':
-      return { views: ['visibility_daily'] }
-    case 'topics-by-model':
-      return { views: [], report: BY_TOPIC_AND_MODEL }
-    case 'head-to-head-by-model':
-      return { views: ['head_to_head_weekly'] }
-    case 'movers':
-      return week === undefined ? { views: [], report: BY_TOPIC_AND_MODEL } : { views: ['movers_weekly'] }
-    case 'absent-prompts':
-      return { views: ['absent_prompts'] }
-    case 'sources':
-      return { views: ['sources_weekly'] }
-    case 'source-gaps':
-      return { views: ['source_gaps'] }
+  const step = grain === 'week' ? 'weekly' : 'daily'
+  const ofReport = { views: [], report: BY_TOPIC_AND_MODEL }
+  const needs: Record<Section, ReturnType<typeof needsOf>> = {
+    summary: { views: ['visibility_daily', 'share_of_voice_daily'] },
+    visibility: { views: [`visibility_${step}`] },
+    'share-of-voice': { views: [`share_of_voice_${step}`] },
+    position: { views: ['visibility_daily'] },
+    sentiment: { views: ['visibility_daily'] },
+    'topics-by-model': ofReport,
+    'head-to-head': { views: ['visibility_daily'] },
+    'head-to-head-by-model': { views: ['head_to_head_weekly'] },
+    movers: week === undefined ? ofReport : { views: ['movers_weekly'] },
+    'absent-prompts': { views: ['absent_prompts'] },
+    sources: { views: ['sources_weekly'] },
+    'source-gaps': { views: ['source_gaps'] },
   }
+  return needs[section]
 }
 
 /** The stream of the report by day, whose days show how complete a number is. */

@@ -2,7 +2,7 @@ import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
 import { MEANING, stateOf, weekdayName } from './calendar.ts'
-import { href, number, time } from './layout.ts'
+import { href, number, table, time } from './layout.ts'
 
 /** What is known of one day: of each stream its rows, when it was read and by which run, and what changed later. */
 export function dayPanel({ project, streams, day, detail, range }: CalendarData, now: Date): Html {
@@ -12,8 +12,10 @@ export function dayPanel({ project, streams, day, detail, range }: CalendarData,
   const read = new Map(detail.streams.map((row) => [row.stream, row]))
   const close = href('/', { project, to: range.to }, '#project')
   return html`<section id="day" class="day-panel" data-part="day" aria-labelledby="day-title"><header class="title"><h3 id="day-title" tabindex="-1">${weekdayName(day)} ${day}</h3><a class="small" href="${close}">Close</a></header>
-<div class="scroll" role="region" aria-label="Streams on ${day}" tabindex="0"><table class="table"><thead><tr><th scope="col">stream</th><th scope="col">state</th><th scope="col" class="n">rows</th><th scope="col">read</th><th scope="col">run</th><th scope="col">what is known</th></tr></thead>
-<tbody>${streams.map((stream) => {
+${table(
+  `Streams on ${day}`,
+  ['stream', 'state', '#rows', 'read', 'run', 'what is known'],
+  streams.map((stream) => {
     const row = read.get(stream)
     const changes = detail.changes.filter((change) => change.stream === stream)
     const rejected = detail.quarantine.find((entry) => entry.stream === stream)
@@ -41,7 +43,8 @@ export function dayPanel({ project, streams, day, detail, range }: CalendarData,
     ]
     return html`<tr><th scope="row">${stream}</th><td><span class="badge ${badgeOf(state)}">${MEANING[state]}</span></td><td class="n">${row === undefined ? '–' : number(row.rows)}</td><td>${row === undefined ? '–' : time(row.read_at, now)}</td><td>${row === undefined ? '–' : html`<a href="/runs/${row.run_id}">${row.run_id}</a>`}</td><td class="known wrap">${notes.map((note) => html`<p>${note}</p>`)}</td></tr>
 `
-  })}</tbody></table></div></section>`
+  }),
+)}</section>`
 }
 
 function badgeOf(state: ReturnType<typeof stateOf>): string {

@@ -1,18 +1,14 @@
-import { countDays } from '../../core/day.ts'
-import { count } from '../../core/text.ts'
+import { addDays, countDays, type Day } from '../../core/day.ts'
+import { count, listSome } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, type Filters, PERIODS, type Period } from '../insights/filters.ts'
 import { type AbsentPrompts, CHARTS, type ChartSection, type Insights } from '../insights/read-insights.ts'
 import { type ChartData, chartData } from '../insights/series.ts'
-import { chartPanel } from './insights-charts.ts'
-import { emptyPage, noOwnBrand } from './insights-empty.ts'
+import { chartPanel, tiles } from './insights-charts.ts'
 import { heatPanel } from './insights-heat.ts'
-import { leadPanel } from './insights-leads.ts'
-import { absentPanel, moverPanel } from './insights-lists.ts'
 import { sqlOf } from './insights-parts.ts'
-import { sourceGapPanel, sourcePanel } from './insights-sources.ts'
-import { tiles } from './insights-tiles.ts'
-import { layout } from './layout.ts'
+import { absentPanel, leadPanel, moverPanel, sourceGapPanel, sourcePanel } from './insights-tables.ts'
+import { layout, option } from './layout.ts'
 
 export interface InsightsPage {
   version: string
@@ -79,7 +75,7 @@ function head({ projects, filters, insights }: InsightsPage): Html {
 <nav class="segments" aria-label="Period">${(Object.keys(PERIODS) as Period[]).map(period)}</nav>
 <nav class="segments" aria-label="Steps of the charts"><a href="${address({ ...filters, grain: 'week' })}"${current(filters.grain === 'week')}>Weekly</a><a href="${address({ ...filters, grain: 'day' })}"${current(filters.grain === 'day')}>Daily</a></nav>
 ${owns.length < 2 ? '' : html`<nav class="segments" aria-label="Own brand">${owns.map(({ id, name }) => html`<a href="${address({ ...first, brand: id })}"${current(id === own?.id)}>${name}</a>`)}</nav>`}
-${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="choose">${kept(first, ['project', 'brand', 'rival'])}<label>Project <select name="project">${projects.map(({ id, name }) => html`<option value="${id}"${id === filters.project ? html` selected` : ''}>${name}</option>`)}</select></label><button>Go</button></form>`}
+${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="choose">${kept(first, ['project', 'brand', 'rival'])}<label>Project <select name="project">${projects.map(({ id, name }) => option(id, name, filters.project))}</select></label><button>Go</button></form>`}
 <form method="get" action="/insights" class="choose">${kept(first, ['period', 'from', 'to'])}<label>From <input type="date" name="from" value="${filters.range.from}" required></label><label>To <input type="date" name="to" value="${filters.range.to}" required></label><button>Show</button></form></div>
 <p class="note">${rangeWords(filters, insights)}</p>`
 }
@@ -118,4 +114,55 @@ function rangeWords({ range, before }: Filters, { days, extent, incomparable }: 
       ? [`The first day that was read is ${extent.first}.`]
       : []),
   ].join(' ')
+}
+
+/* Why there is nothing to see, and the step that helps. */
+
+/** For a range of a project that has no row at all. */
+function emptyPage(filters: Filters, { charts, extent }: Insights): Html {
+  const missing = charts[CHARTS[0]!].missing
+  if (missing !== undefined) return state('A view is missing', html`<p>${missing}</p>`)
+  const { project, range } = filters
+  if (extent === undefined)
+    return state(
+      'Nothing of this project was read yet',
+      html`<p>The first sync fills these pages. The <a href="/">status page</a> shows whether one is running.</p><p><code>visibility-sync sync --project ${project}</code></p>`,
+    )
+  if (range.from > extent.last || range.to < extent.first)
+    return state(
+      'No day of this range was read',
+      html`<p>Days from ${extent.first} to ${extent.last} were read. <a href="${address({ ...filters, period: undefined, ...lastDays(extent), page: 1 })}">Show the last of them</a>, or read the range:</p><p><code>visibility-sync backfill --project ${project} --from ${range.from} --to ${range.to}</code></p>`,
+    )
+  return state(
+    'No answers in this range',
+    html`<p>${
+      filters.grain === 'week'
+        ? html`No week that begins in this range has answers. <a href="${address({ ...filters, grain: 'day' })}">Look at it by day</a>, or choose a longer range.`
+        : 'Its days were read, and the service had no answers for them. Choose a longer range.'
+    }</p>`,
+  )
+}
+
+const LAST_DAYS = 90
+
+function lastDays({ first, last }: { first: Day; last: Day }): Pick<Filters, 'range' | 'before'> {
+  const from = addDays(last, 1 - LAST_DAYS)
+  const range = { from: from < first ? first : from, to: last }
+  return { range, before: range }
+}
+
+/** For a project without an own brand: charts are there, and what compares with rivals is not. */
+function noOwnBrand({ brands }: Insights): Html {
+  const [example] = brands
+  return state(
+    'No brand is marked as your own',
+    html`<p>So there are no headlines, and nothing is compared with rivals. Mark one of ${listSome(brands.map(({ name }) => name)) || 'your brands'} in the configuration, and sync once more:</p>
+<pre tabindex="0" role="region" aria-label="Configuration"><code>labels:
+  brands:
+    ${example?.id ?? 'kw_…'}: { own: true }${example === undefined ? '' : ` # ${example.name.replaceAll(/\s+/g, ' ')}`}</code></pre>`,
+  )
+}
+
+function state(title: string, body: Html): Html {
+  return html`<section class="card empty-state"><h2>${title}</h2>${body}</section>`
 }

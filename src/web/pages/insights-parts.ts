@@ -33,11 +33,6 @@ export function sqlOf(title: string, sql: string, summary = 'SQL'): Html {
   return html`<details class="sql"><summary>${summary}</summary><pre tabindex="0" role="region" aria-label="SQL of ${title}"><code>${sql}</code></pre></details>`
 }
 
-/** A table that scrolls by itself if it is wider than the page. */
-export function scrolling(label: string, table: Html): Html {
-  return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0">${table}</div>`
-}
-
 export function verdictOf({ mark, words, tone }: Verdict, change = ''): Html {
   return html`<span class="judged ${tone}">${mark === '=' ? '' : html`<span aria-hidden="true">${mark}</span> `}${change === '' ? '' : html`<span class="change">${change}</span> `}<span class="words">${words}</span></span>`
 }

@@ -3,7 +3,7 @@ import type { Status } from '../../ledger/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { type Html, html } from '../html.ts'
 import { sumOf } from '../run-summaries.ts'
-import { number, span, time } from './layout.ts'
+import { number, span, table, time } from './layout.ts'
 
 // Before that, a rate says nothing.
 const FIRST_RATE_SECONDS = 3
@@ -22,15 +22,10 @@ export function running(run: LiveRun, now: Date): Html {
 <div><dt>Time left</dt><dd>${left === undefined ? 'not known yet' : html`about ${span(left)} <span class="quiet">at this pace</span>`}</dd></div></dl></section>`
 }
 
-export interface Pace {
-  share: number
-  /** Rows a second, requests a minute and seconds left, by the mean since the run began; undefined while it is too young. */
-  rows: number | undefined
-  requests: number | undefined
-  left: number | undefined
-}
-
-export function paceOf(run: LiveRun, now: Date): Pace {
+/**
+ * Rows a second, requests a minute and seconds left, by the mean since the run began; undefined while it is too young.
+ */
+function paceOf(run: LiveRun, now: Date) {
   const share = run.total === 0 ? 0 : Math.min(1, run.done / run.total)
   const seconds = (now.getTime() - run.startedAt.getTime()) / 1000
   const known = seconds >= FIRST_RATE_SECONDS
@@ -56,19 +51,27 @@ export function outcomeBadge(outcome: string | null): Html {
   return html`<span class="badge ${look}">${outcome ?? 'running'}</span>`
 }
 
+const COUNTS = ['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const
+
 /** The last runs, the newest first. */
 export function runsTable({ runs }: Status, now: Date): Html {
+  const titles = [
+    'run',
+    'outcome',
+    'started',
+    '#took',
+    '#rows read',
+    '#new',
+    '#changed',
+    '#deleted',
+    '#requests',
+    'why',
+  ]
+  const rows = runs.slice(0, 10).map((run) => {
+    const took = run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
+    return html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${took}</td>${COUNTS.map((field) => html`<td class="n">${number(sumOf(run.summary, field))}</td>`)}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
+`
+  })
   return html`<section class="card" data-part="runs"><h2 id="runs">Last runs</h2>
-${
-  runs.length === 0
-    ? html`<p class="empty">No run yet.</p>`
-    : html`<div class="scroll" role="region" aria-label="Last runs" tabindex="0"><table class="table">
-<thead><tr><th scope="col">run</th><th scope="col">outcome</th><th scope="col">started</th><th scope="col" class="n">took</th><th scope="col" class="n">rows read</th><th scope="col" class="n">new</th><th scope="col" class="n">changed</th><th scope="col" class="n">deleted</th><th scope="col" class="n">requests</th><th scope="col">why</th></tr></thead>
-<tbody>${runs.slice(0, 10).map(
-        (
-          run,
-        ) => html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)}</td>${(['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const).map((field) => html`<td class="n">${number(sumOf(run.summary, field))}</td>`)}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
-`,
-      )}</tbody></table></div>`
-}</section>`
+${rows.length === 0 ? html`<p class="empty">No run yet.</p>` : table('Last runs', titles, rows)}</section>`
 }

@@ -6,7 +6,7 @@ import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { legend, shortDay, weeks, year, yearWords } from './calendar.ts'
 import { dayPanel } from './day-panel.ts'
-import { href, layout, number, proof, span, time } from './layout.ts'
+import { hiddenFields, href, layout, MOST_OPTIONS, noticeBanner, number, option, span, tile, time } from './layout.ts'
 import { needs, syncForm } from './needs.ts'
 import { projectList, streamTables } from './projects.ts'
 import { outcomeBadge, running, runningElsewhere, runsTable } from './runs.ts'
@@ -22,7 +22,7 @@ export function statusPage(page: StatusData): string {
   const shown = projects.find(({ id }) => id === page.calendar.project)
   const body = html`<div class="title"><h1>Status</h1><div class="row">${freshness(page)}${viewer?.csrf === undefined ? '' : syncForm(viewer.csrf, 'primary')}</div></div>
 <p id="gone" class="banner bad" role="alert" hidden></p>
-${page.notice === undefined ? '' : html`<p class="banner ${page.notice.kind}" role="status">${page.notice.text}</p>`}
+${noticeBanner(page.notice)}
 <div data-part="banner">${away(page)}
 ${verdict(page, problems, projects)}</div>
 <div data-part="running">${page.live.map((run) => running(run, now))}${elsewhere(page)}</div>
@@ -81,8 +81,6 @@ function elsewhere({ status, live, ledgerNow }: StatusData): Html[] {
 
 function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
   const { status, next, now, ledgerNow, budgets } = page
-  const tile = (label: string, value: Html | string, note: Html | string) =>
-    html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd><dd class="note">${note}</dd></div>`
   const last = status?.runs.find(({ command, outcome }) => command === 'sync' && outcome !== null)
   const well = projects.filter(({ rank }) => rank === 0).length
   const rows = (status?.streams ?? []).reduce((sum, row) => sum + row.rows, 0)
@@ -115,14 +113,11 @@ ${dayPanel(calendar, ledgerNow)}`
 }</section>`
 }
 
-// A list of more is found faster by the search above.
-const MOST_OPTIONS = 40
-
 function projectForm({ projects, calendar }: StatusData): Html {
   const choice =
     projects.length > MOST_OPTIONS
       ? html`<input type="hidden" name="project" value="${calendar.project}"><a class="small" href="#projects">Another project</a>`
-      : html`<label>Project <select name="project">${projects.map(({ id, name }) => html`<option value="${id}"${id === calendar.project ? html` selected` : ''}>${name}</option>`)}</select></label>`
+      : html`<label>Project <select name="project">${projects.map(({ id, name }) => option(id, name, calendar.project))}</select></label>`
   return html`<form method="get" action="/#project" class="choose">${choice}
 <label>Up to <input type="date" name="to" value="${calendar.range.to}"></label>
 <button>Show</button></form>`
@@ -159,7 +154,7 @@ function backfillForm({ calendar, projects }: StatusData, csrf: string): Html {
   const name = projects.find(({ id }) => id === calendar.project)?.name ?? calendar.project
   return html`<section class="card" id="backfill" aria-labelledby="backfill-title"><h2 id="backfill-title">Backfill</h2>
 <p class="quiet small">Reads a range of days again, whatever is known of it. Only rows that differ are written.</p>
-<form method="post" action="/actions/backfill" class="row">${proof(csrf)}
+<form method="post" action="/actions/backfill" class="row">${hiddenFields({ csrf })}
 <label class="field">From <input type="date" name="from" required></label>
 <label class="field">To <input type="date" name="to" required></label>
 <label class="field">Project <select name="project"><option value="${calendar.project}">${name}</option><option value="">all projects</option></select></label>
