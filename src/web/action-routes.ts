@@ -23,8 +23,8 @@ export interface ActionOptions extends Pick<ServerOptions, 'view' | 'sync' | 'ba
 
 interface Done {
   notice: Notice
-  /** The page that is shown next. */
-  to: string
+  /** The page that is shown next, if it is another one. */
+  to?: string
 }
 
 type Fields = Partial<Record<string, string>>
@@ -32,13 +32,7 @@ type Fields = Partial<Record<string, string>>
 export function actionRoutes(app: FastifyInstance, options: ActionOptions): void {
   const { view } = options
   const { log } = view.services
-  /** `back` is the page to return to if the action is refused. */
-  const action = (
-    name: string,
-    fields: readonly string[],
-    back: (form: Fields) => string,
-    work: (form: Fields) => Promise<Done>,
-  ) =>
+  const action = (name: string, fields: readonly string[], work: (form: Fields) => Promise<Done>) =>
     app.post(`/actions/${name}`, { preHandler: options.preHandler }, async (request, reply) => {
       const session = options.sessions.of(request)!
       const { csrf: _csrf, ...form } = readQuery(request.body, ['csrf', ...fields])
@@ -46,82 +40,56 @@ export function actionRoutes(app: FastifyInstance, options: ActionOptions): void
       log.info(about, 'asked for on the page')
       const done = await work(form).catch((error: unknown): Done => {
         if (!(error instanceof UsageError || error instanceof LockedError)) throw error
-        return { notice: bad(clip(messageOf(error))), to: back(form) }
+        return { notice: bad(clip(messageOf(error))) }
       })
       if (done.notice.kind === 'bad') log.warn({ ...about, reason: done.notice.text }, 'not done')
       session.notice = done.notice
       view.cache.clear()
-      return reply.redirect(done.to, 303)
+      const isQuarantine = name === 'retry' || name === 'dismiss'
+      return reply.redirect(done.to ?? (isQuarantine ? quarantineOf(form) : '/'), 303)
     })
 
-  action(
-    'sync',
-    [],
-    () => '/',
-    async () => {
-      const started = options.sync()
-      if ('busy' in started) return { notice: bad(started.busy), to: '/' }
-      const text = 'begun' in started ? 'A sync has begun.' : `A sync begins when the ${started.after} has ended.`
-      return { notice: good(text), to: '/' }
-    },
-  )
-
-  action(
-    'backfill',
-    ['from', 'to', 'project', 'stream', 'missing'],
-    () => '/#backfill',
-    async (form) => {
-      const project = form.project === undefined ? undefined : projectOf(view.projects, form.project)
-      return startBackfill(options, '/#backfill', {
-        ...rangeIn(form),
-        streams: form.stream === undefined ? [] : [form.stream],
-        projects: project === undefined ? [] : [project],
-        missing: form.missing !== undefined,
-      })
-    },
-  )
-
-  action(
-    'accept',
-    ['project', 'stream', 'from', 'to'],
-    () => '/',
-    async (form) => {
-      const project = projectOf(view.projects, form.project ?? '')
-      const { from, to } = rangeIn(form)
-      const stream = form.stream ?? ''
-      // Deletions are let through only for what somebody looked at: the days must still be held.
-      const held = { project_id: project, stream, from, to }
-      if (!(await view.read((warehouse) => isHeld(warehouse, held))))
-        throw new UsageError(`${stream}, ${from} to ${to}, is not held any more; nothing was done`)
-      return startBackfill(options, '/', {
-        from,
-        to,
-        streams: [stream],
-        projects: [project],
-        missing: false,
-        acceptDeletes: true,
-      })
-    },
-  )
-
-  action('retry', ['id', 'project', 'state'], quarantineOf, async (form) => {
-    const { services } = view
-    const filter = await reasonOf(view, form)
-    const state = form.state === 'dismissed' ? { state: 'dismissed' as const } : {}
-    const { tried, loaded, still_bad } = await retryQuarantine(services, services.streams.named(), {
-      ...filter,
-      ...state,
-    })
-    const text = `${count(tried, 'row')} tried again, ${loaded} loaded, ${still_bad.length} still bad${still_bad.length === 0 ? '' : `: ${clip(still_bad[0]!.reason, 160)}`}.`
-    return { notice: { kind: still_bad.length === 0 ? 'good' : 'bad', text }, to: quarantineOf(form) }
+  action('sync', [], async () => {
+    const started = options.sync()
+    if ('busy' in started) return { notice: bad(started.busy) }
+    return {
+      notice: good('begun' in started ? 'A sync has begun.' : `A sync begins when the ${started.after} has ended.`),
+    }
   })
 
-  action('dismiss', ['id', 'project', 'state', 'because'], quarantineOf, async (form) => {
+  action('backfill', ['from', 'to', 'project', 'stream', 'missing'], async (form) => {
+    const projects = form.project === undefined ? [] : [projectOf(view.projects, form.project)]
+    const streams = form.stream === undefined ? [] : [form.stream]
+    return startBackfill(options, { ...rangeIn(form), streams, projects, missing: form.missing !== undefined })
+  })
+
+  action('accept', ['project', 'stream', 'from', 'to'], async (form) => {
+    const project = projectOf(view.projects, form.project ?? '')
+    const { from, to } = rangeIn(form)
+    const stream = form.stream ?? ''
+    // Deletions are let through only for what somebody looked at: the days must still be held.
+    const held = { project_id: project, stream, from, to }
+    if (!(await view.read((warehouse) => isHeld(warehouse, held))))
+      throw new UsageError(`${stream}, ${from} to ${to}, is not held any more; nothing was done`)
+    const accepted = { from, to, streams: [stream], projects: [project] }
+    return startBackfill(options, { ...accepted, missing: false, acceptDeletes: true })
+  })
+
+  action('retry', ['id', 'project', 'state'], async (form) => {
+    const { services } = view
+    const state = form.state === 'dismissed' ? { state: 'dismissed' as const } : {}
+    const filter = { ...(await reasonOf(view, form)), ...state }
+    const { tried, loaded, still_bad } = await retryQuarantine(services, services.streams.named(), filter)
+    const text = `${count(tried, 'row')} tried again, ${loaded} loaded, ${still_bad.length} still bad${still_bad.length === 0 ? '' : `: ${clip(still_bad[0]!.reason, 160)}`}.`
+    return { notice: { kind: still_bad.length === 0 ? 'good' : 'bad', text } }
+  })
+
+  action('dismiss', ['id', 'project', 'state', 'because'], async (form) => {
     const because = (form.because ?? '').trim()
     if (because === '') throw new UsageError('say why; it is kept with the rows')
     const dismissed = await dismissQuarantine(view.services.warehouse, await reasonOf(view, form), clip(because, 500))
     const text = `${count(dismissed.length, 'row')} dismissed. The next sync reads ${dismissed.length === 1 ? 'its day' : 'their days'} again without ${dismissed.length === 1 ? 'it' : 'them'}.`
-    return { notice: good(text), to: quarantineOf(form) }
+    return { notice: good(text) }
   })
 }
 
@@ -132,9 +100,9 @@ function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, '')}.`
 }
 
-async function startBackfill({ backfill }: ActionOptions, back: string, request: BackfillRequest): Promise<Done> {
+async function startBackfill({ backfill }: ActionOptions, request: BackfillRequest): Promise<Done> {
   const started = await backfill(request)
-  if ('busy' in started) return { notice: bad(started.busy), to: back }
+  if ('busy' in started) return { notice: bad(started.busy) }
   return { notice: good('The backfill has begun.'), to: `/runs/${started.runId}` }
 }
 

@@ -20,16 +20,11 @@ const backfillBody = z.strictObject({
   missing: z.boolean().default(false),
 })
 
+type BackfillOptions = Pick<ServerOptions, 'view' | 'live' | 'backfill'> & { onRequest: Guards['bearer'] }
+
 /** The routes that start work or report on it. `onRequest` lets only those pass who have the token. */
-export function backfillRoutes(
-  app: FastifyInstance,
-  {
-    view,
-    live,
-    backfill,
-    onRequest,
-  }: Pick<ServerOptions, 'view' | 'live' | 'backfill'> & { onRequest: Guards['bearer'] },
-): void {
+export function backfillRoutes(app: FastifyInstance, options: BackfillOptions): void {
+  const { view, live, backfill, onRequest } = options
   app.post('/api/backfills', { onRequest }, async (request, reply) => {
     const parsed = backfillBody.safeParse(request.body)
     if (!parsed.success) {

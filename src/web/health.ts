@@ -28,22 +28,17 @@ export function hasGaps({ days_missing, last_read_at }: StreamStatus): boolean {
   return (days_missing ?? 0) > 0 && last_read_at !== null
 }
 
-export function isStale({ last_read_at }: StreamStatus, now: Date, maxMs: number): boolean {
-  return last_read_at === null || now.getTime() - last_read_at.getTime() > maxMs
-}
-
 function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
-  const stale = isStale(row, now, maxMs)
-  const found: [number, string][] = [
-    ...(row.last_read_at === null ? [[4, 'never read'] as [number, string]] : []),
-    ...(row.last_read_at !== null && stale ? [[4, 'stale'] as [number, string]] : []),
-    ...(row.days_held > 0 ? [[3, `${count(row.days_held, 'day')} held`] as [number, string]] : []),
-    ...(row.days_quarantined > 0
-      ? [[2, `${count(row.days_quarantined, 'day')} partly quarantined`] as [number, string]]
-      : []),
-    ...(hasGaps(row) ? [[1, `${count(row.days_missing!, 'day')} missing`] as [number, string]] : []),
+  const { last_read_at, days_held, days_quarantined } = row
+  const candidates: [rank: number, isSo: boolean, word: string][] = [
+    [4, last_read_at === null, 'never read'],
+    [4, last_read_at !== null && now.getTime() - last_read_at.getTime() > maxMs, 'stale'],
+    [3, days_held > 0, `${count(days_held, 'day')} held`],
+    [2, days_quarantined > 0, `${count(days_quarantined, 'day')} partly quarantined`],
+    [1, hasGaps(row), `${count(row.days_missing ?? 0, 'day')} missing`],
   ]
-  return { row, words: found.map(([, word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
+  const found = candidates.filter(([, isSo]) => isSo)
+  return { row, words: found.map(([, , word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
 }
 
 /** The projects, worst first, and by name if they are alike. */

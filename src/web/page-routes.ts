@@ -11,7 +11,7 @@ import { streamKinds } from '../streams/registry.ts'
 import { type Body, bodyOf, sendBody } from './cache.ts'
 import { projectsByHealth } from './health.ts'
 import { weekdayOf, yearUpTo } from './pages/calendar.ts'
-import { href, type Viewer } from './pages/layout.ts'
+import { href } from './pages/layout.ts'
 import { quarantinePage } from './pages/quarantine-page.ts'
 import { restatementsPage } from './pages/restatements-page.ts'
 import { runPage } from './pages/run-page.ts'
@@ -19,17 +19,13 @@ import { statusPage } from './pages/status-page.ts'
 import { dayIn, oneOf, projectOf, rangeOf, readQuery } from './query.ts'
 import type { ServerOptions } from './server-options.ts'
 import type { Session } from './sign-in.ts'
-import type { CalendarData, Notice } from './status-data.ts'
+import type { CalendarData, Notice, Viewer } from './status-data.ts'
 import { statusDocument } from './status-document.ts'
 import type { LedgerState, View } from './view.ts'
 
 /* The pages about the sync itself, and the status as JSON. */
 
-export interface PageRoutesOptions
-  extends Pick<
-    ServerOptions,
-    'view' | 'live' | 'version' | 'warehouse' | 'maxStalenessMs' | 'next' | 'alerts' | 'failedToStart'
-  > {
+export interface PageRoutesOptions extends ServerOptions {
   /** Undefined if nobody can sign in, null if this one did not. */
   sessionOf: (request: FastifyRequest) => Session | null | undefined
 }
@@ -44,6 +40,8 @@ const MOST_RESTATEMENTS = 150
 const RESTATEMENT_DAYS = 30
 const HTML = 'text/html; charset=utf-8'
 
+type Write = (viewer: Viewer, notice: Notice | undefined) => Promise<string>
+
 export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): void {
   const { view, version, maxStalenessMs } = options
   const { config } = view.services
@@ -53,11 +51,7 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
   const redacted = (page: string) => bodyOf(config.redactor.text(page))
 
   /** Everyone who only reads gets the same page; people who signed in get one with forms of their session. */
-  const bodyFor = async (
-    request: FastifyRequest,
-    key: string,
-    write: (viewer: Viewer, notice: Notice | undefined) => Promise<string>,
-  ): Promise<Body> => {
+  const bodyFor = async (request: FastifyRequest, key: string, write: Write): Promise<Body> => {
     const session = options.sessionOf(request)
     if (session == null) {
       const viewer = session === null ? { csrf: undefined } : undefined
@@ -97,30 +91,17 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
       days: Pick<CalendarData, 'project' | 'days' | 'year' | 'detail'>,
       viewer?: Viewer,
       notice?: Notice,
-    ) =>
-      statusPage({
-        version,
-        viewer,
-        notice,
-        self: href('/', { project: days.project, to: query.to, day, q: query.q }),
-        now: view.now(),
-        ledgerNow: view.ledgerNow(),
-        database: view.database,
-        ledgerAgeMs: state === undefined ? undefined : view.ageMs(state),
-        source: view.services.source,
-        warehouse: options.warehouse,
-        status: state?.status,
-        live: options.live.runs,
-        next: options.next(),
-        failedToStart: options.failedToStart(),
-        budgets: view.budgets(state),
-        queue: state?.queue,
-        alerts: options.alerts(),
-        maxStalenessMs,
-        projects: view.names(state),
-        search: query.q,
-        calendar: { ...dates, ...days },
-      })
+    ) => {
+      const { source } = view.services
+      const about = { version, source, warehouse: options.warehouse, maxStalenessMs, search: query.q }
+      const times = { now: view.now(), ledgerNow: view.ledgerNow(), next: options.next() }
+      const ledger = { status: state?.status, queue: state?.queue, ledgerAgeMs: state && view.ageMs(state) }
+      const known = { database: view.database, budgets: view.budgets(state), projects: view.names(state) }
+      const runs = { live: options.live.runs, failedToStart: options.failedToStart(), alerts: options.alerts() }
+      const self = href('/', { project: days.project, to: query.to, day, q: query.q })
+      const calendar = { ...dates, ...days }
+      return statusPage({ ...about, viewer, notice, self, ...times, ...ledger, ...known, ...runs, calendar })
+    }
     const unread = { days: undefined, year: undefined, detail: undefined }
     const key = `/ ${asked ?? ''} ${to} ${day ?? ''} ${query.q ?? ''}`
     const body = await orLastKnown(
@@ -193,32 +174,17 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const key = `/quarantine ${project ?? ''} ${stream ?? ''} ${state}`
     const body = await bodyFor(request, key, async (viewer, notice) => {
       const known = await view.state()
-      const filter = {
-        projects: project === undefined ? [] : [project],
-        streams: stream === undefined ? [] : [stream],
-        state,
-        limit: MOST_REASONS + 1,
-      }
+      const listOf = (one: string | undefined) => (one === undefined ? [] : [one])
+      const filter = { projects: listOf(project), streams: listOf(stream), state, limit: MOST_REASONS + 1 }
       const { groups, examples } = await view.read(async (warehouse) => {
         if (known.status === undefined) return { groups: [], examples: [] }
         const groups = await groupQuarantine(warehouse, filter)
         const ids = groups.map(({ example_id }) => example_id)
         return { groups, examples: ids.length === 0 ? [] : await listQuarantine(warehouse, { ids, state: 'all' }) }
       })
-      return quarantinePage({
-        version,
-        viewer,
-        notice,
-        ledgerNow: view.ledgerNow(),
-        groups: groups.slice(0, MOST_REASONS),
-        examples,
-        isCut: groups.length > MOST_REASONS,
-        state,
-        project,
-        stream,
-        projects: view.names(known),
-        streams: allStreams,
-      })
+      const found = { groups: groups.slice(0, MOST_REASONS), examples, isCut: groups.length > MOST_REASONS }
+      const filters = { state, project, stream, projects: view.names(known), streams: allStreams }
+      return quarantinePage({ version, viewer, notice, ledgerNow: view.ledgerNow(), ...found, ...filters })
     })
     return sendBody(request, reply, HTML, body)
   })
@@ -236,18 +202,10 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const body = await bodyFor(request, key, async (viewer) => {
       const known = await view.state()
       const filter = { ...range, project, stream, most: MOST_RESTATEMENTS }
-      return restatementsPage({
-        version,
-        viewer,
-        ledgerNow: view.ledgerNow(),
-        range,
-        project,
-        stream,
-        projects: view.names(known),
-        streams: dayStreams,
-        report: known.status && (await view.read((warehouse) => readRestatements(warehouse, filter))),
-        lookback: known.status?.lookback,
-      })
+      const report = known.status && (await view.read((warehouse) => readRestatements(warehouse, filter)))
+      const filters = { range, project, stream, projects: view.names(known), streams: dayStreams }
+      const lookback = known.status?.lookback
+      return restatementsPage({ version, viewer, ledgerNow: view.ledgerNow(), ...filters, report, lookback })
     })
     return sendBody(request, reply, HTML, body)
   })

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Server } from 'node:http'
-import type { Socket } from 'node:net'
+import { isIP, type Socket } from 'node:net'
 import { extname } from 'node:path'
 import cookie from '@fastify/cookie'
 import formBody from '@fastify/formbody'
@@ -13,10 +13,9 @@ import { actionRoutes } from './action-routes.ts'
 import { backfillRoutes } from './backfill-routes.ts'
 import { bodyOf, sendBody } from './cache.ts'
 import { readiness } from './health.ts'
-import { ownNames } from './hosts.ts'
 import { insightsRoutes } from './insights-routes.ts'
 import { pageRoutes } from './page-routes.ts'
-import { errorPage } from './pages/plain-pages.ts'
+import { errorPage } from './pages/layout.ts'
 import type { ServerOptions } from './server-options.ts'
 import { MOST_FAILURES, Sessions, signInRoutes } from './sign-in.ts'
 
@@ -55,11 +54,11 @@ export function createServer(options: ServerOptions): FastifyInstance {
     forceCloseConnections: true,
   })
   limitConnections(app.server)
-  const isOurs = ownNames(options.hosts)
+  const names = new Set(['localhost', ...options.hosts.map((name) => name.toLowerCase())])
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY)
     const { host } = request.raw.headers
-    if (isOurs(host)) return
+    if (isOwnName(host, names)) return
     const error = `this server does not answer to the name "${clip(host ?? '', 80)}"; serve.hosts may name it`
     await reply.code(421).send({ error })
   })
@@ -68,9 +67,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
     const isJson = String(reply.getHeader('content-type')).startsWith('application/json')
     return isJson ? redactor.json(payload) : redactor.text(payload)
   })
-  app.setErrorHandler((error: Error & { statusCode?: number }, request, reply) =>
-    answerError(version, error, request, reply),
-  )
+  app.setErrorHandler((error: HttpError, request, reply) => answerError(version, error, request, reply))
   app.setNotFoundHandler((request, reply) => {
     const isForPeople = String(request.headers.accept).includes('text/html')
     reply.code(404)
@@ -121,6 +118,18 @@ export function createServer(options: ServerOptions): FastifyInstance {
 }
 
 /**
+ * True for a Host header with one of our names, or with an address. The site of an attacker may have its name point at
+ * this server, to read it through a browser inside the network; it cannot do so with an address.
+ */
+function isOwnName(host: string | undefined, names: ReadonlySet<string>): boolean {
+  // Only HTTP/1.0 may leave it out, which no browser uses.
+  if (host === undefined) return true
+  if (/[\s@/?#\\]/.test(host) || !URL.canParse(`http://${host}`)) return false
+  const name = new URL(`http://${host}`).hostname.replace(/\.$/, '')
+  return isIP(name.replace(/^\[|\]$/g, '')) !== 0 || names.has(name)
+}
+
+/**
  * Closes the connection that was used longest ago whenever there are too many. Refusing new ones instead would let
  * whoever keeps connections open lock out health probes.
  */
@@ -137,12 +146,9 @@ function limitConnections(server: Server): void {
   })
 }
 
-function answerError(
-  version: string,
-  error: Error & { statusCode?: number },
-  request: FastifyRequest,
-  reply: FastifyReply,
-): FastifyReply {
+type HttpError = Error & { statusCode?: number }
+
+function answerError(version: string, error: HttpError, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const [status, text, retryAfter] = explain(error)
   if (status === 500) request.log.error({ path: request.url, reason: messageOf(error) }, 'a page failed')
   reply.code(status)
@@ -156,7 +162,7 @@ function answerError(
 }
 
 /** The status, a sentence, and after how many seconds to try again. */
-function explain(error: Error & { statusCode?: number }): [number, string, number?] {
+function explain(error: HttpError): [number, string, number?] {
   if (error instanceof UsageError) return [400, clip(messageOf(error))]
   if (error instanceof OverloadedError) return [503, 'too many are looking at once; try again in a moment', 2]
   if (error instanceof TimeLimitError) return [503, `${messageOf(error)}; try a shorter range, or a little later`, 30]

@@ -4,7 +4,7 @@ import '@fastify/cookie'
 import '@fastify/rate-limit'
 import type { Log } from '../core/logger.ts'
 import type { Monotonic } from '../core/monotonic.ts'
-import { errorPage, signInPage } from './pages/plain-pages.ts'
+import { errorPage, signInPage } from './pages/layout.ts'
 import { readQuery } from './query.ts'
 import type { Notice } from './status-data.ts'
 
@@ -67,10 +67,7 @@ export interface SignInOptions {
 }
 
 /** Hooks for routes that need the token: in a header, or in a form of a session. */
-export interface Guards {
-  bearer(request: FastifyRequest, reply: FastifyReply): Promise<void>
-  form(request: FastifyRequest, reply: FastifyReply): Promise<void>
-}
+export type Guards = Record<'bearer' | 'form', (request: FastifyRequest, reply: FastifyReply) => Promise<void>>
 
 /** Signing in and out with the token. The scope must have the plugins for forms, cookies and rate limits. */
 export function signInRoutes(app: FastifyInstance, { token, sessions, version, log }: SignInOptions): Guards {

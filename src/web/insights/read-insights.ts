@@ -310,11 +310,7 @@ async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
 }
 
 /** Why a section cannot be read, and what helps; undefined if it can. */
-function missingFor(
-  section: Section,
-  { filters, reports }: InsightsRequest,
-  relations: ReadonlySet<string>,
-): string | undefined {
+function missingFor(section: Section, { filters, reports }: InsightsRequest, relations: ReadonlySet<string>) {
   const { views, report } = needsOf(section, filters)
   for (const view of views) {
     if (!relations.has(view))

@@ -54,12 +54,7 @@ function before({ previous_value, change_low, change_high, metric }: SummaryRow,
 // A longer table is better read as a file.
 const MOST_ROWS = 60
 
-export function chartPanel(
-  filters: Filters,
-  section: ChartSection,
-  read: Read<ChartRow>,
-  data: ChartData | undefined,
-): Html {
+export function chartPanel(filters: Filters, section: ChartSection, read: Read<ChartRow>, data?: ChartData): Html {
   const { title, about } = CHART_KINDS[section]
   return panel(filters, {
     id: section,
@@ -76,12 +71,13 @@ export function chartPanel(
 
 /** What the signs in a chart mean, those that occur in it. */
 function key({ kind, grain, isComplete, isProvisional, left, series }: ChartData): Html | '' {
+  const hasBand = kind.interval !== undefined && series.some(({ isFocus }) => isFocus)
   const signs = [
-    ...(kind.interval !== undefined && series.some(({ isFocus }) => isFocus) ? ['Band: 95 % interval.'] : []),
-    ...(isComplete.includes(false) ? [`Dashed and hollow: the ${grain} is incomplete.`] : []),
-    ...(isProvisional.includes(true) ? ['Shaded: may still change.'] : []),
-    ...(left > 0 ? [`${left} more ${left === 1 ? 'brand is' : 'brands are'} in the CSV.`] : []),
-  ]
+    hasBand && 'Band: 95 % interval.',
+    isComplete.includes(false) && `Dashed and hollow: the ${grain} is incomplete.`,
+    isProvisional.includes(true) && 'Shaded: may still change.',
+    left > 0 && `${left} more ${left === 1 ? 'brand is' : 'brands are'} in the CSV.`,
+  ].filter(Boolean)
   return signs.length === 0 ? '' : html`<p class="note">${signs.join(' ')}</p>`
 }
 

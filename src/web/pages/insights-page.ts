@@ -8,7 +8,7 @@ import { chartPanel, tiles } from './insights-charts.ts'
 import { heatPanel } from './insights-heat.ts'
 import { sqlOf } from './insights-parts.ts'
 import { absentPanel, leadPanel, moverPanel, sourceGapPanel, sourcePanel } from './insights-tables.ts'
-import { layout, option } from './layout.ts'
+import { hiddenFields, layout, option } from './layout.ts'
 
 export interface InsightsPage {
   version: string
@@ -26,12 +26,12 @@ export function insightsPage(page: InsightsPage): string {
 ${filters.print ? reportHead(page, project) : head(page)}
 ${CHARTS.every((name) => insights.charts[name].rows.length === 0) ? emptyPage(filters, insights) : sections(page)}
 </div>`
-  const assets = { scripts: ['insights.js'], styles: ['insights.css'] }
+  const assets = { scripts: ['status.js', 'insights.js'], styles: ['insights.css'] }
   return layout({ title: `Insights: ${project}`, path: '/insights', version, ...assets }, body)
 }
 
 function sections({ filters, insights, absent }: InsightsPage): Html {
-  const { own, summary, heat, leads, leadsByModel, rival, movers } = insights
+  const { own, summary, heat, movers } = insights
   const charts = Object.fromEntries(CHARTS.map((name) => [name, chartOf(name, insights, filters)])) as Record<
     ChartSection,
     ChartData | undefined
@@ -46,7 +46,7 @@ ${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', s
   }
 <div class="panels">${CHARTS.map((section) => chartPanel(filters, section, insights.charts[section], charts[section]))}
 ${own === undefined ? '' : heatPanel(filters, heat, name)}
-${own === undefined ? '' : leadPanel(filters, { own: name, leads, byModel: leadsByModel, rival })}
+${own === undefined ? '' : leadPanel(filters, name, insights)}
 ${moverPanel(filters, movers)}
 ${own === undefined ? '' : absentPanel(filters, absent, name)}
 ${sourcePanel(filters, insights.sources)}
@@ -71,7 +71,7 @@ function head({ projects, filters, insights }: InsightsPage): Html {
     return html`<a href="${address(asked)}"${current(filters.period === name)}>${PERIODS[name].name}</a>`
   }
   return html`<div class="title"><h1>Insights</h1><a class="button tiny" href="${address({ ...first, print: true })}">Printable report</a></div>
-<div class="controls">
+<div class="row controls">
 <nav class="segments" aria-label="Period">${(Object.keys(PERIODS) as Period[]).map(period)}</nav>
 <nav class="segments" aria-label="Steps of the charts"><a href="${address({ ...filters, grain: 'week' })}"${current(filters.grain === 'week')}>Weekly</a><a href="${address({ ...filters, grain: 'day' })}"${current(filters.grain === 'day')}>Daily</a></nav>
 ${owns.length < 2 ? '' : html`<nav class="segments" aria-label="Own brand">${owns.map(({ id, name }) => html`<a href="${address({ ...first, brand: id })}"${current(id === own?.id)}>${name}</a>`)}</nav>`}
@@ -83,9 +83,7 @@ ${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="c
 /** What a form sends besides its own fields, so that the other filters stay. */
 function kept(filters: Filters, without: readonly string[]): Html[] {
   const query = [...new URL(address(filters), 'http://localhost').searchParams]
-  return query.flatMap(([name, value]) =>
-    without.includes(name) ? [] : [html`<input type="hidden" name="${name}" value="${value}">`],
-  )
+  return hiddenFields(Object.fromEntries(query.filter(([name]) => !without.includes(name))))
 }
 
 function reportHead({ now, filters, insights }: InsightsPage, project: string): Html {
@@ -102,18 +100,17 @@ function beforeName({ before }: Filters, { days }: Insights): string {
 function rangeWords({ range, before }: Filters, { days, extent, incomparable }: Insights): string {
   const all = countDays(range)
   const open = days.days - days.whole_days
-  const isComparedInPart = incomparable === undefined && days.whole_days_before < all
-  return [
-    `${range.from} to ${range.to}${incomparable === undefined ? `, compared with ${before.from} to ${before.to}` : ''}.`,
+  const isPart = days.whole_days_before < all
+  const isCompared = incomparable === undefined
+  const sentences = [
+    `${range.from} to ${range.to}${isCompared ? `, compared with ${before.from} to ${before.to}` : ''}.`,
     days.days < all ? `${days.days} of ${count(all, 'day')} were read.` : `All ${count(all, 'day')} were read.`,
-    ...(open > 0 ? [`${count(open, 'of them is', 'of them are')} incomplete.`] : []),
-    ...(days.provisional_days > 0 ? [`${days.provisional_days} may still change.`] : []),
-    ...(isComparedInPart ? [`Of the ${count(all, 'day')} before, ${days.whole_days_before} are complete.`] : []),
-    ...(incomparable === undefined ? [] : [incomparable]),
-    ...(days.whole_days_before < all && extent !== undefined && extent.first > before.from
-      ? [`The first day that was read is ${extent.first}.`]
-      : []),
-  ].join(' ')
+    open > 0 && `${count(open, 'of them is', 'of them are')} incomplete.`,
+    days.provisional_days > 0 && `${days.provisional_days} may still change.`,
+    isCompared ? isPart && `Of the ${count(all, 'day')} before, ${days.whole_days_before} are complete.` : incomparable,
+    isPart && extent !== undefined && extent.first > before.from && `The first day that was read is ${extent.first}.`,
+  ]
+  return sentences.filter(Boolean).join(' ')
 }
 
 /* Why there is nothing to see, and the step that helps. */

@@ -119,15 +119,7 @@ const MOST_RIVALS = 12
 const MOST_RIVALS_IN_PRINT = 6
 
 /** The own brand against each rival, and against one of them by model. */
-export function leadPanel(
-  filters: Filters,
-  {
-    own,
-    leads,
-    byModel,
-    rival,
-  }: { own: string; leads: Read<LeadRow>; byModel: Read<LeadRow>; rival: Brand | undefined },
-): Html {
+export function leadPanel(filters: Filters, own: string, { leads, leadsByModel: byModel, rival }: Insights): Html {
   const shown = leads.rows.slice(0, filters.print ? MOST_RIVALS_IN_PRINT : MOST_RIVALS)
   const left = leads.rows.length - shown.length
   return panel(filters, {
@@ -181,11 +173,14 @@ function leadTable(
 /** Both shares and their intervals on one line from zero. */
 function drawn(row: LeadRow, scale: number): Html {
   const at = (share: number | null) => `${Number((((share ?? 0) / scale) * 100).toFixed(1))}%`
-  const bar = (name: string, y: string, low: number | null, high: number | null, value: number | null) =>
-    value === null
+  const bar = (name: 'own' | 'rival', y: string) => {
+    const value = row[`${name}_visibility`]
+    const [low, high] = [row[`${name}_visibility_low`], row[`${name}_visibility_high`]]
+    return value === null
       ? ''
       : html`<line class="${name}" x1="${at(low)}" x2="${at(high)}" y1="${y}" y2="${y}"/><circle class="${name}" cx="${at(value)}" cy="${y}" r="4"/>`
-  return html`<svg aria-hidden="true"><line class="grid" x1="0" x2="100%" y1="50%" y2="50%"/>${bar('rival', '68%', row.rival_visibility_low, row.rival_visibility_high, row.rival_visibility)}${bar('own', '32%', row.own_visibility_low, row.own_visibility_high, row.own_visibility)}</svg>`
+  }
+  return html`<svg aria-hidden="true"><line class="grid" x1="0" x2="100%" y1="50%" y2="50%"/>${bar('rival', '68%')}${bar('own', '32%')}</svg>`
 }
 
 /*

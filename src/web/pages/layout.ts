@@ -1,8 +1,6 @@
 import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
-
-/** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
-export type Viewer = { csrf: string | undefined } | undefined
+import type { ListFilters, Notice, Viewer } from '../status-data.ts'
 
 export interface PageOptions {
   title: string
@@ -80,7 +78,7 @@ export function tile(label: string, value: Html | string, note: Html | string = 
 }
 
 /** The result of the last action. */
-export function noticeBanner(notice: { kind: string; text: string } | undefined): Html | '' {
+export function noticeBanner(notice: Notice | undefined): Html | '' {
   return notice === undefined ? '' : html`<p class="banner ${notice.kind}" role="status">${notice.text}</p>`
 }
 
@@ -96,15 +94,8 @@ export function option(value: string, name: string, chosen: string | undefined):
 // A list of more choices than these is slower to use than typing.
 export const MOST_OPTIONS = 40
 
-interface Choices {
-  projects: readonly { id: string; name: string }[]
-  project: string | undefined
-  streams: readonly string[]
-  stream: string | undefined
-}
-
 /** The fields of a form that choose a project and a stream. */
-export function projectAndStream({ projects, project, streams, stream }: Choices): Html {
+export function projectAndStream({ projects, project, streams, stream }: ListFilters): Html {
   const byProject =
     projects.length > MOST_OPTIONS
       ? html`<label>Project <input name="project" value="${project ?? ''}" placeholder="id"></label>`
@@ -146,3 +137,19 @@ export function span(seconds: number): string {
 
 const NUMBERS = new Intl.NumberFormat('en-US')
 export const number = (value: number) => NUMBERS.format(value)
+
+/** Why a page cannot be shown, in a sentence. */
+export function errorPage(version: string, text: string, path?: PageOptions['path']): string {
+  const body = html`<div class="title"><h1>This page cannot be shown</h1></div>
+<p class="verdict banner bad" role="status">${text}</p>`
+  return layout({ title: 'Not shown', path, version }, body)
+}
+
+/** `error` is why the last attempt failed. */
+export function signInPage({ version, error }: { version: string; error: string | undefined }): string {
+  const body = html`<div class="narrow"><h1>Sign in</h1>
+<p class="quiet">Everybody who reaches this server can read. To sync, backfill, let held days through or settle quarantined rows, sign in with the value of <code>VISIBILITY_TOKEN</code>.</p>
+${error === undefined ? '' : html`<p class="banner bad" role="alert">${error}</p>`}
+<form method="post" action="/sign-in" class="card stack"><label class="field">Token <input type="password" name="token" autocomplete="current-password" required autofocus></label><button class="button primary">Sign in</button></form></div>`
+  return layout({ title: 'Sign in', path: undefined, version, viewer: { csrf: undefined } }, body)
+}

@@ -36,7 +36,7 @@ ${
 
 function searchForm({ search, calendar }: StatusData, total: number): Html | '' {
   if (total <= MANY) return ''
-  return html`<form class="search" method="get" action="/#projects" role="search"><input type="hidden" name="project" value="${calendar.project}"><label class="hidden" for="search">Search projects by name or id</label><input id="search" type="search" name="q" value="${search ?? ''}" placeholder="Search ${number(total)} projects" autocomplete="off"><button class="button">Search</button></form>`
+  return html`<form class="row" method="get" action="/#projects" role="search"><input type="hidden" name="project" value="${calendar.project}"><label class="hidden" for="search">Search projects by name or id</label><input id="search" type="search" name="q" value="${search ?? ''}" placeholder="Search ${number(total)} projects" autocomplete="off"><button class="button">Search</button></form>`
 }
 
 function line({ ledgerNow, calendar }: StatusData, { id, name, streams, troubled, readAt }: ProjectHealth): Html {

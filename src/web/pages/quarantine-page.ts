@@ -2,34 +2,16 @@ import { clip, count, listSome } from '../../core/text.ts'
 import type { QuarantineEntry, QuarantineGroup } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
 import { type Html, html } from '../html.ts'
-import type { Notice } from '../status-data.ts'
-import {
-  hiddenFields,
-  layout,
-  noticeBanner,
-  number,
-  option,
-  projectAndStream,
-  rangeText,
-  time,
-  type Viewer,
-} from './layout.ts'
+import type { ListFilters, PageData } from '../status-data.ts'
+import { hiddenFields, layout, noticeBanner, number, option, projectAndStream, rangeText, time } from './layout.ts'
 import { command } from './needs.ts'
 
-export interface QuarantinePage {
-  version: string
-  viewer: Viewer
-  notice: Notice | undefined
-  ledgerNow: Date
+export interface QuarantinePage extends PageData, ListFilters {
   groups: readonly QuarantineGroup[]
   examples: readonly QuarantineEntry[]
   /** True if there are more reasons than are shown. */
   isCut: boolean
   state: 'open' | 'dismissed'
-  project: string | undefined
-  stream: string | undefined
-  projects: { id: string; name: string }[]
-  streams: readonly string[]
 }
 
 const LONGEST_RAW = 1500

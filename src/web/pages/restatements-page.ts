@@ -3,18 +3,12 @@ import { count } from '../../core/text.ts'
 import type { RestatementReport } from '../../ledger/restatement-report.ts'
 import type { Status } from '../../ledger/status.ts'
 import { type Html, html } from '../html.ts'
+import type { ListFilters, PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { href, layout, number, projectAndStream, rangeText, table, tile, time, type Viewer } from './layout.ts'
+import { href, layout, number, projectAndStream, rangeText, table, tile, time } from './layout.ts'
 
-export interface RestatementsPage {
-  version: string
-  viewer: Viewer
-  ledgerNow: Date
+export interface RestatementsPage extends Omit<PageData, 'notice'>, ListFilters {
   range: Range
-  project: string | undefined
-  stream: string | undefined
-  projects: { id: string; name: string }[]
-  streams: readonly string[]
   /** Undefined if nothing was ever synced. */
   report: RestatementReport | undefined
   lookback: Status['lookback'] | undefined

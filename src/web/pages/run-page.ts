@@ -6,17 +6,13 @@ import type { LiveRun } from '../../schedule/live.ts'
 import { byStream, type StreamReport } from '../../sync/run/report.ts'
 import { type Html, html } from '../html.ts'
 import { isReports, sumOf } from '../run-summaries.ts'
-import type { Notice } from '../status-data.ts'
+import type { PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { layout, noticeBanner, number, places, span, table, tile, time, type Viewer } from './layout.ts'
+import { layout, noticeBanner, number, places, span, table, tile, time } from './layout.ts'
 import { outcomeBadge, running } from './runs.ts'
 
-export interface RunPage {
-  version: string
-  viewer: Viewer
-  notice: Notice | undefined
+export interface RunPage extends PageData {
   now: Date
-  ledgerNow: Date
   run: RunDetail
   /** If it goes on in this process. */
   live: LiveRun | undefined

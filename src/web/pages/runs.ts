@@ -22,9 +22,7 @@ export function running(run: LiveRun, now: Date): Html {
 <div><dt>Time left</dt><dd>${left === undefined ? 'not known yet' : html`about ${span(left)} <span class="quiet">at this pace</span>`}</dd></div></dl></section>`
 }
 
-/**
- * Rows a second, requests a minute and seconds left, by the mean since the run began; undefined while it is too young.
- */
+/** Rows a second, requests a minute and seconds left, by the mean so far; undefined while the run is too young. */
 function paceOf(run: LiveRun, now: Date) {
   const share = run.total === 0 ? 0 : Math.min(1, run.done / run.total)
   const seconds = (now.getTime() - run.startedAt.getTime()) / 1000

@@ -21,7 +21,7 @@ export function statusPage(page: StatusData): string {
   const problems = problemsOf(page, projects)
   const shown = projects.find(({ id }) => id === page.calendar.project)
   const body = html`<div class="title"><h1>Status</h1><div class="row">${freshness(page)}${viewer?.csrf === undefined ? '' : syncForm(viewer.csrf, 'primary')}</div></div>
-<p id="gone" class="banner bad" role="alert" hidden></p>
+<p id="gone" class="banner bad" role="alert" hidden></p><p id="announce" class="hidden" role="status"></p>
 ${noticeBanner(page.notice)}
 <div data-part="banner">${away(page)}
 ${verdict(page, problems, projects)}</div>
@@ -142,7 +142,7 @@ function notices({ status, alerts, ledgerNow }: StatusData): Html | '' {
       : []),
     ...(status?.drift ?? []).map(
       (row) =>
-        html`<li>Drift: ${row.stream} of <span class="id">${row.project_id}</span> has ${row.kind} <code>${row.name}</code>, which the API does not document</li>`,
+        html`<li>Drift: ${row.stream} of <code>${row.project_id}</code> has ${row.kind} <code>${row.name}</code>, which the API does not document</li>`,
     ),
   ]
   if (items.length === 0) return ''
