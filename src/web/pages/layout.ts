@@ -49,7 +49,7 @@ function account(viewer: Viewer): Html | '' {
 /** A table that scrolls by itself if it is wider than the page. A title that begins with "#" is one of numbers. */
 export function table(label: string, titles: readonly string[], rows: readonly Html[]): Html {
   const heads = titles.map(
-    (title) => html`<th scope="col"${/^#/.test(title) && html` class="n"`}>${title.replace('#', '')}</th>`,
+    (title) => html`<th scope="col"${title.startsWith('#') && html` class="n"`}>${title.replace('#', '')}</th>`,
   )
   return scrolling(
     label,
