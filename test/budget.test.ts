@@ -13,6 +13,7 @@ import {
 import type { RateHeaders } from '../src/source/rate-headers.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
+import { until } from './support/serve.ts'
 import { configOf } from './support/setup.ts'
 
 /** A service with a limit, on a clock of its own. */
@@ -303,6 +304,14 @@ describe('a budget', () => {
     await first.take()
     await second.take()
     expect(second.view()).toMatchObject({ limit: 90, remaining: 31 })
+  })
+
+  test('forgets what was left when the period is over', async () => {
+    const budget = createBudget(7)
+    const permit = await budget.take()
+    permit.learn({ limit: 90, remaining: 33, resetMs: 200 }, false)
+    await until(() => budget.view().remaining === 33)
+    await until(() => budget.view().remaining === undefined)
   })
 
   test('in the warehouse forgets what a dead process had under way', async () => {

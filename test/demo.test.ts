@@ -1,8 +1,9 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
-import { stringify } from 'yaml'
+import { parse, stringify } from 'yaml'
+import { createWorld } from '../src/reference/world.ts'
 import { startCli, temporaryFolder } from './support/cli.ts'
 import { runningIn } from './support/server-processes.ts'
 
@@ -94,4 +95,14 @@ test.each([['--config', 'own.yaml'], ['--config=own.yaml']])('the demo refuses %
   const { code, stderr } = await demo({}, args).done
   expect([code, stderr]).toEqual([2, expect.stringContaining('npx visibility-sync serve --config FILE')])
   expect(existsSync(join(folder.path, '.data'))).toBe(false)
+})
+
+test('the own brand of each project of the demo is the brand that its profile names', () => {
+  const file = readFileSync(new URL('../config/demo.yaml', import.meta.url), 'utf8')
+  const { labels } = parse(file) as { labels: { brands: Record<string, unknown>; topics: Record<string, string> } }
+  const { projects } = createWorld()
+  const named = projects.map(({ brands, profile }) => brands.find(({ name }) => name === profile!.name)!.id)
+  expect(Object.entries(labels.brands)).toEqual(named.map((id) => [id, { own: true }]))
+  const topics = projects.flatMap((project) => project.topics.map(({ id, name }) => [id, name]))
+  expect(labels.topics).toEqual(Object.fromEntries(topics))
 })

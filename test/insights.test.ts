@@ -288,6 +288,33 @@ test('movers are ranked by how clear they are, with the verdict of the formulas'
   expect(clear!.verdict).toBe(verdict(...samples))
 })
 
+test('without 80 % of the days before nothing is compared, and the page gives the reason', async () => {
+  // Eight of ten days were read before the first range, and seven before the second.
+  for (const [query, isCompared] of [
+    ['from=2026-02-03&to=2026-02-12', true],
+    ['from=2026-02-02&to=2026-02-11', false],
+  ] as const) {
+    const summary = await csv('summary', query)
+    expect(summary.map(({ change }) => change !== '')).toEqual(summary.map(() => isCompared))
+    expect(summary[0]!.verdict).not.toBe(isCompared ? 'new' : 'no_clear_change')
+    const cells = await csv('topics-by-model', query)
+    expect(cells.every(({ change, verdict }) => (change !== '' || verdict === 'too_few') === isCompared)).toBe(true)
+    const text = plain(await page(query))
+    const reason = 'of the 10 days from 2026-01-23 to 2026-02-01, 7 are complete, and a comparison needs 8.'
+    // Above the headlines, and instead of the movers.
+    expect(text.split(reason).length - 1).toBe(isCompared ? 0 : 2)
+    expect(text.includes('Table of movers')).toBe(false)
+    expect(/[+−][\d.]+ points/.test(text.slice(0, text.indexOf('Head to head')))).toBe(isCompared)
+    const movers = await get(`${url}/insights/movers.csv?project=${project}&${query}`)
+    expect(movers.status).toBe(isCompared ? 200 : 400)
+  }
+  const year = plain(await page('period=1y'))
+  expect(year).toContain('The first day that was read is 2026-01-26.')
+  expect(year).not.toMatch(/Higher|Lower|Clear rise|Clear fall/)
+  // A week is compared with the week before under the same condition.
+  expect(plain(await page(`${RANGE}&week=2026-01-26`))).toContain('0 are complete, and a comparison needs 6.')
+})
+
 test('absent prompts are all there, page by page, and counted whole', async () => {
   const absent = (await setup.database.rows(
     `with weeks as (
@@ -319,7 +346,7 @@ test('absent prompts are all there, page by page, and counted whole', async () =
 test('the SQL on the page gives what its file holds, and no cell of a file is taken for a formula', async () => {
   const rival = setup.service.world.projects[0]!.brands[1]!
   await setup.database.rows('update visibility.brands set name = $2 where brand_id = $1', [rival.id, '=1+1,"x"'])
-  const query = 'from=2026-02-16&to=2026-03-15'
+  const query = 'from=2026-02-23&to=2026-03-22'
   const text = await page(query)
   const blocks = [...text.matchAll(/aria-label="SQL of [^"]*"><code>([\s\S]*?)<\/code>/g)].map(([, sql]) =>
     sql!
@@ -339,7 +366,7 @@ test('the SQL on the page gives what its file holds, and no cell of a file is ta
 })
 
 test('links of sections keep the filters, and presets move with the days', async () => {
-  const query = `period=90d&grain=day&brand=${own}&rival=${setup.service.world.projects[0]!.brands[2]!.id}`
+  const query = `${RANGE}&grain=day&brand=${own}&rival=${setup.service.world.projects[0]!.brands[2]!.id}`
   const text = await page(query)
   const links = [...text.matchAll(/href="(\/insights[^"]*)"/g)].map(
     ([, href]) => new URL(href!.replaceAll('&amp;', '&'), url),
@@ -350,9 +377,10 @@ test('links of sections keep the filters, and presets move with the days', async
     for (const { searchParams } of [link, file])
       expect(Object.fromEntries(searchParams)).toMatchObject(Object.fromEntries(new URLSearchParams(query)))
   }
-  expect(text).toContain('2026-01-01 to 2026-03-31')
-  expect(text).toMatch(/period=90d[^>]*aria-current="true">90 days/)
   expect(text).toContain('name="rival"')
+  const preset = await page('period=90d')
+  expect(preset).toContain('2026-01-01 to 2026-03-31')
+  expect(preset).toMatch(/period=90d[^>]*aria-current="true">90 days/)
   // Where less than twice 90 days is of interest, there is nothing that 90 days could be compared with.
   expect(await page('')).toContain('2026-03-04 to 2026-03-31, compared with 2026-02-04 to 2026-03-03.')
   expect(await page('period=1y')).toContain('2025-04-01 to 2026-03-31')
@@ -388,9 +416,6 @@ test('where there is nothing to see, the page names the cause and the step that 
   expect(nobody).toContain('No brand is marked as your own')
   expect(nobody).toMatch(/labels: brands: kw_\S+ \{ own: true \}/)
   expect(await read(`project=${other}`)).toContain('aria-label="Visibility by week')
-  const first = await see(`project=${project}&from=2026-01-26&to=2026-02-22`)
-  expect(first).toContain('Nothing before to compare with')
-  expect(first).toContain('the first day that was read is 2026-01-26')
   await setup.database.rows('drop view visibility.movers_weekly')
   const week = `project=${project}&from=2026-03-02&to=2026-03-28&week=2026-03-16`
   expect(await see(week)).toContain('The view movers_weekly is not there')

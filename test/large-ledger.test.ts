@@ -1,14 +1,18 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { monotonic } from '../src/core/monotonic.ts'
-import { createRedactor } from '../src/core/redactor.ts'
-import { Alerts } from '../src/observe/alerts.ts'
+import { readCalendar, readYear } from '../src/ledger/calendar.ts'
+import { readDay } from '../src/ledger/day-detail.ts'
+import { groupQuarantine } from '../src/ledger/quarantine.ts'
+import { changesOfRun, readRestatements } from '../src/ledger/restatement-report.ts'
+import { findRun, neighboursOf } from '../src/ledger/runs.ts'
+import { isHeld } from '../src/ledger/status.ts'
 import { DatabaseWatch } from '../src/schedule/database-watch.ts'
 import { byStream, emptyReport, type StreamReport } from '../src/sync/run/report.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
-import { readiness } from '../src/web/readiness.ts'
-import { condense } from '../src/web/run-memory.ts'
+import { readiness } from '../src/web/health.ts'
+import { condense } from '../src/web/run-summaries.ts'
 import { statusDocument } from '../src/web/status-document.ts'
 import { View, type ViewOptions } from '../src/web/view.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -65,17 +69,7 @@ beforeAll(async () => {
   })
   const { log, clock } = services
   watch = new DatabaseWatch({ pool, clock, monotonic, log })
-  const alerts = new Alerts({
-    redactor: createRedactor(),
-    channels: [],
-    quietMs: 0,
-    pageUrl: undefined,
-    nameOf: (id) => id,
-    log,
-    clock,
-    ledger: (work) => work(database.warehouse),
-  })
-  options = { services, projects, pool, watch, alerts, monotonic }
+  options = { services, projects, pool, watch, monotonic }
   view = new View(options)
 })
 afterAll(async () => {
@@ -130,7 +124,8 @@ async function wholeReads(work: () => Promise<unknown>): Promise<string[]> {
       if (GROWING.includes(table)) found.push(`${table}: ${statement.text}`)
   return found
 }
-const calendar = () => view.calendar(setup.projects[3]!.id, STREAMS, { from: '2026-02-01', to: '2026-03-28' })
+const calendar = () =>
+  view.read((w) => readCalendar(w, setup.projects[3]!.id, STREAMS, { from: '2026-02-01', to: '2026-03-28' }))
 
 test('no look at a large ledger reads a table that grows from end to end', async () => {
   await watch.look()
@@ -143,9 +138,7 @@ test('no look at a large ledger reads a table that grows from end to end', async
     expect(asked.some(({ text }) => text.includes(`"${table}"`))).toBe(true)
   const fresh = new View(options)
   expect(await wholeReads(() => fresh.refresh())).toEqual([])
-  expect(
-    await wholeReads(() => fresh.calendar(setup.projects[4]!.id, STREAMS, { from: '2026-01-01', to: '2026-02-25' })),
-  ).toEqual([])
+  expect(await wholeReads(calendar)).toEqual([])
 })
 
 test('no page about days, runs, quarantine or restatements does either', async () => {
@@ -157,12 +150,13 @@ test('no page about days, runs, quarantine or restatements does either', async (
   const day = '2026-03-15'
   const today = new Date().toISOString().slice(0, 10)
   const looks: [string, () => Promise<unknown>][] = [
-    ['coverage', () => view.year(project, STREAMS, { from: '2025-04-01', to: '2026-03-31' })],
-    ['coverage', () => view.day(project, STREAMS, day)],
-    ['restatements', () => view.runWithChanges(id)],
-    ['quarantine', () => view.quarantine({ projects: [project], limit: 40 })],
-    ['restatements', () => view.restatements({ from: today, to: today, most: 100 })],
-    ['coverage', () => view.isHeld({ project_id: project, stream: 'chats', from: day, to: day })],
+    ['coverage', () => view.read((w) => readYear(w, project, STREAMS, { from: '2025-04-01', to: '2026-03-31' }))],
+    ['coverage', () => view.read((w) => readDay(w, project, STREAMS, day))],
+    ['restatements', () => view.read(async (w) => changesOfRun(w, (await findRun(w, id))!, 60))],
+    ['runs', () => view.read((w) => neighboursOf(w, id))],
+    ['quarantine', () => view.read((w) => groupQuarantine(w, { projects: [project], limit: 40 }))],
+    ['restatements', () => view.read((w) => readRestatements(w, { from: today, to: today, most: 100 }))],
+    ['coverage', () => view.read((w) => isHeld(w, { project_id: project, stream: 'chats', from: day, to: day }))],
   ]
   for (const [table, look] of looks) {
     let read = ''
@@ -212,6 +206,7 @@ test('the document of the state stays short, and says how long its lists are in 
     warehouse: 'w',
     running: null,
     next: { sync: undefined, audit: undefined },
+    alerts: [],
     failedToStart: null,
   }
   const whole: any = statusDocument(view, state, { ...about, project: undefined })

@@ -1,11 +1,13 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { readdirSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Client } from 'pg'
+import { MOST_CONNECTIONS } from '../src/web/server.ts'
 import { type RunningCli, startCli, temporaryFolder } from './support/cli.ts'
 import { get, getAs, NEVER, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -166,6 +168,21 @@ test('two hundred who look at once at every page get an answer each', async () =
   const paths = ['/', '/insights', '/api/status', '/metrics']
   const answers = await Promise.all(Array.from({ length: 200 }, (_, at) => get(url + paths[at % paths.length]!)))
   expect(answers.filter(({ status }) => status !== 200)).toEqual([])
+})
+
+test('connections that are kept open are closed before they use up files, and probes are answered meanwhile', async () => {
+  const { port, hostname: host } = new URL(url)
+  let closed = 0
+  const sockets = Array.from({ length: MOST_CONNECTIONS + 100 }, () => connect(Number(port), host))
+  for (const socket of sockets) socket.on('error', () => {}).once('close', () => closed++)
+  try {
+    await until(() => closed >= 100)
+    for (const path of ['/healthz', '/readyz', '/']) expect([path, (await get(url + path)).status]).toEqual([path, 200])
+    const files = readdirSync(`/proc/${running.child.pid}/fd`).length
+    expect(files).toBeLessThan(MOST_CONNECTIONS + 100)
+  } finally {
+    for (const socket of sockets) socket.destroy()
+  }
 })
 
 test('the health check of the image finds the server by its command line, and fails where there is none', async () => {

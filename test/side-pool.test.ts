@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals'
 import { OverloadedError, TimeLimitError, TransientError } from '../src/core/errors.ts'
 import { connectWarehouse, type Warehouse } from '../src/warehouse/connect.ts'
 import { createSidePool, type SidePool, type SidePoolOptions } from '../src/warehouse/side-pool.ts'
-import { Cached } from '../src/web/cached.ts'
+import { Cache } from '../src/web/cache.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { until } from './support/serve.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
@@ -114,11 +114,11 @@ test('closing does not wait for what is being read, nor for a network that lost 
   // The connections of the warehouse itself are closed after the test, through the same network.
 })
 
-test('what many ask for is worked out once, also where it takes long, and again when it is old', async () => {
+test('a value is read once within its time to live, again after it, after a failure and after a clear', async () => {
   open()
   let now = 0
-  const cached = new Cached<number>({ monotonic: () => now, freshMs: 1000, most: 2 })
   let reads = 0
+  const cache = new Cache(() => now)
   let finish: (value: number) => void = () => {}
   const read = () => {
     reads++
@@ -126,73 +126,21 @@ test('what many ask for is worked out once, also where it takes long, and again 
       finish = done
     })
   }
-  const first = Array.from({ length: 50 }, () => cached.get('a', read))
+  const first = Array.from({ length: 50 }, () => cache.get('a', 1000, read))
+  // Whoever asks while it is being read waits for it, however long that takes.
   now = 5000
-  const late = cached.get('a', read)
+  const late = cache.get('a', 1000, read)
   finish(1)
   expect(new Set(await Promise.all([...first, late]))).toEqual(new Set([1]))
+  now = 5999
+  expect(await cache.get('a', 1000, read)).toBe(1)
   expect(reads).toBe(1)
-  // It took five seconds, so it is kept for longer than one that is made at once, but not without end.
-  now = 14_999
-  expect(await cached.get('a', read)).toBe(1)
-  now = 15_001
-  const again = cached.get('a', read)
-  finish(2)
-  expect(await again).toBe(2)
-  now = 16_000
-  expect(await cached.get('a', read)).toBe(2)
-  expect(reads).toBe(2)
-  now = 16_002
-  void cached.get('a', read)
-  expect(reads).toBe(3)
-  finish(3)
-})
-
-test('what failed is tried again soon, and only so many values are kept', async () => {
-  open()
-  let now = 0
-  const cached = new Cached<number>({ monotonic: () => now, freshMs: 1000, most: 2 })
-  let reads = 0
-  const fail = async () => {
-    reads++
-    throw new Error('no')
-  }
-  await expect(cached.get('a', fail)).rejects.toThrow('no')
-  await expect(cached.get('a', fail)).rejects.toThrow('no')
-  expect(reads).toBe(1)
-  now = 600
-  expect(await cached.get('a', async () => 3)).toBe(3)
-  for (const key of ['b', 'c', 'd']) await cached.get(key, async () => 4)
-  now = 2000
-  await expect(cached.get('d', fail)).rejects.toThrow('no')
-  expect(cached.size).toBe(2)
-  expect(await cached.get('a', async () => 5)).toBe(5)
-})
-
-const isBusy = (error: unknown) => error instanceof OverloadedError
-
-test('where a value cannot be had anew, the last one is given for a while, and then no more', async () => {
-  open()
-  let now = 0
-  const cached = new Cached<number>({ monotonic: () => now, freshMs: 1000, most: 2, stale: { ms: 60_000, on: isBusy } })
-  let reads = 0
-  const fail = async () => {
-    reads++
-    throw new OverloadedError('no')
-  }
-  await expect(cached.get('a', fail)).rejects.toThrow('no')
-  now = 1000
-  expect(await cached.get('a', async () => 1)).toBe(1)
-  now = 3000
-  expect(await cached.get('a', fail)).toBe(1)
-  now = 60_000
-  expect(await cached.get('a', fail)).toBe(1)
-  expect(reads).toBe(3)
-  now = 60_700
-  // What has another reason is said.
-  await expect(cached.get('a', async () => Promise.reject(new Error('away')))).rejects.toThrow('away')
-  now = 62_000
-  await expect(cached.get('a', fail)).rejects.toThrow('no')
-  now = 63_000
-  expect(await cached.get('a', async () => 2)).toBe(2)
+  now = 6000
+  expect(await cache.get('a', 1000, async () => 2)).toBe(2)
+  cache.clear()
+  await expect(cache.get('a', 1000, () => Promise.reject(new Error('no')))).rejects.toThrow('no')
+  expect(await cache.get('a', 1000, async () => 3)).toBe(3)
+  // The least recently read of too many makes room.
+  for (let key = 0; key < 128; key++) await cache.get(`${key}`, 1000, async () => key)
+  expect(await cache.get('a', 1000, async () => 4)).toBe(4)
 })

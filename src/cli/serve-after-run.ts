@@ -26,9 +26,9 @@ export interface AfterRunParts {
 
 const OUTSIDE_MS = 10_000
 
-/** What `serve` does after each run: reports, alerts, pruning. It holds up neither the run nor the next one. */
+/** What `serve` does after each run: reports, alerts, pruning. No run waits for it. */
 export class AfterRun {
-  /** True if a sync failed because the database was away: another one begins once it is back. */
+  /** True if a sync failed because the database was away: another one runs once it is back. */
   owesSync = false
   private readonly failedStarts = new Map<string, FailedStart>()
   private readonly pending = new Set<Promise<void>>()
@@ -45,7 +45,7 @@ export class AfterRun {
     const { command } = report
     metrics.finished({ ...report, outcome: end }, session.clock())
     this.inBackground(reportEnd(telemetry, report, end))
-    view.forget()
+    view.cache.clear()
     if (end === 'locked') return
     if (report.run_id === NO_RUN && end === 'failed')
       this.failedStarts.set(command, { command, at: session.clock(), reason: report.error ?? '' })

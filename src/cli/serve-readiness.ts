@@ -17,23 +17,20 @@ export interface ReadinessParts {
   open: Open
   view: View
   alerts: Alerts
-  /** Called each time the database was made ready after it had been away. */
-  onReady: () => Promise<void>
 }
 
-// A database that answers but cannot be used needs somebody's hand.
+// Somebody has to repair a database that answers but cannot be used.
 const TRY_AGAIN_MS = 30_000
 
 /** Makes the database ready, at the start of `serve` and whenever it is back. */
 export class Readiness {
   private isMade = false
-  private isFollowing = false
   private making: Promise<void> | undefined
   private notBefore = 0
 
   constructor(private readonly parts: ReadinessParts) {}
 
-  /** False from when the database goes away until its tables are known to be there again. */
+  /** False from when the database goes away until its tables were checked again. */
   get isReady(): boolean {
     return this.isMade
   }
@@ -43,7 +40,7 @@ export class Readiness {
     const { up, mayPass } = await watch.look()
     if (!up && mayPass) return false
     try {
-      // One that answers but will not have us is said in a sentence.
+      // A database that answers but refuses us is reported with its reason.
       if (!up) await this.parts.open.warehouse.check()
       await this.make()
       return true
@@ -53,18 +50,13 @@ export class Readiness {
     }
   }
 
-  /** From now on, a database that comes back is made ready. */
-  follow(): void {
-    this.isFollowing = true
-  }
-
-  databaseSeen({ up }: DatabaseState): void {
+  /** Makes a database that came back ready, and then calls `onReady`. */
+  databaseSeen({ up }: DatabaseState, onReady: () => Promise<void>): void {
     const { log, monotonic } = this.parts.session
     if (!up) this.isMade = false
-    const isWaiting = this.making !== undefined || monotonic() < this.notBefore
-    if (!up || this.isMade || !this.isFollowing || isWaiting) return
+    if (!up || this.isMade || this.making !== undefined || monotonic() < this.notBefore) return
     this.making = this.make()
-      .then(this.parts.onReady)
+      .then(onReady)
       .catch((error: unknown) => {
         this.notBefore = monotonic() + TRY_AGAIN_MS
         log.error({ reason: messageOf(error) }, 'the database cannot be used yet')

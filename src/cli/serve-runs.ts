@@ -10,7 +10,7 @@ import type { Scheduler } from '../schedule/scheduler.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { type Observer, type RunRequest, runSync } from '../sync/run/run-sync.ts'
-import type { BackfillRequest } from '../web/backfill-routes.ts'
+import type { BackfillRequest } from '../web/server-options.ts'
 import { auditReport, failedRun } from './run-reports.ts'
 import type { Session } from './session.ts'
 

@@ -88,3 +88,20 @@ export function findRun({ ops }: Warehouse, runId: number): Promise<RunDetail | 
     .where('run_id', '=', runId)
     .executeTakeFirst()
 }
+
+/** The runs before and after a run. Their numbers need not follow each other: old runs are pruned. */
+export async function neighboursOf(
+  { ops }: Warehouse,
+  runId: number,
+): Promise<{ previous: number | null; next: number | null }> {
+  const runs = ops.selectFrom('runs')
+  const before = await runs
+    .select(({ fn }) => fn.max('run_id').as('id'))
+    .where('run_id', '<', runId)
+    .executeTakeFirst()
+  const after = await runs
+    .select(({ fn }) => fn.min('run_id').as('id'))
+    .where('run_id', '>', runId)
+    .executeTakeFirst()
+  return { previous: before?.id ?? null, next: after?.id ?? null }
+}

@@ -182,8 +182,9 @@ export async function readBudgets({ ops }: Warehouse): Promise<Map<string, Budge
   return new Map(
     rows.map(({ project_id, state: stored, per_minute, now }) => {
       const state = { ...newBudgetState(), ...(stored as Partial<BudgetState>) }
-      const remaining = state.remaining !== null && state.resetBy > now ? Math.max(0, state.remaining) : undefined
-      return [project_id, { limit: limitOf(state, now, per_minute), remaining, waits: 0 }]
+      const resetsInMs = Math.max(0, state.resetBy - now)
+      const remaining = state.remaining !== null && resetsInMs > 0 ? Math.max(0, state.remaining) : undefined
+      return [project_id, { limit: limitOf(state, now, per_minute), remaining, resetsInMs, waits: 0 }]
     }),
   )
 }

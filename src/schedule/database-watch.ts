@@ -13,15 +13,13 @@ export interface WatchOptions {
   clock: Clock
   monotonic: Monotonic
   log: Log
-  /** Called after every look. */
-  looked?: (state: DatabaseState) => void
 }
 
 const LOOK_MS = 2000
 
 /**
- * Knows whether the database answers, and its time. A caller is answered from what the last look found, so a probe
- * waits for nothing.
+ * Knows whether the database answers, and its time. Callers get the result of the last look, so a probe waits for
+ * nothing.
  */
 export class DatabaseWatch {
   private up: boolean | undefined
@@ -30,6 +28,7 @@ export class DatabaseWatch {
   private mayPass = true
   private serverTime: { time: number; at: number } | undefined
   private looking: Promise<DatabaseState> | undefined
+  private looked: ((state: DatabaseState) => void) | undefined
   private readonly stopped = new AbortController()
 
   constructor(private readonly options: WatchOptions) {
@@ -55,7 +54,9 @@ export class DatabaseWatch {
     return this.looking
   }
 
-  start(): void {
+  /** Asks again and again. `looked` is called after every look from now on. */
+  start(looked: (state: DatabaseState) => void): void {
+    this.looked = looked
     const { signal } = this.stopped
     const go = async () => {
       while (!signal.aborted) {
@@ -71,20 +72,19 @@ export class DatabaseWatch {
   }
 
   private async ask(): Promise<DatabaseState> {
-    const { monotonic, looked } = this.options
     try {
-      // A machine that is too busy answers late, and the second time in time; one that is lost answers neither.
+      // An overloaded machine answers late, and the second time in time; a lost one does not answer.
       const time = await this.readTime().catch((error: unknown) => {
         if (error instanceof TimeLimitError && !this.stopped.signal.aborted) return this.readTime()
         throw error
       })
-      this.serverTime = { time: time.getTime(), at: monotonic() }
+      this.serverTime = { time: time.getTime(), at: this.options.monotonic() }
       this.become(true, undefined)
     } catch (error) {
       this.mayPass = isTransient(error) || error instanceof TimeLimitError || error instanceof OverloadedError
       this.become(false, messageOf(error))
     }
-    if (!this.stopped.signal.aborted) looked?.(this.state)
+    if (!this.stopped.signal.aborted) this.looked?.(this.state)
     return this.state
   }
 

@@ -4,7 +4,7 @@ import type { Log } from '../core/logger.ts'
 import { sleep } from '../core/sleep.ts'
 import type { Cron } from './cron.ts'
 
-/** Work that comes round: its name, when, and what to do. */
+/** Work on a schedule: its name, when, and what to do. */
 export interface Duty {
   name: string
   cron: Cron
@@ -18,19 +18,19 @@ export interface SchedulerOptions {
   random?: () => number
 }
 
-/** What is going on, for the page and for others who would start something. */
+/** The work in progress. */
 export interface Activity {
   name: string
   startedAt: Date
 }
 
 const TICK_MS = 1000
-// What was missed for longer is made good once: the planner sees the gap.
+// Times missed for longer than this lead to one run: the planner sees the gap.
 const LONGEST_MISS_MS = 120_000
 
 /**
- * Runs duties when their time comes, one at a time. A duty that comes round while it is still at work is passed over; one
- * that comes round while another works waits for its turn, once.
+ * Runs duties on schedule, one at a time. If a duty is still running at its next time, that time is skipped. If another
+ * duty is running, it waits for its turn, once.
  */
 export class Scheduler {
   private lastTick: number
@@ -51,18 +51,18 @@ export class Scheduler {
   start(): void {
     const tick = () => {
       this.tick()
-      this.timer = setTimeout(tick, TICK_MS - (Date.now() % TICK_MS) + 5)
+      this.timer = setTimeout(tick, TICK_MS - (this.options.clock().getTime() % TICK_MS) + 5)
     }
     tick()
   }
 
-  /** Looks at the clock, and starts what came due since the last look. */
+  /** Starts what came due since the last tick. */
   tick(): void {
     const now = this.options.clock().getTime()
     const last = this.lastTick
     const from = Math.max(last, now - LONGEST_MISS_MS)
     this.lastTick = now
-    // A machine that slept owes each duty once, however often its time came.
+    // After a machine slept, each duty runs once, however many of its times passed.
     if (from > last) {
       const due = this.duties.filter(({ cron }) => (cron.previous(new Date(from + 1))?.getTime() ?? 0) > last)
       for (const duty of due) this.request(duty)
@@ -73,7 +73,7 @@ export class Scheduler {
     }
   }
 
-  /** The next time of a duty. Worked out once for each time: looking a year ahead takes a while. */
+  /** The next time of a duty. It is cached: searching a year ahead is slow. */
   next(name: string): Date | undefined {
     const now = this.options.clock()
     const known = this.nexts.get(name)
@@ -83,20 +83,20 @@ export class Scheduler {
     return at
   }
 
-  /** Starts a duty now, or after what is at work. */
+  /** Starts a duty now, or after the work in progress. */
   trigger(name: string): void {
     const duty = this.duties.find((candidate) => candidate.name === name)
     if (duty !== undefined) this.request(duty, 0)
   }
 
-  /** Work of another kind, unless something is at work: then false. */
+  /** Starts other work; false if something is in progress. */
   tryRun(name: string, work: () => Promise<void>): boolean {
     if (this.activity !== undefined || this.stopped.signal.aborted) return false
     this.done = this.run(name, work, 0)
     return true
   }
 
-  /** Takes no more work, and waits for what is in progress. */
+  /** Accepts no more work, and waits for the work in progress. */
   async stop(): Promise<void> {
     clearTimeout(this.timer)
     this.stopped.abort()
@@ -109,7 +109,7 @@ export class Scheduler {
     if (this.activity?.name === duty.name) {
       this.options.log.warn(
         { duty: duty.name, since: this.activity.startedAt },
-        'still running, so this time is passed over',
+        'still running, so this time is skipped',
       )
       return
     }

@@ -5,7 +5,9 @@ import type { RateHeaders } from './rate-headers.ts'
 
 export interface BudgetView {
   limit: number
+  /** Undefined if it is not known, or the period that it was reported for is over. */
   remaining: number | undefined
+  resetsInMs: number
   waits: number
 }
 
@@ -55,12 +57,14 @@ export function createBudget(
   store: BudgetStore = memoryStore(),
   { owner = 'here', wait = sleep, longestNapMs = OWN_NAP_MS }: BudgetOptions = {},
 ): RequestBudget {
-  let shown: Omit<BudgetView, 'waits'> = { limit: perMinute, remaining: undefined }
+  let shown: Pick<BudgetView, 'limit' | 'remaining'> = { limit: perMinute, remaining: undefined }
+  let resetAt = 0
   let waits = 0
   let lastLesson: Promise<unknown> = Promise.resolve()
 
   const view = (state: BudgetState, now: number) => {
-    const { remaining } = state
+    const { remaining, resetBy } = state
+    resetAt = monotonic() + resetBy - now
     // Below zero where requests under way may have been counted already; nobody needs to know how far.
     shown = {
       limit: limitOf(state, now, perMinute),
@@ -104,6 +108,9 @@ export function createBudget(
       }
     },
 
-    view: () => ({ ...shown, waits }),
+    view() {
+      const resetsInMs = Math.max(0, resetAt - monotonic())
+      return { ...shown, ...(resetsInMs === 0 && { remaining: undefined }), resetsInMs, waits }
+    },
   }
 }

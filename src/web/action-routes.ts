@@ -1,32 +1,30 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { isDay } from '../core/day.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { clip, count } from '../core/text.ts'
+import { listQuarantine } from '../ledger/quarantine.ts'
+import { isHeld } from '../ledger/status.ts'
 import { dismissQuarantine } from '../sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../sync/retry-quarantine.ts'
-import type { BackfillRequest } from './backfill-routes.ts'
-import { readForm } from './form.ts'
 import { href } from './pages/layout.ts'
-import { FIRST_DAY, projectOf } from './query.ts'
-import type { Session } from './sessions.ts'
+import { FIRST_DAY, projectOf, readQuery } from './query.ts'
+import type { BackfillRequest, ServerOptions } from './server-options.ts'
+import type { Guards, Sessions } from './sign-in.ts'
 import type { Notice } from './status-data.ts'
 import type { View } from './view.ts'
 
 /* What people who signed in can do on the pages. Each does what the command of the same name does, by the same code. */
 
-export interface ActionOptions {
-  view: View
-  /** Starts a sync, or says why not, or after what. */
-  sync: () => { begun: true } | { after: string } | { busy: string }
-  backfill: (request: BackfillRequest) => Promise<{ runId: number } | { busy: string }>
-  /** The session of a request that is no forgery; what else came was answered already. */
-  admit: (request: FastifyRequest, reply: FastifyReply) => Promise<Session | undefined>
+export interface ActionOptions extends Pick<ServerOptions, 'view' | 'sync' | 'backfill'> {
+  sessions: Sessions
+  /** Lets only forms of a session pass. */
+  preHandler: Guards['form']
 }
 
 interface Done {
   notice: Notice
-  /** The page that is shown next. */
-  to: string
+  /** The page that is shown next, if it is another one. */
+  to?: string
 }
 
 type Fields = Partial<Record<string, string>>
@@ -34,95 +32,64 @@ type Fields = Partial<Record<string, string>>
 export function actionRoutes(app: FastifyInstance, options: ActionOptions): void {
   const { view } = options
   const { log } = view.services
-  const action = (
-    name: string,
-    fields: readonly string[],
-    back: (form: Fields) => string,
-    work: (form: Fields) => Promise<Done>,
-  ) =>
-    app.post(`/actions/${name}`, async (request, reply) => {
-      const session = await options.admit(request, reply)
-      if (session === undefined) return reply
-      const { csrf: _csrf, ...form } = readForm(request.body, ['csrf', ...fields])
+  const action = (name: string, fields: readonly string[], work: (form: Fields) => Promise<Done>) =>
+    app.post(`/actions/${name}`, { preHandler: options.preHandler }, async (request, reply) => {
+      const session = options.sessions.of(request)!
+      const { csrf: _csrf, ...form } = readQuery(request.body, ['csrf', ...fields])
       const about = { action: name, ...form, session: session.number, address: request.ip }
       log.info(about, 'asked for on the page')
       const done = await work(form).catch((error: unknown): Done => {
         if (!(error instanceof UsageError || error instanceof LockedError)) throw error
-        return { notice: { kind: 'bad', text: clip(sentence(messageOf(error))) }, to: back(form) }
+        return { notice: bad(clip(messageOf(error))) }
       })
       if (done.notice.kind === 'bad') log.warn({ ...about, reason: done.notice.text }, 'not done')
       session.notice = done.notice
-      view.forget()
-      return reply.redirect(done.to, 303)
+      view.cache.clear()
+      const isQuarantine = name === 'retry' || name === 'dismiss'
+      return reply.redirect(done.to ?? (isQuarantine ? quarantineOf(form) : '/'), 303)
     })
 
-  action(
-    'sync',
-    [],
-    () => '/',
-    async () => {
-      const started = options.sync()
-      if ('busy' in started) return { notice: bad(started.busy), to: '/' }
-      const text = 'begun' in started ? 'A sync has begun.' : `A sync begins when the ${started.after} has ended.`
-      return { notice: good(text), to: '/' }
-    },
-  )
-
-  action(
-    'backfill',
-    ['from', 'to', 'project', 'stream', 'missing'],
-    () => '/#backfill',
-    async (form) => {
-      const project = form.project === undefined ? undefined : projectOf(view.projects, form.project)
-      return startBackfill(options, '/#backfill', {
-        ...rangeIn(form),
-        streams: form.stream === undefined ? [] : [form.stream],
-        projects: project === undefined ? [] : [project],
-        missing: form.missing !== undefined,
-      })
-    },
-  )
-
-  action(
-    'accept',
-    ['project', 'stream', 'from', 'to'],
-    () => '/',
-    async (form) => {
-      const project = projectOf(view.projects, form.project ?? '')
-      const { from, to } = rangeIn(form)
-      const stream = form.stream ?? ''
-      // Deletions are let through only for what somebody looked at: the days must still be held.
-      if (!(await view.isHeld({ project_id: project, stream, from, to })))
-        throw new UsageError(`${stream}, ${from} to ${to}, is not held any more; nothing was done`)
-      return startBackfill(options, '/', {
-        from,
-        to,
-        streams: [stream],
-        projects: [project],
-        missing: false,
-        acceptDeletes: true,
-      })
-    },
-  )
-
-  action('retry', ['id', 'project', 'state'], quarantineOf, async (form) => {
-    const { services } = view
-    const filter = await reasonOf(view, form)
-    const state = form.state === 'dismissed' ? { state: 'dismissed' as const } : {}
-    const { tried, loaded, still_bad } = await retryQuarantine(services, services.streams.named(), {
-      ...filter,
-      ...state,
-    })
-    const text = `${count(tried, 'row')} tried again, ${loaded} loaded, ${still_bad.length} still bad${still_bad.length === 0 ? '' : `: ${clip(still_bad[0]!.reason, 160)}`}.`
-    return { notice: { kind: still_bad.length === 0 ? 'good' : 'bad', text }, to: quarantineOf(form) }
+  action('sync', [], async () => {
+    const started = options.sync()
+    if ('busy' in started) return { notice: bad(started.busy) }
+    return {
+      notice: good('begun' in started ? 'A sync has begun.' : `A sync begins when the ${started.after} has ended.`),
+    }
   })
 
-  action('dismiss', ['id', 'project', 'state', 'because'], quarantineOf, async (form) => {
+  action('backfill', ['from', 'to', 'project', 'stream', 'missing'], async (form) => {
+    const projects = form.project === undefined ? [] : [projectOf(view.projects, form.project)]
+    const streams = form.stream === undefined ? [] : [form.stream]
+    return startBackfill(options, { ...rangeIn(form), streams, projects, missing: form.missing !== undefined })
+  })
+
+  action('accept', ['project', 'stream', 'from', 'to'], async (form) => {
+    const project = projectOf(view.projects, form.project ?? '')
+    const { from, to } = rangeIn(form)
+    const stream = form.stream ?? ''
+    // Deletions are let through only for what somebody looked at: the days must still be held.
+    const held = { project_id: project, stream, from, to }
+    if (!(await view.read((warehouse) => isHeld(warehouse, held))))
+      throw new UsageError(`${stream}, ${from} to ${to}, is not held any more; nothing was done`)
+    const accepted = { from, to, streams: [stream], projects: [project] }
+    return startBackfill(options, { ...accepted, missing: false, acceptDeletes: true })
+  })
+
+  action('retry', ['id', 'project', 'state'], async (form) => {
+    const { services } = view
+    const state = form.state === 'dismissed' ? { state: 'dismissed' as const } : {}
+    const filter = { ...(await reasonOf(view, form)), ...state }
+    const { tried, loaded, still_bad } = await retryQuarantine(services, services.streams.named(), filter)
+    const text = `${count(tried, 'row')} tried again, ${loaded} loaded, ${still_bad.length} still bad${still_bad.length === 0 ? '' : `: ${clip(still_bad[0]!.reason, 160)}`}.`
+    return { notice: { kind: still_bad.length === 0 ? 'good' : 'bad', text } }
+  })
+
+  action('dismiss', ['id', 'project', 'state', 'because'], async (form) => {
     const because = (form.because ?? '').trim()
     if (because === '') throw new UsageError('say why; it is kept with the rows')
     const dismissed = await dismissQuarantine(view.services.warehouse, await reasonOf(view, form), clip(because, 500))
     const text = `${count(dismissed.length, 'row')} dismissed. The next sync reads ${dismissed.length === 1 ? 'its day' : 'their days'} again without ${dismissed.length === 1 ? 'it' : 'them'}.`
-    return { notice: good(text), to: quarantineOf(form) }
+    return { notice: good(text) }
   })
 }
 
@@ -133,9 +100,9 @@ function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, '')}.`
 }
 
-async function startBackfill({ backfill }: ActionOptions, back: string, request: BackfillRequest): Promise<Done> {
+async function startBackfill({ backfill }: ActionOptions, request: BackfillRequest): Promise<Done> {
   const started = await backfill(request)
-  if ('busy' in started) return { notice: bad(started.busy), to: back }
+  if ('busy' in started) return { notice: bad(started.busy) }
   return { notice: good('The backfill has begun.'), to: `/runs/${started.runId}` }
 }
 
@@ -153,7 +120,9 @@ function quarantineOf({ state, project }: Fields): string {
 
 /** All rows that failed in the same way as the entry that was shown. */
 async function reasonOf(view: View, { id, project }: Fields) {
-  const entry = /^\d{1,15}$/.test(id ?? '') ? await view.quarantineEntry(Number(id)) : undefined
+  const ids = /^\d{1,15}$/.test(id ?? '') ? [Number(id)] : []
+  const [entry] =
+    ids.length === 0 ? [] : await view.read((warehouse) => listQuarantine(warehouse, { ids, state: 'all' }))
   if (entry === undefined) throw new UsageError(`there is no entry ${clip(id ?? '', 20)} in quarantine`)
   const projects = project === undefined ? [] : [projectOf(view.projects, project)]
   return { streams: [entry.stream], reason: entry.reason, projects }

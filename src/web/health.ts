@@ -1,6 +1,7 @@
 import { clip, count } from '../core/text.ts'
 import type { StreamStatus } from '../ledger/status.ts'
 import type { StatusData } from './status-data.ts'
+import type { View } from './view.ts'
 
 /* What is wrong, as data: for the banner, for the list below it, and for the order of projects. */
 
@@ -27,22 +28,17 @@ export function hasGaps({ days_missing, last_read_at }: StreamStatus): boolean {
   return (days_missing ?? 0) > 0 && last_read_at !== null
 }
 
-export function isStale({ last_read_at }: StreamStatus, now: Date, maxMs: number): boolean {
-  return last_read_at === null || now.getTime() - last_read_at.getTime() > maxMs
-}
-
 function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
-  const stale = isStale(row, now, maxMs)
-  const found: [number, string][] = [
-    ...(row.last_read_at === null ? [[4, 'never read'] as [number, string]] : []),
-    ...(row.last_read_at !== null && stale ? [[4, 'stale'] as [number, string]] : []),
-    ...(row.days_held > 0 ? [[3, `${count(row.days_held, 'day')} held`] as [number, string]] : []),
-    ...(row.days_quarantined > 0
-      ? [[2, `${count(row.days_quarantined, 'day')} partly quarantined`] as [number, string]]
-      : []),
-    ...(hasGaps(row) ? [[1, `${count(row.days_missing!, 'day')} missing`] as [number, string]] : []),
+  const { last_read_at, days_held, days_quarantined } = row
+  const candidates: [rank: number, isSo: boolean, word: string][] = [
+    [4, last_read_at === null, 'never read'],
+    [4, last_read_at !== null && now.getTime() - last_read_at.getTime() > maxMs, 'stale'],
+    [3, days_held > 0, `${count(days_held, 'day')} held`],
+    [2, days_quarantined > 0, `${count(days_quarantined, 'day')} partly quarantined`],
+    [1, hasGaps(row), `${count(row.days_missing ?? 0, 'day')} missing`],
   ]
-  return { row, words: found.map(([, word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
+  const found = candidates.filter(([, isSo]) => isSo)
+  return { row, words: found.map(([, , word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
 }
 
 /** The projects, worst first, and by name if they are alike. */
@@ -69,6 +65,11 @@ export function projectsByHealth({
     (a, b) =>
       b.rank - a.rank || b.troubled.length - a.troubled.length || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0),
   )
+}
+
+/** Says no more than is known while the database is away. */
+export function freshWords({ database }: Pick<StatusData, 'database'>): string {
+  return database.up ? 'fresh and complete' : 'fresh and complete when last read'
 }
 
 export type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'quarantine' | 'dead' | 'missing'
@@ -107,4 +108,21 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
     missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },
   ]
   return found.filter((problem): problem is Problem => typeof problem === 'object')
+}
+
+/** Answered from the state that was read last: a probe waits neither for the database nor for a large ledger. */
+export function readiness(view: View, maxStalenessMs: number): { ready: boolean; reason?: string } {
+  const not = (reason: string) => ({ ready: false, reason })
+  if (!view.database.up) return not('the database cannot be reached')
+  if (view.latest === undefined) return not('the ledger was not read yet')
+  const { status } = view.latest
+  // Before the first run nothing is late: it starts with the program.
+  if (status === undefined || status.runs.length === 0) return { ready: true }
+  const isFresh = (time: Date | null) => time !== null && view.ledgerNow().getTime() - time.getTime() <= maxStalenessMs
+  const done = status.runs.find(({ outcome, command }) => outcome === 'complete' && command === 'sync')?.ended_at
+  if (done != null) return isFresh(done) ? { ready: true } : not('the last success is too long ago')
+  // Without a complete run among the last ones, the reads themselves decide.
+  return status.streams.every(({ last_read_at }) => isFresh(last_read_at))
+    ? { ready: true }
+    : not('no run succeeded yet')
 }

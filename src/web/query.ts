@@ -45,3 +45,10 @@ export function rangeOf(query: { from?: string; to?: string }, last: Day, today:
     throw new UsageError(`from, to: got ${count(days, 'day')}; allowed: at most ${count(MOST_DAYS, 'day')}`)
   return { from, to }
 }
+
+export function oneOf<T extends string>(name: string, asked: string | undefined, allowed: readonly T[]): T | undefined {
+  if (asked === undefined) return undefined
+  const found = allowed.find((value) => value === asked)
+  if (found === undefined) throw new UsageError(`${name}: got "${clip(asked, 40)}"; allowed: ${allowed.join(', ')}`)
+  return found
+}

@@ -7,7 +7,9 @@ import type { QueueStatus } from '../queue/status.ts'
 import type { LiveRun } from '../schedule/live.ts'
 import type { BudgetView } from '../source/budget.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
-import type { Viewer } from './pages/layout.ts'
+
+/** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
+export type Viewer = { csrf: string | undefined } | undefined
 
 /** A run that failed before the ledger knew of it. */
 export interface FailedStart {
@@ -22,16 +24,29 @@ export interface Notice {
   text: string
 }
 
-/** Everything that the status page is made from. */
-export interface StatusData {
+/** What every page about the sync shows. */
+export interface PageData {
   version: string
   viewer: Viewer
   notice: Notice | undefined
+  /** By the database, which dates what is in the ledger. */
+  ledgerNow: Date
+}
+
+/** What a list is filtered by, and the choices. */
+export interface ListFilters {
+  project: string | undefined
+  stream: string | undefined
+  projects: { id: string; name: string }[]
+  streams: readonly string[]
+}
+
+/** Everything that the status page is made from. */
+export interface StatusData extends PageData {
   /** The address of this page. */
   self: string
-  /** By this process, and by the database, whose times the ledger holds. */
+  /** By this process. */
   now: Date
-  ledgerNow: Date
   database: DatabaseState
   /** How long ago the ledger was read; undefined if it never was. */
   ledgerAgeMs: number | undefined

@@ -1,9 +1,9 @@
 import { clip } from '../core/text.ts'
+import type { OpenAlert } from '../ledger/alert-policy.ts'
 import type { RunRow } from '../ledger/runs.ts'
-import type { StreamReport } from '../sync/run/report.ts'
 import type { LedgerState, View } from './view.ts'
 
-/* What /api/status gives. Its lists have a limit, and their full lengths stand beside them. */
+/* The answer of /api/status. Its lists have a limit; `totals` has their full lengths. */
 
 const MOST_STREAMS = 500
 const MOST_TROUBLES = 100
@@ -15,6 +15,7 @@ export interface StatusDocument {
   project: string | undefined
   running: unknown
   next: { sync: Date | undefined; audit: Date | undefined }
+  alerts: OpenAlert[]
   /** A run that failed before the ledger knew of it. */
   failedToStart: unknown
 }
@@ -31,7 +32,7 @@ export function statusDocument(view: View, state: LedgerState | undefined, optio
     failed_to_start: options.failedToStart,
     next_sync: options.next.sync ?? null,
     next_audit: options.next.audit ?? null,
-    alerts: view.alerts,
+    alerts: options.alerts,
     queue:
       state?.queue === undefined
         ? null
@@ -40,54 +41,46 @@ export function statusDocument(view: View, state: LedgerState | undefined, optio
 }
 
 function lists(state: LedgerState | undefined, project: string | undefined): object {
-  const status = state?.status
-  if (status === undefined) return {}
+  if (state?.status === undefined) return {}
+  const { status } = state
   const mine = <T extends { project_id: string }>(list: readonly T[]) =>
     project === undefined ? list : list.filter(({ project_id }) => project_id === project)
-  const [streams, held, quarantine, drift] = [
-    mine(status.streams),
-    mine(status.held),
-    mine(status.quarantine),
-    mine(status.drift),
-  ]
+  const [streams, held, quarantine] = [mine(status.streams), mine(status.held), mine(status.quarantine)]
+  const drift = mine(status.drift)
+  // It is not known how many entries of a list that was cut are one project's.
+  const whole = (list: readonly unknown[], all: readonly unknown[], total: number) =>
+    all.length === total ? list.length : null
+  const totals = {
+    streams: streams.length,
+    held: whole(held, status.held, status.totals.held),
+    quarantine: quarantine.length,
+    drift: whole(drift, status.drift, status.totals.drift),
+  }
   return {
     streams: streams.slice(0, MOST_STREAMS),
     held: held.slice(0, MOST_TROUBLES),
     quarantine: quarantine.slice(0, MOST_TROUBLES).map((row) => ({ ...row, example: clip(row.example) })),
     drift: drift.slice(0, MOST_TROUBLES),
-    totals:
-      project === undefined
-        ? status.totals
-        : {
-            streams: streams.length,
-            held: isWhole(status.held, status.totals.held) ? held.length : null,
-            quarantine: quarantine.length,
-            drift: isWhole(status.drift, status.totals.drift) ? drift.length : null,
-          },
+    totals: project === undefined ? status.totals : totals,
     lookback: status.lookback,
     runs: status.runs.map(shortRun),
   }
 }
 
-/** Of a list that was cut before, nobody knows how many are one project's. */
-function isWhole(list: readonly unknown[], total: number): boolean {
-  return list.length === total
-}
-
 /** A run whose summary is short enough; `status --json` shows all of it. */
 function shortRun(run: RunRow): object {
   if (!Array.isArray(run.summary)) return run
-  const entries = run.summary as (Partial<StreamReport> & { differing?: unknown[] })[]
-  const short = <T>(list: readonly T[] | undefined) => list?.slice(0, MOST_FAILURES)
-  return {
-    ...run,
-    summary: entries.map((entry) => ({
-      ...entry,
-      ...(entry.failed === undefined ? {} : { failed: short(entry.failed), failed_total: entry.failed.length }),
-      ...(entry.held === undefined ? {} : { held: short(entry.held), held_total: entry.held.length }),
-      ...(entry.differing === undefined
-        ? {}
-        : { differing: short(entry.differing), differing_total: entry.differing.length }),
-    })),
+  const short = (entry: Record<string, unknown>) => {
+    const lists = ['failed', 'held', 'differing'].flatMap((name) => {
+      const list = entry[name]
+      return Array.isArray(list)
+        ? [
+            [name, list.slice(0, MOST_FAILURES)],
+            [`${name}_total`, list.length],
+          ]
+        : []
+    })
+    return { ...entry, ...Object.fromEntries(lists) }
   }
+  return { ...run, summary: run.summary.map(short) }
 }

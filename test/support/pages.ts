@@ -1,8 +1,6 @@
 import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { monotonic } from '../../src/core/monotonic.ts'
-import { createRedactor } from '../../src/core/redactor.ts'
-import { Alerts } from '../../src/observe/alerts.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
 import { DatabaseWatch } from '../../src/schedule/database-watch.ts'
 import { Live } from '../../src/schedule/live.ts'
@@ -33,23 +31,12 @@ export async function startPages({ services, projects, database }: Setup, token?
   })
   const watch = new DatabaseWatch({ pool, clock, monotonic, log })
   await watch.look()
-  const alerts = new Alerts({
-    redactor: createRedactor(),
-    channels: [],
-    quietMs: 0,
-    nameOf: (id) => id,
-    pageUrl: undefined,
-    log,
-    clock,
-    ledger: (work) => work(database.warehouse),
-  })
   const live = new Live(() => new Date())
   const view = new View({
     services: { ...services, clock: () => new Date() },
     projects,
     pool,
     watch,
-    alerts,
     monotonic,
   })
   const app = createServer({
@@ -63,6 +50,7 @@ export async function startPages({ services, projects, database }: Setup, token?
     hosts: [],
     token,
     next: () => ({ sync: new Date(Date.now() + 900_000), audit: undefined }),
+    alerts: () => [],
     failedToStart: () => undefined,
     sync: () => ({ begun: true }),
     backfill: async () => ({ busy: 'nothing runs here' }),

@@ -19,9 +19,9 @@ import { type ServeRuns, serveRuns } from '../serve-runs.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 const ALERT_EVERY_MS = 60_000
-// Of the grace, what a run in progress may take; the rest is for closing.
+// The share of the grace period that a run in progress may take; the rest is for closing.
 const GRACE_OF_RUN = 0.8
-const LAST_WORDS_MS = 3000
+const LAST_REPORTS_MS = 3000
 const WATCH_POOL = { name: 'visibility-sync watch', connections: 1, waiting: 16, patienceMs: 3000, limitMs: 3000 }
 const PAGE_POOL = { name: 'visibility-sync pages', connections: 2, waiting: 256, patienceMs: 5000, limitMs: 10_000 }
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
@@ -29,7 +29,7 @@ const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 /** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is asked to stop. */
 export async function serve(session: Session, options: { host?: string; port?: number }): Promise<number> {
   const { config, log, clock, version } = session
-  // A database that is away is waited for: the pages say so meanwhile.
+  // If the database is away, the command waits for it: the pages report it meanwhile.
   return withServices({ config, log, clock, version, unchecked: true }, (open) => serveWith(session, open, options))
 }
 
@@ -38,13 +38,8 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   const ended = new AbortController()
   const watchPool = createSidePool(open.warehouse, WATCH_POOL)
   const pagePool = createSidePool(open.warehouse, PAGE_POOL)
-  const watch = new DatabaseWatch({
-    pool: watchPool,
-    clock,
-    monotonic,
-    log,
-    looked: (state) => readiness.databaseSeen(state),
-  })
+  const watch = new DatabaseWatch({ pool: watchPool, clock, monotonic, log })
+  const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, monotonic })
   const alerts = new Alerts({
     channels: channelsOf(config, open.database.shown),
     quietMs: config.alerts.quiet_minutes * 60_000,
@@ -57,27 +52,14 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     ledger: (work) =>
       watch.state.up ? watchPool.write(work) : Promise.reject(new TransientError('the database does not answer')),
   })
-  const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, alerts, monotonic })
   const metrics = createMetrics(session.streams.all.map(({ name }) => name))
   const live = new Live(clock, [metrics.observer])
   const maxStalenessMs = durationMs(config.serve.max_staleness)
-  const parts = { session, open, watch, view, alerts, metrics, maxStalenessMs, ended: ended.signal }
-  const afterRun = new AfterRun(parts)
+  const afterRun = new AfterRun({ session, open, watch, view, alerts, metrics, maxStalenessMs, ended: ended.signal })
   const runs = serveRuns(session, open, live, (...run) => afterRun.runEnded(...run))
   const schedule = serveSchedule(session, open, runs)
   const { scheduler } = schedule
-
-  /** Begins a sync if one was missed: its time passed without a run, or it failed because the database was away. */
-  const catchUp = async () => {
-    if (!readiness.isReady) return
-    if (!afterRun.owesSync && !(await isSyncDue(pagePool, schedule.previousSync()))) return
-    afterRun.owesSync = false
-    scheduler.trigger('sync')
-  }
-  const readiness = new Readiness({ session, open, view, alerts, onReady: catchUp })
-
-  const host = options.host ?? config.serve.host
-  const port = options.port ?? config.serve.port
+  const readiness = new Readiness({ session, open, view, alerts })
   const server = createServer({
     view,
     live,
@@ -86,32 +68,43 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     version,
     warehouse: open.database.shown,
     maxStalenessMs,
-    hosts: [host, hostname(), ...config.serve.hosts],
+    hosts: [options.host ?? config.serve.host, hostname(), ...config.serve.hosts],
     token: config.token,
     next: () => ({ sync: scheduler.next('sync'), audit: scheduler.next('audit') }),
+    alerts: () => alerts.open,
     failedToStart: () => afterRun.failedStart,
     backfill: (request) => runs.backfill(schedule.backfills, request),
     sync: () =>
       readiness.isReady ? schedule.syncNow() : { busy: 'the database does not answer, so no sync can begin' },
   })
+  /** Begins a sync if its time passed without a run, or the last one failed because the database was away. */
+  const catchUp = async () => {
+    if (!afterRun.owesSync && !(await isSyncDue(pagePool, schedule.previousSync()))) return
+    afterRun.owesSync = false
+    scheduler.trigger('sync')
+  }
   const alerting = setInterval(() => void afterRun.alertForState().catch(() => {}), ALERT_EVERY_MS)
   try {
+    const host = options.host ?? config.serve.host
+    const port = options.port ?? config.serve.port
     const address = await server.listen({ host, port }).catch((error: unknown) => {
       throw new UsageError(`serve: cannot listen on ${host}:${port} (${messageOf(error)})`)
     })
     const isThere = await readiness.begin(watch)
     printStart(session, open, { address, isThere, next: scheduler.next('sync') })
-    readiness.follow()
-    watch.start()
+    watch.start((state) => readiness.databaseSeen(state, catchUp))
     void view.follow(ended.signal)
     scheduler.start()
-    await catchUp().catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'not known whether a sync is due'))
+    if (isThere)
+      await catchUp().catch((error: unknown) =>
+        log.warn({ reason: messageOf(error) }, 'not known whether a sync is due'),
+      )
     await untilStopped(session)
     log.info({ grace_seconds: config.serve.grace_seconds }, 'asked to stop')
-    const stopping = schedule.stop().then(() => waitAtMost(LAST_WORDS_MS, afterRun.settle()))
+    const stopping = schedule.stop().then(() => waitAtMost(LAST_REPORTS_MS, afterRun.settle()))
     if (!(await waitAtMost(config.serve.grace_seconds * GRACE_OF_RUN * 1000, stopping))) {
       log.error('the run did not end in time; the next one reads what it left')
-      // Nothing is waited for any more, a database that does not answer least of all.
+      // Nothing is waited for any more, not even a database that does not answer.
       open.warehouse.cut()
     }
     return 0
@@ -153,7 +146,7 @@ function serveSchedule({ config, clock, log }: Session, open: Open, runs: ServeR
     ],
     { clock, log, jitterMs: jitter_seconds * 1000 },
   )
-  // With a queue a backfill works beside the schedule, and later: a sync goes first there. Without one it takes a turn.
+  // With a queue a backfill runs beside the schedule, where a sync goes first. Without one it takes a turn.
   const backfills = open.execute === undefined ? scheduler : new Scheduler([], { clock, log, jitterMs: 0 })
   return {
     scheduler,

@@ -1,4 +1,4 @@
-// The numbers under the pointer, and a button that copies SQL. Without this script, tables and SQL are there all the same.
+// The numbers under the pointer. Without this script, the tables have them.
 const SVG = 'http://www.w3.org/2000/svg'
 
 function make(name, text = '', className = '') {
@@ -69,42 +69,16 @@ function follow(box) {
   plot.addEventListener('focus', () => show(x.length - 1))
   plot.addEventListener('blur', () => show(-1))
   plot.addEventListener('keydown', (event) => {
-    const last = x.length - 1
-    const to = {
-      ArrowLeft: Math.max(0, shown - 1),
-      ArrowRight: Math.min(last, shown + 1),
-      Home: 0,
-      End: last,
-      Escape: -1,
-    }
+    const end = x.length - 1
+    const [before, after] = [Math.max(0, shown - 1), Math.min(end, shown + 1)]
+    const to = { ArrowLeft: before, ArrowRight: after, Home: 0, End: end, Escape: -1 }
     if (!(event.key in to)) return
     event.preventDefault()
     show(to[event.key])
   })
 }
 
-/** The clipboard is for pages from localhost or over HTTPS only; elsewhere the text is selected, to be copied by hand. */
-async function copy(code, button) {
-  try {
-    await navigator.clipboard.writeText(code.textContent)
-    button.textContent = 'Copied'
-  } catch {
-    getSelection().selectAllChildren(code)
-    button.textContent = 'Selected: copy it'
-  }
-  setTimeout(() => {
-    button.textContent = 'Copy'
-  }, 2000)
-}
-
 for (const box of document.querySelectorAll('.chart-box')) follow(box)
-for (const details of document.querySelectorAll('.sql')) {
-  const button = make('button', 'Copy', 'button tiny copy')
-  button.type = 'button'
-  button.setAttribute('aria-label', `Copy the ${details.querySelector('pre').getAttribute('aria-label')}`)
-  button.addEventListener('click', () => copy(details.querySelector('code'), button))
-  details.append(button)
-}
 for (const place of document.querySelectorAll('.screen-only')) {
   const button = make('button', 'Print', 'button tiny')
   button.type = 'button'

@@ -1,17 +1,9 @@
-// Keeps the page current, lets the calendar be used by keyboard, and filters the list of projects. Without this script the
-// page is the same and stands still: days are links, the search is a form.
+// Keeps the page current, makes the calendar usable by keyboard, filters the list of projects, and offers to copy commands.
+// Without this script the page shows the same, but is not refreshed: days are links, the search is a form.
 const IDLE_MS = 5000
 const RUNNING_MS = 2000
 const LONGEST_MS = 60_000
 const DAY_MS = 86_400_000
-const MEANING = {
-  read: 'read',
-  restated: 'read, and changed by the service later',
-  quarantined: 'some rows wait in quarantine',
-  held: 'held for review',
-  stale: 'to be read again',
-  missing: 'never read',
-}
 const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday']
 const NUMBERS = new Intl.NumberFormat('en-US')
 const main = document.querySelector('main')
@@ -42,11 +34,7 @@ async function refresh(url = find('updated').dataset.url) {
   asking = mine
   const patience = setTimeout(() => mine.abort(new Error('too late')), 15_000)
   try {
-    const response = await fetch(url, {
-      signal: mine.signal,
-      headers: { accept: 'text/html' },
-      credentials: 'same-origin',
-    })
+    const response = await fetch(url, { signal: mine.signal, headers: { accept: 'text/html' } })
     const page = new DOMParser().parseFromString(await response.text(), 'text/html')
     const next = page.querySelector('#updated')
     if (next === null) {
@@ -151,7 +139,7 @@ function follow(root, path) {
 
 function enhance(root) {
   for (const table of root.querySelectorAll('table[data-grid]')) makeGrid(table)
-  for (const code of root.querySelectorAll('.command code')) offerCopy(code)
+  for (const code of root.querySelectorAll('.command code, .sql code')) offerCopy(code)
   filterProjects()
 }
 
@@ -165,13 +153,15 @@ function makeGrid(table) {
   // Days are reached by the arrow keys: as links they would be a tab stop each.
   for (const link of table.querySelectorAll('thead a')) link.tabIndex = -1
   const rows = [...table.tBodies[0].rows]
+  const legend = [...document.querySelectorAll('.legend .cell')]
+  const meanings = Object.fromEntries(legend.map((cell) => [cell.classList[1], cell.nextSibling.textContent.trim()]))
   let last
   for (const [row, { cells }] of rows.entries()) {
     for (let column = 1; column < cells.length; column++) {
       const cell = cells[column]
       if (!cell.classList.contains('cell')) continue
       const day = dayAt(from, grid === 'weeks' ? column - 1 : (column - 1) * 7 + row)
-      const state = MEANING[cell.classList[1]]
+      const state = meanings[cell.classList[1]]
       cell.dataset.day = day
       cell.tabIndex = -1
       const label =
@@ -271,40 +261,34 @@ async function showDay(day) {
   await refresh(url.pathname + url.search)
   const panel = document.querySelector('#day')
   if (day !== null) panel?.scrollIntoView({ block: 'nearest' })
-  announce(day === null ? '' : `The details of ${day} are shown below the calendar.`)
+  find('announce').textContent = day === null ? '' : `The details of ${day} are shown below the calendar.`
 }
 
-function announce(text) {
-  let place = document.querySelector('#announce')
-  if (place === null) {
-    place = document.createElement('p')
-    place.id = 'announce'
-    place.className = 'hidden'
-    place.setAttribute('role', 'status')
-    main.append(place)
-  }
-  place.textContent = text
-}
-
-/* Commands and projects */
+/* Commands, SQL and projects */
 
 function offerCopy(code) {
-  if (navigator.clipboard === undefined) return
   const button = document.createElement('button')
   button.type = 'button'
-  button.className = 'button tiny'
+  button.className = 'button tiny copy'
   button.textContent = 'Copy'
-  button.setAttribute('aria-label', `Copy the command ${code.textContent}`)
-  button.addEventListener('click', () => void copy(code.textContent, button))
-  code.after(button)
+  const name = code.parentElement.getAttribute('aria-label') ?? `command ${code.textContent}`
+  button.setAttribute('aria-label', `Copy the ${name}`)
+  button.addEventListener('click', () => void copy(code, button))
+  code.closest('.command, .sql').append(button)
 }
 
-async function copy(text, button) {
-  await navigator.clipboard.writeText(text)
-  button.textContent = 'Copied'
+/** Browsers offer the clipboard to localhost and over HTTPS only; elsewhere the text is selected, to be copied by hand. */
+async function copy(code, button) {
+  try {
+    await navigator.clipboard.writeText(code.textContent)
+    button.textContent = 'Copied'
+  } catch {
+    getSelection().selectAllChildren(code)
+    button.textContent = 'Selected: copy it'
+  }
   setTimeout(() => {
     button.textContent = 'Copy'
-  }, 1500)
+  }, 2000)
 }
 
 function filterProjects() {

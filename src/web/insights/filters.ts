@@ -1,7 +1,8 @@
 import { addDays, countDays, type Day, dayNumber, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip } from '../../core/text.ts'
-import { dayIn, projectOf, rangeOf, readQuery } from '../query.ts'
+import { href } from '../pages/layout.ts'
+import { dayIn, oneOf, projectOf, rangeOf, readQuery } from '../query.ts'
 
 /* What the insights page is asked for, in its address, so that a link shows the same to everyone. */
 
@@ -81,13 +82,6 @@ function defaultGrain(range: Range): Grain {
   return countDays(range) < FEWEST_DAYS_BY_WEEK ? 'day' : 'week'
 }
 
-function oneOf<T extends string>(name: string, asked: string | undefined, allowed: readonly T[]): T | undefined {
-  if (asked === undefined) return undefined
-  const found = allowed.find((value) => value === asked)
-  if (found === undefined) throw new UsageError(`${name}: got "${clip(asked, 40)}"; allowed: ${allowed.join(', ')}`)
-  return found
-}
-
 function pageOf(asked: string | undefined): number {
   if (asked === undefined) return 1
   const page = /^\d{1,6}$/.test(asked) ? Number(asked) : 0
@@ -116,19 +110,15 @@ export function chartRange({ range, before, grain }: Filters): Range {
   return points <= MOST_POINTS_WITH_BEFORE ? { from: before.from, to: range.to } : range
 }
 
-/** The address of what these filters show. What is the default is left out. */
+/** The address of what these filters show. Defaults are left out. */
 export function address(filters: Filters, path = '/insights', anchor = ''): string {
   const { project, period, usualPeriod, range, grain, brand, rival, week, page, print } = filters
-  const query = new URLSearchParams({ project })
-  if (period === undefined) {
-    query.set('from', range.from)
-    query.set('to', range.to)
-  } else if (period !== usualPeriod) query.set('period', period)
-  if (grain !== defaultGrain(range)) query.set('grain', grain)
-  if (brand !== undefined) query.set('brand', brand)
-  if (rival !== undefined) query.set('rival', rival)
-  if (week !== undefined) query.set('week', week)
-  if (page !== 1) query.set('page', String(page))
-  if (print) query.set('print', '1')
-  return `${path}?${query}${anchor === '' ? '' : `#${anchor}`}`
+  const days = period === undefined ? range : { period: period === usualPeriod ? undefined : period }
+  const shown = {
+    grain: grain === defaultGrain(range) ? undefined : grain,
+    ...{ brand, rival, week },
+    page: page === 1 ? undefined : String(page),
+    print: print ? '1' : undefined,
+  }
+  return href(path, { project, ...days, ...shown }, anchor === '' ? '' : `#${anchor}`)
 }

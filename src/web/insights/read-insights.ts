@@ -1,7 +1,7 @@
 import type { ReportConfig } from '../../core/config/load.ts'
-import type { Day } from '../../core/day.ts'
+import { addDays, countDays, type Day, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { clip, listSome } from '../../core/text.ts'
+import { clip, count, listSome } from '../../core/text.ts'
 import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import type { Filters } from './filters.ts'
@@ -30,24 +30,21 @@ export interface Read<R> {
   missing?: string
 }
 
-export interface SummaryRow {
-  metric: 'visibility' | 'share_of_voice' | 'position' | 'sentiment'
-  value: number | null
-  low: number | null
-  high: number | null
-  previous_value: number | null
-  change: number | null
-  change_low: number | null
-  change_high: number | null
-  verdict: string | null
-  count: number | null
-  sample: number | null
-  previous_sample: number | null
-  answers: number | null
-  previous_answers: number | null
-}
+type Numbers<K extends string> = Record<K, number>
+type NumbersOrNull<K extends string> = Record<K, number | null>
+/** A share and the bounds of its interval. */
+type Share<K extends string> = K | `${K}_low` | `${K}_high`
 
-/** A point of a chart; the metric's own columns stand under its names. */
+export interface SummaryRow
+  extends NumbersOrNull<
+    'value' | 'low' | 'high' | 'previous_value' | Share<'change'> | 'count' | Sample | `previous_${Sample}`
+  > {
+  metric: 'visibility' | 'share_of_voice' | 'position' | 'sentiment'
+  verdict: string | null
+}
+type Sample = 'sample' | 'answers'
+
+/** A point of a chart; the metric's own columns have its names. */
 export interface ChartRow {
   week?: Day
   date?: Day
@@ -59,100 +56,60 @@ export interface ChartRow {
   [metric: string]: string | number | boolean | null | undefined
 }
 
-export interface HeatRow {
+export interface HeatRow extends Numbers<Share<'visibility'> | 'visibility_count' | 'answers'> {
   topic_id: string | null
   topic: string
   model_id: string | null
-  visibility: number
-  visibility_low: number
-  visibility_high: number
-  visibility_count: number
-  answers: number
   previous_visibility: number | null
-  change: number | null
   verdict: string
 }
 
-export interface LeadRow {
+export interface LeadRow extends NumbersOrNull<Share<`${'own' | 'rival'}_visibility`> | 'own_share_of_both' | 'lead'> {
   rival_brand_id: string
   rival_brand: string
   model_id?: string | null
-  own_visibility: number | null
-  own_visibility_low: number | null
-  own_visibility_high: number | null
-  rival_visibility: number | null
-  rival_visibility_low: number | null
-  rival_visibility_high: number | null
-  own_share_of_both: number | null
-  lead: number | null
   lead_verdict: string
-  own_answers: number
   answers: number
 }
 
-export interface MoverRow {
-  rank: number
+export interface MoverRow
+  extends Numbers<'visibility' | 'previous_visibility' | Share<'change'> | 'answers' | 'previous_answers'>,
+    // Counts of all rows, not only of those that are shown.
+    Numbers<'whole_count' | 'judged_count' | 'clear_count'> {
   brand: string
   is_own: boolean
   topic: string
   model_id: string | null
-  visibility: number
-  previous_visibility: number
-  change: number
-  change_low: number
-  change_high: number
   verdict: string
-  answers: number
-  previous_answers: number
   /** Of a week only. */
   comparison_is_complete?: boolean
-  /** Of all rows, not only those that are shown. */
-  whole_count: number
-  judged_count: number
-  clear_count: number
 }
 
-export interface AbsentRow {
+export interface AbsentRow extends Numbers<'weeks_absent' | 'answers' | 'best_rival_visibility' | 'whole_count'> {
   prompt: string
   topic: string
   model_id: string | null
-  weeks_absent: number
   last_week: Day
-  answers: number
-  best_rival_visibility: number
   rivals_in_their_best_week: string
-  whole_count: number
 }
 
-/** A domain that answers retrieve and cite. */
-export interface SourceRow {
+interface DomainRow extends NumbersOrNull<'citation_count' | 'retrieved_chat_count'> {
   domain: string
   classification: string | null
   is_own: boolean
   is_rival: boolean
-  citation_count: number | null
-  retrieved_chat_count: number | null
-  answers: number | null
-  retrieved_share: number | null
-  retrieved_share_low: number | null
-  retrieved_share_high: number | null
   whole_count: number
 }
 
+/** A domain that answers retrieve and cite. */
+export interface SourceRow extends DomainRow, NumbersOrNull<'answers' | Share<'retrieved_share'>> {}
+
 /** A domain that answers cite where rivals appear and the own brand does not. */
-export interface SourceGapRow
-  extends Omit<SourceRow, 'answers' | 'retrieved_share' | 'retrieved_share_low' | 'retrieved_share_high'> {
-  most_prompts_in_a_week: number
-  weeks: number
+export interface SourceGapRow extends DomainRow, Numbers<'most_prompts_in_a_week' | 'weeks'> {
   last_week: Day
 }
 
-export interface DaysRead {
-  days: number
-  whole_days: number
-  provisional_days: number
-  whole_days_before: number
-}
+export type DaysRead = Numbers<'days' | 'whole_days' | 'provisional_days' | 'whole_days_before'>
 
 export type ChartSection = 'visibility' | 'share-of-voice' | 'position' | 'sentiment'
 export const CHARTS: readonly ChartSection[] = ['visibility', 'share-of-voice', 'position', 'sentiment']
@@ -164,6 +121,8 @@ export interface Insights {
   /** The first and the last day that were ever read of the project. */
   extent: { first: Day; last: Day } | undefined
   days: DaysRead
+  /** Why the numbers are not compared with the period before; undefined if they are. */
+  incomparable: string | undefined
   summary: Read<SummaryRow>
   charts: Record<ChartSection, Read<ChartRow>>
   heat: Read<HeatRow>
@@ -188,34 +147,27 @@ export const SOURCES_SHOWN = 12
 export async function readInsights(warehouse: Warehouse, request: InsightsRequest): Promise<Insights> {
   const reader = await openReader(warehouse, request)
   const { brands, own, context } = reader
-  const { filters } = request
   const extent = await reader.extent()
-  const [days] = await reader.all<DaysRead>(daysRead(context))
-  const summary = await reader.read<SummaryRow>('summary')
-  const charts = {} as Record<ChartSection, Read<ChartRow>>
+  const compared = await reader.compare()
+  const charts = {} as Insights['charts']
   for (const name of CHARTS) charts[name] = await reader.read<ChartRow>(name)
-  const heat = await reader.read<HeatRow>('topics-by-model')
   const leads = await reader.read<LeadRow>('head-to-head')
-  const rival = chooseRival(brands, leads.rows, filters.rival)
+  const rival = chooseRival(brands, leads.rows, request.filters.rival)
   context.rival = rival?.id ?? ''
-  const leadsByModel = await reader.read<LeadRow>('head-to-head-by-model')
-  const movers = await reader.read<MoverRow>('movers', `\nlimit ${MOVERS_SHOWN}`)
-  const sources = await reader.read<SourceRow>('sources', `\nlimit ${SOURCES_SHOWN}`)
-  const sourceGaps = await reader.read<SourceGapRow>('source-gaps', `\nlimit ${SOURCES_SHOWN}`)
   return {
     brands,
     own,
     extent,
-    days: days ?? { days: 0, whole_days: 0, provisional_days: 0, whole_days_before: 0 },
-    summary,
+    ...compared,
+    summary: await reader.read<SummaryRow>('summary'),
     charts,
-    heat,
+    heat: await reader.read<HeatRow>('topics-by-model'),
     leads,
     rival,
-    leadsByModel,
-    movers,
-    sources,
-    sourceGaps,
+    leadsByModel: await reader.read<LeadRow>('head-to-head-by-model'),
+    movers: await reader.read<MoverRow>('movers', `\nlimit ${MOVERS_SHOWN}`),
+    sources: await reader.read<SourceRow>('sources', `\nlimit ${SOURCES_SHOWN}`),
+    sourceGaps: await reader.read<SourceGapRow>('source-gaps', `\nlimit ${SOURCES_SHOWN}`),
   }
 }
 
@@ -253,6 +205,7 @@ export async function readAll(
     const leads = await reader.read<LeadRow>('head-to-head')
     context.rival = chooseRival(brands, leads.rows, request.filters.rival)?.id ?? ''
   }
+  await reader.compare()
   const missing = reader.missing(section)
   if (missing !== undefined) throw new UsageError(missing)
   const { rows, fields } = await warehouse.pool.query<(string | number | boolean | null)[]>({
@@ -274,20 +227,29 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
     [filters.project],
   )
   const own = chooseOwn(brands, filters.brand)
-  const context: StatementContext = {
-    schema,
-    reports,
-    filters,
-    own: own?.id ?? '',
-    rival: '',
-  }
-  const missing = (section: Section) => missingFor(section, { filters, reports, relations })
+  const context: StatementContext = { schema, reports, filters, before: filters.before, own: own?.id ?? '', rival: '' }
+  let noMovers: string | undefined
+  const missing = (section: Section) =>
+    missingFor(section, { filters, reports }, relations) ?? (section === 'movers' ? noMovers : undefined)
+  const readDays = async (range: Range, before: Range) => (await all<DaysRead>(daysRead(context, range, before)))[0]!
   return {
     brands,
     own,
     context,
-    all,
     missing,
+    /** Finds out whether enough of the period before was read. If not, nothing is compared with it. */
+    async compare() {
+      const { range, before, week } = filters
+      const days = await readDays(range, before)
+      const incomparable = whyIncomparable(days, before)
+      if (incomparable !== undefined) context.before = { from: range.from, to: addDays(range.from, -1) }
+      noMovers = incomparable
+      if (week !== undefined) {
+        const weekBefore = { from: addDays(week, -7), to: addDays(week, -1) }
+        noMovers = whyIncomparable(await readDays({ from: week, to: addDays(week, 6) }, weekBefore), weekBefore)
+      }
+      return { days, incomparable }
+    },
     async read<R extends object>(section: Section, page = ''): Promise<Read<R>> {
       const reason = missing(section)
       if (reason !== undefined) return { sql: '', rows: [], missing: reason }
@@ -307,31 +269,36 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
   }
 }
 
-const WITHOUT_OWN: ReadonlySet<Section> = new Set([
-  ...(['visibility', 'share-of-voice', 'position', 'sentiment', 'movers', 'sources'] as const),
-])
+// With fewer days, a change would mostly show which days are missing.
+const LEAST_SHARE_BEFORE = 0.8
+
+function whyIncomparable({ whole_days_before }: DaysRead, before: Range): string | undefined {
+  const all = countDays(before)
+  const least = Math.ceil(LEAST_SHARE_BEFORE * all)
+  if (whole_days_before >= least) return undefined
+  return `Nothing is compared: of the ${count(all, 'day')} from ${before.from} to ${before.to}, ${count(whole_days_before, 'is', 'are')} complete, and a comparison needs ${least}.`
+}
+
+const WITHOUT_OWN: ReadonlySet<Section> = new Set([...CHARTS, 'movers', 'sources'])
 
 function chooseOwn(brands: readonly Brand[], asked: string | undefined): Brand | undefined {
   const own = brands.filter(({ isOwn }) => isOwn)
-  if (asked === undefined) return own[0]
-  const found = own.find(({ id }) => id === asked)
-  if (found !== undefined) return found
-  const ids = own.map(({ id }) => id)
-  throw new UsageError(`brand: got "${clip(asked, 60)}"; own brands are: ${listSome(ids) || 'none'}`)
+  return asked === undefined ? own[0] : find('brand', asked, own)
 }
 
 /** The rival that was asked for, or the one that is named most often. */
-function chooseRival(
-  brands: readonly Brand[],
-  leads: readonly LeadRow[],
-  asked: string | undefined,
-): Brand | undefined {
+function chooseRival(brands: readonly Brand[], leads: readonly LeadRow[], asked: string | undefined) {
   const rivals = brands.filter(({ isOwn }) => !isOwn)
-  if (asked === undefined) return rivals.find(({ id }) => id === leads[0]?.rival_brand_id)
-  const found = rivals.find(({ id }) => id === asked)
+  return asked === undefined ? rivals.find(({ id }) => id === leads[0]?.rival_brand_id) : find('rival', asked, rivals)
+}
+
+function find(name: 'brand' | 'rival', asked: string, brands: readonly Brand[]): Brand {
+  const found = brands.find(({ id }) => id === asked)
   if (found !== undefined) return found
-  const ids = rivals.map(({ id }) => id)
-  throw new UsageError(`rival: got "${clip(asked, 60)}"; rivals are: ${listSome(ids) || 'none'}`)
+  const kind = name === 'brand' ? 'own brands' : 'rivals'
+  throw new UsageError(
+    `${name}: got "${clip(asked, 60)}"; ${kind} are: ${listSome(brands.map(({ id }) => id)) || 'none'}`,
+  )
 }
 
 async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
@@ -343,14 +310,7 @@ async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
 }
 
 /** Why a section cannot be read, and what helps; undefined if it can. */
-function missingFor(
-  section: Section,
-  {
-    filters,
-    reports,
-    relations,
-  }: { filters: Filters; reports: readonly ReportConfig[]; relations: ReadonlySet<string> },
-): string | undefined {
+function missingFor(section: Section, { filters, reports }: InsightsRequest, relations: ReadonlySet<string>) {
   const { views, report } = needsOf(section, filters)
   for (const view of views) {
     if (!relations.has(view))

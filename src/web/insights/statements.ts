@@ -31,6 +31,8 @@ export interface StatementContext {
   schema: string
   reports: readonly ReportConfig[]
   filters: Filters
+  /** The range that the numbers are compared with; it has no days if there is none. */
+  before: Range
   /** The own brand that is looked at, and the rival that it is compared with by model. */
   own: string
   rival: string
@@ -46,31 +48,23 @@ export function statement(section: Section, context: StatementContext): string {
 
 /** The views that a section reads, and the breakdown of the report that it reads besides. */
 export function needsOf(section: Section, { grain, week }: Filters): { views: BiView[]; report?: Dimension[] } {
-  const weekly = grain === 'week'
-  switch (section) {
-    case 'summary':
-      return { views: ['visibility_daily', 'share_of_voice_daily'] }
-    case 'visibility':
-      return { views: [weekly ? 'visibility_weekly' : 'visibility_daily'] }
-    case 'share-of-voice':
-      return { views: [weekly ? 'share_of_voice_weekly' : 'share_of_voice_daily'] }
-    case 'position':
-    case 'sentiment':
-    case 'head-to-head':
-      return { views: ['visibility_daily'] }
-    case 'topics-by-model':
-      return { views: [], report: BY_TOPIC_AND_MODEL }
-    case 'head-to-head-by-model':
-      return { views: ['head_to_head_weekly'] }
-    case 'movers':
-      return week === undefined ? { views: [], report: BY_TOPIC_AND_MODEL } : { views: ['movers_weekly'] }
-    case 'absent-prompts':
-      return { views: ['absent_prompts'] }
-    case 'sources':
-      return { views: ['sources_weekly'] }
-    case 'source-gaps':
-      return { views: ['source_gaps'] }
+  const step = grain === 'week' ? 'weekly' : 'daily'
+  const ofReport = { views: [], report: BY_TOPIC_AND_MODEL }
+  const needs: Record<Section, ReturnType<typeof needsOf>> = {
+    summary: { views: ['visibility_daily', 'share_of_voice_daily'] },
+    visibility: { views: [`visibility_${step}`] },
+    'share-of-voice': { views: [`share_of_voice_${step}`] },
+    position: { views: ['visibility_daily'] },
+    sentiment: { views: ['visibility_daily'] },
+    'topics-by-model': ofReport,
+    'head-to-head': { views: ['visibility_daily'] },
+    'head-to-head-by-model': { views: ['head_to_head_weekly'] },
+    movers: week === undefined ? ofReport : { views: ['movers_weekly'] },
+    'absent-prompts': { views: ['absent_prompts'] },
+    sources: { views: ['sources_weekly'] },
+    'source-gaps': { views: ['source_gaps'] },
   }
+  return needs[section]
 }
 
 /** The stream of the report by day, whose days show how complete a number is. */
@@ -95,8 +89,8 @@ const whole = (alias: string) =>
 const weekOf = (column: string) => `date_trunc('week', ${column}::timestamp)::date`
 
 const STATEMENTS: Record<Section, (context: StatementContext) => string> = {
-  summary({ schema, filters, own }) {
-    const { project, range, before } = filters
+  summary({ schema, filters, before, own }) {
+    const { project, range } = filters
     const of = (name: string) => relation(schema, name)
     const now = `filter (where date >= ${text(range.from)})`
     const previous = `filter (where date < ${text(range.from)})`
@@ -142,58 +136,39 @@ union all
 ${mean('sentiment')}`
   },
 
-  visibility: (context) => {
-    const columns = 'visibility, v.visibility_low, v.visibility_high, v.visibility_count, v.answers'
-    return context.filters.grain === 'week'
-      ? weekly(context, 'visibility_weekly', columns)
-      : daily(context, 'visibility_daily', columns)
-  },
-
-  'share-of-voice': (context) => {
-    const columns = 'share_of_voice, v.mention_count, v.all_mentions, v.answers'
-    return context.filters.grain === 'week'
-      ? weekly(context, 'share_of_voice_weekly', columns)
-      : daily(context, 'share_of_voice_daily', columns)
-  },
-
+  visibility: (context) =>
+    byGrain(context, 'visibility', 'visibility, v.visibility_low, v.visibility_high, v.visibility_count, v.answers'),
+  'share-of-voice': (context) =>
+    byGrain(context, 'share_of_voice', 'share_of_voice, v.mention_count, v.all_mentions, v.answers'),
   position: (context) => means(context, 'position'),
   sentiment: (context) => means(context, 'sentiment'),
 
-  'topics-by-model'({ schema, reports, filters, own }) {
-    const { project, range, before } = filters
+  'topics-by-model'(context) {
+    const { schema, filters, own } = context
     const of = (name: string) => relation(schema, name)
-    const now = `filter (where r.date >= ${text(range.from)})`
-    const previous = `filter (where r.date < ${text(range.from)})`
     return `select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.model_id,
-  k / nullif(n, 0) as visibility, ${of('wilson_low')}(k, n) as visibility_low, ${of('wilson_high')}(k, n) as visibility_high,
+  ${shareOf(schema, 'visibility', 'k', 'n')},
   k as visibility_count, n as answers, previous_k / nullif(previous_n, 0) as previous_visibility, previous_n as previous_answers,
   k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${of('verdict')}(k, n, previous_k, previous_n) as verdict
 from (
-  select r.topic_id, r.model_id,
-    sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
-    sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
-  from ${of(topicModelStream(reports))} r
-  where r.project_id = ${text(project)} and r.brand_id = ${text(own)}
-    and ${between('r.date', { from: before.from, to: range.to })}
-  group by r.topic_id, r.model_id
+  ${topicModelSums(context, 'r.topic_id, r.model_id', ` and r.brand_id = ${text(own)}`)}
 ) c
-left join ${of('topics')} t on t.project_id = ${text(project)} and t.topic_id = c.topic_id
+left join ${of('topics')} t on t.project_id = ${text(filters.project)} and t.topic_id = c.topic_id
 where n > 0
 order by topic, c.topic_id, c.model_id`
   },
 
   'head-to-head'({ schema, filters, own }) {
     const { project, range } = filters
-    const of = (name: string) => relation(schema, name)
     return `with b as (
   select brand_id, brand, is_own, sum(visibility_count) as k, sum(answers) as n, sum(mention_count) as mentions
-  from ${of('visibility_daily')}
+  from ${relation(schema, 'visibility_daily')}
   where project_id = ${text(project)} and ${between('date', range)}
   group by brand_id, brand, is_own
 ), compared as (
   select o.brand as own_brand, r.brand_id as rival_brand_id, r.brand as rival_brand,
-    o.k / nullif(o.n, 0) as own_visibility, ${of('wilson_low')}(o.k, o.n) as own_visibility_low, ${of('wilson_high')}(o.k, o.n) as own_visibility_high,
-    r.k / nullif(r.n, 0) as rival_visibility, ${of('wilson_low')}(r.k, r.n) as rival_visibility_low, ${of('wilson_high')}(r.k, r.n) as rival_visibility_high,
+    ${shareOf(schema, 'own_visibility', 'o.k', 'o.n')},
+    ${shareOf(schema, 'rival_visibility', 'r.k', 'r.n')},
     o.mentions / nullif(o.mentions + r.mentions, 0) as own_share_of_both, o.n as own_answers, r.n as answers
   from b o join b r on not r.is_own
   where o.brand_id = ${text(own)}
@@ -205,18 +180,13 @@ order by rival_visibility desc nulls last, rival_brand, rival_brand_id`
   },
 
   'head-to-head-by-model'({ schema, filters, own, rival }) {
-    const of = (name: string) => relation(schema, name)
     return `with compared as (
   select own_brand, rival_brand, model_id,
-    sum(own_visibility_count) / nullif(sum(own_answers), 0) as own_visibility,
-    ${of('wilson_low')}(sum(own_visibility_count), sum(own_answers)) as own_visibility_low,
-    ${of('wilson_high')}(sum(own_visibility_count), sum(own_answers)) as own_visibility_high,
-    sum(rival_visibility_count) / nullif(sum(answers), 0) as rival_visibility,
-    ${of('wilson_low')}(sum(rival_visibility_count), sum(answers)) as rival_visibility_low,
-    ${of('wilson_high')}(sum(rival_visibility_count), sum(answers)) as rival_visibility_high,
+    ${shareOf(schema, 'own_visibility', 'sum(own_visibility_count)', 'sum(own_answers)')},
+    ${shareOf(schema, 'rival_visibility', 'sum(rival_visibility_count)', 'sum(answers)')},
     sum(own_mention_count) / nullif(sum(own_mention_count) + sum(rival_mention_count), 0) as own_share_of_both,
     sum(own_answers) as own_answers, sum(answers) as answers
-  from ${of('head_to_head_weekly')}
+  from ${relation(schema, 'head_to_head_weekly')}
   where project_id = ${text(filters.project)} and ${between('week', weeksIn(filters.range))}
     and own_brand_id = ${text(own)} and rival_brand_id = ${text(rival)}
   group by own_brand, rival_brand, model_id
@@ -267,9 +237,7 @@ order by weeks_absent desc, best_rival_visibility desc, answers desc, prompt_id,
   from (select week, max(answers) as answers from ${of('sources_weekly')} ${where} group by week) w
 )
 select s.domain, s.classification, s.is_own, s.is_rival, s.citation_count, s.retrieved_chat_count, a.answers,
-  s.retrieved_chat_count / nullif(a.answers, 0) as retrieved_share,
-  ${of('wilson_low')}(s.retrieved_chat_count, a.answers) as retrieved_share_low,
-  ${of('wilson_high')}(s.retrieved_chat_count, a.answers) as retrieved_share_high,
+  ${shareOf(schema, 'retrieved_share', 's.retrieved_chat_count', 'a.answers')},
   count(*) over () as whole_count
 from s cross join a
 order by s.citation_count desc nulls last, s.retrieved_chat_count desc nulls last, s.domain, s.is_own, s.is_rival`
@@ -287,6 +255,26 @@ order by citation_count desc, domain, is_own, is_rival`
   },
 }
 
+/** A share and the bounds of its interval, under a name. */
+function shareOf(schema: string, name: string, k: string, n: string): string {
+  const bound = (side: string) => `${relation(schema, `wilson_${side}`)}(${k}, ${n}) as ${name}_${side}`
+  return `${k} / nullif(${n}, 0) as ${name}, ${bound('low')}, ${bound('high')}`
+}
+
+/** Counts and answers of the range and of the one before, by columns of the report by topic and model. */
+function topicModelSums({ schema, reports, filters, before }: StatementContext, columns: string, where = ''): string {
+  const { project, range } = filters
+  const now = `filter (where r.date >= ${text(range.from)})`
+  const previous = `filter (where r.date < ${text(range.from)})`
+  return `select ${columns},
+    sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
+    sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
+  from ${relation(schema, topicModelStream(reports))} r
+  where r.project_id = ${text(project)}${where}
+    and ${between('r.date', { from: before.from, to: range.to })}
+  group by ${columns}`
+}
+
 /** Null if a row does not have the number: the sum of the others would pass for all of it. */
 const wholeSum = (column: string) => `case when count(${column}) = count(*) then sum(${column}) end`
 
@@ -297,6 +285,11 @@ const LEAD_VERDICT = `  case
     when own_visibility_high < rival_visibility_low then 'behind'
     else 'no_clear_lead'
   end`
+
+function byGrain(context: StatementContext, view: 'visibility' | 'share_of_voice', columns: string): string {
+  const isWeekly = context.filters.grain === 'week'
+  return isWeekly ? weekly(context, `${view}_weekly`, columns) : daily(context, `${view}_daily`, columns)
+}
 
 function weekly({ schema, filters }: StatementContext, view: BiView, columns: string): string {
   return `select v.week, v.brand_id, v.brand, v.is_own, v.${columns}, v.is_complete, v.is_provisional
@@ -341,11 +334,9 @@ order by w.week, w.brand, w.brand_id`
 }
 
 /** As the view of movers by week, over any range against the one before. */
-function moversOfRange({ schema, reports, filters }: StatementContext, counts: string): string {
-  const { project, range, before } = filters
+function moversOfRange(context: StatementContext, counts: string): string {
+  const { schema, filters } = context
   const of = (name: string) => relation(schema, name)
-  const now = `filter (where r.date >= ${text(range.from)})`
-  const previous = `filter (where r.date < ${text(range.from)})`
   return `select rank() over (order by round(clarity::numeric, 9) desc) as rank, brand, is_own, topic, model_id,
   k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
   ${of('change_low')}(k, n, previous_k, previous_n) as change_low, ${of('change_high')}(k, n, previous_k, previous_n) as change_high,
@@ -355,27 +346,21 @@ from (
   select c.*, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own, coalesce(t.name, c.topic_id, '(no topic)') as topic,
     ${of('verdict')}(k, n, previous_k, previous_n) as verdict, ${of('clarity')}(k, n, previous_k, previous_n) as clarity
   from (
-    select r.brand_id, r.topic_id, r.model_id,
-      sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
-      sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
-    from ${of(topicModelStream(reports))} r
-    where r.project_id = ${text(project)} and ${between('r.date', { from: before.from, to: range.to })}
-    group by r.brand_id, r.topic_id, r.model_id
+  ${topicModelSums(context, 'r.brand_id, r.topic_id, r.model_id')}
   ) c
-  left join ${of('brands')} b on b.project_id = ${text(project)} and b.brand_id = c.brand_id
-  left join ${of('topics')} t on t.project_id = ${text(project)} and t.topic_id = c.topic_id
+  left join ${of('brands')} b on b.project_id = ${text(filters.project)} and b.brand_id = c.brand_id
+  left join ${of('topics')} t on t.project_id = ${text(filters.project)} and t.topic_id = c.topic_id
   where n > 0 and previous_n > 0
 ) m
 order by rank, brand_id, topic_id, model_id`
 }
 
 /** How many days of the range and of the one before were read, and how many of them are whole or may still change. */
-export function daysRead({ schema, reports, filters }: Omit<StatementContext, 'own' | 'rival'>): string {
-  const { project, range, before } = filters
+export function daysRead({ schema, reports, filters }: StatementContext, range: Range, before: Range): string {
   const now = (condition: string) => `count(*) filter (where s.date >= ${text(range.from)}${condition})`
   return `select ${now('')} as days, ${now(` and ${whole('s')}`)} as whole_days, ${now(' and s.is_provisional')} as provisional_days,
   count(*) filter (where s.date < ${text(range.from)} and ${whole('s')}) as whole_days_before
 from ${relation(schema, 'data_status')} s
-where s.project_id = ${text(project)} and s.stream = ${text(dailyStream(reports))}
+where s.project_id = ${text(filters.project)} and s.stream = ${text(dailyStream(reports))}
   and ${between('s.date', { from: before.from, to: range.to })}`
 }

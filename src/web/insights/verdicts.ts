@@ -1,6 +1,6 @@
 import type { SummaryRow } from './read-insights.ts'
 
-/* Changes in words. Only what is clear of chance has a colour. */
+/* Changes in words. Only a change that is clear of chance has a colour. */
 
 export interface Verdict {
   mark: '▲' | '▼' | '='
@@ -9,45 +9,33 @@ export interface Verdict {
 }
 
 const ENOUGH = 30
-
-/** Of a share that has an interval. */
-export function shareVerdict(verdict: string): Verdict {
-  switch (verdict) {
-    case 'up':
-      return { mark: '▲', words: 'Clear rise', tone: 'better' }
-    case 'down':
-      return { mark: '▼', words: 'Clear fall', tone: 'worse' }
-    case 'too_few':
-      return { mark: '=', words: 'Too few answers to tell', tone: 'plain' }
-    case 'new':
-      return { mark: '=', words: 'Nothing before to compare with', tone: 'plain' }
-    default:
-      return { mark: '=', words: 'No clear change', tone: 'plain' }
-  }
+const plain = (words: string): Verdict => ({ mark: '=', words, tone: 'plain' })
+const better = (words: string): Verdict => ({ mark: '▲', words, tone: 'better' })
+const worse = (words: string): Verdict => ({ mark: '▼', words, tone: 'worse' })
+const VERDICTS: Record<string, Verdict> = {
+  up: better('Clear rise'),
+  down: worse('Clear fall'),
+  new: plain('No period before to compare with'),
+  ahead: better('Clearly ahead'),
+  behind: worse('Clearly behind'),
+  no_clear_lead: plain('No clear lead'),
+  too_few: plain('Too few answers to tell'),
 }
 
-/** Of a headline. Without an interval nobody can say whether a change is more than chance, so it is not called clear. */
+/** The words for a verdict of the database. */
+export function verdictFor(verdict: string): Verdict {
+  return VERDICTS[verdict] ?? plain('No clear change')
+}
+
+/** Of a headline. Without an interval a change may be chance, so it is not called clear. */
 export function summaryVerdict(row: SummaryRow): Verdict {
-  if (row.verdict !== null) return shareVerdict(row.verdict)
-  if (row.change === null || row.previous_sample === null) return shareVerdict('new')
+  if (row.verdict !== null) return verdictFor(row.verdict)
+  if (row.change === null || row.previous_sample === null) return verdictFor('new')
   const samples = [row.sample, row.previous_sample, row.answers, row.previous_answers]
-  if (samples.some((sample) => (sample ?? 0) < ENOUGH)) return shareVerdict('too_few')
-  if (row.change === 0) return { mark: '=', words: 'As before', tone: 'plain' }
-  // The mark goes the way of the chart: a lower position is higher up.
+  if (samples.some((sample) => (sample ?? 0) < ENOUGH)) return verdictFor('too_few')
+  if (row.change === 0) return plain('As before')
+  // The mark has the direction of the chart: a lower position is higher up.
   const higher = row.metric === 'position' ? row.change < 0 : row.change > 0
   const words = row.metric === 'position' ? (higher ? 'Named earlier' : 'Named later') : higher ? 'Higher' : 'Lower'
   return { mark: higher ? '▲' : '▼', words: `${words}; chance is not ruled out`, tone: 'plain' }
-}
-
-export function leadVerdict(verdict: string): Verdict {
-  switch (verdict) {
-    case 'ahead':
-      return { mark: '▲', words: 'Clearly ahead', tone: 'better' }
-    case 'behind':
-      return { mark: '▼', words: 'Clearly behind', tone: 'worse' }
-    case 'too_few':
-      return { mark: '=', words: 'Too few answers to tell', tone: 'plain' }
-    default:
-      return { mark: '=', words: 'No clear lead', tone: 'plain' }
-  }
 }

@@ -2,7 +2,7 @@ import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
 import { MEANING, stateOf, weekdayName } from './calendar.ts'
-import { href, number, time } from './layout.ts'
+import { href, number, table, time } from './layout.ts'
 
 /** What is known of one day: of each stream its rows, when it was read and by which run, and what changed later. */
 export function dayPanel({ project, streams, day, detail, range }: CalendarData, now: Date): Html {
@@ -12,36 +12,35 @@ export function dayPanel({ project, streams, day, detail, range }: CalendarData,
   const read = new Map(detail.streams.map((row) => [row.stream, row]))
   const close = href('/', { project, to: range.to }, '#project')
   return html`<section id="day" class="day-panel" data-part="day" aria-labelledby="day-title"><header class="title"><h3 id="day-title" tabindex="-1">${weekdayName(day)} ${day}</h3><a class="small" href="${close}">Close</a></header>
-<div class="scroll" role="region" aria-label="Streams on ${day}" tabindex="0"><table class="table"><thead><tr><th scope="col">stream</th><th scope="col">state</th><th scope="col" class="n">rows</th><th scope="col">read</th><th scope="col">run</th><th scope="col">what is known</th></tr></thead>
-<tbody>${streams.map((stream) => {
+${table(
+  `Streams on ${day}`,
+  ['stream', 'state', '#rows', 'read', 'run', 'what is known'],
+  streams.map((stream) => {
     const row = read.get(stream)
     const changes = detail.changes.filter((change) => change.stream === stream)
     const rejected = detail.quarantine.find((entry) => entry.stream === stream)
     const state = stateOf(row && { state: row.state, restated: changes.length })
+    const because = row?.held_because
+    const lost =
+      because == null
+        ? 'most of its rows'
+        : `${number(because.rows_vanishing)} of ${count(because.rows_present, 'row')} of its window`
     const notes = [
-      ...(row?.state === 'held'
-        ? [
-            row.held_because === null
-              ? html`Held ${time(row.held_since, now)}: most of its rows would have vanished.`
-              : html`Held ${time(row.held_since, now)}: ${number(row.held_because.rows_vanishing)} of ${count(row.held_because.rows_present, 'row')} of its window would have vanished.`,
-          ]
-        : []),
-      ...(rejected === undefined
-        ? []
-        : [
-            html`<a href="${href('/quarantine', { project, stream })}">${count(rejected.rows, 'row')} in quarantine</a>: ${rejected.reason.slice(0, 160)}`,
-          ]),
+      row?.state === 'held' && html`Held ${time(row.held_since, now)}: ${lost} would have vanished.`,
+      rejected !== undefined &&
+        html`<a href="${href('/quarantine', { project, stream })}">${count(rejected.rows, 'row')} in quarantine</a>: ${rejected.reason.slice(0, 160)}`,
       ...changes
         .slice(0, 5)
         .map(
           (change) =>
             html`Changed ${time(change.seen_at, now)}: ${changeWords(change)} (<a href="/runs/${change.run_id}">run ${change.run_id}</a>).`,
         ),
-      ...(changes.length > 5 ? [html`and ${count(changes.length - 5, 'earlier change')}.`] : []),
-    ]
+      changes.length > 5 && `and ${count(changes.length - 5, 'earlier change')}.`,
+    ].filter((note) => note !== false)
     return html`<tr><th scope="row">${stream}</th><td><span class="badge ${badgeOf(state)}">${MEANING[state]}</span></td><td class="n">${row === undefined ? '–' : number(row.rows)}</td><td>${row === undefined ? '–' : time(row.read_at, now)}</td><td>${row === undefined ? '–' : html`<a href="/runs/${row.run_id}">${row.run_id}</a>`}</td><td class="known wrap">${notes.map((note) => html`<p>${note}</p>`)}</td></tr>
 `
-  })}</tbody></table></div></section>`
+  }),
+)}</section>`
 }
 
 function badgeOf(state: ReturnType<typeof stateOf>): string {
@@ -52,10 +51,11 @@ function badgeOf(state: ReturnType<typeof stateOf>): string {
 
 /** "3 new, 2 changed, 1 gone" */
 export function changeWords(change: { rows_inserted: number; rows_updated: number; rows_deleted: number }): string {
+  const { rows_inserted, rows_updated, rows_deleted } = change
   const parts = [
-    ...(change.rows_inserted > 0 ? [`${number(change.rows_inserted)} new`] : []),
-    ...(change.rows_updated > 0 ? [`${number(change.rows_updated)} changed`] : []),
-    ...(change.rows_deleted > 0 ? [`${number(change.rows_deleted)} gone`] : []),
+    rows_inserted > 0 && `${number(rows_inserted)} new`,
+    rows_updated > 0 && `${number(rows_updated)} changed`,
+    rows_deleted > 0 && `${number(rows_deleted)} gone`,
   ]
-  return parts.join(', ') || 'nothing'
+  return parts.filter(Boolean).join(', ') || 'nothing'
 }

@@ -2,8 +2,9 @@ import { type Html, html } from '../html.ts'
 import type { Filters } from '../insights/filters.ts'
 import { percent, whole } from '../insights/format.ts'
 import type { HeatRow, Read } from '../insights/read-insights.ts'
-import { shareVerdict } from '../insights/verdicts.ts'
-import { interval, panel, scrolling } from './insights-parts.ts'
+import { verdictFor } from '../insights/verdicts.ts'
+import { interval, panel } from './insights-parts.ts'
+import { scrolling } from './layout.ts'
 
 /** The lower bounds of the steps of colour: fixed, so that two maps can be compared. */
 const STEPS = [0, 0.1, 0.2, 0.3, 0.45, 0.6]
@@ -84,7 +85,7 @@ const total = ({ count, answers }: Sum) =>
 function cell(row: HeatRow | undefined): Html {
   if (row === undefined) return html`<td class="n none">–</td>`
   const step = STEPS.findLastIndex((bound) => row.visibility >= bound)
-  const { mark, words } = shareVerdict(row.verdict)
+  const { mark, words } = verdictFor(row.verdict)
   const before =
     row.previous_visibility === null ? words : `${percent(row.previous_visibility)} before: ${words.toLowerCase()}`
   const tip = `${row.topic}, ${row.model_id ?? '(no model)'}: ${percent(row.visibility)}, ${interval(row.visibility_low, row.visibility_high)}, ${whole(row.visibility_count)} of ${whole(row.answers)} answers; ${before}`

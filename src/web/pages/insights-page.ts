@@ -1,18 +1,14 @@
-import { countDays } from '../../core/day.ts'
-import { count } from '../../core/text.ts'
+import { addDays, countDays, type Day } from '../../core/day.ts'
+import { count, listSome } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, type Filters, PERIODS, type Period } from '../insights/filters.ts'
 import { type AbsentPrompts, CHARTS, type ChartSection, type Insights } from '../insights/read-insights.ts'
 import { type ChartData, chartData } from '../insights/series.ts'
-import { chartPanel } from './insights-charts.ts'
-import { emptyPage, noOwnBrand } from './insights-empty.ts'
+import { chartPanel, tiles } from './insights-charts.ts'
 import { heatPanel } from './insights-heat.ts'
-import { leadPanel } from './insights-leads.ts'
-import { absentPanel, moverPanel } from './insights-lists.ts'
 import { sqlOf } from './insights-parts.ts'
-import { sourceGapPanel, sourcePanel } from './insights-sources.ts'
-import { tiles } from './insights-tiles.ts'
-import { layout } from './layout.ts'
+import { absentPanel, leadPanel, moverPanel, sourceGapPanel, sourcePanel } from './insights-tables.ts'
+import { hiddenFields, layout, option } from './layout.ts'
 
 export interface InsightsPage {
   version: string
@@ -30,12 +26,12 @@ export function insightsPage(page: InsightsPage): string {
 ${filters.print ? reportHead(page, project) : head(page)}
 ${CHARTS.every((name) => insights.charts[name].rows.length === 0) ? emptyPage(filters, insights) : sections(page)}
 </div>`
-  const assets = { scripts: ['insights.js'], styles: ['insights.css'] }
+  const assets = { scripts: ['status.js', 'insights.js'], styles: ['insights.css'] }
   return layout({ title: `Insights: ${project}`, path: '/insights', version, ...assets }, body)
 }
 
 function sections({ filters, insights, absent }: InsightsPage): Html {
-  const { own, summary, heat, leads, leadsByModel, rival, movers } = insights
+  const { own, summary, heat, movers } = insights
   const charts = Object.fromEntries(CHARTS.map((name) => [name, chartOf(name, insights, filters)])) as Record<
     ChartSection,
     ChartData | undefined
@@ -50,7 +46,7 @@ ${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', s
   }
 <div class="panels">${CHARTS.map((section) => chartPanel(filters, section, insights.charts[section], charts[section]))}
 ${own === undefined ? '' : heatPanel(filters, heat, name)}
-${own === undefined ? '' : leadPanel(filters, { own: name, leads, byModel: leadsByModel, rival })}
+${own === undefined ? '' : leadPanel(filters, name, insights)}
 ${moverPanel(filters, movers)}
 ${own === undefined ? '' : absentPanel(filters, absent, name)}
 ${sourcePanel(filters, insights.sources)}
@@ -75,11 +71,11 @@ function head({ projects, filters, insights }: InsightsPage): Html {
     return html`<a href="${address(asked)}"${current(filters.period === name)}>${PERIODS[name].name}</a>`
   }
   return html`<div class="title"><h1>Insights</h1><a class="button tiny" href="${address({ ...first, print: true })}">Printable report</a></div>
-<div class="controls">
+<div class="row controls">
 <nav class="segments" aria-label="Period">${(Object.keys(PERIODS) as Period[]).map(period)}</nav>
 <nav class="segments" aria-label="Steps of the charts"><a href="${address({ ...filters, grain: 'week' })}"${current(filters.grain === 'week')}>Weekly</a><a href="${address({ ...filters, grain: 'day' })}"${current(filters.grain === 'day')}>Daily</a></nav>
 ${owns.length < 2 ? '' : html`<nav class="segments" aria-label="Own brand">${owns.map(({ id, name }) => html`<a href="${address({ ...first, brand: id })}"${current(id === own?.id)}>${name}</a>`)}</nav>`}
-${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="choose">${kept(first, ['project', 'brand', 'rival'])}<label>Project <select name="project">${projects.map(({ id, name }) => html`<option value="${id}"${id === filters.project ? html` selected` : ''}>${name}</option>`)}</select></label><button>Go</button></form>`}
+${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="choose">${kept(first, ['project', 'brand', 'rival'])}<label>Project <select name="project">${projects.map(({ id, name }) => option(id, name, filters.project))}</select></label><button>Go</button></form>`}
 <form method="get" action="/insights" class="choose">${kept(first, ['period', 'from', 'to'])}<label>From <input type="date" name="from" value="${filters.range.from}" required></label><label>To <input type="date" name="to" value="${filters.range.to}" required></label><button>Show</button></form></div>
 <p class="note">${rangeWords(filters, insights)}</p>`
 }
@@ -87,9 +83,7 @@ ${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="c
 /** What a form sends besides its own fields, so that the other filters stay. */
 function kept(filters: Filters, without: readonly string[]): Html[] {
   const query = [...new URL(address(filters), 'http://localhost').searchParams]
-  return query.flatMap(([name, value]) =>
-    without.includes(name) ? [] : [html`<input type="hidden" name="${name}" value="${value}">`],
-  )
+  return hiddenFields(Object.fromEntries(query.filter(([name]) => !without.includes(name))))
 }
 
 function reportHead({ now, filters, insights }: InsightsPage, project: string): Html {
@@ -103,20 +97,69 @@ function beforeName({ before }: Filters, { days }: Insights): string {
 }
 
 /** The days that are shown, those that they are compared with, and how much of both was read. */
-function rangeWords({ range, before }: Filters, { days, extent }: Insights): string {
+function rangeWords({ range, before }: Filters, { days, extent, incomparable }: Insights): string {
   const all = countDays(range)
-  const unread = all - days.days
   const open = days.days - days.whole_days
-  const early = extent !== undefined && extent.first > before.from
-  return [
-    `${range.from} to ${range.to}, compared with ${before.from} to ${before.to}.`,
-    ...(unread > 0 ? [`${days.days} of ${count(all, 'day')} were read.`] : [`All ${count(all, 'day')} were read.`]),
-    ...(open > 0 ? [`${count(open, 'of them is', 'of them are')} incomplete.`] : []),
-    ...(days.provisional_days > 0 ? [`${days.provisional_days} may still change.`] : []),
-    ...(days.whole_days_before < all
-      ? [
-          `Of the ${count(all, 'day')} before, ${count(days.whole_days_before, 'is', 'are')} complete${early ? `: the first day that was read is ${extent.first}` : ''}.`,
-        ]
-      : []),
-  ].join(' ')
+  const isPart = days.whole_days_before < all
+  const isCompared = incomparable === undefined
+  const sentences = [
+    `${range.from} to ${range.to}${isCompared ? `, compared with ${before.from} to ${before.to}` : ''}.`,
+    days.days < all ? `${days.days} of ${count(all, 'day')} were read.` : `All ${count(all, 'day')} were read.`,
+    open > 0 && `${count(open, 'of them is', 'of them are')} incomplete.`,
+    days.provisional_days > 0 && `${days.provisional_days} may still change.`,
+    isCompared ? isPart && `Of the ${count(all, 'day')} before, ${days.whole_days_before} are complete.` : incomparable,
+    isPart && extent !== undefined && extent.first > before.from && `The first day that was read is ${extent.first}.`,
+  ]
+  return sentences.filter(Boolean).join(' ')
+}
+
+/* Why there is nothing to see, and the step that helps. */
+
+/** For a range of a project that has no row at all. */
+function emptyPage(filters: Filters, { charts, extent }: Insights): Html {
+  const missing = charts[CHARTS[0]!].missing
+  if (missing !== undefined) return state('A view is missing', html`<p>${missing}</p>`)
+  const { project, range } = filters
+  if (extent === undefined)
+    return state(
+      'Nothing of this project was read yet',
+      html`<p>The first sync fills these pages. The <a href="/">status page</a> shows whether one is running.</p><p><code>visibility-sync sync --project ${project}</code></p>`,
+    )
+  if (range.from > extent.last || range.to < extent.first)
+    return state(
+      'No day of this range was read',
+      html`<p>Days from ${extent.first} to ${extent.last} were read. <a href="${address({ ...filters, period: undefined, ...lastDays(extent), page: 1 })}">Show the last of them</a>, or read the range:</p><p><code>visibility-sync backfill --project ${project} --from ${range.from} --to ${range.to}</code></p>`,
+    )
+  return state(
+    'No answers in this range',
+    html`<p>${
+      filters.grain === 'week'
+        ? html`No week that begins in this range has answers. <a href="${address({ ...filters, grain: 'day' })}">Look at it by day</a>, or choose a longer range.`
+        : 'Its days were read, and the service had no answers for them. Choose a longer range.'
+    }</p>`,
+  )
+}
+
+const LAST_DAYS = 90
+
+function lastDays({ first, last }: { first: Day; last: Day }): Pick<Filters, 'range' | 'before'> {
+  const from = addDays(last, 1 - LAST_DAYS)
+  const range = { from: from < first ? first : from, to: last }
+  return { range, before: range }
+}
+
+/** For a project without an own brand: charts are there, and what compares with rivals is not. */
+function noOwnBrand({ brands }: Insights): Html {
+  const [example] = brands
+  return state(
+    'No brand is marked as your own',
+    html`<p>So there are no headlines, and nothing is compared with rivals. Mark one of ${listSome(brands.map(({ name }) => name)) || 'your brands'} in the configuration, and sync once more:</p>
+<pre tabindex="0" role="region" aria-label="Configuration"><code>labels:
+  brands:
+    ${example?.id ?? 'kw_…'}: { own: true }${example === undefined ? '' : ` # ${example.name.replaceAll(/\s+/g, ' ')}`}</code></pre>`,
+  )
+}
+
+function state(title: string, body: Html): Html {
+  return html`<section class="card empty-state"><h2>${title}</h2>${body}</section>`
 }

@@ -10,16 +10,18 @@ export interface Panel {
   title: string
   about: Html | string
   read: Pick<Read<unknown>, 'sql' | 'missing'>
+  /** Links to other views of the section; they stay if there is nothing to show. */
+  links?: Html | ''
   body: Html | ''
   wide?: boolean
 }
 
 /** The frame of a section: its title, a link to it, its rows as a file, and its SQL. On paper only the numbers are left. */
-export function panel(filters: Filters, { id, title, about, read, body, wide = true }: Panel): Html {
+export function panel(filters: Filters, { id, title, about, read, links = '', body, wide = true }: Panel): Html {
   return html`<section class="card${wide ? ' wide' : ''}" id="${id}" aria-labelledby="${id}-title">
 <header><h2 id="${id}-title">${title}</h2>${filters.print || read.missing !== undefined ? '' : actions(filters, id, title)}</header>
 <p class="about">${about}</p>
-${read.missing === undefined ? body : html`<p class="empty">${read.missing}</p>`}
+${links}${read.missing === undefined ? body : html`<p class="empty">${read.missing}</p>`}
 ${filters.print || read.missing !== undefined ? '' : sqlOf(title, read.sql)}</section>`
 }
 
@@ -29,11 +31,6 @@ function actions(filters: Filters, id: Section, title: string): Html {
 
 export function sqlOf(title: string, sql: string, summary = 'SQL'): Html {
   return html`<details class="sql"><summary>${summary}</summary><pre tabindex="0" role="region" aria-label="SQL of ${title}"><code>${sql}</code></pre></details>`
-}
-
-/** A table that scrolls by itself if it is wider than the page. */
-export function scrolling(label: string, table: Html): Html {
-  return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0">${table}</div>`
 }
 
 export function verdictOf({ mark, words, tone }: Verdict, change = ''): Html {

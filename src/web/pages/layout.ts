@@ -1,7 +1,6 @@
+import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
-
-/** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
-export type Viewer = { csrf: string | undefined } | undefined
+import type { ListFilters, Notice, Viewer } from '../status-data.ts'
 
 export interface PageOptions {
   title: string
@@ -44,12 +43,70 @@ ${body}
 function account(viewer: Viewer): Html | '' {
   if (viewer === undefined) return ''
   if (viewer.csrf === undefined) return html`<a class="account" href="/sign-in">Sign in</a>`
-  return html`<form class="account" method="post" action="/sign-out">${proof(viewer.csrf)}<button class="button plain">Sign out</button></form>`
+  return html`<form class="account" method="post" action="/sign-out">${hiddenFields({ csrf: viewer.csrf })}<button class="button tiny">Sign out</button></form>`
 }
 
-/** The field by which a form shows that it comes from a page of its session. */
-export function proof(csrf: string): Html {
-  return html`<input type="hidden" name="csrf" value="${csrf}">`
+/** A table that scrolls by itself if it is wider than the page. A title that begins with "#" is one of numbers. */
+export function table(label: string, titles: readonly string[], rows: readonly Html[]): Html {
+  const heads = titles.map(
+    (title) => html`<th scope="col"${title.startsWith('#') && html` class="n"`}>${title.replace('#', '')}</th>`,
+  )
+  return scrolling(
+    label,
+    html`<table class="table"><thead><tr>${heads}</tr></thead>
+<tbody>${rows}</tbody></table>`,
+  )
+}
+
+export function scrolling(label: string, content: Html): Html {
+  return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0">${content}</div>`
+}
+
+/** A list of at most so many things, and how many more there are. */
+export function places<T>(
+  items: readonly T[],
+  { most, noun, total = items.length }: { most: number; noun: string; total?: number },
+  line: (item: T) => Html,
+): Html {
+  const shown = items.slice(0, most)
+  const left = total - shown.length
+  return html`<ul class="places">${shown.map((item) => html`<li>${line(item)}</li>`)}</ul>${left > 0 && html`<p class="quiet small">and ${count(left, noun)} more</p>`}`
+}
+
+export function tile(label: string, value: Html | string, note: Html | string = ''): Html {
+  return html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd>${note === '' ? '' : html`<dd class="note">${note}</dd>`}</div>`
+}
+
+/** The result of the last action. */
+export function noticeBanner(notice: Notice | undefined): Html | '' {
+  return notice === undefined ? '' : html`<p class="banner ${notice.kind}" role="status">${notice.text}</p>`
+}
+
+/** The fields of a form that nobody sees. */
+export function hiddenFields(fields: Record<string, string | number>): Html[] {
+  return Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)
+}
+
+export function option(value: string, name: string, chosen: string | undefined): Html {
+  return html`<option value="${value}"${value === (chosen ?? '') ? html` selected` : ''}>${name}</option>`
+}
+
+// A list of more choices than these is slower to use than typing.
+export const MOST_OPTIONS = 40
+
+/** The fields of a form that choose a project and a stream. */
+export function projectAndStream({ projects, project, streams, stream }: ListFilters): Html {
+  const byProject =
+    projects.length > MOST_OPTIONS
+      ? html`<label>Project <input name="project" value="${project ?? ''}" placeholder="id"></label>`
+      : html`<label>Project <select name="project">${option('', 'all', project)}${projects.map(({ id, name }) => option(id, name, project))}</select></label>`
+  return html`${byProject}
+<label>Stream <select name="stream">${option('', 'all', stream)}${streams.map((name) => option(name, name, stream))}</select></label>`
+}
+
+/** "2026-03-01", or "2026-03-01 to 2026-03-09". */
+export function rangeText({ from, to }: { from: string; to: string }): string {
+  return from === to ? from : `${from} to ${to}`
 }
 
 /** An address on this server. Parameters without a value are left out. */
@@ -80,3 +137,19 @@ export function span(seconds: number): string {
 
 const NUMBERS = new Intl.NumberFormat('en-US')
 export const number = (value: number) => NUMBERS.format(value)
+
+/** Why a page cannot be shown, in a sentence. */
+export function errorPage(version: string, text: string, path?: PageOptions['path']): string {
+  const body = html`<div class="title"><h1>This page cannot be shown</h1></div>
+<p class="verdict banner bad" role="status">${text}</p>`
+  return layout({ title: 'Not shown', path, version }, body)
+}
+
+/** `error` is why the last attempt failed. */
+export function signInPage({ version, error }: { version: string; error: string | undefined }): string {
+  const body = html`<div class="narrow"><h1>Sign in</h1>
+<p class="quiet">Everybody who reaches this server can read. To sync, backfill, let held days through or settle quarantined rows, sign in with the value of <code>VISIBILITY_TOKEN</code>.</p>
+${error === undefined ? '' : html`<p class="banner bad" role="alert">${error}</p>`}
+<form method="post" action="/sign-in" class="card stack"><label class="field">Token <input type="password" name="token" autocomplete="current-password" required autofocus></label><button class="button primary">Sign in</button></form></div>`
+  return layout({ title: 'Sign in', path: undefined, version, viewer: { csrf: undefined } }, body)
+}

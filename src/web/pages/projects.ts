@@ -1,8 +1,8 @@
 import { count } from '../../core/text.ts'
-import type { ProjectHealth } from '../health.ts'
+import { freshWords, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
-import { href, number, time } from './layout.ts'
+import { href, number, table, time } from './layout.ts'
 
 /* All projects, worst first, a line each. Those that are well are folded if there are many. */
 
@@ -19,7 +19,7 @@ export function projectList(page: StatusData, projects: readonly ProjectHealth[]
   const isFolded = well.length > MANY && search === undefined
   const lines = (list: readonly ProjectHealth[]) =>
     html`<ul class="projects">${list.map((project) => line(page, project))}</ul>`
-  const wellWords = `${count(well.length, 'project')} fresh and complete`
+  const wellWords = `${count(well.length, 'project')} ${freshWords(page)}`
   return html`<section class="card" aria-labelledby="projects" data-part="projects"><header><h2 id="projects">Projects</h2>${searchForm(page, projects.length)}</header>
 ${found.length === 0 ? html`<p class="empty">No project has “${search}” in its name or id. <a href="/#projects">Show all</a></p>` : ''}
 ${troubled.length === 0 ? '' : lines(troubled.slice(0, MOST_TROUBLED))}
@@ -36,7 +36,7 @@ ${
 
 function searchForm({ search, calendar }: StatusData, total: number): Html | '' {
   if (total <= MANY) return ''
-  return html`<form class="search" method="get" action="/#projects" role="search"><input type="hidden" name="project" value="${calendar.project}"><label class="hidden" for="search">Search projects by name or id</label><input id="search" type="search" name="q" value="${search ?? ''}" placeholder="Search ${number(total)} projects" autocomplete="off"><button class="button">Search</button></form>`
+  return html`<form class="row" method="get" action="/#projects" role="search"><input type="hidden" name="project" value="${calendar.project}"><label class="hidden" for="search">Search projects by name or id</label><input id="search" type="search" name="q" value="${search ?? ''}" placeholder="Search ${number(total)} projects" autocomplete="off"><button class="button">Search</button></form>`
 }
 
 function line({ ledgerNow, calendar }: StatusData, { id, name, streams, troubled, readAt }: ProjectHealth): Html {
@@ -65,16 +65,15 @@ export function streamTables(page: StatusData, project: ProjectHealth | undefine
   if (project === undefined || project.streams.length === 0) return ''
   const well = project.streams.filter(({ rank }) => rank === 0)
   const names = well.map(({ row }) => row.stream).join(', ')
-  return html`${project.troubled.length === 0 ? '' : table(page, project.troubled, 'Streams that need a look')}
-${well.length === 0 ? '' : html`<details id="streams" class="fold"><summary><span class="badge good">${well.length}</span> ${count(well.length, 'stream')} fresh: <span class="quiet">${names}</span></summary>${table(page, well, 'Fresh streams')}</details>`}`
+  return html`${project.troubled.length === 0 ? '' : streamTable(page, project.troubled, 'Streams that need a look')}
+${well.length === 0 ? '' : html`<details id="streams" class="fold"><summary><span class="badge good">${well.length}</span> ${count(well.length, 'stream')} fresh: <span class="quiet">${names}</span></summary>${streamTable(page, well, 'Fresh streams')}</details>`}`
 }
 
-function table({ ledgerNow }: StatusData, streams: ProjectHealth['streams'], label: string): Html {
-  return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0"><table class="table">
-<thead><tr><th scope="col">stream</th><th scope="col">state</th><th scope="col">last read</th><th scope="col">days</th><th scope="col" class="n">missing</th><th scope="col" class="n">rows</th></tr></thead>
-<tbody>${streams.map(
+function streamTable({ ledgerNow }: StatusData, streams: ProjectHealth['streams'], label: string): Html {
+  const rows = streams.map(
     ({ row, words: texts, rank }) =>
       html`<tr><th scope="row">${row.stream}</th><td><span class="badge ${rank >= 3 ? 'bad' : rank > 0 ? 'warn' : 'good'}">${rank === 0 ? 'fresh' : texts.join(', ')}</span></td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td></tr>
 `,
-  )}</tbody></table></div>`
+  )
+  return table(label, ['stream', 'state', 'last read', 'days', '#missing', '#rows'], rows)
 }

@@ -2,25 +2,16 @@ import { clip, count, listSome } from '../../core/text.ts'
 import type { QuarantineEntry, QuarantineGroup } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
 import { type Html, html } from '../html.ts'
-import type { Notice } from '../status-data.ts'
-import { option, projectAndStream } from './filter-fields.ts'
-import { layout, number, proof, time, type Viewer } from './layout.ts'
+import type { ListFilters, PageData } from '../status-data.ts'
+import { hiddenFields, layout, noticeBanner, number, option, projectAndStream, rangeText, time } from './layout.ts'
 import { command } from './needs.ts'
 
-export interface QuarantinePage {
-  version: string
-  viewer: Viewer
-  notice: Notice | undefined
-  ledgerNow: Date
+export interface QuarantinePage extends PageData, ListFilters {
   groups: readonly QuarantineGroup[]
   examples: readonly QuarantineEntry[]
   /** True if there are more reasons than are shown. */
   isCut: boolean
   state: 'open' | 'dismissed'
-  project: string | undefined
-  stream: string | undefined
-  projects: { id: string; name: string }[]
-  streams: readonly string[]
 }
 
 const LONGEST_RAW = 1500
@@ -30,7 +21,7 @@ export function quarantinePage(page: QuarantinePage): string {
   const { groups, state } = page
   const rows = groups.reduce((sum, group) => sum + group.rows, 0)
   const body = html`<div class="title"><h1>Quarantine</h1></div>
-${page.notice === undefined ? '' : html`<p class="banner ${page.notice.kind}" role="status">${page.notice.text}</p>`}
+${noticeBanner(page.notice)}
 <p class="lead">Rows that failed validation. They are kept to the letter and not loaded; the other rows of their days are. A row that the service sends right, or no longer sends, leaves by itself.</p>
 ${filters(page)}
 ${
@@ -54,12 +45,8 @@ function groupCard(page: QuarantinePage, group: QuarantineGroup): Html {
   const { ledgerNow, projects, state } = page
   const example = page.examples.find(({ quarantine_id }) => quarantine_id === group.example_id)
   const names = group.projects.map((id) => projects.find((project) => project.id === id)?.name ?? id)
-  const days =
-    group.from_date === null || group.to_date === null
-      ? 'the whole list'
-      : group.from_date === group.to_date
-        ? group.from_date
-        : `${group.from_date} to ${group.to_date}`
+  const { from_date: from, to_date: to } = group
+  const days = from === null || to === null ? 'the whole list' : rangeText({ from, to })
   return html`<article class="card" id="entry-${group.example_id}"><h2 class="reason">${clip(group.reason, 300)}</h2>
 <p class="small"><span class="badge ${state === 'open' ? 'warn' : ''}">${count(group.rows, 'row')}</span> of <strong>${group.stream}</strong>, ${days}, in ${listSome(names, 4)}; last seen ${time(group.last_seen_at, ledgerNow)}${example === undefined ? '' : html` by <a href="/runs/${example.run_id}">run ${example.run_id}</a>`}</p>
 ${example?.dismissed_because == null ? '' : html`<p class="small">Dismissed: ${clip(example.dismissed_because, 300)}</p>`}
@@ -83,7 +70,7 @@ function commands({ state }: QuarantinePage, { example_id }: QuarantineGroup): H
 
 /** The server finds reason and stream by the example: what is done is done to all rows with both, of the projects shown. */
 function forms(csrf: string, page: QuarantinePage, group: QuarantineGroup): Html {
-  const about = html`${proof(csrf)}<input type="hidden" name="id" value="${group.example_id}"><input type="hidden" name="project" value="${page.project ?? ''}"><input type="hidden" name="state" value="${page.state}">`
+  const about = hiddenFields({ csrf, id: group.example_id, project: page.project ?? '', state: page.state })
   const all = group.rows === 1 ? 'it' : `all ${number(group.rows)}`
   return html`<div class="row help"><form method="post" action="/actions/retry">${about}<button class="button tiny">Try ${all} again</button></form>
 ${

@@ -3,19 +3,12 @@ import { count } from '../../core/text.ts'
 import type { RestatementReport } from '../../ledger/restatement-report.ts'
 import type { Status } from '../../ledger/status.ts'
 import { type Html, html } from '../html.ts'
+import type { ListFilters, PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { projectAndStream } from './filter-fields.ts'
-import { href, layout, number, time, type Viewer } from './layout.ts'
+import { href, layout, number, projectAndStream, rangeText, table, tile, time } from './layout.ts'
 
-export interface RestatementsPage {
-  version: string
-  viewer: Viewer
-  ledgerNow: Date
+export interface RestatementsPage extends Omit<PageData, 'notice'>, ListFilters {
   range: Range
-  project: string | undefined
-  stream: string | undefined
-  projects: { id: string; name: string }[]
-  streams: readonly string[]
   /** Undefined if nothing was ever synced. */
   report: RestatementReport | undefined
   lookback: Status['lookback'] | undefined
@@ -50,8 +43,6 @@ function filters(page: RestatementsPage): Html {
 }
 
 function tiles({ total, median_age, oldest_usual_age }: RestatementReport): Html {
-  const tile = (label: string, value: string, note: string) =>
-    html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd><dd class="note">${note}</dd></div>`
   const days = (age: number | null) => (age === null ? '–' : count(age, 'day'))
   return html`${tile('New rows', number(total.rows_inserted), 'in days read before')}
 ${tile('Changed rows', number(total.rows_updated), 'with other numbers')}
@@ -64,26 +55,23 @@ ${tile('Age when changed', days(median_age), `half of them younger; 95 of 100 at
 function bars({ by_day: days }: RestatementReport): Html {
   const totals = days.map((day) => Number(day.rows_inserted) + Number(day.rows_updated) + Number(day.rows_deleted))
   const most = Math.max(1, ...totals)
-  return html`<section class="card" aria-labelledby="by-day"><h2 id="by-day">By the day it was seen</h2>
-<div class="scroll" role="region" aria-label="Changes by the day they were seen" tabindex="0"><table class="table bars"><thead><tr><th scope="col">seen on</th><th scope="col">rows changed</th><th scope="col" class="n">rows</th><th scope="col" class="n">days</th><th scope="col">of which</th></tr></thead>
-<tbody>${days
-    .map((day, at) => ({ day, rows: totals[at]! }))
-    .reverse()
-    .map(
-      ({ day, rows }) =>
-        html`<tr><th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${Math.max(0.5, (rows / most) * 100).toFixed(1)}" height="8" rx="1"/></svg></td><td class="n">${number(rows)}</td><td class="n">${number(day.days)}</td><td>${changeWords(day)}</td></tr>
-`,
-    )}</tbody></table></div></section>`
+  const rows = days.map((day, at) => {
+    const width = Math.max(0.5, (totals[at]! / most) * 100).toFixed(1)
+    return html`<tr><th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="1"/></svg></td><td class="n">${number(totals[at]!)}</td><td class="n">${number(day.days)}</td><td>${changeWords(day)}</td></tr>
+`
+  })
+  return html`<section class="card bars" aria-labelledby="by-day"><h2 id="by-day">By the day it was seen</h2>
+${table('Changes by the day they were seen', ['seen on', 'rows changed', '#rows', '#days', 'of which'], rows.reverse())}</section>`
 }
 
 function list({ projects, ledgerNow }: RestatementsPage, report: RestatementReport): Html {
   const names = new Map(projects.map(({ id, name }) => [id, name]))
-  return html`<section class="card" aria-labelledby="by-run"><h2 id="by-run">By run and stream</h2>
-<div class="scroll" role="region" aria-label="Changes by run and stream" tabindex="0"><table class="table"><thead><tr><th scope="col">seen</th><th scope="col">run</th><th scope="col">project</th><th scope="col">stream</th><th scope="col">days</th><th scope="col">rows</th></tr></thead>
-<tbody>${report.groups.map(
+  const rows = report.groups.map(
     (row) =>
-      html`<tr><td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${row.from === row.to ? row.from : `${row.from} to ${row.to}`}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}</td></tr>
+      html`<tr><td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${rangeText(row)}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}</td></tr>
 `,
-  )}</tbody></table></div>
-${report.total.groups > report.groups.length ? html`<p class="quiet small">The last ${number(report.groups.length)} of ${number(report.total.groups)}; choose a shorter range for the others.</p>` : ''}</section>`
+  )
+  return html`<section class="card" aria-labelledby="by-run"><h2 id="by-run">By run and stream</h2>
+${table('Changes by run and stream', ['seen', 'run', 'project', 'stream', 'days', 'rows'], rows)}
+${report.total.groups > rows.length ? html`<p class="quiet small">The last ${number(rows.length)} of ${number(report.total.groups)}; choose a shorter range for the others.</p>` : ''}</section>`
 }

@@ -1,27 +1,23 @@
-import { clip, count } from '../../core/text.ts'
+import { clip, count, listSome } from '../../core/text.ts'
 import type { RunChange } from '../../ledger/restatement-report.ts'
 import { runReason, troublesOf } from '../../ledger/run-reason.ts'
 import type { RunDetail } from '../../ledger/runs.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { byStream, type StreamReport } from '../../sync/run/report.ts'
 import { type Html, html } from '../html.ts'
-import { isReports } from '../run-memory.ts'
-import type { Notice } from '../status-data.ts'
+import { isReports, sumOf } from '../run-summaries.ts'
+import type { PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { layout, number, span, time, type Viewer } from './layout.ts'
-import { running } from './running.ts'
-import { outcomeBadge, sumOf } from './runs-table.ts'
+import { layout, noticeBanner, number, places, span, table, tile, time } from './layout.ts'
+import { outcomeBadge, running } from './runs.ts'
 
-export interface RunPage {
-  version: string
-  viewer: Viewer
-  notice: Notice | undefined
+export interface RunPage extends PageData {
   now: Date
-  ledgerNow: Date
   run: RunDetail
   /** If it goes on in this process. */
   live: LiveRun | undefined
   changes: { days: RunChange[]; total: number }
+  neighbours: { previous: number | null; next: number | null }
   names: ReadonlyMap<string, string>
 }
 
@@ -36,7 +32,7 @@ export function runPage(page: RunPage): string {
   const body = html`<nav class="crumbs" aria-label="Where this is"><a href="/#runs">Status</a> / Runs</nav>
 <div class="title"><h1>Run ${run.run_id}</h1><div class="row">${run.outcome === null ? updated(run.run_id, now) : ''}<span>${run.command} ${outcomeBadge(run.outcome)}</span></div></div>
 <p id="gone" class="banner bad" role="alert" hidden></p>
-${page.notice === undefined ? '' : html`<p class="banner ${page.notice.kind}" role="status">${page.notice.text}</p>`}
+${noticeBanner(page.notice)}
 <div data-part="run">${live === undefined ? '' : running(live, now)}
 ${reason === undefined ? '' : html`<div class="banner ${run.outcome === 'failed' ? 'bad' : 'warn'}" role="status"><p class="verdict">${clip(reason, 600)}</p></div>`}
 ${run.outcome === null && live === undefined ? html`<div class="banner" role="status"><p>It goes on in process ${run.pid} on ${run.host}; its numbers are written when it ends.</p></div>` : ''}
@@ -45,11 +41,15 @@ ${troubles(page)}
 ${streams(page)}
 ${changes(page)}</div>
 <dl class="facts card"><div><dt>Started</dt><dd>${stamp(run.started_at)} (${time(run.started_at, ledgerNow)})</dd></div><div><dt>Ended</dt><dd>${run.ended_at === null ? 'not yet' : stamp(run.ended_at)}</dd></div><div><dt>Process</dt><dd>${run.pid} on ${run.host}, version ${run.version}</dd></div><div><dt>Source</dt><dd>${run.source}</dd></div></dl>
-<nav class="title" aria-label="Other runs">${run.run_id > 1 ? html`<a href="/runs/${run.run_id - 1}">← run ${run.run_id - 1}</a>` : html`<span></span>`}<a href="/runs/${run.run_id + 1}">run ${run.run_id + 1} →</a></nav>`
+<nav class="title" aria-label="Other runs">${runLink(page.neighbours.previous, '← ', '')}${runLink(page.neighbours.next, '', ' →')}</nav>`
   return layout(
     { title: `Run ${run.run_id}`, path: '/', version: page.version, viewer: page.viewer, scripts: ['status.js'] },
     body,
   )
+}
+
+function runLink(id: number | null, before: string, after: string): Html {
+  return id === null ? html`<span></span>` : html`<a href="/runs/${id}">${before}run ${id}${after}</a>`
 }
 
 /** A run that goes on is asked for again and again. */
@@ -60,8 +60,6 @@ function updated(runId: number, now: Date): Html {
 const stamp = (date: Date) => `${date.toISOString().slice(0, 19).replace('T', ' ')} UTC`
 
 function tiles({ run }: RunPage, took: number | undefined): Html {
-  const tile = (label: string, value: string, note = '') =>
-    html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd>${note === '' ? '' : html`<dd class="note">${note}</dd>`}</div>`
   const { summary } = run
   const isKnown = Array.isArray(summary) && isReports(summary)
   const sum = (field: Parameters<typeof sumOf>[1]) => (isKnown ? number(sumOf(summary, field)) : '–')
@@ -86,15 +84,16 @@ function retryWords(summary: Partial<StreamReport>[]): string {
 function troubles({ run, names }: RunPage): Html | '' {
   const found = troublesOf(run.summary)
   if (found.length === 0) return ''
-  return html`<section class="card" aria-labelledby="failures"><h2 id="failures">What went wrong</h2>${found.map(
-    ({ text, occurrences }) =>
-      html`<h3>${text.charAt(0).toUpperCase()}${text.slice(1)}</h3><ul class="places">${occurrences
-        .slice(0, MOST_LISTED)
-        .map(
-          (occurrence) =>
-            html`<li>${occurrence.stream}${occurrence.range === undefined ? '' : `, ${occurrence.range}`} <span class="quiet">of ${names.get(occurrence.project_id) ?? occurrence.project_id}: ${clip(occurrence.detail, 240)}</span></li>`,
-        )}</ul>${occurrences.length > MOST_LISTED ? html`<p class="quiet small">and ${count(occurrences.length - MOST_LISTED, 'window')} more</p>` : ''}`,
-  )}</section>`
+  const lists = found.map(({ text, occurrences }) => {
+    const list = places(
+      occurrences,
+      { most: MOST_LISTED, noun: 'window' },
+      ({ stream, range, project_id, detail }) =>
+        html`${stream}${range === undefined ? '' : `, ${range}`} <span class="quiet">of ${names.get(project_id) ?? project_id}: ${clip(detail, 240)}</span>`,
+    )
+    return html`<h3>${text.charAt(0).toUpperCase()}${text.slice(1)}</h3>${list}`
+  })
+  return html`<section class="card" aria-labelledby="failures"><h2 id="failures">What went wrong</h2>${lists}</section>`
 }
 
 const COLUMNS = [
@@ -117,14 +116,15 @@ function streams({ run, names }: RunPage): Html | '' {
   const isWhole = run.summary.length <= MOST_ENTRIES
   const rows = isWhole ? run.summary : byStream(run.summary)
   const withProject = isWhole && projects.size > 1
-  return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Streams</h2>
-${isWhole ? '' : html`<p class="quiet small">Summed up over ${count(projects.size, 'project')}.</p>`}
-<div class="scroll" role="region" aria-label="Streams of the run" tabindex="0"><table class="table"><thead><tr><th scope="col">stream</th>${withProject ? html`<th scope="col">project</th>` : ''}${COLUMNS.map(([, title]) => html`<th scope="col" class="n">${title}</th>`)}</tr></thead>
-<tbody>${rows.map(
+  const titles = ['stream', ...(withProject ? ['project'] : []), ...COLUMNS.map(([, title]) => `#${title}`)]
+  const lines = rows.map(
     (row) =>
       html`<tr><th scope="row">${row.stream}</th>${withProject ? html`<td>${names.get(row.project_id) ?? row.project_id}</td>` : ''}${COLUMNS.map(([field]) => html`<td class="n">${row[field] === undefined ? '–' : number(row[field])}</td>`)}</tr>
 `,
-  )}</tbody></table></div></section>`
+  )
+  return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Streams</h2>
+${isWhole ? '' : html`<p class="quiet small">Summed up over ${count(projects.size, 'project')}.</p>`}
+${table('Streams of the run', titles, lines)}</section>`
 }
 
 interface Audited {
@@ -136,17 +136,14 @@ interface Audited {
 /** Of an audit: the days that differed from the service. */
 function audited(summary: readonly Audited[], names: ReadonlyMap<string, string>): Html {
   const differing = summary.filter((entry) => (entry.differing?.length ?? 0) > 0)
+  const list = places(
+    differing,
+    { most: MOST_ENTRIES, noun: 'stream' },
+    ({ stream, project_id = '', differing: days }) =>
+      html`${stream} <span class="quiet">of ${names.get(project_id) ?? project_id}: ${listSome(days!, 12)}</span>`,
+  )
   return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Days that differed from the service</h2>
-${
-  differing.length === 0
-    ? html`<p>None, in ${count(summary.length, 'stream')}.</p>`
-    : html`<ul class="places">${differing
-        .slice(0, MOST_ENTRIES)
-        .map(
-          (entry) =>
-            html`<li>${entry.stream} <span class="quiet">of ${names.get(entry.project_id ?? '') ?? entry.project_id}: ${entry.differing!.slice(0, 12).join(', ')}${entry.differing!.length > 12 ? ` and ${entry.differing!.length - 12} more` : ''}</span></li>`,
-        )}</ul>`
-}</section>`
+${differing.length === 0 ? html`<p>None, in ${count(summary.length, 'stream')}.</p>` : list}</section>`
 }
 
 function changes({ changes: { days, total }, run }: RunPage): Html {
@@ -159,7 +156,6 @@ function changes({ changes: { days, total }, run }: RunPage): Html {
 ${
   days.length === 0
     ? html`<p class="quiet">${run.outcome === null ? 'Nothing so far in' : 'Nothing in'} days that were read before.</p>`
-    : html`<div class="scroll" role="region" aria-label="Changes by day" tabindex="0"><table class="table"><thead><tr><th scope="col">day</th><th scope="col">rows</th><th scope="col" class="n">projects</th><th scope="col">streams</th></tr></thead>
-<tbody>${rows}</tbody></table></div>${total > days.length ? html`<p class="quiet small">and ${count(total - days.length, 'earlier day')}</p>` : ''}`
+    : html`${table('Changes by day', ['day', 'rows', '#projects', 'streams'], rows)}${total > days.length ? html`<p class="quiet small">and ${count(total - days.length, 'earlier day')}</p>` : ''}`
 }</section>`
 }

@@ -1,16 +1,15 @@
 import { addDays } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import type { QueueStatus } from '../../queue/status.ts'
-import { type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
+import { freshWords, type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { legend, shortDay, weeks, year, yearWords } from './calendar.ts'
 import { dayPanel } from './day-panel.ts'
-import { href, layout, number, proof, span, time } from './layout.ts'
+import { hiddenFields, href, layout, MOST_OPTIONS, noticeBanner, number, option, span, tile, time } from './layout.ts'
 import { needs, syncForm } from './needs.ts'
 import { projectList, streamTables } from './projects.ts'
-import { running, runningElsewhere } from './running.ts'
-import { outcomeBadge, runsTable } from './runs-table.ts'
+import { outcomeBadge, running, runningElsewhere, runsTable } from './runs.ts'
 
 /**
  * The state of everything. Parts carry a name (`data-part`): the script asks for the page again and puts in those that
@@ -22,8 +21,8 @@ export function statusPage(page: StatusData): string {
   const problems = problemsOf(page, projects)
   const shown = projects.find(({ id }) => id === page.calendar.project)
   const body = html`<div class="title"><h1>Status</h1><div class="row">${freshness(page)}${viewer?.csrf === undefined ? '' : syncForm(viewer.csrf, 'primary')}</div></div>
-<p id="gone" class="banner bad" role="alert" hidden></p>
-${page.notice === undefined ? '' : html`<p class="banner ${page.notice.kind}" role="status">${page.notice.text}</p>`}
+<p id="gone" class="banner bad" role="alert" hidden></p><p id="announce" class="hidden" role="status"></p>
+${noticeBanner(page.notice)}
 <div data-part="banner">${away(page)}
 ${verdict(page, problems, projects)}</div>
 <div data-part="running">${page.live.map((run) => running(run, now))}${elsewhere(page)}</div>
@@ -58,7 +57,8 @@ function away({ database, ledgerAgeMs }: StatusData): Html | '' {
 /** Everything at a glance, in words. */
 function verdict(page: StatusData, problems: readonly Problem[], projects: readonly ProjectHealth[]): Html | '' {
   const { status, live } = page
-  if (page.ledgerAgeMs === undefined) return ''
+  // While the database is away, nobody knows whether this is still so.
+  if (page.ledgerAgeMs === undefined || !page.database.up) return ''
   if (status === undefined)
     return html`<div class="banner" role="status"><div><p class="verdict">Nothing was synced yet.</p><p class="more">The first sync begins by itself; it fills this page as it goes.</p></div></div>`
   const streams = status.totals.streams
@@ -81,8 +81,6 @@ function elsewhere({ status, live, ledgerNow }: StatusData): Html[] {
 
 function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
   const { status, next, now, ledgerNow, budgets } = page
-  const tile = (label: string, value: Html | string, note: Html | string) =>
-    html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd><dd class="note">${note}</dd></div>`
   const last = status?.runs.find(({ command, outcome }) => command === 'sync' && outcome !== null)
   const well = projects.filter(({ rank }) => rank === 0).length
   const rows = (status?.streams ?? []).reduce((sum, row) => sum + row.rows, 0)
@@ -90,9 +88,9 @@ function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
   const tightest = asked.sort((a, b) => a.remaining! / a.limit - b.remaining! / b.limit)[0]
   return html`${tile('Last sync', last === undefined ? 'none yet' : time(last.ended_at, ledgerNow), last === undefined ? '' : outcomeBadge(last.outcome))}
 ${tile('Next sync', next.sync === undefined ? 'none' : time(next.sync, now), html`audit ${next.audit === undefined ? 'none' : time(next.audit, now)}`)}
-${tile('Projects', status === undefined ? '–' : `${number(well)} of ${number(projects.length)}`, 'fresh and complete')}
+${tile('Projects', status === undefined ? '–' : `${number(well)} of ${number(projects.length)}`, freshWords(page))}
 ${tile('Rows', status === undefined ? '–' : number(rows), `in ${count(status?.totals.streams ?? 0, 'stream')}`)}
-${tile('Request budget', tightest === undefined ? 'not asked yet' : `${number(tightest.remaining!)} of ${number(tightest.limit)}`, budgets.size > 1 ? 'left this minute, where least is' : 'left this minute')}`
+${tile('Request budget', tightest === undefined ? '–' : `${number(tightest.remaining!)} of ${number(tightest.limit)}`, tightest === undefined ? 'not asked this minute' : budgets.size > 1 ? 'left this minute, where least is' : 'left this minute')}`
 }
 
 function projectSection(page: StatusData, project: ProjectHealth | undefined): Html | '' {
@@ -115,14 +113,11 @@ ${dayPanel(calendar, ledgerNow)}`
 }</section>`
 }
 
-// A list of more is found faster by the search above.
-const MOST_OPTIONS = 40
-
 function projectForm({ projects, calendar }: StatusData): Html {
   const choice =
     projects.length > MOST_OPTIONS
       ? html`<input type="hidden" name="project" value="${calendar.project}"><a class="small" href="#projects">Another project</a>`
-      : html`<label>Project <select name="project">${projects.map(({ id, name }) => html`<option value="${id}"${id === calendar.project ? html` selected` : ''}>${name}</option>`)}</select></label>`
+      : html`<label>Project <select name="project">${projects.map(({ id, name }) => option(id, name, calendar.project))}</select></label>`
   return html`<form method="get" action="/#project" class="choose">${choice}
 <label>Up to <input type="date" name="to" value="${calendar.range.to}"></label>
 <button>Show</button></form>`
@@ -147,7 +142,7 @@ function notices({ status, alerts, ledgerNow }: StatusData): Html | '' {
       : []),
     ...(status?.drift ?? []).map(
       (row) =>
-        html`<li>Drift: ${row.stream} of <span class="id">${row.project_id}</span> has ${row.kind} <code>${row.name}</code>, which the API does not document</li>`,
+        html`<li>Drift: ${row.stream} of <code>${row.project_id}</code> has ${row.kind} <code>${row.name}</code>, which the API does not document</li>`,
     ),
   ]
   if (items.length === 0) return ''
@@ -159,7 +154,7 @@ function backfillForm({ calendar, projects }: StatusData, csrf: string): Html {
   const name = projects.find(({ id }) => id === calendar.project)?.name ?? calendar.project
   return html`<section class="card" id="backfill" aria-labelledby="backfill-title"><h2 id="backfill-title">Backfill</h2>
 <p class="quiet small">Reads a range of days again, whatever is known of it. Only rows that differ are written.</p>
-<form method="post" action="/actions/backfill" class="row">${proof(csrf)}
+<form method="post" action="/actions/backfill" class="row">${hiddenFields({ csrf })}
 <label class="field">From <input type="date" name="from" required></label>
 <label class="field">To <input type="date" name="to" required></label>
 <label class="field">Project <select name="project"><option value="${calendar.project}">${name}</option><option value="">all projects</option></select></label>

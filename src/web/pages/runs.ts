@@ -1,6 +1,9 @@
+import { clip } from '../../core/text.ts'
+import type { Status } from '../../ledger/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { type Html, html } from '../html.ts'
-import { number, span, time } from './layout.ts'
+import { sumOf } from '../run-summaries.ts'
+import { number, span, table, time } from './layout.ts'
 
 // Before that, a rate says nothing.
 const FIRST_RATE_SECONDS = 3
@@ -19,15 +22,8 @@ export function running(run: LiveRun, now: Date): Html {
 <div><dt>Time left</dt><dd>${left === undefined ? 'not known yet' : html`about ${span(left)} <span class="quiet">at this pace</span>`}</dd></div></dl></section>`
 }
 
-export interface Pace {
-  share: number
-  /** Rows a second, requests a minute and seconds left, by the mean since the run began; undefined while it is too young. */
-  rows: number | undefined
-  requests: number | undefined
-  left: number | undefined
-}
-
-export function paceOf(run: LiveRun, now: Date): Pace {
+/** Rows a second, requests a minute and seconds left, by the mean so far; undefined while the run is too young. */
+function paceOf(run: LiveRun, now: Date) {
   const share = run.total === 0 ? 0 : Math.min(1, run.done / run.total)
   const seconds = (now.getTime() - run.startedAt.getTime()) / 1000
   const known = seconds >= FIRST_RATE_SECONDS
@@ -46,4 +42,34 @@ export function runningElsewhere(
 ): Html {
   return html`<section class="card running" aria-labelledby="run-${run.run_id}"><header><h2 id="run-${run.run_id}">Running elsewhere</h2><a href="/runs/${run.run_id}">Run ${run.run_id}</a></header>
 <p><strong>${run.command}</strong>, began ${time(run.started_at, now)}, by process ${run.pid} on ${run.host}. How far it is, only that process knows.</p></section>`
+}
+
+export function outcomeBadge(outcome: string | null): Html {
+  const look = outcome === null ? 'info' : outcome === 'complete' ? 'good' : outcome === 'failed' ? 'bad' : 'warn'
+  return html`<span class="badge ${look}">${outcome ?? 'running'}</span>`
+}
+
+const COUNTS = ['rows_read', 'inserted', 'updated', 'deleted', 'requests'] as const
+
+/** The last runs, the newest first. */
+export function runsTable({ runs }: Status, now: Date): Html {
+  const titles = [
+    'run',
+    'outcome',
+    'started',
+    '#took',
+    '#rows read',
+    '#new',
+    '#changed',
+    '#deleted',
+    '#requests',
+    'why',
+  ]
+  const rows = runs.slice(0, 10).map((run) => {
+    const took = run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
+    return html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${took}</td>${COUNTS.map((field) => html`<td class="n">${number(sumOf(run.summary, field))}</td>`)}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
+`
+  })
+  return html`<section class="card" data-part="runs"><h2 id="runs">Last runs</h2>
+${rows.length === 0 ? html`<p class="empty">No run yet.</p>` : table('Last runs', titles, rows)}</section>`
 }
