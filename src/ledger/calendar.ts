@@ -20,6 +20,7 @@ export interface YearDay {
   /** How many streams were read, and how many of them are in each state. */
   streams: number
   held: number
+  unreconciled: number
   quarantined: number
   stale: number
   rows: number
@@ -45,6 +46,7 @@ export async function readYear(
        ) r group by r.date
      )
      select c.date, count(*)::int as streams, count(*) filter (where c.state = 'held')::int as held,
+       count(*) filter (where c.state = 'unreconciled')::int as unreconciled,
        count(*) filter (where c.state = 'quarantined')::int as quarantined,
        count(*) filter (where c.state = 'stale')::int as stale, sum(c.rows)::bigint as rows,
        coalesce(min(changed.restated), 0)::bigint as restated

@@ -15,6 +15,8 @@ export interface DayDetail {
     run_id: number
     state: CoverageState
     held_since: Date | null
+    /** How it differs from the totals of the service; null if it does not. */
+    difference: string | null
     /** What the answer that is held would have done; null if it is not held, or its run no longer says. */
     held_because: { rows_present: number; rows_vanishing: number } | null
   }[]
@@ -27,7 +29,8 @@ export interface DayDetail {
     seen_at: Date
     run_id: number
   }[]
-  quarantine: { stream: string; rows: number; reason: string }[]
+  /** Rows of the day, and rows without a readable day that came in answers with this day. */
+  quarantine: { stream: string; rows: number; undated: number; reason: string }[]
 }
 
 export async function readDay(
@@ -38,7 +41,7 @@ export async function readDay(
 ): Promise<DayDetail> {
   const ops = (table: string) => quote(warehouse.opsSchema, table)
   const covered = await warehouse.pool.query<Omit<DayDetail['streams'][number], 'held_because'>>(
-    `select stream, rows, read_at, run_id, state, held_since from ${ops('coverage')}
+    `select stream, rows, read_at, run_id, state, held_since, difference from ${ops('coverage')}
      where project_id = $1 and stream = any($2::text[]) and date = $3 order by stream`,
     [projectId, streams, day],
   )
@@ -48,7 +51,9 @@ export async function readDay(
     [projectId, streams, day],
   )
   const quarantine = await warehouse.pool.query<DayDetail['quarantine'][number]>(
-    `select stream, sum(occurrences)::int as rows, min(reason) as reason from ${ops('quarantine')}
+    `select stream, coalesce(sum(occurrences) filter (where from_date = to_date), 0)::int as rows,
+       coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated, min(reason) as reason
+     from ${ops('quarantine')}
      where project_id = $1 and stream = any($2::text[]) and resolved_at is null and $3 between from_date and to_date
      group by stream order by stream`,
     [projectId, streams, day],

@@ -29,12 +29,13 @@ export function hasGaps({ days_missing, last_read_at }: StreamStatus): boolean {
 }
 
 function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
-  const { last_read_at, days_held, days_quarantined } = row
+  const { last_read_at, days_held, days_unreconciled, days_quarantined } = row
   const candidates: [rank: number, isSo: boolean, word: string][] = [
     [4, last_read_at === null, 'never read'],
     [4, last_read_at !== null && now.getTime() - last_read_at.getTime() > maxMs, 'stale'],
     [3, days_held > 0, `${count(days_held, 'day')} held`],
-    [2, days_quarantined > 0, `${count(days_quarantined, 'day')} partly quarantined`],
+    [3, days_unreconciled > 0, `${count(days_unreconciled, 'day')} not reconciled`],
+    [2, days_quarantined > 0, 'rows in quarantine'],
     [1, hasGaps(row), `${count(row.days_missing ?? 0, 'day')} missing`],
   ]
   const found = candidates.filter(([, isSo]) => isSo)
@@ -72,7 +73,7 @@ export function freshWords({ database }: Pick<StatusData, 'database'>): string {
   return database.up ? 'fresh and complete' : 'fresh and complete when last read'
 }
 
-export type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'quarantine' | 'dead' | 'missing'
+export type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'unreconciled' | 'quarantine' | 'dead' | 'missing'
 
 export interface Problem {
   kind: ProblemKind
@@ -88,6 +89,7 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
   const stale = streams.filter(({ rank }) => rank === 4).length
   const missing = streams.filter(({ row }) => hasGaps(row)).length
   const open = status.quarantine.reduce((sum, row) => sum + row.open, 0)
+  const unreconciled = status.unreconciled.reduce((sum, row) => sum + row.days, 0)
   const last = status.runs.find(({ outcome }) => outcome !== null)
   const dead = queue?.dead.length ?? 0
   const isFailed = last?.outcome === 'failed'
@@ -101,6 +103,7 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
     isFailed && lastRun,
     stale > 0 && { kind: 'stale', text: `${count(stale, 'stream')} not read for too long` },
     status.totals.held > 0 && { kind: 'held', text: `${count(status.totals.held, 'range')} held` },
+    unreconciled > 0 && { kind: 'unreconciled', text: `${count(unreconciled, 'day')} not reconciled` },
     open > 0 && { kind: 'quarantine', text: `${count(open, 'row')} in quarantine` },
     dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} given up` },
     // What made a run partial stands above it.

@@ -23,7 +23,10 @@ export function condense(summary: unknown): unknown {
   if (!Array.isArray(summary) || summary.length <= MOST_ENTRIES) return summary
   if (!isReports(summary)) return summary.filter((entry) => entry?.differing?.length > 0).slice(0, MOST_ENTRIES)
   const troubled = summary
-    .filter(({ failed, held, quarantined }) => failed.length > 0 || held.length > 0 || quarantined > 0)
+    .filter(
+      ({ failed, held, unreconciled = [], quarantined }) =>
+        failed.length + held.length + unreconciled.length + quarantined > 0,
+    )
     .slice(0, MOST_ENTRIES)
   const shown = new Set(troubled)
   return [...troubled, ...byStream(summary.filter((entry) => !shown.has(entry)))]

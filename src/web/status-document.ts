@@ -59,6 +59,7 @@ function lists(state: LedgerState | undefined, project: string | undefined): obj
   return {
     streams: streams.slice(0, MOST_STREAMS),
     held: held.slice(0, MOST_TROUBLES),
+    unreconciled: mine(status.unreconciled).slice(0, MOST_TROUBLES),
     quarantine: quarantine.slice(0, MOST_TROUBLES).map((row) => ({ ...row, example: clip(row.example) })),
     drift: drift.slice(0, MOST_TROUBLES),
     totals: project === undefined ? status.totals : totals,
@@ -71,7 +72,7 @@ function lists(state: LedgerState | undefined, project: string | undefined): obj
 function shortRun(run: RunRow): object {
   if (!Array.isArray(run.summary)) return run
   const short = (entry: Record<string, unknown>) => {
-    const lists = ['failed', 'held', 'differing'].flatMap((name) => {
+    const lists = ['failed', 'held', 'unreconciled', 'differing'].flatMap((name) => {
       const list = entry[name]
       return Array.isArray(list)
         ? [

@@ -39,6 +39,7 @@ export function stateOf(day: Pick<CalendarDay, 'state' | 'restated'> | undefined
 function stateOfYearDay(day: YearDay | undefined, streams: number): CellState {
   if (day === undefined) return 'missing'
   if (day.held > 0) return 'held'
+  if (day.unreconciled > 0) return 'unreconciled'
   if (day.quarantined > 0) return 'quarantined'
   if (day.streams < streams) return 'missing'
   if (day.stale > 0) return 'stale'
@@ -116,6 +117,7 @@ export function yearWords({ streams, yearRange, first, year: days }: CalendarDat
   const parts = [
     `${count(of('read', 'restated'), 'day')} of ${all.length} complete`,
     ...(of('held') > 0 ? [`${of('held')} with something held`] : []),
+    ...(of('unreconciled') > 0 ? [`${of('unreconciled')} not reconciled`] : []),
     ...(of('quarantined') > 0 ? [`${of('quarantined')} with rows in quarantine`] : []),
     ...(of('stale') > 0 ? [`${of('stale')} to be read again`] : []),
     ...(of('missing') > 0 ? [`${of('missing')} not read by every stream`] : []),

@@ -27,8 +27,9 @@ ${table(
         : `${number(because.rows_vanishing)} of ${count(because.rows_present, 'row')} of its window`
     const notes = [
       row?.state === 'held' && html`Held ${time(row.held_since, now)}: ${lost} would have vanished.`,
+      row?.difference != null && html`${row.difference}.`,
       rejected !== undefined &&
-        html`<a href="${href('/quarantine', { project, stream })}">${count(rejected.rows, 'row')} in quarantine</a>: ${rejected.reason.slice(0, 160)}`,
+        html`<a href="${href('/quarantine', { project, stream })}">${quarantinedWords(rejected)}</a>: ${rejected.reason.slice(0, 160)}`,
       ...changes
         .slice(0, 5)
         .map(
@@ -43,10 +44,17 @@ ${table(
 )}</section>`
 }
 
+/** "3 rows in quarantine, and 2 rows of its window without a readable day" */
+function quarantinedWords({ rows, undated }: { rows: number; undated: number }): string {
+  const unknown = `${count(undated, 'row')} of its window without a readable day`
+  if (undated === 0) return `${count(rows, 'row')} in quarantine`
+  return rows === 0 ? `${unknown}, in quarantine` : `${count(rows, 'row')} in quarantine, and ${unknown}`
+}
+
 function badgeOf(state: ReturnType<typeof stateOf>): string {
   if (state === 'read') return 'good'
   if (state === 'restated') return 'info'
-  return state === 'held' ? 'bad' : state === 'missing' ? '' : 'warn'
+  return state === 'held' || state === 'unreconciled' ? 'bad' : state === 'missing' ? '' : 'warn'
 }
 
 /** "3 new, 2 changed, 1 gone" */

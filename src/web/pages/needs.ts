@@ -26,6 +26,7 @@ export function needs(page: StatusData, problems: readonly Problem[], projects: 
     stale: () => staleCard(page, projects),
     missing: () => missingCard(page, projects),
     held: () => heldCard(page, nameOf),
+    unreconciled: () => unreconciledCard(page, nameOf),
     quarantine: () => quarantineCard(page, nameOf),
     dead: () => deadCard(page, nameOf),
   }
@@ -130,6 +131,23 @@ function heldRow({ viewer, ledgerNow }: StatusData, row: HeldStatus, name: strin
       ? html`<p class="help">If the rows are really gone, let it through: ${command(row.accept)}</p>`
       : html`<details class="confirm" id="held-${project}-${stream}-${from}"><summary class="button tiny">Let through …</summary><form method="post" action="/actions/accept" class="ask">${hiddenFields({ csrf: viewer.csrf, project, stream, from, to })}<p>The days are read again. Rows that the service no longer has are then deleted from the warehouse, however many they are.</p><button class="button danger tiny">Read again and delete what is gone</button></form></details>`
   return html`<a href="${href('/', { project, to, day: to }, '#day')}">${stream}, ${rangeText(row)}</a> <span class="quiet">of ${name}, held ${time(row.since, ledgerNow)}</span>${help}`
+}
+
+function unreconciledCard(page: StatusData, nameOf: (id: string) => string): Card {
+  const { unreconciled } = page.status!
+  const days = unreconciled.reduce((sum, row) => sum + row.days, 0)
+  const list = places(unreconciled, { most: MOST_LISTED, noun: 'stream' }, (row) => {
+    const { stream, project_id: project, last_day: day } = row
+    return html`<a href="${href('/', { project, to: day, day }, '#day')}">${count(row.days, 'day')} of ${stream}</a> <span class="quiet">of ${nameOf(project)}; on ${day} ${clip(row.difference, 200)}</span>`
+  })
+  const help = syncHelp(page, 'Each sync reads these days again. To read them now:')
+  return {
+    grade: 'bad',
+    label: 'Not reconciled',
+    title: `${count(days, 'day')} that do not add up`,
+    body: html`<p>The rows of these days do not add up to the service's own totals. Rows from before are still there.</p>
+${list}${help}`,
+  }
 }
 
 function quarantineCard(page: StatusData, nameOf: (id: string) => string): Card {
