@@ -2,9 +2,11 @@ import { afterEach, describe, expect, test } from '@jest/globals'
 import { daysOfInterest } from '../src/core/config/load.ts'
 import { listQuarantine, type QuarantineFilter, type QuarantineGroup } from '../src/ledger/quarantine.ts'
 import { readStatus } from '../src/ledger/status.ts'
+import { createClient } from '../src/source/client.ts'
 import { dismissQuarantine } from '../src/sync/dismiss-quarantine.ts'
 import { retryQuarantine } from '../src/sync/retry-quarantine.ts'
 import { runCli } from './support/cli.ts'
+import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
 let setup: Setup
@@ -193,4 +195,36 @@ describe('own brands', () => {
       ]),
     )
   })
+})
+
+test('identical rejects and rejects without a day are counted alike in the run, the table, status and freshness', async () => {
+  await start()
+  const proxy = await startRewriter(setup.service.url, (text, _message, body) => {
+    const { dimensions = [] } = (body === '' ? {} : JSON.parse(body)) as { dimensions?: string[] }
+    const { data, ...rest } = JSON.parse(text) as { data?: unknown[] }
+    if (data === undefined || data.length < 100 || !dimensions.includes('model_id')) return text
+    return JSON.stringify({ ...rest, data: [...data, null, null, { ...(data[0] as object), mention_count: 'many' }] })
+  })
+  const honest = setup.services.client
+  setup.services.client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000 })
+  try {
+    const { streams } = await setup.sync()
+    const inRun = streams.reduce((sum, { quarantined }) => sum + quarantined, 0)
+    expect(inRun).toBeGreaterThan(3)
+    const [table] = await setup.database.rows(
+      'select sum(occurrences)::int as rows, count(*) < sum(occurrences) as merged from visibility_ops.quarantine where resolved_at is null',
+    )
+    expect(table).toEqual({ rows: inRun, merged: true })
+    const [fresh] = await setup.database.rows('select sum(quarantined_rows)::int as rows from visibility.freshness')
+    expect(fresh).toEqual({ rows: inRun })
+    const shown = await cli('status')
+    expect(shown.stdout).not.toMatch(/days? with quarantined rows/)
+    expect(shown.stdout).toMatch(/\d+ of them without a readable day, from\s+2026-03-\d\d\.\.2026-03-\d\d/)
+    const { quarantine } = (await cli('status', '--json')).json() as { quarantine: { open: number }[] }
+    expect(quarantine.reduce((sum, { open }) => sum + open, 0)).toBe(inRun)
+  } finally {
+    setup.services.client.close()
+    setup.services.client = honest
+    await proxy.close()
+  }
 })
