@@ -1,5 +1,6 @@
 import { addDays, type Day, type Range } from '../../core/day.ts'
 import type { CoveredDay } from '../../ledger/coverage.ts'
+import { type DayStream, isControl } from '../../streams/stream.ts'
 
 // Nothing is known yet: a week is enough to learn from and small enough to fit.
 export const FIRST_DAYS = 7
@@ -9,6 +10,11 @@ const LEARN_FROM_DAYS = 60
 
 type SizedDay = Pick<CoveredDay, 'date' | 'rows'> & Partial<Pick<CoveredDay, 'state'>>
 
+/** The length of the first window of a stream. The report by date alone has few rows a day: a year of it fits a page. */
+export function firstDaysOf(stream: DayStream): number {
+  return isControl(stream) ? 366 : FIRST_DAYS
+}
+
 /** Predicts how many rows a stretch of days has, from the days that were read. */
 export class Density {
   private readonly known = new Map<Day, number>()
@@ -17,6 +23,7 @@ export class Density {
   constructor(
     coverage: readonly SizedDay[],
     private readonly today: Day,
+    private readonly firstDays = FIRST_DAYS,
   ) {
     for (const { date, rows, state } of coverage) if (state !== 'held') this.known.set(date, rows)
     this.recent = coverage
@@ -49,7 +56,7 @@ export class Density {
 
   /** How many of these days, in their order, fit one page; at least one. */
   fit(days: readonly Day[], pageLimit: number): number {
-    if (!this.isKnown && !days.every((day) => this.known.has(day))) return Math.min(days.length, FIRST_DAYS)
+    if (!this.isKnown && !days.every((day) => this.known.has(day))) return Math.min(days.length, this.firstDays)
     const mean = this.recent.reduce((sum, rows) => sum + rows, 0) / Math.max(1, this.recent.length)
     const variance =
       this.recent.reduce((sum, rows) => sum + (rows - mean) ** 2, 0) / Math.max(1, this.recent.length - 1)

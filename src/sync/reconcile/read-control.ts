@@ -6,7 +6,7 @@ import type { CallContext } from '../../source/client.ts'
 import { type DayStream, datePosition, type Row, RowList } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { inTransactionWith } from '../../warehouse/transaction.ts'
-import { Density } from '../plan/density.ts'
+import { Density, firstDaysOf } from '../plan/density.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { readWindow } from '../read/read-window.ts'
 import { UNKNOWN_WINDOW } from '../read/window-request.ts'
@@ -40,7 +40,7 @@ export async function readControl(
   const found: ControlDays[] = []
   const sizes = await withRetries(warehouse, signal, () => controlSizes(warehouse, key))
   const today = dayOf(reader.clock())
-  const feed = new WindowFeed(daysIn(range), new Density(sizes, today), () => reader.limit.current)
+  const feed = new WindowFeed(daysIn(range), new Density(sizes, today, firstDaysOf(stream)), () => reader.limit.current)
   const rowsByDay = new Map(sizes.map(({ date, rows: count }) => [date, count]))
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
     const isChanged = (found: FoundDays) =>

@@ -6,7 +6,7 @@ import { type CoverageSummary, readCoverageSummaries } from '../../ledger/covera
 import { readNotOffered } from '../../ledger/not-offered.ts'
 import type { DayStream, Stream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
-import { Density } from '../plan/density.ts'
+import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { emptyReport } from './report.ts'
@@ -111,5 +111,6 @@ async function feedOf(
     const covered = new Set(coverage.map(({ date }) => date))
     return daysIn(readableRange(range, today)).filter((day) => !request.missingOnly || !covered.has(day))
   }
-  return new WindowFeed(due(), new Density(coverage, today), () => limit.current, config.source.max_window_days)
+  const density = new Density(coverage, today, firstDaysOf(stream))
+  return new WindowFeed(due(), density, () => limit.current, config.source.max_window_days)
 }
