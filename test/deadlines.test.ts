@@ -129,7 +129,7 @@ describe('a frozen connection', () => {
         lockTimeoutMs: 200,
         abandoned: { olderThanMs: 100, lookAgainMs: 100 },
       })
-    await expect(lock()).rejects.toMatchObject({ code: 'database-away' })
+    await expect(lock()).rejects.toMatchObject({ code: 'transient' })
     await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
     expect(await waits()).toEqual([])
     await warehouse.close()
