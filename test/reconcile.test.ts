@@ -172,6 +172,21 @@ describe('a service that cuts results before it pages them', () => {
     }
   const hasDays = (asked: Asked) => isReport(asked) || asked.path === 'chats'
 
+  test.each([
+    [
+      'has no totals',
+      cut(
+        (asked) => isReport(asked) && !isFine(asked),
+        () => false,
+      ),
+    ],
+    ['answers no report', cut(isReport, () => false)],
+  ])('and %s is not taken for one whose reports do not add up', async (_, lie) => {
+    await start()
+    expect((await lying(lie, () => setup.sync())).outcome).toBe('partial')
+    expect(await setup.database.rows('select 1 from visibility_ops.not_additive')).toEqual([])
+  })
+
   test('and leaves out the middle of long ranges is read in shorter windows', async () => {
     await start()
     const isMiddle = ({ date }: Row, { from, to }: Asked) => date! > addDays(from, 4) && date! < addDays(to, -4)
