@@ -163,6 +163,49 @@ test('answers that are cut in the run in which a prompt was deleted delete no ot
   expect(await isExact()).toBe(true)
 })
 
+describe('a service that cuts results before it pages them', () => {
+  const cut =
+    (isCut: (asked: Asked) => boolean, keep: (row: Row, asked: Asked, index: number) => boolean): Lie =>
+    (rows, asked) => {
+      if (!isCut(asked)) return rows
+      return asked.offset > 0 ? [] : rows.filter((row, index) => keep(row, asked, index))
+    }
+  const hasDays = (asked: Asked) => isReport(asked) || asked.path === 'chats'
+
+  test.each([
+    [
+      'has no totals',
+      cut(
+        (asked) => isReport(asked) && !isFine(asked),
+        () => false,
+      ),
+    ],
+    ['answers no report', cut(isReport, () => false)],
+  ])('and %s is not taken for one whose reports do not add up', async (_, lie) => {
+    await start()
+    expect((await lying(lie, () => setup.sync())).outcome).toBe('partial')
+    expect(await setup.database.rows('select 1 from visibility_ops.not_additive')).toEqual([])
+  })
+
+  test('and leaves out the middle of long ranges is read in shorter windows', async () => {
+    await start()
+    const isMiddle = ({ date }: Row, { from, to }: Asked) => date! > addDays(from, 4) && date! < addDays(to, -4)
+    const lie = cut(hasDays, (row, asked) => countDays(asked) <= 10 || !isMiddle(row, asked))
+    const report = await lying(lie, () => setup.sync())
+    expect([report.outcome, await isExact()]).toEqual(['complete', true])
+  })
+
+  test('and has no totals at the moment deletes no row', async () => {
+    await start()
+    await setup.sync()
+    const withoutFifth = cut(isFine, (_row, _asked, index) => index % 5 !== 0)
+    const lie: Lie = (rows, asked, answers) =>
+      isReport(asked) && !isFine(asked) ? { error: 'later' } : withoutFifth(rows, asked, answers)
+    const report = await lying(lie, () => setup.sync({ command: 'backfill', range: RANGE }))
+    expect([report.outcome, await isExact()]).toEqual(['partial', true])
+  })
+})
+
 describe('reports that do not add up', () => {
   const notAdditive = () =>
     setup.database.rows<{ stream: string; measure: string; evidence: string[] }>(

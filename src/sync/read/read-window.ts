@@ -108,8 +108,9 @@ async function isComplete(
 }
 
 /**
- * A service may answer only the first or the last days of a long range. Days at the edges of the range that have no rows are
- * asked for alone, unless they are known to be empty. Of a range without any rows, the older half is.
+ * A service may answer only the first or the last days of a long range, or both. Days at the edges of the range that have no
+ * rows, and the longest gap between days that have some, are asked for alone, unless they are known to be empty. Of a range
+ * without any rows, the older half is.
  */
 function unexplainedGaps(range: Range, { rowsByDay, rejects }: FoundDays, known: KnownWindow): Range[] {
   // The day of a rejected row may be unknown.
@@ -123,10 +124,22 @@ function unexplainedGaps(range: Range, { rowsByDay, rejects }: FoundDays, known:
     const last = days.findLast(hasRows)!
     if (first > 0) gaps.push({ from: range.from, to: days[first - 1]! })
     if (last < range.to) gaps.push({ from: addDays(last, 1), to: range.to })
+    const inner = longestGap(days.slice(first).filter(hasRows))
+    if (inner !== undefined) gaps.push(inner)
   }
   // The newest days may be empty because the service has not written them yet. They are read again by later runs.
   const isUnexplained = (day: Day) => day < known.provisionalFrom && known.rowsByDay.get(day) !== 0
   return gaps.filter((gap) => daysIn(gap).some(isUnexplained))
+}
+
+/** The longest stretch between two of these days that has none of them. */
+function longestGap(days: readonly Day[]): Range | undefined {
+  let longest: Range | undefined
+  for (let at = 1; at < days.length; at++) {
+    const gap = { from: addDays(days[at - 1]!, 1), to: addDays(days[at]!, -1) }
+    if (gap.from <= gap.to && countDays(gap) > (longest === undefined ? 0 : countDays(longest))) longest = gap
+  }
+  return longest
 }
 
 interface LargeDay {

@@ -26,8 +26,9 @@ interface Suspect {
 /**
  * Some reports do not add up to the totals, because the service leaves groups out. Truncated answers do not add up either, so
  * the evidence must exclude them. On three final days, each day is read alone: it fills less than half a page, has no row
- * after its last, and consists of the same rows when it is read in two parts. All three days must differ in the same
- * direction. A stream of which any day ever added up is never accepted as not additive.
+ * after its last, and consists of the same rows when it is read in two parts. All three days must be too low: groups that are
+ * left out lower the sums, and if they are too high, the totals are wrong. A stream of which any day ever added up is never
+ * accepted as not additive.
  */
 export async function proveNotAdditive(
   run: Run,
@@ -45,8 +46,7 @@ export async function proveNotAdditive(
   const evidence: Difference[] = []
   for (const { day } of final) {
     const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
-    if (found === undefined || found.measure !== measure || found.direction === 0) return undefined
-    if (evidence.some(({ direction }) => direction !== found.direction)) return undefined
+    if (found?.measure !== measure || found.direction !== -1) return undefined
     evidence.push(found)
   }
   const texts = evidence.map(({ day, text }) => `${day}: ${text}`)

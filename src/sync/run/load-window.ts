@@ -78,7 +78,8 @@ async function replaceRows(
 ): Promise<Effect> {
   const window = {
     ...{ projectId: projectStream.projectId, stream, range, rows: sifted.rows, rowsByDay: sifted.rowsByDay },
-    mayDelete: identified.undismissed === 0 && comparison.differences.length === 0,
+    // Days that were not compared may lack rows.
+    mayDelete: identified.undismissed === 0 && comparison.differences.length + comparison.uncompared.length === 0,
     acceptDeletes: run.acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
     fencingToken: read.fencingToken,
