@@ -36,7 +36,6 @@ export interface OpenSource {
   projects: SyncedProject[]
   /** Those that were named and those that were not. */
   configured: SyncedProject[]
-  /** For people: the address, or that it is the reference service. */
   source: string
   /** What the warehouse remembers as its source. */
   address: string
@@ -45,7 +44,6 @@ export interface OpenSource {
 
 export interface OpenWarehouse {
   warehouse: Warehouse
-  /** For people: a connection string without its password. */
   shown: string
   embedded: boolean
   /** The same with the folder of an embedded one. */
@@ -103,12 +101,10 @@ export function sourceName(config: Config): string {
   return origin + pathname
 }
 
-/** What the warehouse remembers as its source. */
 export function sourceAddress(config: Config): string {
   return chooseSource(config).kind === 'reference' ? REFERENCE : sourceName(config)
 }
 
-/** The projects that are synced, without reading the service. */
 export function configuredProjects(config: Config, clock: Clock): SyncedProject[] {
   if (chosenSource(config)?.kind === 'reference') {
     const { projects } = referenceWorld(config, clock)
@@ -141,7 +137,6 @@ export function chooseProjects(projects: SyncedProject[], named: readonly string
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
 }
 
-/** False before the first sync into an embedded Postgres. */
 export function hasDatabase(config: Config): boolean {
   return config.warehouse.url !== undefined || hasCluster(dataFolder(config))
 }
@@ -234,16 +229,13 @@ export interface Open extends Services {
   execute: Executor | undefined
 }
 
-/** The queue of the present configuration. */
 export async function queueName(config: Config, streams: StreamSet, clock: Clock): Promise<string> {
   const { queueNameOf } = await import('../queue/queue-name.ts')
   const projects = configuredProjects(config, clock).map(({ id }) => id)
-  // Some commands work without a service.
   const address = chosenSource(config) === undefined ? '' : sourceAddress(config)
   return queueNameOf({ config, streams, sourceAddress: address, projects })
 }
 
-/** Runs work with the service and the database open, and closes both whatever happens. */
 export async function withServices<T>(
   options: {
     config: Config

@@ -3,15 +3,11 @@ import { type Add, collect } from './command-types.ts'
 
 const TOOLS = ['dbt', 'superset', 'grafana', 'prometheus', 'contract']
 
-/** The commands that fill BI tools or write files for them. */
 export function addBiCommands(add: Add): void {
-  add<{ out: string; project?: string[]; force?: boolean }, [string]>({
+  add({
     name: 'pack',
     about: 'writes files for dbt, Superset, Grafana or Prometheus, or the data contract, for this configuration',
-    load: async () => {
-      const { pack } = await import('./commands/pack.ts')
-      return (session, options, tool) => pack(session, tool, options)
-    },
+    load: async () => (await import('./commands/pack.ts')).pack,
     examples: [
       'pack dbt --out dbt',
       'pack superset --out superset --project or_…',
@@ -29,7 +25,7 @@ export function addBiCommands(add: Add): void {
     ],
     offline: true,
   })
-  add<{ url: string }>({
+  add({
     name: 'metabase',
     about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
     load: async () => (await import('./commands/metabase.ts')).metabase,

@@ -146,7 +146,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     ],
     progress: true,
   })
-  add<{ host?: string; port?: number }>({
+  add({
     name: 'serve',
     about: 'the scheduler, with the status page, health and metrics over HTTP',
     load: async () => (await import('./commands/serve.ts')).serve,
@@ -160,7 +160,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     ],
     service: true,
   })
-  add<{ concurrency?: number; heartbeatFile?: string }>({
+  add({
     name: 'worker',
     about: 'takes windows from the shared queue; any number on any machines',
     load: async () => (await import('./commands/worker.ts')).worker,
@@ -185,7 +185,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       projects(),
     ],
   })
-  add<{ force?: boolean }>({
+  add({
     name: 'init',
     about: 'writes a configuration in which every setting is explained',
     load: async () => (await import('./commands/init.ts')).init,
@@ -208,14 +208,14 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000)),
     ],
   })
-  add<{ changed?: boolean }>({
+  add({
     name: 'config',
     about: 'the settings as they were understood, and where each came from; secrets are masked',
     load: async () => (await import('./commands/config.ts')).config,
     examples: ['config', 'config --changed', 'config --json'],
     options: [new Option('--changed', 'only what is set in the file or by a variable')],
   })
-  add<{ output?: string }>({
+  add({
     name: 'support-bundle',
     about: 'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
     load: async () => (await import('./commands/support-bundle.ts')).supportBundle,
@@ -255,34 +255,25 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     ],
     parent: quarantine,
   })
-  add<object, [string]>({
+  add({
     name: 'show <id>',
     about: 'one row as it came, and why it failed',
-    load: async () => {
-      const { quarantineShow } = await import('./commands/quarantine.ts')
-      return (session, _options, id) => quarantineShow(session, id)
-    },
+    load: async () => (await import('./commands/quarantine.ts')).quarantineShow,
     examples: ['quarantine show 12'],
     parent: quarantine,
   })
-  add<{ stream?: string[]; project?: string[] }, [string[]]>({
+  add({
     name: 'retry [ids...]',
     about: 'validates again and loads what passes now',
-    load: async () => {
-      const { quarantineRetry } = await import('./commands/quarantine.ts')
-      return (session, options, ids) => quarantineRetry(session, ids, options)
-    },
+    load: async () => (await import('./commands/quarantine.ts')).quarantineRetry,
     examples: ['quarantine retry', 'quarantine retry 12 13'],
     options: [streams(), projects(), reason(), dismissed('undo dismissals, too')],
     parent: quarantine,
   })
-  add<{ because?: string }, [string[]]>({
+  add({
     name: 'dismiss [ids...]',
     about: 'rows that will never load no longer make runs partial',
-    load: async () => {
-      const { quarantineDismiss } = await import('./commands/quarantine.ts')
-      return (session, options, ids) => quarantineDismiss(session, ids, options)
-    },
+    load: async () => (await import('./commands/quarantine.ts')).quarantineDismiss,
     examples: [
       'quarantine dismiss 12 13 --because "test rows of the vendor"',
       'quarantine dismiss --stream chats --because "known, reported to the vendor"',
@@ -309,7 +300,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     load: async () => (await import('./commands/partition.ts')).partition,
     examples: ['partition'],
   })
-  add<{ role: string; keepTimezone?: boolean }>({
+  add({
     name: 'grant',
     about: 'lets a role of a BI tool read the tables and views, and nothing else',
     load: async () => (await import('./commands/grant.ts')).grant,
@@ -335,7 +326,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     arguments: [new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish'])],
     bare: true,
   })
-  add<object, [string | undefined]>({
+  add({
     name: 'database',
     about:
       'keeps the embedded Postgres running, for psql or a BI tool; "stop" stops one that a killed command left behind',

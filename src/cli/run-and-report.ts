@@ -17,13 +17,11 @@ import type { Session } from './session.ts'
 export interface ReportedCommand {
   command: string
   streams: readonly Stream[]
-  /** True if it works at everything that is configured. */
   coversEverything: boolean
   /** False if only those outside hear of it, and nobody is alerted. */
   alerts?: boolean
 }
 
-// For all that is sent after a run, together.
 const SEND_MS = 4000
 
 /**
@@ -44,7 +42,6 @@ export async function runAndReport(
   }
 }
 
-/** Reports the end of one command, once. */
 export class RunReporter {
   readonly observer: Observer
   private readonly telemetry: RunTelemetry

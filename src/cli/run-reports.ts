@@ -4,7 +4,6 @@ import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
 import type { RunEnd } from '../observe/metrics.ts'
 import type { RunReport } from '../sync/run/report.ts'
 
-/** How a run ended that threw instead of giving a report, and the report for those who are notified of it. */
 export function failedRun(
   error: unknown,
   isStopped: boolean,
@@ -16,7 +15,6 @@ export function failedRun(
   return { end, report: { ...about, outcome, streams: [], notes: [], error: messageOf(error), code } }
 }
 
-/** What an audit with repair came to, as a run. */
 export function auditReport({ remaining, repair }: AuditResult, runId: number, source: string): RunReport {
   return {
     run_id: runId,

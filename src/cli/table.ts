@@ -13,11 +13,9 @@ export interface TableColumn<Row> {
 export interface TableOptions<Row> {
   /** The columns of the terminal; without it the table is as wide as its contents. */
   width?: number
-  /** A row of totals. */
   footer?: Row
   /** The heading above consecutive rows of one group. */
   group?: (row: Row) => string
-  /** A text below the row. */
   note?: (row: Row) => string | undefined
 }
 
@@ -62,7 +60,6 @@ interface FittedColumn {
   width: number
 }
 
-/** Drops columns, then narrows the widest columns of text, until the table fits. */
 function fitted<Row>(all: readonly TableColumn<Row>[], rows: readonly Row[], width: number): FittedColumn[] {
   const columns = all.map((column) => {
     const cells = rows.map(column.value).map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))

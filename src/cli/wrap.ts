@@ -1,6 +1,5 @@
 import { toOneLine, withoutStyles } from './paint.ts'
 
-/** The width of tables and sentences if no terminal says another. */
 export const DEFAULT_WIDTH = 80
 
 const ASCII = /^[\x20-\x7e]*$/
@@ -56,7 +55,6 @@ function takeColumns(text: string, width: number): string {
   return taken
 }
 
-/** A text on one line, cut to a width. */
 export function clipTo(text: string, width: number): string {
   const line = toOneLine(text)
   return widthOf(line) <= width ? line : `${takeColumns(line, width - 1).trimEnd()}…`

@@ -6,8 +6,6 @@ import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import { CreationJournal } from './creation-journal.ts'
 import { type CreationRequest, isRepeated } from './creation-request.ts'
 
-/* Creating things in the service, never twice. */
-
 export interface CreationResult {
   line: number
   kind: CreationKind
@@ -18,7 +16,6 @@ export interface CreationResult {
   message: string | null
 }
 
-/** What would be done, before anything is sent. */
 export interface CreationPlan {
   existing: number
   toCreate: number
@@ -34,7 +31,6 @@ export interface CreateRequest {
   progress?(result: CreationResult, done: number, all: number): void
 }
 
-/** Undefined if it was not confirmed. */
 export async function createAll(services: Services, request: CreateRequest): Promise<CreationResult[] | undefined> {
   const { warehouse } = services
   const { project, wishes } = request

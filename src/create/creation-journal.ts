@@ -70,7 +70,6 @@ export class CreationJournal {
     return this.known.get(wish.kind)?.has(idempotencyKey(wish)) ?? false
   }
 
-  /** Topics of prompts to come that are named, not given by id, and that nobody knows yet; each once. */
   missingTopics(wishes: readonly CreationRequest[]): string[] {
     const coming = wishes.filter((wish) => wish.kind === 'prompt' && !this.isThere(wish))
     const named = coming.flatMap(({ topic }) => (topic && !isId(topic) ? [topic] : []))

@@ -22,7 +22,6 @@ export function idempotencyKey(wish: Pick<CreationRequest, 'kind' | 'text' | 'na
   return wish.kind === 'prompt' ? JSON.stringify([wish.text, wish.country]) : (wish.name ?? '')
 }
 
-/** True if an earlier wish is for the same thing. */
 export function isRepeated(wishes: readonly CreationRequest[], index: number): boolean {
   const { kind } = wishes[index]!
   const identity = idempotencyKey(wishes[index]!)

@@ -3,8 +3,6 @@ import type { HeldStatus, Status, StreamStatus, UnreconciledStatus } from '../le
 import type { RunReport } from '../sync/run/report.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 
-/* What is worth an alert, as data. */
-
 export type Condition = 'run' | 'key' | 'held' | 'unreconciled' | 'stale' | 'database'
 export type Severity = 'critical' | 'error' | 'warning'
 
@@ -17,15 +15,12 @@ export interface Finding {
   /** What is well again while the rest is not. */
   over?: string[]
   reason?: string
-  /** The run that found it. */
   run?: number
   /** Since when, if that is known to be before it was noticed. */
   since?: Date
-  /** The command that helps. */
   command: string
 }
 
-/** Nothing of it is left, or nothing of these members. */
 export interface End {
   over: string[] | 'all'
 }
@@ -169,7 +164,6 @@ function memberOf({ project_id, stream }: { project_id: string; stream: string }
   return `${stream} of ${project_id}`
 }
 
-/** The project of a member, and what of it is meant. */
 export function partsOf(member: string): { stream: string; project: string } | undefined {
   const at = member.lastIndexOf(' of ')
   return at < 0 ? undefined : { stream: member.slice(0, at), project: member.slice(at + 4) }

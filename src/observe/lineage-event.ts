@@ -8,7 +8,6 @@ const SCHEMA = `${SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent`
 
 /** What stays the same from the first event of a run to its last. */
 export interface LineageRun {
-  /** A name for the run that no other has. */
   uuid: string
   namespace: string
   command: string
@@ -184,7 +183,6 @@ function producerOf({ version }: LineageRun): string {
   return `urn:visibility-sync:${version}`
 }
 
-/** What every facet begins with. */
 function facetsOf(run: LineageRun): (schema: string) => { _producer: string; _schemaURL: string } {
   return (schema) => ({ _producer: producerOf(run), _schemaURL: schema })
 }

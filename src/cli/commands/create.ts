@@ -26,7 +26,6 @@ export interface CreateOptions {
 
 const NO_EFFECT = { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }
 
-/** `create …`: one thing, or those of a file, each exactly once. */
 export async function create(session: Session, kind: CreationKind, options: CreateOptions): Promise<number> {
   const { config, log, clock, version } = session
   const wishes = options.from === undefined ? [singleRequest(kind, options)] : readRequests(options.from, kind)
@@ -59,7 +58,6 @@ export async function create(session: Session, kind: CreationKind, options: Crea
       session.print({ sent: false, ...asked }, text)
       return 2
     }
-    // Before they are broken into cells and lines.
     const results = config.redactor.value(made)
     const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
     if (file !== undefined) writeFileSync(file, resultsText(results))

@@ -77,7 +77,6 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     sync: () =>
       readiness.isReady ? schedule.syncNow() : { busy: 'the database does not answer, so no sync can begin' },
   })
-  /** Begins a sync if its time passed without a run, or the last one failed because the database was away. */
   const catchUp = async () => {
     if (!afterRun.owesSync && !(await isSyncDue(pagePool, schedule.previousSync()))) return
     afterRun.owesSync = false

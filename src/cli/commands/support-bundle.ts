@@ -55,7 +55,6 @@ export async function supportBundle(session: Session, options: { output?: string
         )
         return rows
       }),
-      // With the last runs and drift.
       status: await ofLedger((warehouse) => readOwnStatus(session, warehouse, RUNS)),
       alerts: await ofLedger((warehouse) => readAlerts(warehouse)),
       queue: await ofLedger(async (warehouse) =>
@@ -108,7 +107,6 @@ async function databaseFacts({ pool }: Warehouse): Promise<unknown> {
   return rows[0]
 }
 
-/** The first windows of each stream say enough. */
 function shortPlan(plan: { streams: { windows: string[] }[] }): unknown {
   return {
     ...plan,
