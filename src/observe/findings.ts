@@ -39,12 +39,8 @@ export const NO_RUN = 0
 /** Stands for all of a run that failed before it had streams. */
 const WHOLE_RUN = 'the run'
 
-export interface RunScope {
-  /** True for a run of everything that is configured: what it does not mention is no longer there. */
-  coversEverything: boolean
-}
-
-export function findingsOfRun(report: RunReport, { coversEverything }: RunScope): Findings {
+/** `coversEverything`: the run read everything that is configured, so what it does not mention is no longer there. */
+export function findingsOfRun(report: RunReport, { coversEverything }: { coversEverything: boolean }): Findings {
   if (report.outcome === 'interrupted') return {}
   const failures = report.streams.flatMap(({ failed }) => failed)
   const wrongKey = report.code === 'key' ? report.error : failures.find(({ code }) => code === 'key')?.error
@@ -103,18 +99,15 @@ function whatEnded({ run_id, command, outcome }: RunReport): string {
 }
 
 /** As the ledger says, since a run may also have let something through. */
-export function findingOfHeld(
-  held: readonly (Pick<HeldStatus, 'project_id' | 'stream'> & Partial<HeldStatus>)[],
-): Finding | End {
-  if (held.length === 0) return ENDED
+export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]): Finding | End {
   const [only, ...others] = held
-  const accept = others.length === 0 ? only!.accept : undefined
+  if (only === undefined) return ENDED
   return {
     what: 'held back, since an answer would have deleted most rows',
     severity: 'warning',
     members: [...new Set(held.map(memberOf))],
-    ...sinceOf(held.flatMap(({ since }) => since ?? [])),
-    command: accept ?? 'visibility-sync status',
+    ...sinceOf(held.map(({ since }) => since)),
+    command: others.length === 0 ? only.accept : 'visibility-sync status',
   }
 }
 
