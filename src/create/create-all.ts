@@ -85,14 +85,10 @@ async function createEach(book: CreationJournal, request: CreateRequest, topics:
     const base = { line: wish.line, kind: wish.kind, name: wish.text ?? wish.name ?? '' }
     let result: CreationResult
     if (stop !== undefined) result = { ...base, status: 'not_sent', id: null, message: stop }
-    else if (problem !== undefined)
-      result = {
-        ...base,
-        status: 'failed',
-        id: null,
-        message: `its topic "${wish.topic}" could not be created: ${problem}`,
-      }
-    else {
+    else if (problem !== undefined) {
+      const message = `its topic "${wish.topic}" could not be created: ${problem}`
+      result = { ...base, status: 'failed', id: null, message }
+    } else {
       const made = await book.create(wish)
       result = { ...base, status: made.status, id: made.id, message: made.message }
       if (made.stop) stop = `not sent: ${made.message}`

@@ -4,11 +4,11 @@ import type { CreationKind } from '../ledger/creations.ts'
 export interface CreationRequest {
   line: number
   kind: CreationKind
-  text?: string
-  name?: string
+  text?: string | undefined
+  name?: string | undefined
   country?: string | undefined
   color?: string | undefined
-  tags?: string[]
+  tags?: string[] | undefined
   /** A topic's id, or its name. */
   topic?: string | undefined
 }
