@@ -3,7 +3,6 @@ import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
-import { addBiCommands } from './bi-commands.ts'
 import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
 import { bad, toTerminal } from './paint.ts'
@@ -310,7 +309,40 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
     ],
   })
-  addBiCommands(add)
+  add({
+    name: 'pack',
+    about: 'writes files for dbt, Superset, Grafana or Prometheus, or the data contract, for this configuration',
+    load: async () => (await import('./commands/pack.ts')).pack,
+    examples: [
+      'pack dbt --out dbt',
+      'pack superset --out superset --project or_…',
+      'pack contract --out contract --force',
+    ],
+    arguments: [
+      new Argument('<tool>', 'what the files are for').choices([
+        'dbt',
+        'superset',
+        'grafana',
+        'prometheus',
+        'contract',
+      ]),
+    ],
+    options: [
+      new Option('--out <folder>', 'the folder to write to').makeOptionMandatory(),
+      new Option('--project <id>', 'limit dashboards, models and alerts to this project; may be repeated').argParser(
+        collect,
+      ),
+      new Option('--force', 'overwrite files that were changed or that the command did not write'),
+    ],
+    offline: true,
+  })
+  add({
+    name: 'metabase',
+    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
+    load: async () => (await import('./commands/metabase.ts')).metabase,
+    examples: ['metabase --url https://metabase.example.com'],
+    options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()],
+  })
   add<object, [string]>({
     name: 'completion',
     about: 'prints a script that completes commands, options and names in a shell',

@@ -7,8 +7,8 @@ import {
   TransientError,
   UsageError,
 } from '../core/errors.ts'
-import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
+import { sleep } from '../core/waiting.ts'
 import { beginCreation, type Creation, type CreationKind, finishCreation, readCreations } from '../ledger/creations.ts'
 import { domainClassifications } from '../streams/domain-classifications.ts'
 import { prompts } from '../streams/prompts.ts'

@@ -3,7 +3,7 @@ import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { outsideFailure } from '../core/outside.ts'
 import type { Redactor } from '../core/redactor.ts'
-import { withTimeLimit } from '../core/time-limit.ts'
+import { withTimeLimit } from '../core/waiting.ts'
 import {
   type AlertState,
   afterEnd,

@@ -1,7 +1,7 @@
 import type { Clock } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { sleep } from '../core/sleep.ts'
+import { sleep } from '../core/waiting.ts'
 import type { Cron } from './cron.ts'
 
 export interface Duty {

@@ -1,7 +1,7 @@
 import { hostname } from 'node:os'
 import { type Open, withServices } from '../../app/open-services.ts'
 import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
-import { waitAtMost } from '../../core/time-limit.ts'
+import { waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { Alerts } from '../../observe/alerts.ts'
 import { channelsOf } from '../../observe/channels.ts'
