@@ -55,7 +55,7 @@ const rows = () =>
     'select condition, members from visibility_ops.alerts where cleared_at is null and is_told order by condition',
   )
 const trouble = (...streams: string[]): Findings => ({
-  held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream }))),
+  held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream, since: new Date(4e12), accept: '' }))),
 })
 const over: Findings = trouble()
 const MINUTE = 60_000

@@ -163,7 +163,7 @@ describe('a configuration of its own', () => {
 describe('the command', () => {
   const run = async (tool: Tool, out: string, options: object = {}, config = usual) => {
     let printed: any
-    await pack({ config, print: (document: unknown) => (printed = document) } as never, tool, { out, ...options })
+    await pack({ config, print: (document: unknown) => (printed = document) } as never, { out, ...options }, tool)
     return printed
   }
 

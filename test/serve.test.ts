@@ -297,7 +297,7 @@ test('people are told once of trouble and once when it is over, by any process',
   ])
   // What spreads is told again; what stays the same is not.
   const held = (...streams: string[]) =>
-    tell({ held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream }))) })
+    tell({ held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream, since: new Date(), accept: '' }))) })
   await held('a')
   await held('a')
   await held('a', 'b')
@@ -350,7 +350,7 @@ test('a webhook that fails harms no run, is not shown in the log, and is tried a
     ledger: (work) => pool.write(work),
     ledgerMs: 60_000,
   })
-  await alerts.update({ held: findingOfHeld([{ project_id: 'p', stream: 'a' }]) })
+  await alerts.update({ held: findingOfHeld([{ project_id: 'p', stream: 'a', since: new Date(), accept: '' }]) })
   expect(told).toEqual([])
   status = 200
   // The server may be at it, too: whoever sends it, it arrives.

@@ -94,7 +94,7 @@ describe('a table', () => {
     expect(lines()[2]).toBe('brand_daily_by_prompt_model  1,234     0      1.0')
     expect(lines(45)[2]).toBe('brand_daily_by_prompt_model  1,234      1.0')
     expect(lines(40)[2]).toBe('brand_daily_by_prompt_model  1,234')
-    expect(lines(30).slice(2)).toEqual(['brand_daily_by_prompt_   1,234', 'model'])
+    expect(lines(30).slice(2)).toEqual(['brand_daily_by_prompt_m  1,234', 'odel'])
   })
 
   test('keeps a column that has a value though it is marked as one to leave out', () => {

@@ -4,8 +4,6 @@ import { UsageError } from '../core/errors.ts'
 import type { StreamSet } from '../streams/registry.ts'
 import type { Stream } from '../streams/stream.ts'
 
-/* What a backfill is asked for: a range of days, and the streams that have days. */
-
 /** Lists have no days. They are read if they were named, or where deletions are to be let through. */
 export function streamsToBackfill(streams: StreamSet, named: readonly string[] = [], acceptDeletes = false): Stream[] {
   const withLists = named.length > 0 || acceptDeletes
@@ -20,7 +18,6 @@ export function parseRange(options: Range, config: Config, today: Day): Range {
   return { from, to }
 }
 
-/** The range of a command that may also do without one. */
 export function parseOptionalRange(
   { from, to }: { from?: string | undefined; to?: string | undefined },
   config: Config,

@@ -6,12 +6,12 @@ import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { waitAtMost } from '../core/time-limit.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
+import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import { TemplateCaches } from '../rows/fast-path/template-cache.ts'
 import type { RequestBudget } from '../source/budget.ts'
-import { type Client, type ClientOptions, createClient, type Outage } from '../source/client.ts'
+import { type Client, type ClientOptions, createClient } from '../source/client.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute-here.ts'
 import type { Services, SyncedProject } from '../sync/run/run-types.ts'
@@ -36,7 +36,6 @@ export interface OpenSource {
   projects: SyncedProject[]
   /** Those that were named and those that were not. */
   configured: SyncedProject[]
-  /** For people: the address, or that it is the reference service. */
   source: string
   /** What the warehouse remembers as its source. */
   address: string
@@ -45,7 +44,6 @@ export interface OpenSource {
 
 export interface OpenWarehouse {
   warehouse: Warehouse
-  /** For people: a connection string without its password. */
   shown: string
   embedded: boolean
   /** The same with the folder of an embedded one. */
@@ -77,17 +75,11 @@ export async function openSource(
     const { startReference } = await import('../reference/server.ts')
     const reference = await startReference({ world })
     const client = createClient({ ...options, baseUrl: reference.url, compress: false })
-    return {
-      client,
-      projects,
-      configured: all,
-      source: sourceName(config),
-      address: REFERENCE,
-      async close() {
-        client.close()
-        await reference.close()
-      },
+    const close = async () => {
+      client.close()
+      await reference.close()
     }
+    return { client, projects, configured: all, source: sourceName(config), address: REFERENCE, close }
   }
   const client = createClient({ ...options, baseUrl: chosen.baseUrl, compress: source.compress })
   const address = sourceAddress(config)
@@ -103,12 +95,10 @@ export function sourceName(config: Config): string {
   return origin + pathname
 }
 
-/** What the warehouse remembers as its source. */
 export function sourceAddress(config: Config): string {
   return chooseSource(config).kind === 'reference' ? REFERENCE : sourceName(config)
 }
 
-/** The projects that are synced, without reading the service. */
 export function configuredProjects(config: Config, clock: Clock): SyncedProject[] {
   if (chosenSource(config)?.kind === 'reference') {
     const { projects } = referenceWorld(config, clock)
@@ -133,15 +123,13 @@ function referenceWorld(config: Config, clock: Clock): World {
 export function chooseProjects(projects: SyncedProject[], named: readonly string[]): SyncedProject[] {
   for (const id of named) {
     if (!projects.some((project) => project.id === id)) {
-      throw new UsageError(
-        `--project: got ${shownId(id)}; configured are: ${projects.map((project) => project.id).join(', ')}`,
-      )
+      const ids = projects.map((project) => project.id).join(', ')
+      throw new UsageError(`--project: got ${shownId(id)}; configured are: ${ids}`)
     }
   }
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
 }
 
-/** False before the first sync into an embedded Postgres. */
 export function hasDatabase(config: Config): boolean {
   return config.warehouse.url !== undefined || hasCluster(dataFolder(config))
 }
@@ -169,16 +157,11 @@ export function describeNewDatabase(config: Config): string {
 export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {
   // One for each window that is loaded, one for heartbeats and leases, one for the queue and the request budget.
   const connections = config.source.concurrency + 2
-  const patienceMs = config.warehouse.patience_seconds * 1000
+  const { redactor } = config
+  const { schema, patience_seconds } = config.warehouse
+  const options = { schema, connections, patienceMs: patience_seconds * 1000, redactor }
   if (config.warehouse.url !== undefined) {
-    const warehouse = await connectWarehouse({
-      url: config.warehouse.url,
-      schema: config.warehouse.schema,
-      connections,
-      patienceMs,
-      redactor: config.redactor,
-      unchecked,
-    })
+    const warehouse = await connectWarehouse({ ...options, url: config.warehouse.url, unchecked })
     const shown = withoutPassword(config.warehouse.url)
     return { warehouse, shown, embedded: false, described: shown, close: () => warehouse.close() }
   }
@@ -186,21 +169,14 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
   const server = await startEmbedded({ folder: resolve(folder), log })
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
-    const { redactor } = config
     redactor.add([decodeURIComponent(new URL(server.url).password)])
-    const { schema } = config.warehouse
-    const warehouse = await connectWarehouse({ url: server.url, schema, connections, patienceMs, redactor })
+    const warehouse = await connectWarehouse({ ...options, url: server.url })
     const shown = withoutPassword(server.url)
-    return {
-      warehouse,
-      shown,
-      embedded: true,
-      described: `${shown} (in ${folder})`,
-      async close() {
-        await warehouse.close()
-        await server.release()
-      },
+    const close = async () => {
+      await warehouse.close()
+      await server.release()
     }
+    return { warehouse, shown, embedded: true, described: `${shown} (in ${folder})`, close }
   } catch (error) {
     await server.release()
     throw error
@@ -216,13 +192,8 @@ function withoutPassword(text: string): string {
 }
 
 /** What goes wrong while closing comes after the result and must not change it. */
-async function quietly(log: Log, what: string, closing: Promise<void>): Promise<void> {
+async function quietly(log: Log, what: string, closing: Promise<unknown>): Promise<void> {
   await closing.catch((error: unknown) => log.warn({ what, reason: messageOf(error) }, 'could not be closed'))
-}
-
-/** The queue asks the database, which may not answer; that must not keep the program from ending. */
-async function orLeave(closing: Promise<void>): Promise<void> {
-  await waitAtMost(QUEUE_CLOSE_MS, closing)
 }
 
 export interface Open extends Services {
@@ -234,16 +205,13 @@ export interface Open extends Services {
   execute: Executor | undefined
 }
 
-/** The queue of the present configuration. */
 export async function queueName(config: Config, streams: StreamSet, clock: Clock): Promise<string> {
   const { queueNameOf } = await import('../queue/queue-name.ts')
   const projects = configuredProjects(config, clock).map(({ id }) => id)
-  // Some commands work without a service.
   const address = chosenSource(config) === undefined ? '' : sourceAddress(config)
   return queueNameOf({ config, streams, sourceAddress: address, projects })
 }
 
-/** Runs work with the service and the database open, and closes both whatever happens. */
 export async function withServices<T>(
   options: {
     config: Config
@@ -264,7 +232,9 @@ export async function withServices<T>(
   const owner = randomUUID()
   const perMinute = config.source.requests_per_minute
   const source = await openSource(config, clock, options.projects, {
-    onOutage: (outage) => logOutage(log, outage),
+    // Without a word, a run that waits for its service would look like one that hangs.
+    onOutage: ({ down, what, reason }) =>
+      down ? log.warn({ what, reason }, 'no usable answers') : log.warn({ what }, 'answers again'),
     ...(shared && { budgetFor: (project) => budgetOf(project) }),
   })
   const budgetOf = (project: string): RequestBudget =>
@@ -273,25 +243,14 @@ export async function withServices<T>(
     const database = await openWarehouse(config, log, options.unchecked)
     try {
       warehouse = database.warehouse
-      const { client, projects } = source
-      const { source: shown, address } = source
-      const services = {
-        config,
-        streams,
-        templates,
-        log,
-        clock,
-        version,
-        client,
-        source: shown,
-        sourceAddress: address,
-        warehouse,
-      }
+      const { client, projects, source: shown, address } = source
+      const services = { config, streams, templates, log, clock, version, client, source: shown, warehouse }
       const queue = shared?.openQueueExecutor(warehouse, await queueName(config, streams, clock), log)
       try {
-        return await work({ ...services, execute: queue?.execute, owner, projects, database })
+        return await work({ ...services, sourceAddress: address, execute: queue?.execute, owner, projects, database })
       } finally {
-        await quietly(log, 'queue', orLeave(queue?.close() ?? Promise.resolve()))
+        // The queue asks the database, which may not answer; that must not keep the program from ending.
+        if (queue !== undefined) await quietly(log, 'queue', waitAtMost(QUEUE_CLOSE_MS, queue.close()))
       }
     } finally {
       await quietly(log, 'database', database.close())
@@ -299,12 +258,6 @@ export async function withServices<T>(
   } finally {
     await quietly(log, 'service', source.close())
   }
-}
-
-/** Without a word, a run that waits for its service would look like one that hangs. */
-function logOutage(log: Log, { down, what, reason }: Outage): void {
-  if (down) log.warn({ what, reason }, 'no usable answers')
-  else log.warn({ what }, 'answers again')
 }
 
 /** Loaded only if it is used: most runs are those of one process. */

@@ -3,7 +3,7 @@ import { TransientError } from '../core/errors.ts'
 import { readHeld, readUnreconciled } from '../ledger/status.ts'
 import { Alerts } from '../observe/alerts.ts'
 import { channelsOf } from '../observe/channels.ts'
-import { type Findings, findingOfHeld, findingOfUnreconciled, findingsOfRun, isEnd } from '../observe/findings.ts'
+import { findingOfHeld, findingOfUnreconciled, findingsOfRun } from '../observe/findings.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { createSidePool } from '../warehouse/side-pool.ts'
 import { readProjectNames } from './project-names.ts'
@@ -26,7 +26,10 @@ export async function alertAfterRun(
   const channels = channelsOf(config, open?.database.shown ?? '')
   if (channels.length === 0) return
   const pool = open === undefined ? undefined : createSidePool(open.warehouse, LEDGER)
-  const names = open === undefined ? new Map<string, string>() : await namesIn(open)
+  const names =
+    open === undefined
+      ? new Map<string, string>()
+      : await readProjectNames(open.warehouse).catch(() => new Map<string, string>())
   const alerts = new Alerts({
     channels,
     quietMs: config.alerts.quiet_minutes * 60_000,
@@ -40,29 +43,13 @@ export async function alertAfterRun(
   })
   try {
     await alerts.update(findingsOfRun(report, { coversEverything }))
-    if (open !== undefined) await alerts.update(await heldNow(open, report))
+    if (open === undefined) return
+    const { warehouse } = open
+    await alerts.update({
+      held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges),
+      unreconciled: findingOfUnreconciled(await readUnreconciled(warehouse)),
+    })
   } finally {
     pool?.close()
   }
-}
-
-async function namesIn({ warehouse }: Open): Promise<Map<string, string>> {
-  return readProjectNames(warehouse).catch(() => new Map<string, string>())
-}
-
-/** What the ledger says; if it cannot be asked, what the run held itself. */
-async function heldNow({ warehouse }: Open, report: RunReport): Promise<Findings> {
-  try {
-    return {
-      held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges),
-      unreconciled: findingOfUnreconciled(await readUnreconciled(warehouse)),
-    }
-  } catch {
-    const held = findingOfHeld(report.streams.filter((stream) => stream.held.length > 0).map(pairOf))
-    return isEnd(held) ? {} : { held }
-  }
-}
-
-function pairOf({ project_id, stream }: RunReport['streams'][number]): { project_id: string; stream: string } {
-  return { project_id, stream }
 }

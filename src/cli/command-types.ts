@@ -18,14 +18,10 @@ export interface CommandSettings<O extends object, A extends unknown[]> extends 
 
 export type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
 
-/** Adds a command that has only subcommands. */
 export function addGroup(program: Command, name: string, about: string): Command {
   return program.command(name).description(about).helpOption('-h, --help', 'show this help').helpCommand(false)
 }
 
-/* How the values of options are read. */
-
-/** An option that may be repeated. */
 export function collect(value: string, before: string[] | undefined): string[] {
   return [...(before ?? []), value]
 }

@@ -7,7 +7,6 @@ import { streamKinds } from '../streams/registry.ts'
 
 /* Completion in a shell: `completion` prints a script, which runs the hidden command `complete` at each Tab. */
 
-/** Prints the script for a shell. */
 export function printScript(program: Command, shell: string): number {
   script(shell, program.name(), program.name())
   return 0

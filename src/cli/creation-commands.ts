@@ -3,7 +3,6 @@ import type { CreationKind } from '../ledger/creations.ts'
 import { type Add, addGroup, collect } from './command-types.ts'
 import type { CreateOptions } from './commands/create.ts'
 
-/** The service's write operations. */
 export function addCreations(program: Command, add: Add): void {
   const parent = addGroup(program, 'create', "the service's write operations, singly or from a file, never twice")
   const shared = () => [

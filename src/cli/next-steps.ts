@@ -5,7 +5,6 @@ import type { HeldStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
 
-/** What helps after a run: what to do, and a command to copy. */
 export interface NextStep {
   say: string
   run: string
@@ -14,9 +13,7 @@ export interface NextStep {
 export interface NextStepContext {
   embedded: boolean
   names: ProjectNames
-  /** The days of this run's streams that are held. */
   held: readonly HeldStatus[]
-  /** A command line with the same configuration; the same command again if nothing is named. */
   command(words?: string): string
 }
 

@@ -19,33 +19,24 @@ export const warning = style(33, 39)
 export const strong = style(1, 22)
 export const faint = style(2, 22)
 
-/** Ready to be written to a terminal or a file: our own styles as colours or not at all, and no other control characters. */
 export function toTerminal(text: string, colour: boolean): string {
   return mapParts(text, printable, (mark) => (colour ? `\u001b[${mark.slice(MARK.length)}` : ''))
 }
 
 /** One line for a table or a sentence: control characters are made visible, line breaks become spaces, styles stay. */
 export function toOneLine(text: string): string {
-  return mapParts(
-    text,
-    (part) => printable(part.replaceAll(/(?<!\s)\s*[\r\n]\s*/g, ' ')),
-    (mark) => mark,
-  )
+  return mapParts(text, (part) => printable(part.replaceAll(/(?<!\s)\s*[\r\n]\s*/g, ' ')))
 }
 
 export function withoutStyles(text: string): string {
-  return mapParts(
-    text,
-    (part) => part,
-    () => '',
-  )
+  return text.split(MARKS).filter(isText).join('')
 }
 
-function mapParts(text: string, ofText: (part: string) => string, ofMark: (mark: string) => string): string {
-  // Of most cells of a long table.
-  if (!text.includes(MARK)) return ofText(text)
+const isText = (part: string) => !part.startsWith(MARK)
+
+function mapParts(text: string, ofText: (part: string) => string, ofMark = (mark: string) => mark): string {
   return text
     .split(MARKS)
-    .map((part) => (part.startsWith(MARK) ? ofMark(part) : ofText(part)))
+    .map((part) => (isText(part) ? ofText(part) : ofMark(part)))
     .join('')
 }

@@ -3,7 +3,6 @@ import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
-import { addBiCommands } from './bi-commands.ts'
 import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
 import { bad, toTerminal } from './paint.ts'
@@ -146,7 +145,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     ],
     progress: true,
   })
-  add<{ host?: string; port?: number }>({
+  add({
     name: 'serve',
     about: 'the scheduler, with the status page, health and metrics over HTTP',
     load: async () => (await import('./commands/serve.ts')).serve,
@@ -160,7 +159,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     ],
     service: true,
   })
-  add<{ concurrency?: number; heartbeatFile?: string }>({
+  add({
     name: 'worker',
     about: 'takes windows from the shared queue; any number on any machines',
     load: async () => (await import('./commands/worker.ts')).worker,
@@ -185,7 +184,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       projects(),
     ],
   })
-  add<{ force?: boolean }>({
+  add({
     name: 'init',
     about: 'writes a configuration in which every setting is explained',
     load: async () => (await import('./commands/init.ts')).init,
@@ -208,14 +207,14 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--runs <number>', 'how many runs to list').default(10).argParser(wholeNumber('--runs', 1, 1000)),
     ],
   })
-  add<{ changed?: boolean }>({
+  add({
     name: 'config',
     about: 'the settings as they were understood, and where each came from; secrets are masked',
     load: async () => (await import('./commands/config.ts')).config,
     examples: ['config', 'config --changed', 'config --json'],
     options: [new Option('--changed', 'only what is set in the file or by a variable')],
   })
-  add<{ output?: string }>({
+  add({
     name: 'support-bundle',
     about: 'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
     load: async () => (await import('./commands/support-bundle.ts')).supportBundle,
@@ -255,34 +254,25 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     ],
     parent: quarantine,
   })
-  add<object, [string]>({
+  add({
     name: 'show <id>',
     about: 'one row as it came, and why it failed',
-    load: async () => {
-      const { quarantineShow } = await import('./commands/quarantine.ts')
-      return (session, _options, id) => quarantineShow(session, id)
-    },
+    load: async () => (await import('./commands/quarantine.ts')).quarantineShow,
     examples: ['quarantine show 12'],
     parent: quarantine,
   })
-  add<{ stream?: string[]; project?: string[] }, [string[]]>({
+  add({
     name: 'retry [ids...]',
     about: 'validates again and loads what passes now',
-    load: async () => {
-      const { quarantineRetry } = await import('./commands/quarantine.ts')
-      return (session, options, ids) => quarantineRetry(session, ids, options)
-    },
+    load: async () => (await import('./commands/quarantine.ts')).quarantineRetry,
     examples: ['quarantine retry', 'quarantine retry 12 13'],
     options: [streams(), projects(), reason(), dismissed('undo dismissals, too')],
     parent: quarantine,
   })
-  add<{ because?: string }, [string[]]>({
+  add({
     name: 'dismiss [ids...]',
     about: 'rows that will never load no longer make runs partial',
-    load: async () => {
-      const { quarantineDismiss } = await import('./commands/quarantine.ts')
-      return (session, options, ids) => quarantineDismiss(session, ids, options)
-    },
+    load: async () => (await import('./commands/quarantine.ts')).quarantineDismiss,
     examples: [
       'quarantine dismiss 12 13 --because "test rows of the vendor"',
       'quarantine dismiss --stream chats --because "known, reported to the vendor"',
@@ -309,7 +299,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     load: async () => (await import('./commands/partition.ts')).partition,
     examples: ['partition'],
   })
-  add<{ role: string; keepTimezone?: boolean }>({
+  add({
     name: 'grant',
     about: 'lets a role of a BI tool read the tables and views, and nothing else',
     load: async () => (await import('./commands/grant.ts')).grant,
@@ -319,7 +309,40 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
     ],
   })
-  addBiCommands(add)
+  add({
+    name: 'pack',
+    about: 'writes files for dbt, Superset, Grafana or Prometheus, or the data contract, for this configuration',
+    load: async () => (await import('./commands/pack.ts')).pack,
+    examples: [
+      'pack dbt --out dbt',
+      'pack superset --out superset --project or_…',
+      'pack contract --out contract --force',
+    ],
+    arguments: [
+      new Argument('<tool>', 'what the files are for').choices([
+        'dbt',
+        'superset',
+        'grafana',
+        'prometheus',
+        'contract',
+      ]),
+    ],
+    options: [
+      new Option('--out <folder>', 'the folder to write to').makeOptionMandatory(),
+      new Option('--project <id>', 'limit dashboards, models and alerts to this project; may be repeated').argParser(
+        collect,
+      ),
+      new Option('--force', 'overwrite files that were changed or that the command did not write'),
+    ],
+    offline: true,
+  })
+  add({
+    name: 'metabase',
+    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
+    load: async () => (await import('./commands/metabase.ts')).metabase,
+    examples: ['metabase --url https://metabase.example.com'],
+    options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()],
+  })
   add<object, [string]>({
     name: 'completion',
     about: 'prints a script that completes commands, options and names in a shell',
@@ -335,7 +358,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     arguments: [new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish'])],
     bare: true,
   })
-  add<object, [string | undefined]>({
+  add({
     name: 'database',
     about:
       'keeps the embedded Postgres running, for psql or a BI tool; "stop" stops one that a killed command left behind',

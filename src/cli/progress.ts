@@ -7,7 +7,6 @@ const LINE_EVERY_MS = 5000
 
 export interface Progress {
   observer: Observer
-  /** Writes a line above the bar. */
   above(line: string): void
   /** A step that is worth a line if there is no bar. */
   say(text: string): void

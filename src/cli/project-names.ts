@@ -5,11 +5,8 @@ import { clipTo } from './wrap.ts'
 /* Projects as people know them: by their names, and by ids short enough to read if a name is not known or not enough. */
 
 export interface ProjectNames {
-  /** In a sentence: the name, or a short id. */
   of(id: string): string
-  /** Over a group: the name and the short id. */
   heading(id: string): string
-  /** A sentence in which ids may stand. */
   within(text: string): string
 }
 
@@ -26,7 +23,6 @@ export async function readProjectNames({ tables, pool, schema }: Warehouse): Pro
   return new Map(rows.flatMap(({ project_id, name }) => (name === null || name === '' ? [] : [[project_id, name]])))
 }
 
-/** Projects by the names that the warehouse knows. */
 export async function namesIn(
   warehouse: Warehouse | undefined,
   projects: readonly { id: string }[],
@@ -62,7 +58,6 @@ export function projectNames(ids: readonly string[], known: ReadonlyMap<string, 
   }
 }
 
-// Ids of this length or less are shown as they are.
 const SHORT = 16
 const FEWEST = 4
 

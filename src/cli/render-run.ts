@@ -32,13 +32,10 @@ export interface RunContext {
   warehouse: Pick<OpenWarehouse, 'described' | 'embedded'>
   names: ProjectNames
   width: number
-  /** The days of this run's streams that are held. */
   held: readonly HeldStatus[]
-  /** A command line with the same configuration; the same command again if nothing is named. */
   command(words?: string): string
 }
 
-/** The summary of a run, for people. */
 export function renderRun(report: RunReport, context: RunContext): string {
   const { width, warehouse } = context
   const total = totalOf(report)
@@ -117,7 +114,6 @@ function occurrenceLines(occurrences: Trouble['occurrences'], { names, width }: 
   return more > 0 ? [...shown, `    … and ${grouped(more)} more; --json shows all`] : shown
 }
 
-/** What the service does not have is no row of the result; its requests are part of the total. */
 function isOffered({ not_offered }: StreamReport): boolean {
   return not_offered === undefined
 }

@@ -1,29 +1,28 @@
 import { configuredProjects, type Open } from '../app/open-services.ts'
 import { pruneAfterRun } from '../app/prune.ts'
-import { waitAtMost } from '../core/time-limit.ts'
+import type { AuditResult } from '../audit/run-audit.ts'
+import { LockedError, messageOf } from '../core/errors.ts'
+import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
+import { waitAtMost } from '../core/waiting.ts'
 import { runReason } from '../ledger/run-reason.ts'
 import { publishLastRun } from '../observe/batch-metrics.ts'
 import { NO_RUN } from '../observe/findings.ts'
 import type { RunEnd } from '../observe/metrics.ts'
 import { RunTelemetry } from '../observe/run-telemetry.ts'
 import type { Stream } from '../streams/stream.ts'
-import type { RunReport } from '../sync/run/report.ts'
-import { cleanReport } from '../sync/run/report.ts'
+import { cleanReport, type RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import { alertAfterRun } from './alert-after-run.ts'
-import { failedRun } from './run-reports.ts'
 import type { Session } from './session.ts'
 
 export interface ReportedCommand {
   command: string
   streams: readonly Stream[]
-  /** True if it works at everything that is configured. */
   coversEverything: boolean
   /** False if only those outside hear of it, and nobody is alerted. */
   alerts?: boolean
 }
 
-// For all that is sent after a run, together.
 const SEND_MS = 4000
 
 /**
@@ -44,7 +43,6 @@ export async function runAndReport(
   }
 }
 
-/** Reports the end of one command, once. */
 export class RunReporter {
   readonly observer: Observer
   private readonly telemetry: RunTelemetry
@@ -138,5 +136,29 @@ export class RunReporter {
     }
     await waitAtMost(SEND_MS, Promise.allSettled(sent))
     late.abort()
+  }
+}
+
+export function failedRun(
+  error: unknown,
+  isStopped: boolean,
+  about: Pick<RunReport, 'run_id' | 'command' | 'source' | 'seconds'>,
+): { report: RunReport; end: RunEnd } {
+  const end = isStopped ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
+  const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
+  const code = reportedCode(failureCodeOf(error))
+  return { end, report: { ...about, outcome, streams: [], notes: [], error: messageOf(error), code } }
+}
+
+export function auditReport({ remaining, repair }: AuditResult, runId: number, source: string): RunReport {
+  return {
+    run_id: runId,
+    command: 'audit',
+    outcome: remaining === 0 ? (repair?.outcome ?? 'complete') : 'partial',
+    source,
+    seconds: 0,
+    streams: repair?.streams ?? [],
+    notes: [],
+    ...(remaining === 0 ? {} : { error: `${remaining} days still differ from the service` }),
   }
 }

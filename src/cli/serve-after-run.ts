@@ -20,7 +20,6 @@ export interface AfterRunParts {
   alerts: Alerts
   metrics: Metrics
   maxStalenessMs: number
-  /** Aborted when `serve` ends. */
   ended: AbortSignal
 }
 
@@ -63,7 +62,6 @@ export class AfterRun {
     await alerts.sendUnsent()
   }
 
-  /** Waits for everything that runs in the background. */
   async settle(): Promise<void> {
     await Promise.all(this.pending)
   }
@@ -90,7 +88,6 @@ export class AfterRun {
   }
 }
 
-/** Reports the end of a run to other programs. */
 function reportEnd(telemetry: RunTelemetry, report: RunReport, end: RunEnd): Promise<void> {
   const { run_id, streams, seconds, outcome, error = null } = report
   const reason = runReason({ outcome, error, summary: streams })

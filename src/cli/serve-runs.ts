@@ -11,7 +11,7 @@ import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { type Observer, type RunRequest, runSync } from '../sync/run/run-sync.ts'
 import type { BackfillRequest } from '../web/server-options.ts'
-import { auditReport, failedRun } from './run-reports.ts'
+import { auditReport, failedRun } from './run-and-report.ts'
 import type { Session } from './session.ts'
 
 export interface ServeRuns {

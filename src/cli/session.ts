@@ -18,7 +18,6 @@ export interface GlobalOptions {
   queue?: boolean
 }
 
-/** What a command has besides its own options: configuration, log, output, and the signal to stop. */
 export interface Session {
   config: Config
   /** The configured streams, made when they are first asked for. */
@@ -32,7 +31,6 @@ export interface Session {
   observer: Observer
   /** The file that settings are read from, whether it exists or not. */
   configFile: string
-  /** The columns of the terminal that the result goes to. */
   width: number
   /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
   command(words?: string): string
@@ -51,7 +49,6 @@ export interface Surroundings {
   redactor: Redactor
 }
 
-/** What sets a command apart from others. */
 export interface SessionKind {
   /** It works through days or lines, and shows how far it is. */
   progress?: boolean
@@ -137,12 +134,10 @@ function commandLine(args: readonly string[], config: string | undefined, words?
   return ['npx visibility-sync', ...(words === undefined ? same : [words, ...named])].join(' ')
 }
 
-/** As a shell takes it back. */
 function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }
 
-/** Waits until the command is asked to stop. */
 export function untilStopped({ signal }: Session): Promise<void> {
   return new Promise((done) => {
     if (signal.aborted) done()

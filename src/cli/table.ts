@@ -6,32 +6,23 @@ export interface TableColumn<Row> {
   title: string
   align?: 'right'
   value(row: Row): string | number
-  /** Left out if the table is too wide: those without any value first, then the highest number. */
+  /** Left out if the table is too wide: columns of zeros first, then the highest number. */
   drop?: 'if-zero' | number
 }
 
 export interface TableOptions<Row> {
   /** The columns of the terminal; without it the table is as wide as its contents. */
   width?: number
-  /** A row of totals. */
   footer?: Row
-  /** Rows of one group follow one another, under its name. */
+  /** The heading above consecutive rows of one group. */
   group?: (row: Row) => string
-  /** What is to be said of a row, below it. */
   note?: (row: Row) => string | undefined
-}
-
-/** A text and how many columns of the terminal it takes, measured once. */
-interface Cell {
-  text: string
-  width: number
 }
 
 const GAP = 2
 // Narrower columns of text are hard to read; titles are never broken.
 const NARROWEST = 12
 const ZERO = /^[0–]?$/
-const EMPTY: Cell = { text: '', width: 0 }
 
 /** A plain text table: numbers with thousands separators, columns as wide as they need to be and the terminal lets them. */
 export function renderTable<Row>(
@@ -39,96 +30,59 @@ export function renderTable<Row>(
   rows: readonly Row[],
   { width = Number.POSITIVE_INFINITY, footer, group, note }: TableOptions<Row> = {},
 ): string {
-  const shown = [...rows, ...(footer === undefined ? [] : [footer])]
-  const known = new Map<string | number, Cell>()
-  const everyCell = shown.map((row) => all.map(({ value }) => cellOf(value(row), known)))
-  const kept = keptColumns(all, everyCell, width)
-  const columns = kept.map((index) => all[index]!)
-  const cells = everyCell.map((line) => kept.map((index) => line[index]!))
-  const widths = shrunk(columns, naturalWidths(columns, cells), width)
-  const line = (texts: readonly Cell[]) => {
-    const parts = texts.map((cell, index) =>
-      cell.width <= widths[index]! ? [cell] : wrapCell(cell.text, widths[index]!).map(measured),
+  const columns = fitted(all, footer === undefined ? rows : [...rows, footer], width)
+  const line = (textOf: (column: FittedColumn) => string) => {
+    const parts = columns.map((column) => wrapCell(textOf(column), column.width))
+    const lines = Array.from({ length: Math.max(...parts.map(({ length }) => length)) }, (_, at) =>
+      columns.map((column, index) => padded(parts[index]![at] ?? '', column)).join(' '.repeat(GAP)),
     )
-    const height = Math.max(...parts.map(({ length }) => length))
-    return Array.from({ length: height }, (_, at) =>
-      parts
-        .map((part, index) => {
-          const { text, width: taken } = part[at] ?? EMPTY
-          const space = ' '.repeat(Math.max(0, widths[index]! - taken))
-          return columns[index]!.align === 'right' ? space + text : text + space
-        })
-        .join(' '.repeat(GAP))
-        .trimEnd(),
-    ).join('\n')
+    return lines.map((text) => text.trimEnd()).join('\n')
   }
-  const rule = '─'.repeat(totalOf(widths))
+  const rule = '─'.repeat(totalOf(columns))
   const body = rows.flatMap((row, index) => {
     const name = group?.(row)
     const begins = name !== undefined && (index === 0 || name !== group?.(rows[index - 1]!))
-    const said = note?.(row)
+    const below = note?.(row) ?? ''
     return [
       ...(begins ? [wrap(strong(name), width)] : []),
-      line(cells[index]!),
-      ...(said === undefined || said === '' ? [] : [wrap(said, width, '    ')]),
+      line(({ cells }) => cells[index]!),
+      ...(below === '' ? [] : [wrap(below, width, '    ')]),
     ]
   })
-  const end = footer === undefined ? [] : [rule, line(cells.at(-1)!)]
-  return [line(columns.map(({ title }) => measured(title))), rule, ...body, ...end].join('\n')
+  const end = footer === undefined ? [] : [rule, line(({ cells }) => cells.at(-1)!)]
+  return [line(({ title }) => title), rule, ...body, ...end].join('\n')
 }
 
-/** Most values of a long table are there many times. */
-function cellOf(value: string | number, known: Map<string | number, Cell>): Cell {
-  const cell = known.get(value) ?? measured(typeof value === 'number' ? grouped(value) : toOneLine(value))
-  known.set(value, cell)
-  return cell
+interface FittedColumn {
+  title: string
+  align?: 'right'
+  cells: string[]
+  width: number
 }
 
-function measured(text: string): Cell {
-  return { text, width: widthOf(text) }
-}
-
-function totalOf(widths: readonly number[]): number {
-  return widths.reduce((sum, width) => sum + width, 0) + GAP * (widths.length - 1)
-}
-
-function naturalWidths<Row>(columns: readonly TableColumn<Row>[], cells: readonly Cell[][]): number[] {
-  return columns.map(({ title }, index) =>
-    cells.reduce((most, line) => Math.max(most, line[index]!.width), widthOf(title)),
-  )
-}
-
-/** The columns that stay, by their numbers: as many as fit. */
-function keptColumns<Row>(all: readonly TableColumn<Row>[], cells: readonly Cell[][], width: number): number[] {
-  const widths = naturalWidths(all, cells)
-  const rank = ({ drop }: TableColumn<Row>, index: number) => {
-    if (drop !== 'if-zero') return drop ?? -1
-    return cells.every((line) => ZERO.test(line[index]!.text)) ? Number.POSITIVE_INFINITY : -1
-  }
-  const going = all
-    .map((column, index) => ({ index, rank: rank(column, index) }))
-    .filter((column) => column.rank >= 0)
-    .sort((a, b) => b.rank - a.rank || b.index - a.index)
-  let kept = all.map((_, index) => index)
-  for (const { index } of going) {
-    if (totalOf(kept.map((at) => widths[at]!)) <= width) break
-    kept = kept.filter((at) => at !== index)
-  }
-  return kept
-}
-
-/** Takes from the widest columns of text until the table fits; their cells go on in the next line. */
-function shrunk<Row>(columns: readonly TableColumn<Row>[], natural: readonly number[], width: number): number[] {
-  const widths = [...natural]
-  const least = columns.map(({ align, title }, index) =>
-    align === 'right' ? natural[index]! : Math.min(natural[index]!, Math.max(NARROWEST, widthOf(title))),
-  )
-  for (let over = totalOf(widths) - width; over > 0; over--) {
-    const [widest] = widths
-      .flatMap((_, index) => (widths[index]! > least[index]! ? [index] : []))
-      .sort((a, b) => widths[b]! - widths[a]!)
+function fitted<Row>(all: readonly TableColumn<Row>[], rows: readonly Row[], width: number): FittedColumn[] {
+  const columns = all.map((column) => {
+    const cells = rows.map(column.value).map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))
+    const natural = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(column.title))
+    const least = column.align === 'right' ? natural : Math.max(NARROWEST, widthOf(column.title))
+    const rank = column.drop !== 'if-zero' ? (column.drop ?? -1) : cells.every((cell) => ZERO.test(cell)) ? 99 : -1
+    return { ...column, cells, width: natural, least, rank }
+  })
+  for (const column of columns.filter(({ rank }) => rank >= 0).sort((a, b) => b.rank - a.rank))
+    if (totalOf(columns) > width) columns.splice(columns.indexOf(column), 1)
+  while (totalOf(columns) > width) {
+    const [widest] = columns.filter((column) => column.width > column.least).sort((a, b) => b.width - a.width)
     if (widest === undefined) break
-    widths[widest] = widths[widest]! - 1
+    widest.width--
   }
-  return widths
+  return columns
+}
+
+function totalOf(columns: readonly FittedColumn[]): number {
+  return columns.reduce((sum, { width }) => sum + width + GAP, -GAP)
+}
+
+function padded(text: string, { align, width }: FittedColumn): string {
+  const space = ' '.repeat(Math.max(0, width - widthOf(text)))
+  return align === 'right' ? space + text : text + space
 }

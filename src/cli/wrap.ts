@@ -1,6 +1,5 @@
 import { toOneLine, withoutStyles } from './paint.ts'
 
-/** The width of tables and sentences if no terminal says another. */
 export const DEFAULT_WIDTH = 80
 
 const ASCII = /^[\x20-\x7e]*$/
@@ -20,42 +19,30 @@ export function widthOf(text: string): number {
 
 /** Sentences in lines of a width. Words are kept whole, so that addresses and commands can be copied. */
 export function wrap(text: string, width: number, indent = '', hanging = ' '.repeat(widthOf(indent))): string {
-  const lines: string[] = []
-  let line = indent
-  let empty = true
-  for (const word of toOneLine(text).split(/ +/)) {
-    if (word === '') continue
-    if (!empty && widthOf(line) + 1 + widthOf(word) > width) {
-      lines.push(line)
-      line = hanging
-      empty = true
-    }
-    line += empty ? word : ` ${word}`
-    empty = false
+  const [first = '', ...words] = toOneLine(text).trim().split(/ +/)
+  const lines = [indent + first]
+  for (const word of words) {
+    const longer = `${lines.at(-1)} ${word}`
+    if (widthOf(longer) <= width) lines[lines.length - 1] = longer
+    else lines.push(hanging + word)
   }
-  return [...lines, line].join('\n')
+  return lines.join('\n')
 }
 
-/** The lines of a table's cell: broken at spaces, else behind the marks that part a name, else anywhere. */
+/** The lines of a table's cell: broken at spaces, and anywhere in words that are too long. */
 export function wrapCell(text: string, width: number): string[] {
   if (widthOf(text) <= width) return [text]
   return wrap(text, width)
     .split('\n')
-    .flatMap((line) => breakWord(line, width))
+    .flatMap((line) => breakLine(line, width))
 }
 
-function breakWord(word: string, width: number): string[] {
-  const lines: string[] = []
+function breakLine(line: string, width: number): string[] {
+  if (widthOf(line) <= width) return [line]
   // A style would be cut in two.
-  let rest = widthOf(word) > width ? withoutStyles(word) : word
-  while (widthOf(rest) > width) {
-    const head = takeColumns(rest, width)
-    const mark = Math.max(...['_', '.', ',', '/', ':', '-'].map((letter) => head.lastIndexOf(letter)))
-    const at = mark >= head.length / 2 ? mark + 1 : head.length
-    lines.push(rest.slice(0, at))
-    rest = rest.slice(at)
-  }
-  return [...lines, rest]
+  const plain = withoutStyles(line)
+  const head = takeColumns(plain, width)
+  return head === plain ? [plain] : [head, ...breakLine(plain.slice(head.length), width)]
 }
 
 /** The longest beginning of a text within a width, and at least one character. */
@@ -68,7 +55,6 @@ function takeColumns(text: string, width: number): string {
   return taken
 }
 
-/** A text on one line, cut to a width. */
 export function clipTo(text: string, width: number): string {
   const line = toOneLine(text)
   return widthOf(line) <= width ? line : `${takeColumns(line, width - 1).trimEnd()}…`

@@ -1,6 +1,5 @@
 import { codeOf } from './errors.ts'
 
-/** Why no connection was made, in words. */
 export interface ConnectionFailure {
   /** `certificate`: trying again is useless. `handshake`: the other side does not speak TLS, or broke off. */
   kind: 'connect' | 'certificate' | 'handshake'

@@ -20,7 +20,6 @@ export function isDay(text: string): boolean {
   return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text)
 }
 
-/** Days since 1970-01-01. */
 export function dayNumber(day: Day): number {
   return Date.parse(`${day}T00:00:00Z`) / DAY_MS
 }
@@ -37,7 +36,6 @@ export function dayOf(date: Date): Day {
   return date.toISOString().slice(0, 10)
 }
 
-/** The number of days in a range; 0 if it ends before it starts. */
 export function countDays({ from, to }: Range): number {
   return Math.max(0, dayNumber(to) - dayNumber(from) + 1)
 }

@@ -28,11 +28,9 @@ export class TransientError extends VisibilityError {
   readonly code: string = 'transient'
   /** How long the service asked us to wait, if it said so. */
   readonly retryAfterMs: number | undefined
-  /** The HTTP status, if there was one. */
   readonly status: number | undefined
   /** True if the request cannot have reached the service. */
   readonly neverSent: boolean
-  /** True if the answer did not come in time. */
   readonly timedOut: boolean
 
   constructor(message: string, options: TransientOptions = {}) {
@@ -155,7 +153,6 @@ export interface PlainError {
   cause?: PlainError
 }
 
-/** The words of an error and of what caused it, without anything else that it carries. */
 export function plainError(error: unknown, depth = 0): PlainError {
   if (!(error instanceof Error)) return { type: typeof error, message: String(error) }
   const { name, stack, cause } = error

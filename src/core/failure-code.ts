@@ -50,7 +50,6 @@ const RULES = {
 
 export type FailureCode = keyof typeof RULES
 
-/** The codes that reports and the ledger use. */
 export type ReportedCode = {
   [Code in FailureCode]: (typeof RULES)[Code] extends { reportedAs: string } ? never : Code
 }[FailureCode]
@@ -62,7 +61,6 @@ export function failureRule(code: FailureCode): FailureRule {
   return RULES[code]
 }
 
-/** The code of an error; `error` for one without a code of ours. */
 export function failureCodeOf(error: unknown): FailureCode {
   return toFailureCode(codeOf(error))
 }

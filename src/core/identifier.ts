@@ -3,7 +3,6 @@ export const IDENTIFIER = /^[a-z][a-z0-9_]{0,47}$/
 export const IDENTIFIER_RULE =
   'a lower-case letter, then lower-case letters, digits or underscores, 48 characters at most'
 
-/** Quotes an identifier for SQL. */
 export function quote(...path: string[]): string {
   return path.map((part) => `"${part.replaceAll('"', '""')}"`).join('.')
 }

@@ -14,7 +14,6 @@ function packageRoot(): URL {
   return folder
 }
 
-/** The address of a file or folder that is shipped with the package, such as `sql/migrations/`. */
 export function packageFile(path: string): URL {
   return new URL(path, root)
 }

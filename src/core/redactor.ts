@@ -10,7 +10,6 @@ export interface Redactor {
   text(text: string): string
   /** JSON stays JSON: only its texts change, never its numbers or its structure. */
   json(text: string, indent?: number): string
-  /** A copy in which every text is clean. */
   value<T>(value: T): T
 }
 

@@ -14,7 +14,6 @@ export function grouped(number: number): string {
   return decimals === undefined ? separated : `${separated}.${decimals}`
 }
 
-/** "3 rows", "1 row", "12,000 rows". */
 export function count(number: number, noun: string, plural = `${noun}s`): string {
   return `${grouped(number)} ${number === 1 ? noun : plural}`
 }
@@ -25,7 +24,6 @@ export function listSome(items: readonly string[], most = 5): string {
   return `${items.slice(0, most).join(', ')} and ${items.length - most} more`
 }
 
-/** Takes secrets out of one text. */
 export function redact(text: string, secrets: readonly string[]): string {
   return createRedactor(secrets).text(text)
 }
@@ -54,7 +52,6 @@ export function printable(text: string): string {
 
 export type CsvValue = string | number | boolean | null | readonly string[]
 
-/** A file of lines: a header, then rows. */
 export function csvText(header: readonly string[], rows: readonly (readonly CsvValue[])[]): string {
   return `${[header, ...rows].map((row) => row.map(cell).join(',')).join('\r\n')}\r\n`
 }

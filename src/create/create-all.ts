@@ -6,8 +6,6 @@ import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import { CreationJournal } from './creation-journal.ts'
 import { type CreationRequest, isRepeated } from './creation-request.ts'
 
-/* Creating things in the service, never twice. */
-
 export interface CreationResult {
   line: number
   kind: CreationKind
@@ -18,7 +16,6 @@ export interface CreationResult {
   message: string | null
 }
 
-/** What would be done, before anything is sent. */
 export interface CreationPlan {
   existing: number
   toCreate: number
@@ -34,7 +31,6 @@ export interface CreateRequest {
   progress?(result: CreationResult, done: number, all: number): void
 }
 
-/** Undefined if it was not confirmed. */
 export async function createAll(services: Services, request: CreateRequest): Promise<CreationResult[] | undefined> {
   const { warehouse } = services
   const { project, wishes } = request
@@ -89,14 +85,10 @@ async function createEach(book: CreationJournal, request: CreateRequest, topics:
     const base = { line: wish.line, kind: wish.kind, name: wish.text ?? wish.name ?? '' }
     let result: CreationResult
     if (stop !== undefined) result = { ...base, status: 'not_sent', id: null, message: stop }
-    else if (problem !== undefined)
-      result = {
-        ...base,
-        status: 'failed',
-        id: null,
-        message: `its topic "${wish.topic}" could not be created: ${problem}`,
-      }
-    else {
+    else if (problem !== undefined) {
+      const message = `its topic "${wish.topic}" could not be created: ${problem}`
+      result = { ...base, status: 'failed', id: null, message }
+    } else {
       const made = await book.create(wish)
       result = { ...base, status: made.status, id: made.id, message: made.message }
       if (made.stop) stop = `not sent: ${made.message}`

@@ -7,8 +7,8 @@ import {
   TransientError,
   UsageError,
 } from '../core/errors.ts'
-import { sleep } from '../core/sleep.ts'
 import { clip } from '../core/text.ts'
+import { sleep } from '../core/waiting.ts'
 import { beginCreation, type Creation, type CreationKind, finishCreation, readCreations } from '../ledger/creations.ts'
 import { domainClassifications } from '../streams/domain-classifications.ts'
 import { prompts } from '../streams/prompts.ts'
@@ -70,7 +70,6 @@ export class CreationJournal {
     return this.known.get(wish.kind)?.has(idempotencyKey(wish)) ?? false
   }
 
-  /** Topics of prompts to come that are named, not given by id, and that nobody knows yet; each once. */
   missingTopics(wishes: readonly CreationRequest[]): string[] {
     const coming = wishes.filter((wish) => wish.kind === 'prompt' && !this.isThere(wish))
     const named = coming.flatMap(({ topic }) => (topic && !isId(topic) ? [topic] : []))
@@ -83,7 +82,7 @@ export class CreationJournal {
       return await this.createOne(wish)
     } catch (error) {
       this.inDoubt.add(`${wish.kind} ${idempotencyKey(wish)}`)
-      return { status: 'failed', id: null, message: clip(messageOf(error), 300), stop: true }
+      return failed(clip(messageOf(error), 300), { stop: true })
     }
   }
 
@@ -99,15 +98,12 @@ export class CreationJournal {
     }
     const topicId = wish.topic === undefined ? undefined : isId(wish.topic) ? wish.topic : this.topicIds.get(wish.topic)
     if (wish.topic !== undefined && topicId === undefined) {
-      const message = `the topic "${wish.topic}" exists, but the service lists no ids of topics: give its id (to_…) instead`
-      return { status: 'failed', id: null, message }
+      return failed(
+        `the topic "${wish.topic}" exists, but the service lists no ids of topics: give its id (to_…) instead`,
+      )
     }
     if (this.inDoubt.has(`${wish.kind} ${key.identity}`)) {
-      return {
-        status: 'failed',
-        id: null,
-        message: 'an earlier line for the same thing is still open; run the command again',
-      }
+      return failed('an earlier line for the same thing is still open; run the command again')
     }
     const request = requestOf(wish, topicId)
     await beginCreation(this.services.warehouse, key, { request, runId: this.runId })
@@ -134,23 +130,18 @@ export class CreationJournal {
         const message = clip(messageOf(error), 300)
         const status = error instanceof RefusedError ? error.status : undefined
         if (status === 409) return this.existing(wish)
-        if (status === 402)
-          return { status: 'failed', id: null, message: `the credits are used up: ${message}`, stop: true }
-        if (error instanceof InterruptedError || this.signal.aborted) {
-          return { status: 'failed', id: null, message: 'stopped before its answer came', stop: true, open: true }
-        }
-        if (status !== undefined && status < 500) {
-          const hopeless = codeOf(error) === 'key' || status === 401 || status === 403
-          return { status: 'failed', id: null, message, stop: hopeless }
-        }
-        if (error instanceof UsageError) return { status: 'failed', id: null, message }
+        if (status === 402) return failed(`the credits are used up: ${message}`, { stop: true })
+        if (error instanceof InterruptedError || this.signal.aborted)
+          return failed('stopped before its answer came', { stop: true, open: true })
+        if (status !== undefined && status < 500)
+          return failed(message, { stop: codeOf(error) === 'key' || status === 401 || status === 403 })
+        if (error instanceof UsageError) return failed(message)
         // A 429 was not acted upon; anything else may have been.
         if (error instanceof TransientError && error.status === 429 && refusals < MOST_REFUSALS) {
           await sleep(error.retryAfterMs ?? 1000 * (refusals + 1), this.signal)
           continue
         }
-        if (error instanceof TransientError && error.neverSent)
-          return { status: 'failed', id: null, message, stop: true }
+        if (error instanceof TransientError && error.neverSent) return failed(message, { stop: true })
         return this.resolve(wish, message)
       }
     }
@@ -166,14 +157,13 @@ export class CreationJournal {
   private async resolve(wish: CreationRequest, reason: string): Promise<Made & { open?: boolean }> {
     if (LISTED[wish.kind] === undefined) {
       // It cannot be listed, but asking once more is safe: what exists is refused as existing.
-      const again = await this.call(wish.kind, requestOf(wish, undefined)).then(
-        (answer): Made => ({ status: 'created', id: answer.id, message: answer.warning }),
-        (error: unknown): Made & { open?: boolean } =>
+      return this.call(wish.kind, requestOf(wish, undefined)).then(
+        (answer): Made & { open?: boolean } => ({ status: 'created', id: answer.id, message: answer.warning }),
+        (error: unknown) =>
           error instanceof RefusedError && error.status === 409
             ? { status: 'created', id: null, message: 'the answer was lost, so its id is not known' }
-            : { status: 'failed', id: null, message: `no answer came: ${reason}; run the command again`, open: true },
+            : failed(`no answer came: ${reason}; run the command again`, { open: true }),
       )
-      return again
     }
     for (let look = 0; look < LOOKS; look++) {
       await sleep(LOOK_AGAIN_MS * look, this.signal)
@@ -182,7 +172,7 @@ export class CreationJournal {
       if (found !== undefined) return { status: 'created', id: found, message: null }
     }
     const message = `no answer came (${reason}), and it is not in the service's list; run the command again to go on`
-    return { status: 'failed', id: null, message, open: true }
+    return failed(message, { open: true })
   }
 
   private async look(kind: CreationKind): Promise<void> {
@@ -283,6 +273,10 @@ export class CreationJournal {
         : await client.createUrlClassification(caller, request as never, context)
     return { id: made.name, warning: null }
   }
+}
+
+function failed(message: string, end: { stop?: boolean; open?: boolean } = {}): Made & { open?: boolean } {
+  return { status: 'failed', id: null, message, ...end }
 }
 
 interface ListedPrompt {

@@ -4,11 +4,11 @@ import type { CreationKind } from '../ledger/creations.ts'
 export interface CreationRequest {
   line: number
   kind: CreationKind
-  text?: string
-  name?: string
+  text?: string | undefined
+  name?: string | undefined
   country?: string | undefined
   color?: string | undefined
-  tags?: string[]
+  tags?: string[] | undefined
   /** A topic's id, or its name. */
   topic?: string | undefined
 }
@@ -22,7 +22,6 @@ export function idempotencyKey(wish: Pick<CreationRequest, 'kind' | 'text' | 'na
   return wish.kind === 'prompt' ? JSON.stringify([wish.text, wish.country]) : (wish.name ?? '')
 }
 
-/** True if an earlier wish is for the same thing. */
 export function isRepeated(wishes: readonly CreationRequest[], index: number): boolean {
   const { kind } = wishes[index]!
   const identity = idempotencyKey(wishes[index]!)

@@ -39,7 +39,6 @@ const SCHEMAS = {
 }
 const MOST_SHOWN = 20
 
-/** Reads and checks a file. Throws with every bad line. */
 export function readRequests(file: string, kind: CreationKind): CreationRequest[] {
   let text: string
   try {

@@ -3,7 +3,7 @@ import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { outsideFailure } from '../core/outside.ts'
 import type { Redactor } from '../core/redactor.ts'
-import { withTimeLimit } from '../core/time-limit.ts'
+import { withTimeLimit } from '../core/waiting.ts'
 import {
   type AlertState,
   afterEnd,
@@ -31,7 +31,6 @@ export interface AlertOptions extends Naming {
   clock: Clock
   /** Aborted when the program is to end: nothing is sent any more. */
   signal?: AbortSignal
-  /** How long the ledger is waited for. */
   ledgerMs?: number
 }
 
@@ -53,7 +52,6 @@ export class Alerts {
   /** What was not taken, or waits for the end of a quiet period. */
   private readonly unsent = new Map<Condition, Finding | End>()
   private last: Promise<void> = Promise.resolve()
-  /** Why the ledger did not answer in this turn. */
   private ledgerFailure: unknown
 
   constructor(private readonly options: AlertOptions) {}
@@ -192,7 +190,6 @@ export class Alerts {
     return own === undefined ? known : merged(known, own)
   }
 
-  /** True if at least one channel took it. */
   private async send(notice: Notice, signal: AbortSignal): Promise<boolean> {
     const { channels, redactor, log } = this.options
     const clean = { ...redactor.value({ ...notice, since: undefined }), since: notice.since }

@@ -28,7 +28,6 @@ export async function publishLastRun(
   const { config, log, clock } = options
   const { push_url, textfile } = config.metrics
   if (push_url === undefined && textfile === undefined) return
-  // Loaded only if it is used.
   const { COMMANDS, lastRunText } = await import('./metrics.ts')
   const ledger = await readLedger(options, COMMANDS).catch((error: unknown) => {
     log.warn({ reason: messageOf(error) }, 'the metrics do without the ledger')

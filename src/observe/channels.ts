@@ -5,7 +5,6 @@ import { type Channel, type Notice, summaryOf } from './notice.ts'
 import { pagerDutyEvent } from './pagerduty-event.ts'
 import { slackMessage } from './slack-message.ts'
 
-/** The configured channels. `installation` names this warehouse among others. */
 export function channelsOf({ alerts, allow_http }: Config, installation: string): Channel[] {
   const { webhook_url, slack_url, pagerduty_key, pagerduty_url, smtp_url, smtp_password, email_from, email_to } = alerts
   const mail = { password: smtp_password, from: email_from, to: email_to, allowPlain: allow_http }

@@ -3,8 +3,6 @@ import type { HeldStatus, Status, StreamStatus, UnreconciledStatus } from '../le
 import type { RunReport } from '../sync/run/report.ts'
 import type { DatabaseState } from '../warehouse/database-state.ts'
 
-/* What is worth an alert, as data. */
-
 export type Condition = 'run' | 'key' | 'held' | 'unreconciled' | 'stale' | 'database'
 export type Severity = 'critical' | 'error' | 'warning'
 
@@ -17,15 +15,12 @@ export interface Finding {
   /** What is well again while the rest is not. */
   over?: string[]
   reason?: string
-  /** The run that found it. */
   run?: number
   /** Since when, if that is known to be before it was noticed. */
   since?: Date
-  /** The command that helps. */
   command: string
 }
 
-/** Nothing of it is left, or nothing of these members. */
 export interface End {
   over: string[] | 'all'
 }
@@ -44,12 +39,8 @@ export const NO_RUN = 0
 /** Stands for all of a run that failed before it had streams. */
 const WHOLE_RUN = 'the run'
 
-export interface RunScope {
-  /** True for a run of everything that is configured: what it does not mention is no longer there. */
-  coversEverything: boolean
-}
-
-export function findingsOfRun(report: RunReport, { coversEverything }: RunScope): Findings {
+/** `coversEverything`: the run read everything that is configured, so what it does not mention is no longer there. */
+export function findingsOfRun(report: RunReport, { coversEverything }: { coversEverything: boolean }): Findings {
   if (report.outcome === 'interrupted') return {}
   const failures = report.streams.flatMap(({ failed }) => failed)
   const wrongKey = report.code === 'key' ? report.error : failures.find(({ code }) => code === 'key')?.error
@@ -108,18 +99,15 @@ function whatEnded({ run_id, command, outcome }: RunReport): string {
 }
 
 /** As the ledger says, since a run may also have let something through. */
-export function findingOfHeld(
-  held: readonly (Pick<HeldStatus, 'project_id' | 'stream'> & Partial<HeldStatus>)[],
-): Finding | End {
-  if (held.length === 0) return ENDED
+export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]): Finding | End {
   const [only, ...others] = held
-  const accept = others.length === 0 ? only!.accept : undefined
+  if (only === undefined) return ENDED
   return {
     what: 'held back, since an answer would have deleted most rows',
     severity: 'warning',
     members: [...new Set(held.map(memberOf))],
-    ...sinceOf(held.flatMap(({ since }) => since ?? [])),
-    command: accept ?? 'visibility-sync status',
+    ...sinceOf(held.map(({ since }) => since)),
+    command: others.length === 0 ? only.accept : 'visibility-sync status',
   }
 }
 
@@ -169,7 +157,6 @@ function memberOf({ project_id, stream }: { project_id: string; stream: string }
   return `${stream} of ${project_id}`
 }
 
-/** The project of a member, and what of it is meant. */
 export function partsOf(member: string): { stream: string; project: string } | undefined {
   const at = member.lastIndexOf(' of ')
   return at < 0 ? undefined : { stream: member.slice(0, at), project: member.slice(at + 4) }

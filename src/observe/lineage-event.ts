@@ -4,11 +4,9 @@ import type { RunReport, StreamReport } from '../sync/run/report.ts'
 /* Runs as events of OpenLineage 2-0-2: from the streams of the service to the tables of the warehouse. */
 
 const SPEC = 'https://openlineage.io/spec'
-const SCHEMA = `${SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent`
 
 /** What stays the same from the first event of a run to its last. */
 export interface LineageRun {
-  /** A name for the run that no other has. */
   uuid: string
   namespace: string
   command: string
@@ -19,7 +17,7 @@ export interface LineageRun {
   streams: readonly Stream[]
 }
 
-export interface LineageEnd {
+interface LineageEnd {
   outcome: RunReport['outcome']
   runId: number | undefined
   streams: readonly StreamReport[]
@@ -29,139 +27,107 @@ export interface LineageEnd {
 
 export type LineageEvent = Record<string, unknown>
 
+// Partial is not success: it is sent as a failure, with the rows that were written.
 const EVENT_TYPES = { complete: 'COMPLETE', partial: 'FAIL', failed: 'FAIL', interrupted: 'ABORT' } as const
 
 export function startEvent(run: LineageRun): LineageEvent {
-  return eventOf(run, 'START', run.startedAt, {}, () => undefined)
+  return eventOf(run, { eventType: 'START', at: run.startedAt })
 }
 
-/** Partial is not success: it is sent as a failure, with what was written all the same. */
 export function endEvent(run: LineageRun, at: Date, end: LineageEnd): LineageEvent {
-  const facet = facetsOf(run)
-  const sum = (
-    streams: readonly StreamReport[],
-    field: 'rows_read' | 'inserted' | 'updated' | 'deleted' | 'requests',
-  ) => streams.reduce((total, stream) => total + stream[field], 0)
-  const runFacets = {
-    visibilitySync_run: {
-      ...facet('urn:visibility-sync:facet:run:1'),
-      outcome: end.outcome,
-      ...(end.runId === undefined ? {} : { runId: end.runId }),
-      seconds: end.seconds,
-      requests: sum(end.streams, 'requests'),
-      rowsDeleted: sum(end.streams, 'deleted'),
-      projects: new Set(end.streams.map(({ project_id }) => project_id)).size,
-    },
-    ...(end.outcome === 'complete'
-      ? {}
-      : {
-          errorMessage: {
-            ...facet(`${SPEC}/facets/1-0-1/ErrorMessageRunFacet.json`),
-            message: end.reason ?? 'nothing more is known',
-            programmingLanguage: 'TypeScript',
-          },
-        }),
-  }
-  return eventOf(run, EVENT_TYPES[end.outcome], at, runFacets, (name) => {
-    const own = end.streams.filter(({ stream }) => stream === name)
-    return { read: sum(own, 'rows_read'), written: sum(own, 'inserted') + sum(own, 'updated') }
-  })
+  return eventOf(run, { eventType: EVENT_TYPES[end.outcome], at, end })
 }
 
 function eventOf(
   run: LineageRun,
-  eventType: string,
-  at: Date,
-  runFacets: Record<string, unknown>,
-  rowsOf: (stream: string) => { read: number; written: number } | undefined,
+  { eventType, at, end }: { eventType: string; at: Date; end?: LineageEnd },
 ): LineageEvent {
-  const facet = facetsOf(run)
+  const { version, streams, source, warehouse } = run
+  const producer = `urn:visibility-sync:${version}`
+  const facet = (schema: string, fields: object) => ({ _producer: producer, _schemaURL: schema, ...fields })
+  const standard = (schema: string, fields: object) => facet(`${SPEC}/facets/${schema}.json`, fields)
+  const dataset = (namespace: string, name: string, columns: readonly Column[]) => ({
+    namespace,
+    name,
+    facets: {
+      schema: standard('1-2-0/SchemaDatasetFacet', {
+        fields: columns.map((column) => ({ name: column.name, type: TYPES[column.type] })),
+      }),
+      dataSource: standard('1-0-1/DatasourceDatasetFacet', { name: namespace, uri: namespace }),
+    },
+  })
+  const table = (name: string, columns: readonly Column[]) =>
+    dataset(warehouse.namespace, `${warehouse.database}.${warehouse.schema}.${name}`, [PROJECT, ...columns])
+  const rowsOf = (name: string, ...fields: Sum[]) =>
+    sumOf(end?.streams.filter(({ stream }) => stream === name) ?? [], ...fields)
   return {
     eventType,
     eventTime: at.toISOString(),
-    producer: producerOf(run),
-    schemaURL: SCHEMA,
+    producer,
+    schemaURL: `${SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent`,
     run: {
       runId: run.uuid,
       facets: {
-        nominalTime: {
-          ...facet(`${SPEC}/facets/1-0-1/NominalTimeRunFacet.json`),
-          nominalStartTime: run.startedAt.toISOString(),
-        },
-        processing_engine: {
-          ...facet(`${SPEC}/facets/1-1-1/ProcessingEngineRunFacet.json`),
-          name: 'visibility-sync',
-          version: run.version,
-        },
-        ...runFacets,
+        nominalTime: standard('1-0-1/NominalTimeRunFacet', { nominalStartTime: run.startedAt.toISOString() }),
+        processing_engine: standard('1-1-1/ProcessingEngineRunFacet', { name: 'visibility-sync', version }),
+        ...(end && {
+          visibilitySync_run: facet('urn:visibility-sync:facet:run:1', {
+            outcome: end.outcome,
+            ...(end.runId === undefined ? {} : { runId: end.runId }),
+            seconds: end.seconds,
+            requests: sumOf(end.streams, 'requests'),
+            rowsDeleted: sumOf(end.streams, 'deleted'),
+            projects: new Set(end.streams.map(({ project_id }) => project_id)).size,
+          }),
+        }),
+        ...(end &&
+          end.outcome !== 'complete' && {
+            errorMessage: standard('1-0-1/ErrorMessageRunFacet', {
+              message: end.reason ?? 'nothing more is known',
+              programmingLanguage: 'TypeScript',
+            }),
+          }),
       },
     },
     job: {
       namespace: run.namespace,
       name: `visibility-sync.${run.command}`,
       facets: {
-        jobType: {
-          ...facet(`${SPEC}/facets/2-0-4/JobTypeJobFacet.json`),
+        jobType: standard('2-0-4/JobTypeJobFacet', {
           processingType: 'BATCH',
           integration: 'VISIBILITY_SYNC',
           jobType: 'JOB',
-        },
-        documentation: {
-          ...facet(`${SPEC}/facets/1-1-0/DocumentationJobFacet.json`),
+        }),
+        documentation: standard('1-1-0/DocumentationJobFacet', {
           description: 'Keeps a Postgres warehouse in step with an AI answer visibility reporting service.',
-        },
+        }),
       },
     },
-    inputs: run.streams.map((stream) => inputOf(run, stream, rowsOf(stream.name)?.read)),
-    outputs: run.streams.flatMap((stream) => outputsOf(run, stream, rowsOf(stream.name)?.written)),
-  }
-}
-
-function inputOf(run: LineageRun, stream: Stream, rows: number | undefined): Record<string, unknown> {
-  const facet = facetsOf(run)
-  const { namespace, path } = run.source
-  return {
-    namespace,
-    name: `${path}/${stream.name}`,
-    facets: { ...schemaFacet(run, stream.columns), ...sourceFacet(run, namespace) },
-    ...(rows === undefined
-      ? {}
-      : {
-          inputFacets: {
-            inputStatistics: { ...facet(`${SPEC}/facets/1-0-0/InputStatisticsInputDatasetFacet.json`), rowCount: rows },
+    inputs: streams.map(({ name, columns }) => ({
+      ...dataset(source.namespace, `${source.path}/${name}`, columns),
+      ...(end && {
+        inputFacets: {
+          inputStatistics: standard('1-0-0/InputStatisticsInputDatasetFacet', { rowCount: rowsOf(name, 'rows_read') }),
+        },
+      }),
+    })),
+    outputs: streams.flatMap((stream) => [
+      {
+        ...table(stream.table, stream.columns),
+        ...(end && {
+          outputFacets: {
+            outputStatistics: standard('1-0-2/OutputStatisticsOutputDatasetFacet', {
+              rowCount: rowsOf(stream.name, 'inserted', 'updated'),
+            }),
           },
         }),
+      },
+      ...(stream.by === 'list' ? (stream.children ?? []) : []).map((child) => table(child.table, child.columns)),
+    ]),
   }
 }
 
-/** The table of a stream, and those of what its rows hold, such as the tags of prompts. */
-function outputsOf(run: LineageRun, stream: Stream, rows: number | undefined): Record<string, unknown>[] {
-  const facet = facetsOf(run)
-  const { namespace, database, schema } = run.warehouse
-  const project: Column = { name: 'project_id', type: 'text' }
-  const table = (name: string, columns: readonly Column[]) => ({
-    namespace,
-    name: `${database}.${schema}.${name}`,
-    facets: { ...schemaFacet(run, [project, ...columns]), ...sourceFacet(run, namespace) },
-  })
-  const children = stream.by === 'list' ? (stream.children ?? []) : []
-  return [
-    {
-      ...table(stream.table, stream.columns),
-      ...(rows === undefined
-        ? {}
-        : {
-            outputFacets: {
-              outputStatistics: {
-                ...facet(`${SPEC}/facets/1-0-2/OutputStatisticsOutputDatasetFacet.json`),
-                rowCount: rows,
-              },
-            },
-          }),
-    },
-    ...children.map((child) => table(child.table, child.columns)),
-  ]
-}
+const PROJECT: Column = { name: 'project_id', type: 'text' }
 
 const TYPES: Record<ColumnType, string> = {
   text: 'text',
@@ -171,20 +137,8 @@ const TYPES: Record<ColumnType, string> = {
   boolean: 'boolean',
 }
 
-function schemaFacet(run: LineageRun, columns: readonly Column[]): Record<string, unknown> {
-  const fields = columns.map(({ name, type }) => ({ name, type: TYPES[type] }))
-  return { schema: { ...facetsOf(run)(`${SPEC}/facets/1-2-0/SchemaDatasetFacet.json`), fields } }
-}
+type Sum = 'rows_read' | 'inserted' | 'updated' | 'deleted' | 'requests'
 
-function sourceFacet(run: LineageRun, uri: string): Record<string, unknown> {
-  return { dataSource: { ...facetsOf(run)(`${SPEC}/facets/1-0-1/DatasourceDatasetFacet.json`), name: uri, uri } }
-}
-
-function producerOf({ version }: LineageRun): string {
-  return `urn:visibility-sync:${version}`
-}
-
-/** What every facet begins with. */
-function facetsOf(run: LineageRun): (schema: string) => { _producer: string; _schemaURL: string } {
-  return (schema) => ({ _producer: producerOf(run), _schemaURL: schema })
+function sumOf(streams: readonly StreamReport[], ...fields: Sum[]): number {
+  return streams.reduce((total, stream) => fields.reduce((sum, field) => sum + stream[field], total), 0)
 }

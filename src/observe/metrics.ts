@@ -11,7 +11,6 @@ import type { DatabaseState } from '../warehouse/database-state.ts'
 export interface Metrics {
   observer: Observer
   finished(report: Pick<RunReport, 'command' | 'seconds'> & { outcome: RunEnd }, at: Date): void
-  /** The text for Prometheus, with the state of the ledger as it was last read. */
   text(state: State): Promise<string>
   contentType: string
 }
@@ -19,10 +18,8 @@ export interface Metrics {
 /** How a run ended; `locked` if another one held the lock, so that it never began. */
 export type RunEnd = RunReport['outcome'] | 'locked'
 
-/** What the gauges show. */
 export interface State {
   database: Pick<DatabaseState, 'up'>
-  /** Undefined if the ledger was never read. */
   ledger: { status: LedgerStatus | undefined; queue: QueueStatus | undefined } | undefined
   ledgerAgeMs: number
   budgets: Map<string, BudgetView>
@@ -85,7 +82,6 @@ function lastingGauges(registry: Registry) {
   }
 }
 
-/** A run of a command that ends. */
 export interface LastRun extends Pick<RunReport, 'command' | 'seconds' | 'streams'> {
   end: RunEnd
   endedAt: Date
@@ -93,11 +89,9 @@ export interface LastRun extends Pick<RunReport, 'command' | 'seconds' | 'stream
 
 export interface LedgerFigures {
   status: LedgerStatus
-  /** How commands ended last, as the ledger says. */
   ends: readonly LastEnd[]
 }
 
-/** The text that a command leaves when it ends: gauges of its run and, if the ledger could be read, of the ledger. */
 export function lastRunText(run: LastRun, ledger: LedgerFigures | undefined): Promise<string> {
   const registry = new Registry()
   const named = namesIn(registry)
@@ -123,7 +117,6 @@ export function lastRunText(run: LastRun, ledger: LedgerFigures | undefined): Pr
   return registry.metrics()
 }
 
-/** What an operator watches. docs/observability.md says what to do about each. */
 export function createMetrics(streams: readonly string[]): Metrics {
   const registry = new Registry()
   const named = namesIn(registry)

@@ -2,7 +2,6 @@ import { clip, listSome } from '../core/text.ts'
 import type { AlertState } from '../ledger/alert-policy.ts'
 import { type Condition, type Finding, partsOf, type Severity } from './findings.ts'
 
-/** A message to people, before it takes the form of a channel. */
 export interface Notice {
   event: 'raised' | 'cleared'
   condition: Condition
@@ -11,7 +10,6 @@ export interface Notice {
   text: string
   /** What is wrong, or what is over, in a few words. */
   title: string
-  /** The projects that it is about, by name. */
   projects: string[]
   since: Date
   run: number | undefined
@@ -21,10 +19,8 @@ export interface Notice {
   command: string | undefined
 }
 
-/** A way to send alerts to people. */
 export interface Channel {
   name: 'webhook' | 'slack' | 'pagerduty' | 'e-mail'
-  /** Throws if the alert was not accepted. */
   send(notice: Notice, signal: AbortSignal): Promise<void>
 }
 
@@ -83,7 +79,6 @@ export function clearedNotice(condition: Condition, known: AlertState, naming: N
   }
 }
 
-/** The whole notice in one line. */
 export function summaryOf({ event, text }: Notice): string {
   return `visibility-sync: ${event === 'cleared' ? 'over: ' : ''}${text}`
 }

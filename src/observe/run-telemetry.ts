@@ -3,7 +3,7 @@ import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import type { Log } from '../core/logger.ts'
 import { outsideFailure } from '../core/outside.ts'
-import { sleep } from '../core/sleep.ts'
+import { sleep } from '../core/waiting.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { StreamReport } from '../sync/run/report.ts'
 import { endEvent, type LineageEvent, type LineageRun, startEvent } from './lineage-event.ts'
@@ -22,11 +22,9 @@ export interface RunTelemetryOptions {
 export interface RunEndpoints {
   /** What the warehouse remembers as its source: an address, or "reference". */
   sourceAddress: string
-  /** The warehouse's address without its password. */
   warehouse: string
 }
 
-/** How a run ended, for those outside. */
 export interface RunEnded {
   end: RunEnd
   /** Undefined if it failed before it was one. */
@@ -58,7 +56,6 @@ export class RunTelemetry {
     this.alongside(this.ping('start', this.starts.signal))
   }
 
-  /** The run is in the ledger. */
   started(endpoints: RunEndpoints): void {
     if (!this.hasLineage || this.lineage !== undefined) return
     this.lineage = this.lineageOf(endpoints)

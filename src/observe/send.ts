@@ -17,7 +17,6 @@ export function pingAddress(url: string, what: PingSignal): string {
   return address.href
 }
 
-/** Pings a dead man's switch, which notices a run that never reports its end. */
 export async function ping(url: string, what: PingSignal, signal: AbortSignal, reason?: string): Promise<void> {
   const address = pingAddress(url, what)
   if (what === 'fail') await notifyOutside(address, { text: clip(reason ?? '', LONGEST_REASON), signal })
@@ -87,7 +86,6 @@ export async function sendLineage(
   await Promise.all(sent)
 }
 
-/** One event a line. */
 async function appendEvent(file: string, event: LineageEvent): Promise<void> {
   const size = await stat(file).then(
     (found) => found.size,

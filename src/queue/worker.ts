@@ -1,6 +1,6 @@
 import { messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
-import { sleep } from '../core/sleep.ts'
+import { sleep } from '../core/waiting.ts'
 import { makeRun, newRunMemory } from '../sync/run/make-run.ts'
 import { performItem } from '../sync/run/perform-item.ts'
 import type { FailedItem, ItemResult, Loaded, Run, RunMemory, Services, SyncedProject } from '../sync/run/run-types.ts'

@@ -26,7 +26,6 @@ interface Group {
   brands: Map<string, Totals>
 }
 
-/** The brand report: chats grouped by the dimensions, one row for each brand of each group. */
 export function brandReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
   const brandFilters = query.filters.filter(({ field }) => field === 'brand_id')
   const brands = project.brands.filter((brand) => brandFilters.every((filter) => passes(brand.id, filter)))
@@ -171,7 +170,6 @@ export function dimensionFields(
   return fields
 }
 
-/** The chats of a range as the list shows them. */
 export function chatList(
   world: World,
   project: Project,

@@ -23,17 +23,13 @@ export const faultsSchema = z.strictObject({
   /** How far the service's clock, as its `Date` header shows it, is ahead. */
   clock_ahead_seconds: z.int().default(0),
   latency_ms: z.int().min(0).default(0),
-  /** Takes the request and never answers. */
   hang: chance,
-  /** Answers 500, 502, 503 or 504 instead. */
   server_error: chance,
-  /** Closes the connection before answering. */
   reset: chance,
   /** Sends the header and half of the body, then closes the connection. */
   truncate: chance,
   /** Answers 200 with half of the JSON and a matching length. */
   cut_json: chance,
-  /** Answers 200 with an HTML page. */
   html: chance,
   /** Answers 200 with JSON that lacks what was asked for. */
   wrong_shape: chance,

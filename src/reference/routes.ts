@@ -12,11 +12,8 @@ import { chatContent, domainReport, urlReport } from './sources.ts'
 import { applyHaving, type WiderReportRequest, widerReportRequest } from './wider-report.ts'
 import { COMPANY_KEY, type Project, type Prompt, type World } from './world.ts'
 
-/* The operations of the API over the synthetic world. */
-
 const DEFAULT_DAY = '2026-01-01'
 
-/** An answer that is not a success. */
 export class Refusal extends Error {
   readonly status: number
   constructor(status: number, message: string) {
@@ -38,7 +35,6 @@ export interface Routed {
   created: boolean
 }
 
-/** What the faults are now, and the dice they use. */
 interface Mood {
   faults(): Faults
   random(): number

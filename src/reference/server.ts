@@ -17,7 +17,6 @@ export interface ReferenceOptions {
   host?: string
   port?: number
   compress?: boolean
-  /** Which extra operations are offered; none by default. */
   extras?: 'all' | readonly ExtraOperation[]
 }
 
@@ -26,7 +25,6 @@ export interface ReferenceRequest {
   path: string
   query: Record<string, string>
   body: Record<string, unknown>
-  /** 0 if there was no answer. */
   status: number
 }
 
@@ -36,7 +34,6 @@ export interface ReferenceService {
   /** Every request since the start, or since it was emptied. */
   requests: ReferenceRequest[]
   setFaults(faults: FaultSettings): void
-  /** Begins or stops to offer extra operations. */
   setExtras(extras: 'all' | readonly ExtraOperation[]): void
   close(): Promise<void>
 }
@@ -146,7 +143,6 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     return project
   }
 
-  /** One request from the project's budget. */
   function spend(projectId: string, response: ServerResponse): void {
     if (faults.rate_limit === null) return
     const now = Date.now()

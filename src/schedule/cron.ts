@@ -2,15 +2,12 @@ import { createTask, parse } from 'node-cron'
 
 const SECOND = 1000
 const MINUTE = 60_000
-// A cron text names at least a time of each year.
 const FARTHEST_MS = 367 * 24 * 60 * MINUTE
 
 /** When a cron expression fires in a time zone. Pure: it is asked about moments, and has no clock of its own. */
 export interface Cron {
   text: string
-  /** True if the expression fires in the second that begins at this moment. */
   isTime(moment: Date): boolean
-  /** The first time after a moment. */
   next(after: Date): Date | undefined
   /** The last time before a moment, within a week. */
   previous(before: Date): Date | undefined
@@ -28,7 +25,6 @@ export function createCron(text: string, timezone: string): Cron {
   const wall = wallClock(timezone)
 
   const matches = (moment: Date) => task.match(moment)
-  /** An hour that came before, an hour ago or less, was the same by the clock on the wall. */
   const isRepeated = (moment: Date) => wall(moment).offset < wall(new Date(moment.getTime() - 60 * MINUTE)).offset
   /** The clock jumped forward at this moment, over a time that the text names. */
   const isSkipped = (moment: Date) => {
@@ -85,7 +81,6 @@ function dayMatches(fields: Fields, day: { day: number; month: number; weekday: 
   return months && ofMonth && ofWeek
 }
 
-/** False if no day around a moment, in any time zone, is one that the text names. */
 function mayComeWithin(fields: Fields, from: number, direction: 1 | -1): boolean {
   // Days counted from the end of a month are left to the slow way.
   if (

@@ -46,7 +46,6 @@ export class DatabaseWatch {
     return new Date(this.serverTime.time + this.options.monotonic() - this.serverTime.at)
   }
 
-  /** Asks the database; those who ask meanwhile get the same answer. */
   look(): Promise<DatabaseState> {
     this.looking ??= this.ask().finally(() => {
       this.looking = undefined

@@ -1,12 +1,10 @@
 import type { Clock } from '../core/day.ts'
 import type { Observer, Step } from '../sync/run/run-sync.ts'
 
-/** A run that is going on in this process. */
 export interface LiveRun {
   runId: number
   command: string
   startedAt: Date
-  /** Days of streams and lists, planned and done. */
   total: number
   done: number
   rows: number
@@ -14,7 +12,6 @@ export interface LiveRun {
   stream: string
 }
 
-/** One run being followed, until it ends. */
 export interface Follow {
   observer: Observer
   end(): void

@@ -1,10 +1,9 @@
 import type { Clock } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { sleep } from '../core/sleep.ts'
+import { sleep } from '../core/waiting.ts'
 import type { Cron } from './cron.ts'
 
-/** Work on a schedule: its name, when, and what to do. */
 export interface Duty {
   name: string
   cron: Cron
@@ -18,7 +17,6 @@ export interface SchedulerOptions {
   random?: () => number
 }
 
-/** The work in progress. */
 export interface Activity {
   name: string
   startedAt: Date
@@ -56,7 +54,6 @@ export class Scheduler {
     tick()
   }
 
-  /** Starts what came due since the last tick. */
   tick(): void {
     const now = this.options.clock().getTime()
     const last = this.lastTick
@@ -83,7 +80,6 @@ export class Scheduler {
     return at
   }
 
-  /** Starts a duty now, or after the work in progress. */
   trigger(name: string): void {
     const duty = this.duties.find((candidate) => candidate.name === name)
     if (duty !== undefined) this.request(duty, 0)
@@ -96,7 +92,6 @@ export class Scheduler {
     return true
   }
 
-  /** Accepts no more work, and waits for the work in progress. */
   async stop(): Promise<void> {
     clearTimeout(this.timer)
     this.stopped.abort()

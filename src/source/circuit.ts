@@ -1,5 +1,5 @@
 import { InterruptedError, messageOf } from '../core/errors.ts'
-import { sleep } from '../core/sleep.ts'
+import { sleep } from '../core/waiting.ts'
 
 /** An attempt without a usable answer. */
 export interface SentFailure {

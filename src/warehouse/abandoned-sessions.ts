@@ -1,5 +1,5 @@
 import type { ClientBase } from 'pg'
-import { sleep } from '../core/sleep.ts'
+import { sleep } from '../core/waiting.ts'
 
 export interface AbandonedOptions {
   /** How long a statement has been running. A living process waits no longer for most of them. */

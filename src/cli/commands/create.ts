@@ -26,7 +26,6 @@ export interface CreateOptions {
 
 const NO_EFFECT = { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }
 
-/** `create …`: one thing, or those of a file, each exactly once. */
 export async function create(session: Session, kind: CreationKind, options: CreateOptions): Promise<number> {
   const { config, log, clock, version } = session
   const wishes = options.from === undefined ? [singleRequest(kind, options)] : readRequests(options.from, kind)
@@ -59,21 +58,15 @@ export async function create(session: Session, kind: CreationKind, options: Crea
       session.print({ sent: false, ...asked }, text)
       return 2
     }
-    // Before they are broken into cells and lines.
     const results = config.redactor.value(made)
     const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
-    if (file !== undefined) writeFileSync(file, resultsText(results))
-    const count_ = (status: CreationResult['status']) => results.filter((result) => result.status === status).length
-    const totals = {
-      created: count_('created'),
-      existing: count_('existing'),
-      failed: count_('failed'),
-      not_sent: count_('not_sent'),
-    }
-    session.print(
-      { ...totals, ...(file === undefined ? {} : { results_file: file }), results },
-      render(results, totals, file),
-    )
+    const header = ['line', 'status', 'id', 'message', 'name'] as const
+    const lines = () => results.map((result) => header.map((field) => result[field]))
+    if (file !== undefined) writeFileSync(file, csvText(header, lines()))
+    const totals = { created: 0, existing: 0, failed: 0, not_sent: 0 }
+    for (const { status } of results) totals[status]++
+    const document = { ...totals, ...(file === undefined ? {} : { results_file: file }), results }
+    session.print(document, render(results, totals, file))
     return totals.failed + totals.not_sent === 0 ? 0 : 1
   })
 }
@@ -81,15 +74,9 @@ export async function create(session: Session, kind: CreationKind, options: Crea
 function singleRequest(kind: CreationKind, options: CreateOptions): CreationRequest {
   const { text, name, country, color, topic, tag } = options
   const wish: CreationRequest = {
-    line: 1,
-    kind,
-    ...(text === undefined ? {} : { text }),
-    ...(name === undefined ? {} : { name }),
+    ...{ line: 1, kind, text, name, color, topic, tags: tag },
     country: country === undefined ? undefined : countryCode(country),
-    color,
-    topic,
   }
-  if (tag !== undefined) wish.tags = tag
   const problems = problemsOf(wish)
   if (problems.length > 0)
     throw new UsageError(problems.map((problem) => `--${problem.replace('country_code', 'country')}`).join('\n'))
@@ -124,13 +111,6 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
   } finally {
     terminal.close()
   }
-}
-
-function resultsText(results: CreationResult[]): string {
-  return csvText(
-    ['line', 'status', 'id', 'message', 'name'],
-    results.map(({ line, status, id, message, name }) => [line, status, id, message, name]),
-  )
 }
 
 function render(results: CreationResult[], totals: Record<string, number>, file: string | undefined): string {

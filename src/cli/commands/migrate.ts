@@ -7,7 +7,6 @@ import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'
 import { recheckSummaries, refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import type { Session } from '../session.ts'
 
-/** `migrate`: creates or upgrades the tables, without reading anything. */
 export async function migrate(session: Session, options: { moveSource?: boolean } = {}): Promise<number> {
   const database = await openWarehouse(session.config, session.log)
   try {

@@ -17,15 +17,15 @@ interface PackOptions {
 const MANIFEST = 'visibility-sync-pack.json'
 
 /** `pack`: writes the files for another tool, as the configuration needs them. */
-export async function pack(session: Session, tool: string, options: PackOptions): Promise<number> {
+export async function pack(session: Session, options: PackOptions, tool: Tool): Promise<number> {
   const { out, project = [], force = false } = options
   for (const id of project) {
     if (!/^[\w.:-]{1,255}$/.test(id)) throw new UsageError('--project: allowed: letters, digits, "_", "-", "." or ":"')
   }
   refuseUnknownProjects(session.config, project)
-  const files = packFiles(tool as Tool, session.config, project)
+  const files = packFiles(tool, session.config, project)
   const removed = writePack(out, files, force)
-  const next = NEXT[tool as Tool](out)
+  const next = NEXT[tool](out)
   session.print(
     { tool, folder: out, files: Object.keys(files), removed, next },
     [
@@ -50,7 +50,6 @@ const NEXT: Record<Tool, (folder: string) => string> = {
   contract: (folder) => `fill in host and database under "servers" of ${join(folder, 'visibility.odcs.yaml')}`,
 }
 
-/** Writes the files, removes those of an earlier pack that are not part of this one, and returns the removed paths. */
 function writePack(folder: string, files: Record<string, string>, force: boolean): string[] {
   try {
     const before = readManifest(folder)

@@ -30,7 +30,6 @@ interface PlanRow {
   stream: string
   due_days: number
   requests: number
-  /** True if nothing is known of the stream's density yet, so that the windows are a guess. */
   guessed: boolean
   windows: string[]
 }
@@ -77,7 +76,6 @@ export async function makePlan(
       warehouse === undefined || range !== undefined
         ? () => NO_COVERAGE
         : await readCoverageSummaries(warehouse, projectStreams, { from: interest.from, ...settings })
-    // Streams of which nothing is known are all planned alike.
     let unknown: Planned | undefined
     const planned = async (projectStream: { projectId: string; stream: string }): Promise<Planned> => {
       const known = summaryOf(projectStream)
@@ -138,7 +136,6 @@ async function plannedContents(
   }
   const known = await read().catch(unlessNoTable(undefined))
   const left = Math.max(0, settings.requests_per_day - (known?.used ?? 0))
-  // Chats that this run reads are not known yet.
   const words = known === undefined ? 'chats of this run' : count(known.due, 'chat')
   return {
     due_days: 0,

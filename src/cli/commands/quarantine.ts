@@ -28,7 +28,6 @@ export interface QuarantineOptions {
   because?: string
 }
 
-/** The ledger alone: none of these commands reads the service. */
 async function withLedger(session: Session, work: (warehouse: Warehouse) => Promise<number>): Promise<number> {
   const { config, log } = session
   const database = await openExisting(config, log)
@@ -112,7 +111,7 @@ function renderEntries(entries: QuarantineEntry[], width: number): string {
 }
 
 /** `quarantine dismiss`: rows that will never load no longer make runs partial. */
-export function quarantineDismiss(session: Session, ids: string[], options: QuarantineOptions): Promise<number> {
+export function quarantineDismiss(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const numbers = ids.map(parseId)
   const { because } = options
   if (because === undefined || because.trim() === '')
@@ -140,7 +139,7 @@ function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_
 }
 
 /** `quarantine show`: one row as it came, and why it failed. */
-export function quarantineShow(session: Session, id: string): Promise<number> {
+export function quarantineShow(session: Session, _options: object, id: string): Promise<number> {
   const number = parseId(id)
   return withLedger(session, async (warehouse) => {
     const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
@@ -163,7 +162,7 @@ export function quarantineShow(session: Session, id: string): Promise<number> {
 }
 
 /** `quarantine retry`: validates again and loads what passes now. */
-export function quarantineRetry(session: Session, ids: string[], options: QuarantineOptions): Promise<number> {
+export function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const numbers = ids.map(parseId)
   return withLedger(session, async (warehouse) => {
     const { config } = session

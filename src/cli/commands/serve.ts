@@ -1,7 +1,7 @@
 import { hostname } from 'node:os'
 import { type Open, withServices } from '../../app/open-services.ts'
 import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
-import { waitAtMost } from '../../core/time-limit.ts'
+import { waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { Alerts } from '../../observe/alerts.ts'
 import { channelsOf } from '../../observe/channels.ts'
@@ -77,7 +77,6 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     sync: () =>
       readiness.isReady ? schedule.syncNow() : { busy: 'the database does not answer, so no sync can begin' },
   })
-  /** Begins a sync if its time passed without a run, or the last one failed because the database was away. */
   const catchUp = async () => {
     if (!afterRun.owesSync && !(await isSyncDue(pagePool, schedule.previousSync()))) return
     afterRun.owesSync = false

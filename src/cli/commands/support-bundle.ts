@@ -12,13 +12,11 @@ import { readTableSizes } from '../../ledger/ledger-size.ts'
 import { readQueueStatus } from '../../queue/status.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import type { Session } from '../session.ts'
-import { makePlan } from './plan.ts'
+import { makePlan, type Plan } from './plan.ts'
 import { readOwnStatus } from './status.ts'
 
 const RUNS = 20
 const WINDOWS = 5
-
-type Section = () => Promise<unknown>
 
 /**
  * `support-bundle`: one file with what somebody needs who looks for a fault. What cannot be read says why in its place. Rows
@@ -29,7 +27,7 @@ export async function supportBundle(session: Session, options: { output?: string
   const now = clock()
   const file = options.output ?? `visibility-sync-support-${now.toISOString().slice(0, 19).replaceAll(':', '-')}.json`
   let database: OpenWarehouse | undefined
-  const read = async (section: Section) => {
+  const read = async (section: () => Promise<unknown>) => {
     try {
       return (await section()) ?? null
     } catch (error) {
@@ -46,18 +44,23 @@ export async function supportBundle(session: Session, options: { output?: string
   try {
     const bundle = {
       made_at: now.toISOString(),
-      versions: await read(async () => versions(session)),
-      configuration: await read(async () => ({ file: config.file ?? null, settings: explainConfig(config) })),
-      database: await ofDatabase((warehouse) => databaseFacts(warehouse)),
+      versions: {
+        visibility_sync: session.version,
+        node: process.version,
+        platform: `${platform()} ${arch()} ${release()}`,
+        memory_bytes: totalmem(),
+        dependencies: packageFacts().dependencies,
+      },
+      configuration: { file: config.file ?? null, settings: explainConfig(config) },
+      database: await ofDatabase(databaseFacts),
       migrations: await ofLedger(async ({ pool, opsSchema }) => {
         const { rows } = await pool.query(
           `select version, name, applied_at from ${quote(opsSchema, 'migrations')} order by version`,
         )
         return rows
       }),
-      // With the last runs and drift.
       status: await ofLedger((warehouse) => readOwnStatus(session, warehouse, RUNS)),
-      alerts: await ofLedger((warehouse) => readAlerts(warehouse)),
+      alerts: await ofLedger(readAlerts),
       queue: await ofLedger(async (warehouse) =>
         readQueueStatus(warehouse, await queueName(config, session.streams, clock)),
       ),
@@ -89,16 +92,6 @@ function write(file: string, text: string): void {
   }
 }
 
-function versions({ version }: Session): Record<string, unknown> {
-  return {
-    visibility_sync: version,
-    node: process.version,
-    platform: `${platform()} ${arch()} ${release()}`,
-    memory_bytes: totalmem(),
-    dependencies: packageFacts().dependencies,
-  }
-}
-
 async function databaseFacts({ pool }: Warehouse): Promise<unknown> {
   const { rows } = await pool.query<Record<string, unknown>>(
     `select version() as version, pg_database_size(current_database())::double precision as bytes,
@@ -108,10 +101,6 @@ async function databaseFacts({ pool }: Warehouse): Promise<unknown> {
   return rows[0]
 }
 
-/** The first windows of each stream say enough. */
-function shortPlan(plan: { streams: { windows: string[] }[] }): unknown {
-  return {
-    ...plan,
-    streams: plan.streams.map((row) => ({ ...row, windows: row.windows.slice(0, WINDOWS) })),
-  }
+function shortPlan(plan: Plan): Plan {
+  return { ...plan, streams: plan.streams.map((row) => ({ ...row, windows: row.windows.slice(0, WINDOWS) })) }
 }

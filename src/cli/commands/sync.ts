@@ -14,7 +14,6 @@ export interface SyncOptions {
   project?: string[]
 }
 
-/** `sync`: one incremental run. */
 export function sync(session: Session, options: SyncOptions): Promise<number> {
   const streams = session.streams.named(options.stream)
   const command = {
@@ -30,7 +29,6 @@ export function sync(session: Session, options: SyncOptions): Promise<number> {
   }))
 }
 
-/** Runs, prints the summary and gives the exit code. */
 export async function runAndPrint(
   session: Session,
   projects: readonly string[] | undefined,

@@ -24,15 +24,12 @@ export interface Config extends FileConfig {
   log_format: LogFormat
   /** Parts of the fast path that are switched off, to find out whether one is to blame. */
   disabled: readonly FastPart[]
-  /** The file that was read, or undefined if there was none. */
   file: string | undefined
   /** Things worth saying that are not errors. */
   warnings: string[]
   /** True while VISIBILITY_PROJECTS is "all" and the service has not been asked yet which projects there are. */
   all_projects: boolean
-  /** What opens the parts of the HTTP server that start work. */
   token: string | undefined
-  /** Where and how to reach a Metabase. */
   metabase: {
     api_key: string | undefined
     user: string | undefined
@@ -184,7 +181,6 @@ function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
     .map((name) => `${clip(name, 60)}: unknown variable, ignored${didYouMean(name, OUR_VARIABLES)}`)
 }
 
-/** The configuration of commands that need none: the defaults, whatever file and environment say. */
 export function defaultConfig(): Config {
   return { ...configSchema.parse({}), ...OUTSIDE_THE_FILE, redactor: createRedactor() }
 }
@@ -378,14 +374,12 @@ function tooEarly(day: Day, earliest: Day): string {
   return `got "${day}"; allowed: ${earliest} (earliest_date) or later`
 }
 
-/** The first day of a range from the command line. */
 export function parseFirstDay(text: string, option: string, { earliest_date }: FileConfig): Day {
   const day = parseDay(text, option)
   if (day < earliest_date) throw new UsageError(`${option}: ${tooEarly(day, earliest_date)}`)
   return day
 }
 
-/** A date from the command line. */
 export function parseDay(text: string, option: string): Day {
   if (isDay(text)) return text
   throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a real calendar date, YYYY-MM-DD`)

@@ -6,7 +6,6 @@ import { interpolate } from './interpolate.ts'
 import { secretsIn } from './secrets.ts'
 
 export interface ReadDocument {
-  /** As it stands in the file. */
   written: Record<string, unknown>
   /** With variables filled in. */
   values: Record<string, unknown>

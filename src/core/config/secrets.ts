@@ -31,7 +31,6 @@ export function mayHoldSecret(path: readonly string[]): boolean {
   return SECRET_NAME.test(name) || /(^|_)url$/.test(name)
 }
 
-/** True if a setting is a secret by its name. */
 export function isSecret(name: string): boolean {
   return SECRET_NAME.test(name)
 }

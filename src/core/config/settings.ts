@@ -10,7 +10,6 @@ export interface Setting {
   schema: z.core.$ZodType
 }
 
-/** Every setting, in the order of the schema. */
 export function everySetting(): Setting[] {
   return settingsOf(configSchema, '')
 }

@@ -1,5 +1,5 @@
 import { RefusedError } from '../../core/errors.ts'
-import { sleep } from '../../core/sleep.ts'
+import { sleep } from '../../core/waiting.ts'
 import { isShare } from '../../warehouse/schema/column-kinds.ts'
 import { POINTS_TO } from '../../warehouse/schema/relations.ts'
 import type { Field, Metabase, Table } from './api.ts'
