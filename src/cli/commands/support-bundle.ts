@@ -47,7 +47,10 @@ export async function supportBundle(session: Session, options: { output?: string
     const bundle = {
       made_at: now.toISOString(),
       versions: await read(async () => versions(session)),
-      configuration: await read(async () => ({ file: config.file ?? null, settings: explainConfig(config) })),
+      configuration: await read(async () => ({
+        file: config.file ?? null,
+        settings: explainConfig(config, session.env),
+      })),
       database: await ofDatabase((warehouse) => databaseFacts(warehouse)),
       migrations: await ofLedger(async ({ pool, opsSchema }) => {
         const { rows } = await pool.query(
