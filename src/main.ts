@@ -41,6 +41,7 @@ for (const stream of [process.stdout, process.stderr]) {
 
 // Not awaited: the command is bundled as a CommonJS module, which may not wait.
 void runProgram(process.argv.slice(2), {
+  stdin: process.stdin,
   stdout: process.stdout,
   stderr: process.stderr,
   signal: stop.signal,

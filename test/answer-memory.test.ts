@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import { afterEach, expect, test } from '@jest/globals'
-import { startCli } from './support/cli.ts'
+import { startProcess } from './support/cli.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
 /* The real command, on answers made to take as much memory as 63 MB can. `bench/answer-memory.mjs` knows more of them. */
@@ -36,7 +36,7 @@ async function peakFor(stream: string, body: Buffer): Promise<{ said: string; co
     server.closeAllConnections()
     return new Promise((done) => server.close(done))
   })
-  const cli = startCli(['sync', '--stream', stream, '--json'], {
+  const cli = startProcess(['sync', '--stream', stream, '--json'], {
     env: {
       NODE_OPTIONS: `--import="${TELLS_ITS_PEAK}"`,
       VISIBILITY_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,

@@ -3,6 +3,7 @@ import { type Browser, chromium, type Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { CHROMIUM, inBrowser } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
+import { get, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* The pages in a real browser, on synced data. */
@@ -46,7 +47,7 @@ inBrowser('the pages', () => {
        values ($1, 'chats', '2026-03-14', 1, 2, 0, 1)`,
       [project!.id],
     )
-    await new Promise((done) => setTimeout(done, 1100))
+    await until(async () => (await get(`${url}/api/status`)).text.includes('held'))
     browser = await chromium.launch({
       executablePath: CHROMIUM,
       args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
@@ -54,7 +55,7 @@ inBrowser('the pages', () => {
   })
   afterAll(async () => {
     await browser?.close()
-    running?.child.kill('SIGTERM')
+    running?.stop()
     await running?.done
     await setup?.close()
   })

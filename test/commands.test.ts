@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { dayOf } from '../src/core/day.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
-import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { createDatabase } from './support/postgres.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
@@ -280,7 +280,7 @@ test('quarantined rows are listed, shown with their raw JSON, and retried', asyn
 })
 
 test('reference runs on its own until it is stopped, and a sync against it succeeds', async () => {
-  const reference = startCli(['reference', '--port', '0', '--projects', '1', '--prompts', '3'])
+  const reference = startProcess(['reference', '--port', '0', '--projects', '1', '--prompts', '3'])
   await reference.saw('Ctrl-C stops it.')
   // The lines that it prints are what a user would paste into a shell.
   const settings = Object.fromEntries(

@@ -4,7 +4,7 @@ import { afterEach, expect, test } from '@jest/globals'
 import { readRequests } from '../src/create/requests-file.ts'
 import { lockRun } from '../src/ledger/run-lock.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
 let setup: Setup | undefined
@@ -202,7 +202,7 @@ test('killed again and again in the middle of fifty lines, each is created exact
   let kills = 0
   for (let step = 1; project().prompts.length < 53 && kills < 60; step++) {
     const before = project().prompts.length + project().topics.length
-    const running = startCli(['create', 'prompt', '--from', file, '--yes'], settings)
+    const running = startProcess(['create', 'prompt', '--from', file, '--yes'], settings)
     // At the moment the service has acted, before, or after the answer came back.
     const enough = before + (step % 4) + 1
     let over = false
@@ -259,7 +259,7 @@ test('what the service says exists counts as existing, and used-up credits stop 
 test('asked to stop in the middle, it says what was done, and a rerun goes on', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 60 } })
   const file = fifty()
-  const running = startCli(['create', 'prompt', '--from', file, '--yes'], {
+  const running = startProcess(['create', 'prompt', '--from', file, '--yes'], {
     env: setup!.env,
     config: setup!.fileConfig,
   })

@@ -7,7 +7,7 @@ import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
 import { isTransient, withRetries } from '../src/warehouse/retry.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
-import { startCli } from './support/cli.ts'
+import { startProcess } from './support/cli.ts'
 import { until } from './support/serve.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
@@ -173,9 +173,9 @@ test.each([
     env: { ...setup.env, DATABASE_URL: proxy.url },
     config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
   }
-  const running = Array.from({ length: workers }, () => startCli(['worker', '--json'], options))
+  const running = Array.from({ length: workers }, () => startProcess(['worker', '--json'], options))
   for (const worker of running) await worker.saw('worker_id')
-  const sync = startCli(['sync', '--json'], options)
+  const sync = startProcess(['sync', '--json'], options)
   running.push(sync)
   await sync.saw('window loaded')
   proxy.freeze()
@@ -195,7 +195,7 @@ test('SIGTERM ends an audit that waits for the database', async () => {
   const options = { env: { ...setup.env, DATABASE_URL: proxy.url }, config: setup.fileConfig }
   // Its sums may take ten minutes, and get no answer.
   const release = await holdTable('visibility.by_prompt')
-  const audit = startCli(['audit', '--json'], options)
+  const audit = startProcess(['audit', '--json'], options)
   await until(async () => (await setup.database.rows(WAITING)).length > 0)
   audit.child.kill('SIGTERM')
   const killer = setTimeout(() => void audit.child.kill('SIGKILL'), 30_000)

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from '@jest/globals'
 import { parse, stringify } from 'yaml'
 import { createWorld } from '../src/reference/world.ts'
-import { startCli, temporaryFolder } from './support/cli.ts'
+import { startProcess, temporaryFolder } from './support/cli.ts'
 import { runningIn } from './support/server-processes.ts'
 
 /* npm run demo shows synthetic data, and nothing that is configured in any way is touched by it. */
@@ -37,7 +37,7 @@ async function startTrap() {
 }
 
 const demo = (env: Record<string, string>, args: string[] = []) =>
-  startCli(['--port', '0', ...args], { cwd: folder.path, script: 'scripts/demo.mjs', env })
+  startProcess(['--port', '0', ...args], { cwd: folder.path, script: 'scripts/demo.mjs', env })
 
 test('the demo touches no configured database or service, however it is configured', async () => {
   const database = `postgres://u:p@${trap.host}/warehouse`

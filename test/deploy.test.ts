@@ -15,7 +15,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parseAllDocuments } from 'yaml'
 import * as z from 'zod'
-import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* What people deploy: manifests, the image's recipe, the package. */
@@ -111,7 +111,7 @@ describe('the health check of a worker', () => {
 
   test('tells a worker that beats from one that hangs, and the file is gone when the worker is', async () => {
     const setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 1 } })
-    const worker = startCli(['worker', '--heartbeat-file', heartbeat], { env: setup.env, config: setup.fileConfig })
+    const worker = startProcess(['worker', '--heartbeat-file', heartbeat], { env: setup.env, config: setup.fileConfig })
     try {
       await worker.saw('Working:')
       expect(readFileSync(heartbeat, 'utf8').trim()).toBe(String(worker.child.pid))

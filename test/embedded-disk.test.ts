@@ -3,7 +3,7 @@ import { closeSync, openSync, readdirSync, rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import { readPassword } from '../src/warehouse/embedded/cluster.ts'
-import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { clusterTemplate, query, runningIn } from './support/server-processes.ts'
 import { NO_LIMIT, setUp } from './support/setup.ts'
 
@@ -90,7 +90,7 @@ onSmallDisk(
     const setup = await setUp({ world: { projects: 1, prompts: 5 }, faults: { ...NO_LIMIT, latency_ms: 150 } })
     const { DATABASE_URL: _, ...env } = setup.env
     const options = { cwd: folder.path, env, config: { ...setup.fileConfig, warehouse: { patience_seconds: 3 } } }
-    const running = startCli(['sync', '--json'], options)
+    const running = startProcess(['sync', '--json'], options)
     await running.saw('loaded')
     const ballast = fillDisk()
     // Fills the log of changes, without which the server cannot go on: where tables find no room, they only fail.

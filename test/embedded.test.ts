@@ -16,7 +16,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
 import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
-import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { clusterTemplate, query, runningIn, startDatabase, until } from './support/server-processes.ts'
 
 /* The embedded Postgres: started where there is none, shared, closed to others, stopped by its last user. */
@@ -118,7 +118,7 @@ describe('a command that is killed', () => {
 
   test('while it creates the cluster leaves nothing in the way of the next command', async () => {
     rmSync(data(), { recursive: true })
-    const running = startCli(['database', '--json'], { cwd: folder.path })
+    const running = startProcess(['database', '--json'], { cwd: folder.path })
     const drafts = () => readdirSync(data()).filter((name) => name.startsWith('postgres.new-'))
     await until('a cluster is being created', () => existsSync(data()) && drafts().length > 0)
     running.child.kill('SIGKILL')
@@ -251,7 +251,7 @@ describe('access', () => {
     template.copyTo(data())
     const env = { LOG_LEVEL: 'trace', VISIBILITY_API_URL: 'reference', VISIBILITY_API_KEY: 'sk-secret' }
     const options = { cwd: folder.path, config: CONFIG, env }
-    const holder = startCli(['database'], options)
+    const holder = startProcess(['database'], options)
     await holder.saw('Ctrl-C')
     if (process.platform === 'linux')
       expect(readFileSync(`/proc/${runningIn(data())!.pid}/environ`, 'utf8')).not.toContain('sk-secret')

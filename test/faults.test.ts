@@ -3,7 +3,8 @@ import { expect, test } from '@jest/globals'
 import { addDays, daysIn } from '../src/core/day.ts'
 import type { FaultSettings } from '../src/reference/faults.ts'
 import { seededRandom } from '../src/reference/random.ts'
-import { type CliResult, type RunningCli, runCli, startCli } from './support/cli.ts'
+import { type CliResult, type RunningProcess, runCli, startProcess } from './support/cli.ts'
+import { sized } from './support/long.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
@@ -17,7 +18,7 @@ import { expectExact } from './support/truth.ts'
  * none runs all of them with a worker on the queue, or without.
  */
 
-const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? 2)
+const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? sized(2, 60))
 const seeds =
   process.env.FAULT_SEEDS?.split(',').map(Number) ?? Array.from({ length: SCHEDULES }, (_, index) => index + 1)
 
@@ -76,7 +77,7 @@ function randomFaults(dice: Dice): FaultSettings {
 async function keepWorker(setup: Setup, dice: Dice, story: string[]) {
   let wanted = true
   let kills = true
-  let running = startCli(['worker', '--json'], { env: setup.env, config: setup.fileConfig })
+  let running = startProcess(['worker', '--json'], { env: setup.env, config: setup.fileConfig })
   await running.saw('worker_id')
   const kept = (async () => {
     while (wanted) {
@@ -88,7 +89,7 @@ async function keepWorker(setup: Setup, dice: Dice, story: string[]) {
       running.child.kill(end)
       await running.done
       story.push(`  a worker ended (${end})`)
-      running = startCli(['worker', '--json'], { env: setup.env, config: setup.fileConfig })
+      running = startProcess(['worker', '--json'], { env: setup.env, config: setup.fileConfig })
     }
   })()
   return {
@@ -115,7 +116,7 @@ async function disturb(
   { setup, proxy }: { setup: Setup; proxy: TcpProxy },
   dice: Dice,
   end: (typeof ENDS)[number],
-  { child }: RunningCli,
+  { child }: RunningProcess,
 ): Promise<void> {
   if (end === 'run') return
   const awayMs = dice.whole(500, 4000)
@@ -155,7 +156,7 @@ async function schedule(
       ['audit', '--repair'],
       ['quarantine', 'retry'],
     ])
-    const running = startCli([...args, '--json'], options)
+    const running = startProcess([...args, '--json'], options)
     const end = dice.pick(ENDS)
     story.push(`${args.join(' ')} (${end})`)
     const disturbed = disturb({ setup, proxy }, dice, end, running)

@@ -57,7 +57,7 @@ beforeAll(async () => {
     await setup.database.rows(`delete from ${table} where project_id = $1`, [never])
 })
 afterAll(async () => {
-  running?.child.kill('SIGTERM')
+  running?.stop()
   await running?.done
   await setup?.close()
 })

@@ -7,7 +7,7 @@ import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/copy-rows.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
-import { runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { startTcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
@@ -42,7 +42,7 @@ async function finish() {
 
 test('a process killed with SIGKILL loses and doubles nothing, its lock dies with it, and loaded days are not read again', async () => {
   await start()
-  const killed = startCli(['sync'], options())
+  const killed = startProcess(['sync'], options())
   await killed.saw('window loaded')
   killed.child.kill('SIGKILL')
   await killed.done
@@ -67,7 +67,7 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
   '%s closes the run as interrupted, exits 1, and the next run completes it',
   async (signal) => {
     await start()
-    const stopped = startCli(['sync'], options())
+    const stopped = startProcess(['sync'], options())
     await stopped.saw('window loaded')
     stopped.child.kill(signal)
     const result = await stopped.done
@@ -80,7 +80,7 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
 
 test('connections that the server drops in the middle are replaced, and the run completes', async () => {
   await start()
-  const running = startCli(['sync', '--json'], options())
+  const running = startProcess(['sync', '--json'], options())
   await running.saw('window loaded')
   // Our own pool has the same name, so it is dropped as well; it recovers by itself.
   await setup.database.rows(
@@ -114,7 +114,7 @@ test.each([
 
 test('a run whose lease was taken over stops, and says so', async () => {
   await start({ faults: { ...NO_LIMIT, latency_ms: 1500 } })
-  const running = startCli(['sync', '--json'], options())
+  const running = startProcess(['sync', '--json'], options())
   await running.saw('run started')
   // As another run does that takes this one for dead.
   await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
@@ -198,7 +198,7 @@ describe('a database that goes away in the middle of a run', () => {
   test('comes back: the run goes on under the same lease, and ends complete', async () => {
     await start()
     const own = await ownServer()
-    const running = startCli(['sync', '--json'], { env: own.env, config: setup.fileConfig })
+    const running = startProcess(['sync', '--json'], { env: own.env, config: setup.fileConfig })
     await running.saw('window loaded')
     await own.restart()
     const result = await running.done
@@ -212,9 +212,9 @@ describe('a database that goes away in the middle of a run', () => {
     await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
     const own = await ownServer()
     const options = { env: own.env, config: setup.fileConfig }
-    const worker = startCli(['worker', '--json'], options)
+    const worker = startProcess(['worker', '--json'], options)
     await worker.saw('worker_id')
-    const running = startCli(['sync', '--json'], options)
+    const running = startProcess(['sync', '--json'], options)
     await worker.saw('window loaded by this worker')
     await own.restart()
     const result = await running.done
@@ -229,7 +229,7 @@ describe('a database that goes away in the middle of a run', () => {
   test('stays away for longer than the patience: the run ends, and says so', async () => {
     await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 2 } } })
     const own = await ownServer()
-    const running = startCli(['sync', '--json'], { env: own.env, config: setup.fileConfig })
+    const running = startProcess(['sync', '--json'], { env: own.env, config: setup.fileConfig })
     await running.saw('window loaded')
     own.proxy.refuse()
     const result = await running.done
@@ -270,7 +270,7 @@ test('a full disk fails the windows it hits, keeps what was there, and the next 
 
 test('a service that goes away fails the run; the next one fills what is missing', async () => {
   await start({ config: { lookback_days: 0, source: { max_attempts: 1 } } })
-  const running = startCli(['sync', '--json'], options())
+  const running = startProcess(['sync', '--json'], options())
   await running.saw('window loaded')
   setup.service.setFaults({ ...NO_LIMIT, reset: 1 })
   const result = await running.done
@@ -282,7 +282,7 @@ test('a service that goes away fails the run; the next one fills what is missing
 describe('overlap', () => {
   test('of two syncs at once one exits 3 and names the other, and the tables are exact', async () => {
     await start({ faults: { ...NO_LIMIT, latency_ms: 400 } })
-    const first = startCli(['sync'], options())
+    const first = startProcess(['sync'], options())
     await first.saw('run started')
     const second = await runCli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--json'], options())
     expect(second.code).toBe(3)

@@ -30,7 +30,7 @@ beforeAll(async () => {
   cookie = cookieIn(await post('/sign-in', { token: TOKEN }))
 })
 afterAll(async () => {
-  running.child.kill('SIGTERM')
+  running.stop()
   await running.done
   await setup.close()
 })

@@ -56,7 +56,7 @@ behindPooler('PgBouncer in transaction mode', () => {
     await worker.saw('worker_id')
     const result = await runCli(['sync', '--json'], queued)
     expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
-    worker.child.kill('SIGTERM')
+    worker.stop()
     expect((await worker.done).code).toBe(0)
     await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
   })

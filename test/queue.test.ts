@@ -29,7 +29,7 @@ import type { Services } from '../src/sync/run/run-types.ts'
 import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
-import { type RunningCli, runCli, startCli } from './support/cli.ts'
+import { type RunningProcess, runCli, startProcess } from './support/cli.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { startTcpProxy } from './support/tcp-proxy.ts'
@@ -40,7 +40,7 @@ const SMALL = { projects: 1, prompts: 4, models: 2, brands: 3 }
 const quiet = createLog({ level: 'silent', destination: { write: () => {} } })
 
 let setup: Setup
-const started: RunningCli[] = []
+const started: RunningProcess[] = []
 const closing: (() => Promise<unknown>)[] = []
 
 afterEach(async () => {
@@ -61,13 +61,13 @@ async function begin(options: SetupOptions = {}): Promise<void> {
 
 const cli = (env: Record<string, string> = {}) => ({ env: { ...setup.env, ...env }, config: setup.fileConfig })
 
-function start(args: string[], env?: Record<string, string>): RunningCli {
-  const running = startCli([...args, '--json'], cli(env))
+function start(args: string[], env?: Record<string, string>): RunningProcess {
+  const running = startProcess([...args, '--json'], cli(env))
   started.push(running)
   return running
 }
 
-async function startWorker(...args: string[]): Promise<RunningCli> {
+async function startWorker(...args: string[]): Promise<RunningProcess> {
   const worker = start(['worker', ...args])
   await worker.saw('worker_id')
   return worker

@@ -242,7 +242,7 @@ test('no page, answer or metric shows them, and nothing that is asked for comes 
     }
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200, 503, 404, 400, 200, 400, 400])
   } finally {
-    server.child.kill('SIGTERM')
+    server.stop()
     expectClean(await server.done)
   }
   await expectCleanTables()

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { afterEach, expect, test } from '@jest/globals'
-import { type RunningCli, startCli } from './support/cli.ts'
+import { type RunningCli, startCli, startProcess } from './support/cli.ts'
 import { get, NEVER, startWebhook, until, type Webhook } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
@@ -12,7 +12,7 @@ let proxy: TcpProxy
 let running: RunningCli | undefined
 let webhook: Webhook | undefined
 afterEach(async () => {
-  running?.child.kill('SIGKILL')
+  running?.stop()
   await running?.done
   running = undefined
   await webhook?.close()
@@ -30,9 +30,15 @@ async function start(options: Parameters<typeof setUp>[0] = {}): Promise<void> {
 
 async function serve(settings: Record<string, unknown> = {}, env: Record<string, string> = {}): Promise<string> {
   const config = { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER }, ...settings }
-  running = startCli(['serve', '--port', '0'], { env: { ...setup.env, DATABASE_URL: proxy.url, ...env }, config })
-  await running.saw('Schedule:')
-  return /Serving: +(\S+)/.exec(running.output())![1]!
+  return addressOf(
+    startCli(['serve', '--port', '0'], { env: { ...setup.env, DATABASE_URL: proxy.url, ...env }, config }),
+  )
+}
+
+async function addressOf(server: RunningCli): Promise<string> {
+  running = server
+  await server.saw('Schedule:')
+  return /Serving: +(\S+)/.exec(server.output())![1]!
 }
 
 const completed = async () =>
@@ -83,7 +89,7 @@ test('while the database is away failed syncs are counted and told once, the las
   await until(() => webhook!.told.length > 1)
   expect(await metric(url, 'visibility_sync_database_up')).toBe(1)
   expect(await setup.database.rows('select condition from visibility_ops.alerts where cleared_at is null')).toEqual([])
-  running!.child.kill('SIGTERM')
+  running!.stop()
   const { code, stderr } = await running!.done
   expect(code).toBe(0)
   expect(webhook.events()).toEqual(['raised database', 'cleared database'])
@@ -108,7 +114,7 @@ test('started while the database is away it waits and says so, and goes on when 
   proxy.resume()
   await until(async () => (await ready(url)) && (await completed()) > 0)
   expect((await get(`${url}/`)).status).toBe(200)
-  running!.child.kill('SIGTERM')
+  running!.stop()
   expect((await running!.done).code).toBe(0)
   // Nothing failed meanwhile, and it was not away for long.
   expect(webhook.told).toEqual([])
@@ -135,7 +141,7 @@ test('behind a network that lost its way, pages and probes still answer, and SIG
   expect((await get(`${url}/`)).status).toBe(503)
   expect((await get(`${url}/insights`)).status).toBe(503)
   expect(await metric(url, 'visibility_sync_database_up')).toBe(0)
-  running!.child.kill('SIGTERM')
+  running!.stop()
   const { code, stderr } = await running!.done
   expect(code).toBe(0)
   expect(stderr).toContain('asked to stop')
@@ -167,7 +173,7 @@ test('a webhook that never answers holds up neither the next run nor the end', a
   )
   await until(async () => ((await metric(url, FAILED)) ?? 0) >= 3)
   expect(webhook.asked()).toBeGreaterThan(0)
-  running!.child.kill('SIGTERM')
+  running!.stop()
   expect((await running!.done).code).toBe(0)
   expect(webhook.told).toEqual([])
 })
@@ -175,11 +181,14 @@ test('a webhook that never answers holds up neither the next run nor the end', a
 test('a clock that steps back neither freezes the pages nor hides that the database is away', async () => {
   await start()
   const stepping = fileURLToPath(new URL('./support/step-clock.mjs', import.meta.url))
-  const url = await serve({}, { NODE_OPTIONS: `--import=${stepping}` })
+  const config = { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER } }
+  const env = { ...setup.env, DATABASE_URL: proxy.url, NODE_OPTIONS: `--import=${stepping}` }
+  const server = startProcess(['serve', '--port', '0'], { env, config })
+  const url = await addressOf(server)
   await until(async () => (await completed()) === 1 && (await ready(url)))
   expect((await get(`${url}/api/status`)).json().runs[0].run_id).toBe(1)
-  running!.child.kill('SIGUSR2')
-  await running!.saw('the clock stepped back')
+  server.child.kill('SIGUSR2')
+  await server.saw('the clock stepped back')
   await setup.sync()
   await until(async () => (await get(`${url}/api/status`)).json().runs[0].run_id === 2)
   // What the ledger wrote down is compared with the clock of the database that wrote it.

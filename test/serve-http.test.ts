@@ -8,21 +8,21 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { MOST_CONNECTIONS } from '../src/web/server.ts'
-import { type RunningCli, startCli, temporaryFolder } from './support/cli.ts'
+import { type RunningProcess, startProcess, temporaryFolder } from './support/cli.ts'
 import { get, getAs, NEVER, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* What `serve` answers to strange requests, and to more of them than it can serve. */
 
 let setup: Setup
-let running: RunningCli
+let running: RunningProcess
 let url: string
 const TOKEN = 'a-token-for-tests'
 const bearer = { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' }
 
 beforeAll(async () => {
   setup = await setUp({ world: { projects: 2, prompts: 4, models: 2, brands: 3 } })
-  running = startCli(['serve', '--port', '0'], {
+  running = startProcess(['serve', '--port', '0'], {
     env: { ...setup.env, VISIBILITY_TOKEN: TOKEN },
     config: {
       ...setup.fileConfig,

@@ -14,7 +14,7 @@ export const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 
 /** Runs a command line and gives the exit code. Never throws. */
 export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {
-  const { stderr, redactor } = surroundings
+  const { stderr, redactor, env } = surroundings
   let code: number = EXIT.ok
   let json = args.includes('--json')
   const complaints: string[] = []
@@ -29,7 +29,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok
     // What was typed may hold a secret, and the configuration may not have been read.
     const { learnEnvironment } = await import('../core/config/load.ts')
-    learnEnvironment(redactor)
+    learnEnvironment(redactor, env)
     if (error instanceof CommanderError) {
       stderr.write(printable(redactor.text(complaints.join(''))))
       if (json)
@@ -46,7 +46,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     const message = redactor.text([messageOf(error), ...(hint === undefined ? [] : [hint])].join('. '))
     json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
-    stderr.write(toTerminal(`${bad('visibility-sync:')} ${message}\n`, wantsColour(stderr.isTTY)))
+    stderr.write(toTerminal(`${bad('visibility-sync:')} ${message}\n`, wantsColour(stderr.isTTY, env)))
     return exit
   }
 }

@@ -1,3 +1,4 @@
+import { createInterface } from 'node:readline/promises'
 import { type Config, configFile, defaultConfig, loadConfig } from '../core/config/load.ts'
 import { wantsColour } from '../core/config/variables.ts'
 import type { Clock } from '../core/day.ts'
@@ -29,6 +30,9 @@ export interface Session {
   json: boolean
   signal: AbortSignal
   observer: Observer
+  env: NodeJS.ProcessEnv | undefined
+  /** Asks the person at the terminal; undefined if nobody can answer. */
+  ask: ((text: string) => Promise<string>) | undefined
   /** The file that settings are read from, whether it exists or not. */
   configFile: string
   width: number
@@ -42,11 +46,14 @@ export interface Session {
 }
 
 export interface Surroundings {
+  stdin: NodeJS.ReadStream
   stdout: NodeJS.WriteStream
   stderr: NodeJS.WriteStream
   signal: AbortSignal
   version: string
   redactor: Redactor
+  /** The environment of the process if undefined. */
+  env?: NodeJS.ProcessEnv | undefined
 }
 
 export interface SessionKind {
@@ -69,8 +76,8 @@ export function openSession(
   surroundings: Surroundings,
   kind: SessionKind = {},
 ): Session {
-  const { stdout, stderr, signal, version } = surroundings
-  const loaded = kind.bare ? defaultConfig() : loadConfig({ file: options.config, redactor: surroundings.redactor })
+  const { stdin, stdout, stderr, signal, version, redactor, env } = surroundings
+  const loaded = kind.bare ? defaultConfig() : loadConfig({ file: options.config, redactor, env })
   const config: Config = options.queue ? { ...loaded, queue: { mode: 'pg-boss' } } : loaded
   const json = options.json ?? false
   const terminal = stderr.isTTY === true
@@ -79,7 +86,7 @@ export function openSession(
   const progress = forPeople && !json ? progressOf(kind, stderr, config.log_level) : undefined
   const write =
     progress === undefined ? (line: string) => void stderr.write(line) : (line: string) => progress.above(line)
-  const colour = wantsColour(terminal)
+  const colour = wantsColour(terminal, env)
   // The progress line shows people how it goes; lines are for what needs attention, unless more was asked for.
   const level = config.log_level ?? (forPeople && (terminal || kind.service !== true) ? 'warn' : 'info')
   const log = createLog({
@@ -105,8 +112,10 @@ export function openSession(
     version,
     json,
     signal,
+    env,
+    ask: stdin.isTTY === true && !json ? (text) => ask(surroundings, text) : undefined,
     observer: progress?.observer ?? {},
-    configFile: configFile(options.config),
+    configFile: configFile(options.config, env),
     width: stdout.isTTY === true ? Math.max(NARROWEST, stdout.columns || DEFAULT_WIDTH) : DEFAULT_WIDTH,
     command: (words) => commandLine(args, options.config, words),
     say: (text) => progress?.say(config.redactor.text(text)),
@@ -114,7 +123,7 @@ export function openSession(
       progress?.stop()
       const result = json
         ? printable(redactor.json(JSON.stringify(document, null, 2), 2))
-        : redactor.text(toTerminal(text, wantsColour(stdout.isTTY)))
+        : redactor.text(toTerminal(text, wantsColour(stdout.isTTY, env)))
       stdout.write(`${result}\n`)
     },
     end: () => progress?.stop(),
@@ -138,6 +147,16 @@ function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }
 
+async function ask({ stdin, stderr, signal }: Surroundings, text: string): Promise<string> {
+  const terminal = createInterface({ input: stdin, output: stderr })
+  try {
+    return await terminal.question(text, { signal })
+  } finally {
+    terminal.close()
+  }
+}
+
+/** Waits until the command is asked to stop. */
 export function untilStopped({ signal }: Session): Promise<void> {
   return new Promise((done) => {
     if (signal.aborted) done()

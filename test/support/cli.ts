@@ -2,8 +2,12 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { PassThrough, Writable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import { stringify } from 'yaml'
+import { runProgram } from '../../src/cli/program.ts'
+import { packageVersion } from '../../src/core/package-files.ts'
+import { createRedactor } from '../../src/core/redactor.ts'
 
 const BIN = 'bin/visibility-sync.js'
 
@@ -16,8 +20,12 @@ export interface CliResult {
 
 export interface CliOptions {
   env?: Record<string, string>
-  /** Written to config/sync.yaml of the folder in which the command runs. */
+  /** Written to a file that VISIBILITY_CONFIG names. */
   config?: unknown
+}
+
+export interface ProcessOptions extends CliOptions {
+  /** A folder of its own if undefined. */
   cwd?: string
   /** Another script of the checkout. */
   script?: string
@@ -26,12 +34,17 @@ export interface CliOptions {
 }
 
 export interface RunningCli {
-  child: ChildProcess
   done: Promise<CliResult>
-  /** What was printed so far. */
+  /** The standard output so far. */
   output(): string
   /** Waits for a text in the output. */
   saw(text: string): Promise<void>
+  /** Asks for an orderly end, as SIGTERM does. */
+  stop(): void
+}
+
+export interface RunningProcess extends RunningCli {
+  child: ChildProcess
 }
 
 /** A folder that is gone after the test file. */
@@ -40,56 +53,117 @@ export function temporaryFolder(): { path: string; remove(): void } {
   return { path, remove: () => rmSync(path, { recursive: true, force: true }) }
 }
 
-/** Starts the real command as a user would, in a folder of its own and with nothing of our environment but the path. */
-export function startCli(args: string[], options: CliOptions = {}): RunningCli {
-  const folder = options.cwd === undefined ? temporaryFolder() : { path: options.cwd, remove: () => {} }
-  const env: Record<string, string> = { PATH: process.env.PATH ?? '', HOME: folder.path, ...options.env }
-  if (options.config !== undefined) {
-    const file = join(folder.path, 'sync.yaml')
-    writeFileSync(file, typeof options.config === 'string' ? options.config : stringify(options.config))
-    env.VISIBILITY_CONFIG = file
+/**
+ * Runs the command: in this process, or in one of its own where its arguments or its environment depend on the process.
+ * Tests of signals, crashes, memory and terminals use `startProcess`.
+ */
+export function runCli(args: string[], options: ProcessOptions = {}): Promise<CliResult> {
+  return startCli(args, options).done
+}
+
+export function startCli(args: string[], options: ProcessOptions = {}): RunningCli {
+  return needsProcess(args, options) ? startProcess(args, options) : startHere(args, options)
+}
+
+/** Variables that Node, a library or the system reads. */
+const OF_PROCESS = /^(NODE_|PG|TZ$|HOME$|TMPDIR$)|_PROXY$/i
+
+/** Without an address of a database, the command starts one in its folder; without a named file, it reads one there. */
+function needsProcess(args: string[], { env = {}, config, cwd, script, detached }: ProcessOptions): boolean {
+  if (cwd !== undefined || script !== undefined || detached) return true
+  if (Object.keys(env).some((name) => OF_PROCESS.test(name))) return true
+  if (args.some((word) => ['-h', '--help', '--version'].includes(word))) return false
+  const isFileNamed = config !== undefined || env.VISIBILITY_CONFIG !== undefined || args.includes('--config')
+  return !isFileNamed || env.DATABASE_URL === undefined
+}
+
+function startHere(args: string[], options: CliOptions): RunningCli {
+  const folder = temporaryFolder()
+  const output = new Output()
+  const stop = new AbortController()
+  const run = async () => {
+    const code = await runProgram(args, {
+      stdin: new PassThrough() as unknown as NodeJS.ReadStream,
+      stdout: output.stream('stdout'),
+      stderr: output.stream('stderr'),
+      signal: stop.signal,
+      version: packageVersion(),
+      redactor: createRedactor(),
+      env: environment(folder.path, options),
+    })
+    folder.remove()
+    return output.result(code)
   }
+  return output.running(run(), () => stop.abort())
+}
+
+/** Starts the bundled command as a user would, in a folder of its own and with nothing of our environment but the path. */
+export function startProcess(args: string[], options: ProcessOptions = {}): RunningProcess {
+  const folder = options.cwd === undefined ? temporaryFolder() : { path: options.cwd, remove: () => {} }
   const script = fileURLToPath(new URL(`../../${options.script ?? BIN}`, import.meta.url))
   const child = spawn(process.execPath, [script, ...args], {
     cwd: folder.path,
-    env,
+    env: environment(folder.path, options),
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: options.detached ?? false,
   })
-  let stdout = ''
-  let stderr = ''
-  const waiting: { text: string; done: () => void }[] = []
-  const look = () => {
-    for (const entry of waiting) if (stdout.includes(entry.text) || stderr.includes(entry.text)) entry.done()
-  }
-  child.stdout!.on('data', (data: Buffer) => {
-    stdout += data.toString()
-    look()
-  })
-  child.stderr!.on('data', (data: Buffer) => {
-    stderr += data.toString()
-    look()
-  })
+  const output = new Output()
+  child.stdout!.pipe(output.stream('stdout'))
+  child.stderr!.pipe(output.stream('stderr'))
   const done = new Promise<CliResult>((resolve) => {
     child.on('close', (code) => {
       folder.remove()
-      resolve({ code, stdout, stderr, json: () => JSON.parse(stdout) })
+      resolve(output.result(code))
     })
   })
-  const saw = (text: string) =>
-    Promise.race([
-      new Promise<void>((resolve) => {
-        waiting.push({ text, done: resolve })
-        look()
-      }),
-      done.then((result) => {
-        if (!result.stdout.includes(text) && !result.stderr.includes(text))
-          throw new Error(`ended without "${text}":\n${result.stdout}\n${result.stderr}`)
-      }),
-    ])
-  return { child, done, output: () => stdout, saw }
+  return { child, ...output.running(done, () => child.kill('SIGTERM')) }
 }
 
-export function runCli(args: string[], options: CliOptions = {}): Promise<CliResult> {
-  return startCli(args, options).done
+function environment(folder: string, { env, config }: CliOptions): Record<string, string> {
+  const all: Record<string, string> = { PATH: process.env.PATH ?? '', HOME: folder, ...env }
+  if (config === undefined) return all
+  const file = join(folder, 'sync.yaml')
+  writeFileSync(file, typeof config === 'string' ? config : stringify(config))
+  return { ...all, VISIBILITY_CONFIG: file }
+}
+
+/** What a command prints. */
+class Output {
+  private stdout = ''
+  private stderr = ''
+  private readonly waiting: { text: string; done: () => void }[] = []
+
+  stream(name: 'stdout' | 'stderr'): NodeJS.WriteStream {
+    const decoder = new TextDecoder()
+    const write = (data: Buffer, _encoding: string, written: () => void) => {
+      this[name] += decoder.decode(data, { stream: true })
+      this.look()
+      written()
+    }
+    return new Writable({ write }) as NodeJS.WriteStream
+  }
+
+  result(code: number | null): CliResult {
+    const { stdout, stderr } = this
+    return { code, stdout, stderr, json: () => JSON.parse(stdout) }
+  }
+
+  running(done: Promise<CliResult>, stop: () => void): RunningCli {
+    const saw = (text: string) =>
+      Promise.race([
+        new Promise<void>((seen) => {
+          this.waiting.push({ text, done: seen })
+          this.look()
+        }),
+        done.then(({ stdout, stderr }) => {
+          if (!stdout.includes(text) && !stderr.includes(text))
+            throw new Error(`ended without "${text}":\n${stdout}\n${stderr}`)
+        }),
+      ])
+    return { done, stop, saw, output: () => this.stdout }
+  }
+
+  private look(): void {
+    for (const { text, done } of this.waiting) if (this.stdout.includes(text) || this.stderr.includes(text)) done()
+  }
 }

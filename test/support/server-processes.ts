@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { readServer } from '../../src/warehouse/embedded/postmaster.ts'
 import { startEmbedded } from '../../src/warehouse/embedded/server.ts'
-import { startCli, temporaryFolder } from './cli.ts'
+import { startProcess, temporaryFolder } from './cli.ts'
 
 const NEVER_MS = 40_000
 
@@ -51,7 +51,7 @@ export async function query<T>(url: string, sql: string): Promise<T[]> {
 
 /** A command in a process group of its own that keeps the server of its folder up. */
 export async function startDatabase(cwd: string) {
-  const running = startCli(['database', '--json'], { cwd, detached: true })
+  const running = startProcess(['database', '--json'], { cwd, detached: true })
   await running.saw('"url"')
   return { ...running, toGroup: (name: NodeJS.Signals) => process.kill(-running.child.pid!, name) }
 }

@@ -1,5 +1,4 @@
 import { writeFileSync } from 'node:fs'
-import { createInterface } from 'node:readline/promises'
 import { type Open, withServices } from '../../app/open-services.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count, csvText, printable } from '../../core/text.ts'
@@ -101,16 +100,8 @@ function preview(kind: CreationKind, lines: number, plan: CreationPlan): string 
 }
 
 async function confirmed(session: Session, text: string): Promise<boolean> {
-  if (session.json || process.stdin.isTTY !== true) return false
-  const terminal = createInterface({ input: process.stdin, output: process.stderr })
-  try {
-    const answer = await terminal.question(`${printable(session.config.redactor.text(text))}\nGo ahead? [y/N] `, {
-      signal: session.signal,
-    })
-    return /^y(es)?$/i.test(answer.trim())
-  } finally {
-    terminal.close()
-  }
+  const answer = await session.ask?.(`${printable(session.config.redactor.text(text))}\nGo ahead? [y/N] `)
+  return answer !== undefined && /^y(es)?$/i.test(answer.trim())
 }
 
 function render(results: CreationResult[], totals: Record<string, number>, file: string | undefined): string {

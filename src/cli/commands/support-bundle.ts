@@ -51,7 +51,7 @@ export async function supportBundle(session: Session, options: { output?: string
         memory_bytes: totalmem(),
         dependencies: packageFacts().dependencies,
       },
-      configuration: { file: config.file ?? null, settings: explainConfig(config) },
+      configuration: { file: config.file ?? null, settings: explainConfig(config, session.env) },
       database: await ofDatabase(databaseFacts),
       migrations: await ofLedger(async ({ pool, opsSchema }) => {
         const { rows } = await pool.query(

@@ -42,7 +42,7 @@ export interface Config extends FileConfig {
 
 export interface LoadOptions {
   file?: string | undefined
-  env?: NodeJS.ProcessEnv
+  env?: NodeJS.ProcessEnv | undefined
   /** Gets every secret as soon as it is read, so that it can clean the errors of a configuration that is not valid. */
   redactor?: Redactor
 }
