@@ -284,7 +284,7 @@ test('a plain sync raises the alert of what is held, and a backfill that lets it
   const [named] = await setup.database.rows<{ name: string }>('select name from visibility.projects')
   expect(webhook.told[1].projects).toEqual([named!.name])
   // One more is held by a backfill: that is news, and what was told before is not.
-  const range = ['--from', '2026-03-20', '--to', '2026-03-31']
+  const range = ['--from', '2026-03-01', '--to', '2026-03-31']
   const streams = ['--stream', 'chats', '--stream', 'by_model']
   expect(await exitOf('backfill', ...range, ...streams)).toBe(1)
   expect(webhook.events().slice(2)).toEqual(['raised run', 'raised held'])

@@ -324,7 +324,11 @@ test('a stream that was not read for too long is stale, one that was never read 
   }
   const status = (await readStatus(setup.database.warehouse, options))!
   const hour = 3_600_000
-  expect(findingsOfStatus(status, new Date(), hour)).toEqual({ held: { over: 'all' }, stale: { over: 'all' } })
+  expect(findingsOfStatus(status, new Date(), hour)).toEqual({
+    held: { over: 'all' },
+    unreconciled: { over: 'all' },
+    stale: { over: 'all' },
+  })
   const later = findingsOfStatus(status, new Date(Date.now() + 2 * hour), hour)
   expect(later.stale).toMatchObject({ members: [`chats of ${setup.projects[0]!.id}`] })
 })

@@ -101,7 +101,7 @@ describe('a warehouse knows its source', () => {
         expect(output).toContain(address === 'reference' ? 'the reference service' : address)
       }
     }
-    expect(other.service.requests.filter(({ path }) => path !== '/v1/prompts')).toEqual([])
+    expect(other.service.requests.filter(({ path }) => !['/v1/prompts', '/v1/projects'].includes(path))).toEqual([])
     expect(await rows()).toEqual(before)
   })
 

@@ -12,6 +12,7 @@ export class WindowFeed {
   private cautious = false
   /** Set while nothing is known of the rows a day: the longest window to ask for, which each full page halves. */
   private learningDays: number | undefined
+  private readonly readTwice = new Set<Day>()
   readonly totalDays: number
 
   constructor(
@@ -99,12 +100,16 @@ export class WindowFeed {
     const alone = new Set(days)
     const others = daysIn(range).filter((day) => !alone.has(day))
     this.due = [...this.due, ...others].sort().reverse()
-    this.readAgain(days)
+    for (const day of days) this.waiting.push({ from: day, to: day })
   }
 
-  /** Days that were read before are read once more, each alone. */
+  /** Days that may have been read too early are read alone, each once in a run at most. */
   readAgain(days: readonly Day[]): void {
-    for (const day of days) this.waiting.push({ from: day, to: day })
+    for (const day of days) {
+      if (this.readTwice.has(day) || this.due.includes(day)) continue
+      this.readTwice.add(day)
+      this.waiting.push({ from: day, to: day })
+    }
   }
 
   /** The days that were not handed out yet. */

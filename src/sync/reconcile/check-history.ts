@@ -47,9 +47,11 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
     if (days.length === 0) continue
     const control = controlOfStream(controls, stream)
     const compared = { projectId: project.id, stream, days }
-    const differing = control === undefined ? [] : await compareTable(warehouse, compared, control.totals)
-    const differs = new Set(differing.map(({ day }) => day))
-    await markReconciled(warehouse, { ...compared, days: days.filter((day) => !differs.has(day)) })
+    await withRetries(warehouse, signal, async () => {
+      const differing = control === undefined ? [] : await compareTable(warehouse, compared, control.totals)
+      const differs = new Set(differing.map(({ day }) => day))
+      await markReconciled(warehouse, { ...compared, days: days.filter((day) => !differs.has(day)) })
+    })
   }
   const compared = streams.byDay.filter(({ control }) => control !== undefined)
   await withRetries(warehouse, signal, () =>

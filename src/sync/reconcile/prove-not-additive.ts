@@ -16,6 +16,8 @@ import { compareDays, type Difference } from './compare-days.ts'
 import { readControl } from './read-control.ts'
 
 const DAYS_OF_EVIDENCE = 3
+/** Dimensions that an answer may lack. Only groups without such a value can be left out of a report. */
+const NULLABLE: readonly string[] = ['topic_id', 'country_code', 'model_channel_id']
 
 interface Suspect {
   project: SyncedProject
@@ -39,6 +41,7 @@ export async function proveNotAdditive(
   const final = differences.filter(({ day }) => day < run.provisionalFrom).slice(-DAYS_OF_EVIDENCE)
   if (final.length < DAYS_OF_EVIDENCE) return undefined
   const [{ measure }] = final as [Difference]
+  if (measure === 'counts' && !stream.dimensions?.some((name) => NULLABLE.includes(name))) return undefined
   if (await withRetries(run.warehouse, run.signal, () => hasReconciledDay(run.warehouse, projectStream)))
     return undefined
   const range = { from: final[0]!.day, to: final.at(-1)!.day }

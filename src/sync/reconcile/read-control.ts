@@ -1,4 +1,5 @@
 import { addDays, type Day, dayOf, daysIn, type Range } from '../../core/day.ts'
+import { IncompleteError } from '../../core/errors.ts'
 import { type ControlDays, type ControlKey, controlEntry, controlSizes } from '../../ledger/control-totals.ts'
 import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
@@ -38,13 +39,16 @@ export async function readControl(
   const key = { projectId: project.id, filters }
   const stream = reader.streams.controlFor(filters)
   const found: ControlDays[] = []
+  const rejects: Reject[] = []
   const sizes = await withRetries(warehouse, signal, () => controlSizes(warehouse, key))
   const today = dayOf(reader.clock())
   const feed = new WindowFeed(daysIn(range), new Density(sizes, today, firstDaysOf(stream)), () => reader.limit.current)
   const rowsByDay = new Map(sizes.map(({ date, rows: count }) => [date, count]))
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
+    // Days that are new here are compared with other streams.
     const isChanged = (found: FoundDays) =>
-      daysIn(window!).some((day) => (found.rowsByDay.get(day) ?? 0) !== rowsByDay.get(day))
+      rowsByDay.size === 0 ||
+      daysIn(window!).some((day) => rowsByDay.has(day) && (found.rowsByDay.get(day) ?? 0) !== rowsByDay.get(day))
     const known = { ...UNKNOWN_WINDOW, rowsByDay, provisionalFrom: addDays(today, -1), needsProof: isChanged }
     const request = { caller: project.caller, stream, range: window, known }
     const answer = await readWindow(reader, request, context, () => new RowList())
@@ -54,6 +58,7 @@ export async function readControl(
     }
     const { sifted } = answer
     found.push(controlDays(stream, window, { ...sifted, rows: sifted.rows.values }))
+    rejects.push(...sifted.rejects)
     feed.density.learn(window, sifted.rowsByDay)
     feed.markLoaded()
   }
@@ -67,6 +72,9 @@ export async function readControl(
       return days
     }),
   )
+  // The rejects of a stream with a table are in quarantine. Those of a report without one would be reported by nobody.
+  if (rejects.length > 0 && reader.streams.get(stream.name) === undefined)
+    throw new IncompleteError(`control totals: ${rejects[0]!.reason}`)
   return { ...control, changed }
 }
 
