@@ -305,7 +305,8 @@ describe('overlap', () => {
     const lastRead = async () => (await setup.database.rows('select last_value from visibility_ops.read_order'))[0]
     const before = await lastRead()
     const slow = setup.sync({ command: 'backfill', range: day, streams })
-    while (JSON.stringify(await lastRead()) === JSON.stringify(before)) await new Promise((done) => setTimeout(done, 20))
+    while (JSON.stringify(await lastRead()) === JSON.stringify(before))
+      await new Promise((done) => setTimeout(done, 20))
     // The lock is bypassed, as if its connection had been lost.
     await setup.database.rows(
       "update visibility_ops.coverage set read_order = nextval('visibility_ops.read_order') where stream = 'by_model' and date = '2026-03-31'",

@@ -27,7 +27,10 @@ test('200 days at four grains cost close to rows / 10,000 requests, none of them
   )
   const requests = requestsOfFirst
   expect(requests.length).toBeLessThanOrEqual(1.35 * pages + 12)
-  expect(requests.filter(({ query, body }) => Number(query.offset ?? body.offset ?? 0) > 0)).toEqual([])
+  // Only one row after the last of a page is asked for by offset.
+  const isPage = ({ query, body }: (typeof requests)[number]) => Number(query.limit ?? body.limit) > 1
+  const byOffset = requests.filter(({ query, body }) => Number(query.offset ?? body.offset ?? 0) > 0)
+  expect(byOffset.filter(isPage)).toEqual([])
   await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
 })
 

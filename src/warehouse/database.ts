@@ -51,8 +51,8 @@ export interface OpsTables {
     read_order: number
     held_since: Date | null
     reconciled_at: Date | null
-    counts_digest: string | null
-    answers_digest: string | null
+    counts_digest: number | null
+    answers_digest: number | null
     difference: string | null
   }
   coverage_months: {
