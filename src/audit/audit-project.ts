@@ -44,7 +44,8 @@ export async function auditProject(
     )
   }
   const all = [...daysOf.values()].flat().sort()
-  if (all.length === 0) return []
+  const nothing = { columns: [], days_compared: 0, differing: [] }
+  if (all.length === 0) return streams.byDay.map(({ name }) => ({ project_id: project.id, stream: name, ...nothing }))
   const controls = await readControls(reader, project, { from: all[0]!, to: all.at(-1)! }, context)
   const audited: AuditedStream[] = []
   for (const [stream, days] of daysOf) audited.push(await auditStream(warehouse, { project, stream, days }, controls))
