@@ -24,8 +24,8 @@ export function condense(summary: unknown): unknown {
   if (!isReports(summary)) return summary.filter((entry) => entry?.differing?.length > 0).slice(0, MOST_ENTRIES)
   const troubled = summary
     .filter(
-      ({ failed, held, unreconciled = [], quarantined }) =>
-        failed.length + held.length + unreconciled.length + quarantined > 0,
+      ({ failed, held, unreconciled, quarantined }) =>
+        failed.length + held.length + (unreconciled ?? []).length + quarantined > 0,
     )
     .slice(0, MOST_ENTRIES)
   const shown = new Set(troubled)
