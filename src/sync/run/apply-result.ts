@@ -1,6 +1,7 @@
 import { countDays, type Day } from '../../core/day.ts'
 import { failureRule } from '../../core/failure-code.ts'
 import { filtersText } from '../../ledger/control-totals.ts'
+import { isControl } from '../../streams/stream.ts'
 import { addLoad } from './report.ts'
 import type { ItemResult, Loaded } from './run-types.ts'
 import { failItem, logFields, type Task, type WorkItem } from './task.ts'
@@ -19,7 +20,7 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   switch (result.kind) {
     case 'loaded':
       feed.density.learn(range, result.rowsByDay)
-      readComparedAgain(task, result.changedControl)
+      readControlAgain(task, result.changedControl)
       return feed.markLoaded()
     case 'disagreed':
       return feed.isolate(range, result.days)
@@ -34,15 +35,15 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   }
 }
 
-/** Control totals that turned out to be wrong, or that the service changed meanwhile: what was compared with them is read again. */
-function readComparedAgain(task: Task, days: readonly Day[]): void {
+/** The report by date alone has a table, too: days of it that turned out to be wrong are read again. */
+function readControlAgain(task: Task, days: readonly Day[]): void {
   const { project, stream, shared } = task
   if (days.length === 0 || stream.by !== 'day') return
   for (const other of shared.tasks.values()) {
     const { stream: compared, remaining } = other
     if (other === task || other.project.id !== project.id || remaining.kind !== 'windows') continue
     const isSame = compared.by === 'day' && filtersText(compared.filters) === filtersText(stream.filters)
-    if (isSame && compared.control !== undefined) remaining.feed.readAgain(days)
+    if (isSame && isControl(compared)) remaining.feed.readAgain(days)
   }
 }
 
