@@ -8,7 +8,7 @@ import { type DayStream, datePosition, isControl, type Row } from '../streams/st
 import { type Controls, controlOfStream, readControls } from '../sync/reconcile/check-history.ts'
 import { compareTable } from '../sync/reconcile/compare-tables.ts'
 import { type ControlReader, controlDays } from '../sync/reconcile/read-control.ts'
-import type { SyncedProject } from '../sync/run/run-types.ts'
+import type { SyncedProject } from '../sync/run/run.ts'
 import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
 import { runBatch } from '../warehouse/statement.ts'
 

@@ -2,7 +2,7 @@ import { messageOf } from '../core/errors.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'
-import type { Services, SyncedProject } from '../sync/run/run-types.ts'
+import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { CreationJournal } from './creation-journal.ts'
 import { type CreationRequest, isRepeated } from './creation-request.ts'
 

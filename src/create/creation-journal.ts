@@ -13,8 +13,8 @@ import { beginCreation, type Creation, type CreationKind, finishCreation, readCr
 import { domainClassifications } from '../streams/domain-classifications.ts'
 import { prompts } from '../streams/prompts.ts'
 import type { ListStream } from '../streams/stream.ts'
+import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { runSync } from '../sync/run/run-sync.ts'
-import type { Services, SyncedProject } from '../sync/run/run-types.ts'
 import { tableName } from '../warehouse/connect.ts'
 import { type CreationRequest, idempotencyKey, requestOf } from './creation-request.ts'
 

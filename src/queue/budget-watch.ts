@@ -1,5 +1,5 @@
 import { monotonic } from '../core/monotonic.ts'
-import type { Services, SyncedProject } from '../sync/run/run-types.ts'
+import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { budgetWaitMs } from './shared-budget.ts'
 
 // If a project's requests are spent for longer, windows of others go first.

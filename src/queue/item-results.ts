@@ -1,5 +1,5 @@
 import { applyResult } from '../sync/run/apply-result.ts'
-import type { Run } from '../sync/run/run-types.ts'
+import type { Run } from '../sync/run/run.ts'
 import { putBack, type WorkItem } from '../sync/run/task.ts'
 import type { NewDeadWindow } from './dead-windows.ts'
 import type { TaskRotation } from './task-rotation.ts'

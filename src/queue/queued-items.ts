@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import type { Run } from '../sync/run/run-types.ts'
+import type { Run } from '../sync/run/run.ts'
 import type { WorkItem } from '../sync/run/task.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import type { Queue } from './boss.ts'

@@ -1,5 +1,5 @@
 import type { Day } from '../core/day.ts'
-import type { ItemResult, Loaded } from '../sync/run/run-types.ts'
+import type { ItemResult, Loaded } from '../sync/run/run.ts'
 
 /* What a worker reports to the run: a result as JSON, with what it cost. */
 

@@ -1,9 +1,18 @@
 import { messageOf } from '../core/errors.ts'
 import { monotonic } from '../core/monotonic.ts'
 import { sleep } from '../core/waiting.ts'
-import { makeRun, newRunMemory } from '../sync/run/make-run.ts'
-import { performItem } from '../sync/run/perform-item.ts'
-import type { FailedItem, ItemResult, Loaded, Run, RunMemory, Services, SyncedProject } from '../sync/run/run-types.ts'
+import { performItem } from '../sync/run/execute.ts'
+import {
+  type FailedItem,
+  type ItemResult,
+  type Loaded,
+  makeRun,
+  newRunMemory,
+  type Run,
+  type RunMemory,
+  type Services,
+  type SyncedProject,
+} from '../sync/run/run.ts'
 import { isTransient, withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { BackOff } from './back-off.ts'

@@ -11,8 +11,7 @@ import {
   type QuarantineGroup,
 } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
-import { dismissQuarantine } from '../../sync/dismiss-quarantine.ts'
-import { retryQuarantine } from '../../sync/retry-quarantine.ts'
+import { dismissQuarantine, retryQuarantine } from '../../sync/quarantine.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import type { Session } from '../session.ts'

@@ -1,16 +1,48 @@
 import { addDays, countDays, type Day, daysIn, type Range, showRange } from '../../core/day.ts'
 import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
-import type { Filter } from '../../core/vocabulary.ts'
+import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import { type FoundDays, type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
-import type { CallContext, Client } from '../../source/client.ts'
+import type { CallContext, Caller, Client } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/page-limit.ts'
 import { halves } from '../plan/window-feed.ts'
 import { answerNotes, hasNoRowAfter, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
-import type { KnownWindow, WindowRequest } from './window-request.ts'
+
+export interface RangeRequest {
+  caller: Caller
+  stream: DayStream
+  range: Range
+}
+
+/** What is asked for: one window of one stream. */
+export interface WindowRequest extends RangeRequest {
+  known: KnownWindow
+}
+
+export interface KnownWindow {
+  /** How many rows each day of the window had that was read before. */
+  rowsByDay: ReadonlyMap<Day, number>
+  /** Days from this one on may still be written by the service. */
+  provisionalFrom: Day
+  /** Throws if the answer is not what was asked for. */
+  validate: (found: FoundDays) => Promise<void>
+  /** True if nothing shows yet that the answer has all rows: then the service is asked for one row after the last. */
+  needsProof: (found: FoundDays) => boolean
+  /** Values of a dimension that are known from elsewhere. */
+  valuesOf: (dimension: Dimension) => Promise<string[]>
+}
+
+/** A window of which nothing is known: its answer is always proven. */
+export const UNKNOWN_WINDOW: KnownWindow = {
+  rowsByDay: new Map(),
+  provisionalFrom: '9999-12-31',
+  validate: async () => {},
+  needsProof: () => true,
+  valuesOf: async () => [],
+}
 
 export interface Reader {
   client: Client

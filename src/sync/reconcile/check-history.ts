@@ -14,9 +14,8 @@ import { withRetries } from '../../warehouse/retry.ts'
 import { runBatch } from '../../warehouse/statement.ts'
 import { inTransaction } from '../../warehouse/transaction.ts'
 import { readableRange } from '../plan/due-days.ts'
-import type { Run, SyncedProject } from '../run/run-types.ts'
-import { compareTable, markReconciled, uncomparedDays } from './compare-tables.ts'
-import { markDiffering } from './mark-differing.ts'
+import type { Run, SyncedProject } from '../run/run.ts'
+import { compareTable, markDiffering, markReconciled, uncomparedDays } from './compare-tables.ts'
 import { type ControlReader, readControl } from './read-control.ts'
 
 /**

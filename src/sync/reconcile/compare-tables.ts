@@ -5,7 +5,8 @@ import { TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { slowQuery, tableName, type Warehouse } from '../../warehouse/connect.ts'
 import { runBatch } from '../../warehouse/statement.ts'
-import { compareDays, type Difference } from './compare-days.ts'
+import type { Transaction } from '../../warehouse/transaction.ts'
+import { compareDays, type Difference } from './compare-window.ts'
 
 interface Compared {
   projectId: string
@@ -76,4 +77,44 @@ export async function markReconciled(
      where c.project_id = $1 and c.stream = $2 and c.date = d.date and c.state = 'read' and c.reconciled_at is null`,
     [projectId, stream.name, days, filtersText(stream.filters)],
   )
+}
+
+interface Differing {
+  projectId: string
+  streams: readonly DayStream[]
+  days: readonly Day[]
+}
+
+/**
+ * Marks the days of streams that no longer add up to the stored control totals as stale, so that they are read again. Reports
+ * that cannot be compared are marked on all of these days.
+ */
+export async function markDiffering(
+  { client }: Transaction,
+  warehouse: Warehouse,
+  { projectId, streams, days }: Differing,
+): Promise<void> {
+  if (days.length === 0) return
+  for (const stream of streams) {
+    await client.query(
+      `update ${quote(warehouse.opsSchema, 'coverage')} c set state = 'stale'
+       where c.project_id = $1 and c.stream = $2 and c.date = any($3::date[]) and c.state = 'read'
+         and $4::text is not null and ${stream.control === undefined ? 'true' : differs(warehouse, stream)}`,
+      [projectId, stream.name, days, filtersText(stream.filters)],
+    )
+  }
+}
+
+/** True in SQL if the coverage `c` of a day differs from the control totals of project $1 under the filters $4. */
+export function differs(warehouse: Warehouse, { control, name }: DayStream): string {
+  const isAdditive = (measure: string) =>
+    `not exists (select from ${quote(warehouse.opsSchema, 'not_additive')} n
+       where n.project_id = $1 and n.stream = '${name}' and n.measure in ('counts', '${measure}'))`
+  const condition =
+    control === 'answers'
+      ? `c.rows <> t.answers and ${isAdditive('answers')}`
+      : `(c.counts_digest is distinct from t.counts_digest and ${isAdditive('counts')}
+          or c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')})`
+  return `exists (select from ${quote(warehouse.opsSchema, 'control_totals')} t
+    where t.project_id = $1 and t.filters = $4 and t.date = c.date and ${condition})`
 }

@@ -1,10 +1,79 @@
 import { type Day, daysIn, type Range } from '../../core/day.ts'
+import { count } from '../../core/text.ts'
 import type { Measure } from '../../ledger/control-totals.ts'
 import type { DayComparison } from '../../ledger/coverage.ts'
-import { digestOf, type TotalsByDay } from '../../rows/day-totals.ts'
+import { answersOf, type DayTotals, digestOf, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays } from '../../rows/sift.ts'
 import { type DayStream, isCompared, isControl } from '../../streams/stream.ts'
-import { compareDays, type Difference } from './compare-days.ts'
+
+/** A day that does not add up to the control totals. */
+export interface Difference {
+  day: Day
+  measure: Measure
+  /** -1 if everything that differs is too low, 1 if it is too high, 0 if some is too low and some too high. */
+  direction: -1 | 0 | 1
+  /** How it differs, for people. */
+  text: string
+}
+
+type Found = Pick<FoundDays, 'rowsByDay' | 'totals'>
+
+/** The days that differ from the control totals. Measures that are known not to add up are left out. */
+export function compareDays(
+  stream: Pick<DayStream, 'control'>,
+  days: readonly Day[],
+  { found, control, ignored }: { found: Found; control: TotalsByDay; ignored: ReadonlySet<Measure> },
+): Difference[] {
+  if (ignored.has('counts')) return []
+  return days.flatMap((day) => {
+    const expected = control.get(day) ?? NO_TOTALS
+    if (stream.control === 'answers') {
+      return ignored.has('answers') ? [] : compareRows(day, found.rowsByDay.get(day) ?? 0, answersOf(expected))
+    }
+    return compareTotals(day, found.totals?.get(day) ?? NO_TOTALS, expected, ignored)
+  })
+}
+
+const NO_TOTALS: DayTotals = new Map()
+
+function compareRows(day: Day, rows: number, answers: number): Difference[] {
+  if (isClose(rows, answers)) return []
+  const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
+  return [{ day, measure: 'answers', direction: rows < answers ? -1 : 1, text }]
+}
+
+const MEASURES: readonly { measure: Measure; name: string }[] = [
+  { measure: 'counts', name: 'mention_count' },
+  { measure: 'counts', name: 'visibility_count' },
+  { measure: 'answers', name: 'visibility_total' },
+]
+
+function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored: ReadonlySet<Measure>): Difference[] {
+  const brands = new Set([...found.keys(), ...expected.keys()])
+  for (const measure of ['counts', 'answers'] as const) {
+    if (ignored.has(measure)) continue
+    const texts: string[] = []
+    const directions = new Set<-1 | 1>()
+    for (const brand of brands) {
+      MEASURES.forEach(({ measure: of, name }, at) => {
+        const [sum, total] = [found.get(brand)?.[at] ?? 0, expected.get(brand)?.[at] ?? 0]
+        if (of !== measure || isClose(sum, total)) return
+        directions.add(sum < total ? -1 : 1)
+        texts.push(`the ${name} of ${brand} adds up to ${sum}, but the service's total is ${total}`)
+      })
+    }
+    if (texts.length === 0) continue
+    const more = texts.length === 1 ? '' : ` (and ${count(texts.length - 1, 'other difference')})`
+    const [direction] = directions
+    return [{ day, measure, direction: directions.size === 1 ? direction! : 0, text: `${texts[0]}${more}` }]
+  }
+  return []
+}
+
+/** Sums of fractions depend on their order in the last digits. */
+function isClose(a: number, b: number): boolean {
+  return Math.abs(a - b) <= 1e-6 + 1e-9 * Math.max(Math.abs(a), Math.abs(b))
+}
 
 /** What the days of a window are compared with. */
 export interface Control {

@@ -1,7 +1,7 @@
 import { BadPageError } from '../../core/errors.ts'
 import { tableName } from '../../warehouse/connect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
-import type { Run } from '../run/run-types.ts'
+import type { Run } from '../run/run.ts'
 
 /** Every answer belongs to a prompt and a model, so every row of a report by them has one. */
 const ALWAYS_SET = new Set(['prompt_id', 'model_id', 'chat_id'])

@@ -9,10 +9,9 @@ import type { CallContext } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { hasNoRowAfter, readPage } from '../read/read-pages.ts'
-import { readWindow } from '../read/read-window.ts'
-import { UNKNOWN_WINDOW } from '../read/window-request.ts'
-import type { Run, SyncedProject } from '../run/run-types.ts'
-import { compareDays, type Difference } from './compare-days.ts'
+import { readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
+import type { Run, SyncedProject } from '../run/run.ts'
+import { compareDays, type Difference } from './compare-window.ts'
 import { readControl } from './read-control.ts'
 
 const DAYS_OF_EVIDENCE = 3

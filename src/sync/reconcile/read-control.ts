@@ -9,10 +9,9 @@ import { withRetries } from '../../warehouse/retry.ts'
 import { inTransactionWith } from '../../warehouse/transaction.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
-import { readWindow } from '../read/read-window.ts'
-import { UNKNOWN_WINDOW } from '../read/window-request.ts'
-import type { Run, SyncedProject } from '../run/run-types.ts'
-import { markDiffering } from './mark-differing.ts'
+import { readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
+import type { Run, SyncedProject } from '../run/run.ts'
+import { markDiffering } from './compare-tables.ts'
 
 /** What reading control totals needs of a run. */
 export type ControlReader = Pick<

@@ -3,7 +3,7 @@ import { failureRule } from '../../core/failure-code.ts'
 import { filtersText } from '../../ledger/control-totals.ts'
 import { isControl } from '../../streams/stream.ts'
 import { addLoad } from './report.ts'
-import type { ItemResult, Loaded } from './run-types.ts'
+import type { ItemResult, Loaded } from './run.ts'
 import { failItem, logFields, type Task, type WorkItem } from './task.ts'
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */

@@ -3,7 +3,7 @@ import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
 import { checkHistory, readDueControls } from '../reconcile/check-history.ts'
-import type { Run, RunRequest, SyncedProject } from './run-types.ts'
+import type { Run, RunRequest, SyncedProject } from './run.ts'
 import type { SharedByTasks, Task } from './task.ts'
 
 /** True for lists, which show what values dimensions have, and for the report by date alone. */

@@ -11,7 +11,7 @@ import type { Stream } from '../../streams/stream.ts'
 import { rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
 import type { Statements } from '../../warehouse/statement.ts'
 import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
-import type { Loaded, LoadSummary, Run } from './run-types.ts'
+import type { Loaded, LoadSummary, Run } from './run.ts'
 
 /** An answer that was read, ready to be loaded. Without a range it is a list. */
 export interface LoadableAnswer<S extends Stream> {

@@ -21,7 +21,7 @@ import type { Transaction } from '../../warehouse/transaction.ts'
 import type { WindowComparison } from '../reconcile/compare-window.ts'
 import { controlDays } from '../reconcile/read-control.ts'
 import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
-import type { Loaded, Run } from './run-types.ts'
+import type { Loaded, Run } from './run.ts'
 
 const NO_PARTITION = '23514'
 

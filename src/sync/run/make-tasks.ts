@@ -10,7 +10,7 @@ import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { emptyReport } from './report.ts'
-import type { Run, RunRequest, SyncedProject } from './run-types.ts'
+import type { Run, RunRequest, SyncedProject } from './run.ts'
 import { type Remaining, type SharedByTasks, type Task, taskKey } from './task.ts'
 
 /** What the ledger says of the days that are due. */

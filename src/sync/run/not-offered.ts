@@ -5,7 +5,7 @@ import { saveNotOffered } from '../../ledger/not-offered.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
-import type { ItemResult, Run, SyncedProject } from './run-types.ts'
+import type { ItemResult, Run, SyncedProject } from './run.ts'
 
 /** True for answers by which a service says that it has no such operation, or not for this key. */
 export function isUsualRefusal(status: number): boolean {

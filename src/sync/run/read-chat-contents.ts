@@ -15,7 +15,7 @@ import { insertNewRows } from '../../warehouse/load/insert-new-rows.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { inTransaction } from '../../warehouse/transaction.ts'
 import { emptyReport, type StreamReport } from './report.ts'
-import type { Run, SyncedProject } from './run-types.ts'
+import type { Run, SyncedProject } from './run.ts'
 import { countRequestOf, type Observer } from './task.ts'
 
 /*

@@ -2,7 +2,7 @@ import { type Range, showRange } from '../../core/day.ts'
 import type { ReportedCode } from '../../core/failure-code.ts'
 import type { Redactor } from '../../core/redactor.ts'
 import type { RunOutcome } from '../../warehouse/database.ts'
-import type { LoadSummary } from './run-types.ts'
+import type { LoadSummary } from './run.ts'
 
 /** What a run did with one stream of one project. */
 export interface StreamReport {

@@ -1,6 +1,6 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { addDays, type Day, dayOf } from '../../core/day.ts'
-import { messageOf } from '../../core/errors.ts'
+import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/monotonic.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
@@ -9,27 +9,26 @@ import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
+import type { Client } from '../../source/client.ts'
 import { readEntities } from '../../warehouse/load/entities.ts'
 import { applyLabels } from '../../warehouse/load/labels.ts'
+import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { listProjects } from '../../warehouse/load/projects.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
+import { refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import { readableRange } from '../plan/due-days.ts'
 import { ControlPhase, isReadFirst } from './control-phase.ts'
-import { type Executor, executeHere } from './execute-here.ts'
-import { markOwnBrands, prepareViews } from './finish-run.ts'
-import { makeRun, newRunMemory } from './make-run.ts'
+import { type Executor, executeHere } from './execute.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
 import { readChatContents } from './read-chat-contents.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
-import { requireProject } from './require-project.ts'
-import { RunFailures } from './run-failures.ts'
-import type { Run, RunRequest, Services } from './run-types.ts'
-import { failRemaining, type Observer } from './task.ts'
+import { makeRun, newRunMemory, type Run, type RunRequest, type Services, type SyncedProject } from './run.ts'
+import { failRemaining, type Observer, RunFailures } from './task.ts'
 
-export type { Executor } from './execute-here.ts'
-export type { RunRequest } from './run-types.ts'
+export type { Executor } from './execute.ts'
+export type { RunRequest } from './run.ts'
 export type { Observer, Step } from './task.ts'
 
 const CLOSING_MS = 6000
@@ -205,4 +204,39 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
 
 function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {
   return reports.reduce((total, report) => total + report[field], 0)
+}
+
+/* What is done once all windows are loaded. */
+
+/** Own brands by labels or by the profile, and what to say of them. */
+export async function markOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
+  const hasChanged = await applyOwnBrands(warehouse, ids, config.labels)
+  const { derived, without } = await readOwnBrands(warehouse, ids, config.labels)
+  // Said when it is decided, not again by every run.
+  const own = { derived: hasChanged ? derived : [], without }
+  return ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels))
+}
+
+/** Computes what views read beside the rows. A run that read everything is complete without this: views are only slower. */
+export async function prepareViews({ warehouse, config, signal, log }: Run): Promise<void> {
+  try {
+    const count = await withRetries(warehouse, signal, () => refreshSummaries(warehouse, config, signal))
+    if (count > 0) log.debug({ count }, 'summaries for views renewed')
+  } catch (cause) {
+    if (!signal.aborted) log.warn({ reason: messageOf(cause) }, 'summaries for views could not be renewed')
+  }
+}
+
+/** A key that needs a project, but has none, is found out by one request, before anything is locked or written. */
+export async function requireProject(
+  client: Client,
+  projects: readonly SyncedProject[],
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const nameless = projects.find(({ caller }) => caller.projectId === undefined)
+  if (nameless === undefined) return
+  await client.ping(nameless.caller, { signal }).catch((error: unknown) => {
+    // Whatever else is wrong, the run itself meets it and says so.
+    if (error instanceof UsageError) throw error
+  })
 }

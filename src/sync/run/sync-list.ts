@@ -21,7 +21,7 @@ import { runBatch, type Statements } from '../../warehouse/statement.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-list.ts'
 import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
-import type { Loaded, Run, SyncedProject } from './run-types.ts'
+import type { Loaded, Run, SyncedProject } from './run.ts'
 
 /** One list: read whole, sifted, and loaded with its ledger entry, its quarantine and its drift in one transaction. */
 export async function syncList(

@@ -19,7 +19,7 @@ import { refuseIgnoredDimensions } from '../reconcile/ignored-dimensions.ts'
 import { proveNotAdditive } from '../reconcile/prove-not-additive.ts'
 import { readControl } from '../reconcile/read-control.ts'
 import { loadWindow } from './load-window.ts'
-import type { ItemResult, Run, SyncedProject } from './run-types.ts'
+import type { ItemResult, Run, SyncedProject } from './run.ts'
 
 // A day that does not add up is read again so often, each time after its control total. The service may write it just then.
 const ROUNDS = 3

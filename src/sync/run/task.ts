@@ -1,12 +1,12 @@
 import { type Range, showRange } from '../../core/day.ts'
+import { messageOf } from '../../core/errors.ts'
 import { failureRule, reportedCode } from '../../core/failure-code.ts'
 import { streamKey } from '../../core/stream-key.ts'
 import { isTriedAgain } from '../../source/http-failure.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { WindowFeed } from '../plan/window-feed.ts'
 import { addFailure, type Failure, type StreamReport } from './report.ts'
-import type { RunFailures } from './run-failures.ts'
-import type { FailedItem, Run, SyncedProject } from './run-types.ts'
+import type { FailedItem, Run, SyncedProject } from './run.ts'
 
 /* One project and stream of a run: what is left to do of it, and what its failures end. */
 
@@ -130,4 +130,51 @@ export function taskKey(task: Pick<Task, 'project' | 'stream'>): string {
 export function logFields({ project, report }: Task, range: Range | undefined) {
   const window = range === undefined ? {} : { window: showRange(range) }
   return { project: project.id, stream: report.stream, ...window }
+}
+
+/** What ends a run early, or a project of it. All tasks of the run share it. */
+export class RunFailures {
+  /** Aborted when everything that is in flight has to end. */
+  readonly signal: AbortSignal
+  /** Projects that cannot be read, and why. */
+  readonly projects = new Map<string, Failure>()
+  /** The first failure of the run as a whole. */
+  first: Failure | undefined
+  /** Why the run was stopped by itself; undefined if it was not, or if somebody asked it to stop. */
+  stopReason: Failure | undefined
+  private readonly stopped = new AbortController()
+
+  constructor(
+    private readonly projectIds: readonly string[],
+    { lostLease, request }: { lostLease: AbortSignal; request: AbortSignal | undefined },
+  ) {
+    this.signal = AbortSignal.any([this.stopped.signal, ...(request === undefined ? [] : [request])])
+    const end = () => this.stopRun({ reason: messageOf(lostLease.reason), code: 'transient' })
+    lostLease.addEventListener('abort', end, { once: true })
+    if (lostLease.aborted) end()
+  }
+
+  note(failure: Failure): void {
+    this.first ??= failure
+  }
+
+  /** Ends the run at once, with what is in flight. */
+  stopRun(failure: Failure): void {
+    this.note(failure)
+    this.stopReason ??= failure
+    this.stopped.abort()
+  }
+
+  /** Lets what is in flight end, and begins nothing else of the project. */
+  failProject(projectId: string, failure: Failure): void {
+    this.projects.set(projectId, failure)
+    // The only project: its failure is that of the run.
+    if (this.projectIds.length === 1) this.note(failure)
+  }
+
+  /** Lets what is in flight end, and begins nothing else. */
+  failRun(failure: Failure): void {
+    for (const id of this.projectIds) if (!this.projects.has(id)) this.projects.set(id, failure)
+    this.note(failure)
+  }
 }

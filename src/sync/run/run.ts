@@ -1,5 +1,5 @@
 import type { Config } from '../../core/config/load.ts'
-import type { Clock, Day, Range } from '../../core/day.ts'
+import { addDays, type Clock, type Day, dayOf, type Range } from '../../core/day.ts'
 import type { FailureCode } from '../../core/failure-code.ts'
 import type { Log } from '../../core/logger.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
@@ -10,7 +10,7 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import type { EntityMemory } from '../../warehouse/load/entities.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
-import type { PageLimit } from '../plan/page-limit.ts'
+import { PageLimit } from '../plan/page-limit.ts'
 
 /** What every run needs: its collaborators. */
 export interface Services {
@@ -115,4 +115,20 @@ export interface FailedItem {
   kind: 'failed'
   reason: string
   code: FailureCode
+}
+
+/** What a run needs beside its services, whichever process does a part of it. */
+export function makeRun(
+  services: Services,
+  own: Pick<Run, 'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom' | keyof RunMemory>,
+  signal: AbortSignal,
+): Run {
+  const log = services.log.child({ run: own.runId })
+  // The service writes a day until about 48 hours after it began.
+  const provisionalFrom = addDays(dayOf(services.clock()), -1)
+  return { ...services, ...own, log, signal, provisionalFrom, dayStreams: services.streams.dayNames }
+}
+
+export function newRunMemory(pageLimit: number): RunMemory {
+  return { limit: new PageLimit(pageLimit), entities: new Map() }
 }

@@ -4,6 +4,7 @@ import { REDACTED } from '../core/redactor.ts'
 import { streamKey } from '../core/stream-key.ts'
 import { adjustRows, lockLoads, markStale } from '../ledger/coverage.ts'
 import {
+  dismissEntries,
   listQuarantine,
   markDaysDue,
   type QuarantineEntry,
@@ -15,12 +16,13 @@ import { PackedRows } from '../rows/packed-rows.ts'
 import { safeJson } from '../rows/raw-text.ts'
 import { CONTRADICTION, type Sifted, sift } from '../rows/sift.ts'
 import { RowList, type Stream } from '../streams/stream.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import { saveEntities } from '../warehouse/load/entities.ts'
 import { replaceList } from '../warehouse/load/replace-list.ts'
 import { replaceWindow, windowSnapshot } from '../warehouse/load/replace-window.ts'
 import { runBatch } from '../warehouse/statement.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
-import type { Services } from './run/run-types.ts'
+import type { Services } from './run/run.ts'
 
 /** A retry reads nothing from the service. */
 type Stored = Pick<Services, 'warehouse' | 'config'>
@@ -167,4 +169,25 @@ async function load(
     fencingToken: Number.MAX_SAFE_INTEGER,
   })
   return [...byDay].map(([day, { inserted }]) => [day, inserted])
+}
+
+/** Dismisses open entries, so that they no longer make runs partial. Their days are read again by the next run. */
+export async function dismissQuarantine(
+  warehouse: Warehouse,
+  filter: QuarantineFilter,
+  because: string,
+): Promise<QuarantineEntry[]> {
+  return inTransaction(warehouse, async (tx) => {
+    const entries = await listQuarantine(tx, { ...filter, state: 'open' })
+    const found = new Set(entries.map(({ quarantine_id }) => quarantine_id))
+    const missing = (filter.ids ?? []).filter((id) => !found.has(id))
+    if (missing.length > 0)
+      throw new UsageError(`quarantine dismiss: got ${missing.join(', ')}; there is no such open entry`)
+    await dismissEntries(tx, [...found], because)
+    const pairs = new Map(
+      entries.map(({ project_id, stream }) => [streamKey(project_id, stream), { projectId: project_id, stream }]),
+    )
+    for (const projectStream of pairs.values()) await markDaysDue(tx, projectStream)
+    return entries
+  })
 }
