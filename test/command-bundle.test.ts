@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { expect, test } from '@jest/globals'
-import { realStack } from '../src/core/real-stack.ts'
+import { realStack } from '../src/core/errors.ts'
 
 /* The command is bundled for a quick start. Nobody should notice. */
 

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { dayFromNumber, dayNumber } from '../src/core/day.ts'
 import { PackedRows, SegmentMemory } from '../src/rows/packed-rows.ts'
 import type { Row } from '../src/streams/stream.ts'
-import { copyRows } from '../src/warehouse/load/copy-rows.ts'
+import { copyRows } from '../src/warehouse/load/stage.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 

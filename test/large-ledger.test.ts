@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Client } from 'pg'
-import { monotonic } from '../src/core/monotonic.ts'
+import { monotonic } from '../src/core/waiting.ts'
 import { readCalendar, readYear } from '../src/ledger/calendar.ts'
 import { readDay } from '../src/ledger/day-detail.ts'
 import { groupQuarantine } from '../src/ledger/quarantine.ts'

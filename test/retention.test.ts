@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import { monotonic } from '../src/core/monotonic.ts'
+import { monotonic } from '../src/core/waiting.ts'
 import { pruneLedger } from '../src/ledger/retention.ts'
 import { runCli } from './support/cli.ts'
 import { type Setup, setUp } from './support/setup.ts'

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { CONTRADICTION, refuseBadPage, type SiftOptions, sift as siftInto } from '../src/rows/sift.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import { chats } from '../src/streams/chats.ts'
-import { projectProfile } from '../src/streams/project-profile.ts'
+import { projectProfile } from '../src/streams/extra-lists.ts'
 import { prompts } from '../src/streams/prompts.ts'
 import { RowList, type Stream } from '../src/streams/stream.ts'
 

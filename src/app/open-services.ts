@@ -206,7 +206,7 @@ export interface Open extends Services {
 }
 
 export async function queueName(config: Config, streams: StreamSet, clock: Clock): Promise<string> {
-  const { queueNameOf } = await import('../queue/queue-name.ts')
+  const { queueNameOf } = await import('../queue/boss.ts')
   const projects = configuredProjects(config, clock).map(({ id }) => id)
   const address = chosenSource(config) === undefined ? '' : sourceAddress(config)
   return queueNameOf({ config, streams, sourceAddress: address, projects })

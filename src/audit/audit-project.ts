@@ -10,7 +10,7 @@ import { compareTable } from '../sync/reconcile/compare-tables.ts'
 import { type ControlReader, controlDays } from '../sync/reconcile/read-control.ts'
 import type { SyncedProject } from '../sync/run/run.ts'
 import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
-import { runBatch } from '../warehouse/statement.ts'
+import { runBatch } from '../warehouse/transaction.ts'
 
 export interface AuditedStream {
   project_id: string

@@ -1,7 +1,7 @@
 import type { Range } from '../core/day.ts'
 import { messageOf, TransientError } from '../core/errors.ts'
-import { streamKey } from '../core/stream-key.ts'
 import { inSpan } from '../core/trace.ts'
+import { streamKey } from '../core/vocabulary.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'

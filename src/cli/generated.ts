@@ -9,7 +9,7 @@ import {
   TABLES,
   type TableNote,
 } from '../warehouse/schema/catalogue.ts'
-import { QUESTIONS, VIEWS, viewsOf } from '../warehouse/schema/view-notes.ts'
+import { QUESTIONS, VIEWS, viewsOf } from '../warehouse/schema/comments.ts'
 
 /* What is made from the code for editors and readers: the JSON Schema of the configuration, and docs/tables.md. */
 

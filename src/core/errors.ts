@@ -1,4 +1,6 @@
-import { realStack } from './real-stack.ts'
+import { readFileSync } from 'node:fs'
+import { SourceMap, type SourceMapPayload } from 'node:module'
+import { fileURLToPath } from 'node:url'
 import type { Redactor } from './redactor.ts'
 
 /*
@@ -163,5 +165,38 @@ export function plainError(error: unknown, depth = 0): PlainError {
     ...(code === undefined ? {} : { code }),
     ...(stack === undefined ? {} : { stack: realStack(stack) }),
     ...(cause === undefined || depth >= DEEPEST_CAUSE ? {} : { cause: plainError(cause, depth + 1) }),
+  }
+}
+
+// No part of a place may hold what another one begins with, so that a hostile message takes linear time.
+const FRAME = /(?:file:\/\/|(?<=[( ])\/)[^\s(:]+\.c?js(?=:\d+:\d+)/
+
+/**
+ * A stack whose places are those of the sources, not of the bundle. Node could do so by itself, but would then read the
+ * maps of all files at each start.
+ */
+export function realStack(stack: string): string {
+  const maps = new Map<string, SourceMap | undefined>()
+  return stack
+    .split('\n')
+    .map((line) => {
+      const file = FRAME.exec(line)?.[0]
+      if (file === undefined) return line
+      if (!maps.has(file)) maps.set(file, mapOf(file))
+      const [found, row, column] = /:(\d+):(\d+)/.exec(line.slice(line.indexOf(file) + file.length))!
+      const entry = maps.get(file)?.findEntry(Number(row) - 1, Number(column) - 1)
+      if (entry === undefined || !('originalSource' in entry)) return line
+      const source = entry.originalSource.replace(/^(\.\.\/)+/, '')
+      return line.replace(file + found, `${source}:${entry.originalLine + 1}:${entry.originalColumn + 1}`)
+    })
+    .join('\n')
+}
+
+function mapOf(file: string): SourceMap | undefined {
+  try {
+    const path = file.startsWith('file:') ? fileURLToPath(file) : file
+    return new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')) as SourceMapPayload)
+  } catch {
+    return undefined
   }
 }

@@ -1,3 +1,14 @@
+/** One stream of one project. */
+export interface ProjectStream {
+  projectId: string
+  stream: string
+}
+
+/** One text for a project and a stream, to find things by. Ids hold no NUL, so no two share one. */
+export function streamKey(projectId: string, stream: string): string {
+  return `${projectId}\0${stream}`
+}
+
 /* The enumerations of the service's interface. They bind what is sent; what is received may hold new values. */
 
 export const DIMENSIONS = [

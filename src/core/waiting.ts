@@ -1,6 +1,14 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { InterruptedError } from './errors.ts'
 
+/**
+ * Milliseconds that only ever grow, passed in so that tests can set them. For ages and time limits: the clock on the wall
+ * may be set back, and what is measured with it would then look newer than it is.
+ */
+export type Monotonic = () => number
+
+export const monotonic: Monotonic = () => performance.now()
+
 /** Waits, unless the signal says to stop: then it throws an InterruptedError at once. */
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   try {

@@ -10,7 +10,7 @@ import {
 import { clip } from '../core/text.ts'
 import { sleep } from '../core/waiting.ts'
 import { beginCreation, type Creation, type CreationKind, finishCreation, readCreations } from '../ledger/creations.ts'
-import { domainClassifications } from '../streams/domain-classifications.ts'
+import { domainClassifications } from '../streams/extra-lists.ts'
 import { prompts } from '../streams/prompts.ts'
 import type { ListStream } from '../streams/stream.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'

@@ -1,10 +1,9 @@
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import type { ProjectStream } from '../core/stream-key.ts'
-import type { Filter } from '../core/vocabulary.ts'
+import type { Filter, ProjectStream } from '../core/vocabulary.ts'
 import { answersOf, digestOf, type TotalsByDay } from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import { literal, type Statement } from '../warehouse/statement.ts'
+import { literal, type Statement } from '../warehouse/transaction.ts'
 
 /* The control totals: the report by date alone, as the service gave it last. Days of other streams must add up to them. */
 

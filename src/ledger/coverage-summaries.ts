@@ -1,6 +1,6 @@
 import { addDays, type Day, dayFromNumber, daysIn } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import { type ProjectStream, streamKey } from '../core/stream-key.ts'
+import { type ProjectStream, streamKey } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
 import type { CoveredDay } from './coverage.ts'

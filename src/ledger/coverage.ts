@@ -2,12 +2,11 @@ import { sql } from 'kysely'
 import { type Day, daysIn, type Range } from '../core/day.ts'
 import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
-import type { ProjectStream } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/vocabulary.ts'
 import type { TotalsDigest } from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { CoverageState } from '../warehouse/database.ts'
-import { literal, type Statement } from '../warehouse/statement.ts'
-import type { Transaction } from '../warehouse/transaction.ts'
+import { literal, type Statement, type Transaction } from '../warehouse/transaction.ts'
 
 export interface CoveredDay {
   date: Day

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import type { Redactor } from '../core/redactor.ts'
-import type { ProjectStream } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/vocabulary.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 

@@ -1,4 +1,4 @@
-import type { ProjectStream } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import type { ProjectStream } from '../core/stream-key.ts'
+import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Reject } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'

@@ -1,6 +1,10 @@
+import { sql } from 'kysely'
 import type { Day } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
+import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { Change } from '../warehouse/load/window-effect.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 /* What the service changed in days that were read before, for people. */
 
@@ -106,4 +110,27 @@ export async function changesOfRun(
     [run.run_id, run.started_at, run.ended_at, most],
   )
   return { days: rows.map(({ total: _total, ...day }) => day), total: rows[0]?.total ?? 0 }
+}
+
+/** Keeps what a re-read changed in days that were read before, and returns those days. */
+export async function saveRestatements(
+  { ops }: Transaction,
+  projectStream: ProjectStream,
+  readBefore: ReadonlyMap<Day, unknown>,
+  byDay: ReadonlyMap<Day, Change>,
+  runId: number,
+): Promise<Day[]> {
+  const changes = [...byDay].filter(([day]) => readBefore.has(day))
+  if (changes.length === 0) return []
+  const days = changes.map(([day]) => day)
+  const column = (name: keyof Change) => changes.map(([, change]) => change[name])
+  await ops
+    .insertInto('restatements')
+    .columns(['project_id', 'stream', 'run_id', 'date', 'rows_inserted', 'rows_updated', 'rows_deleted'])
+    .expression(
+      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, ${runId}::bigint, day.*
+          from unnest(${days}::date[], ${column('inserted')}::int[], ${column('updated')}::int[], ${column('deleted')}::int[]) day` as never,
+    )
+    .execute()
+  return days
 }

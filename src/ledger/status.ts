@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import { countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import { streamKey } from '../core/stream-key.ts'
+import { streamKey } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { listNotAdditive, type NotAdditive } from './control-totals.ts'
 import { hasLedger } from './coverage.ts'

@@ -9,12 +9,13 @@ import {
   afterEnd,
   afterQuiet,
   afterTrouble,
+  changeAlert,
   type Decision,
   merged,
   type OpenAlert,
+  readAlerts,
   wasSent,
 } from '../ledger/alert-policy.ts'
-import { changeAlert, readAlerts } from '../ledger/alerts.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { type Condition, type End, type Finding, type Findings, isEnd } from './findings.ts'
 import { type Channel, clearedNotice, type Naming, type Notice, raisedNotice, textOf } from './notice.ts'

@@ -1,7 +1,7 @@
 import { clip, count } from '../core/text.ts'
 import type { HeldStatus, Status, StreamStatus, UnreconciledStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
-import type { DatabaseState } from '../warehouse/database-state.ts'
+import type { DatabaseState } from '../warehouse/connect.ts'
 
 export type Condition = 'run' | 'key' | 'held' | 'unreconciled' | 'stale' | 'database'
 export type Severity = 'critical' | 'error' | 'warning'

@@ -1,12 +1,12 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
-import type { LastEnd } from '../ledger/last-ends.ts'
+import type { LastEnd } from '../ledger/runs.ts'
 import type { Status } from '../ledger/status.ts'
 import type { QueueStatus } from '../queue/status.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { isTriedAgain } from '../source/http-failure.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
-import type { DatabaseState } from '../warehouse/database-state.ts'
+import type { DatabaseState } from '../warehouse/connect.ts'
 
 export interface Metrics {
   observer: Observer

@@ -1,13 +1,12 @@
 import type { Config } from '../core/config/load.ts'
 import { BI_VIEWS } from '../core/vocabulary.ts'
-import { customDefinition } from '../streams/custom-stream.ts'
 import { definedStream } from '../streams/defined-stream.ts'
 import { reportStream } from '../streams/registry.ts'
+import { customDefinition } from '../streams/source-report.ts'
 import type { Stream } from '../streams/stream.ts'
-import { customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
-import { isShare, typeOf } from '../warehouse/schema/column-kinds.ts'
+import { COMMENTS, customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
+import { VIEWS } from '../warehouse/schema/comments.ts'
 import { POINTS_TO } from '../warehouse/schema/relations.ts'
-import { VIEWS } from '../warehouse/schema/view-notes.ts'
 import { reportBy } from '../warehouse/schema/views.ts'
 import { parseTemplate, type Values } from './template.ts'
 
@@ -129,4 +128,23 @@ function grainOf({ columns }: TableNote, grain: readonly string[]): string[] {
   // A prompt has one topic, and a page one domain.
   const implied = there.includes('prompt_id') ? 'topic_id' : there.includes('url') ? 'domain' : undefined
   return there.filter((name) => name !== implied)
+}
+
+/* What columns hold, for tools that format numbers by it. A name means the same in every table and view. */
+
+const SHARES: ReadonlySet<string> = new Set(COMMENTS.shares.split(' '))
+
+const TYPES: ReadonlyMap<string, string> = new Map(
+  Object.entries(COMMENTS.types).flatMap(([type, names]) => names.split(' ').map((name) => [name, type] as const)),
+)
+
+/** True for numbers from -1 to 1 that people read as percentages. A change of a position or a sentiment is none. */
+export function isShare(relation: string, column: string): boolean {
+  return SHARES.has(column) && !(column === 'change' && /^(position|sentiment)_/.test(relation))
+}
+
+/** The type of a column in Postgres. */
+export function typeOf(column: string): string {
+  if (SHARES.has(column)) return 'double precision'
+  return TYPES.get(column) ?? (column.startsWith('is_') ? 'boolean' : 'text')
 }

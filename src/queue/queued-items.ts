@@ -1,8 +1,11 @@
 import { randomUUID } from 'node:crypto'
+import { monotonic } from '../core/waiting.ts'
+import { applyResult } from '../sync/run/apply-result.ts'
 import type { Run } from '../sync/run/run.ts'
-import type { WorkItem } from '../sync/run/task.ts'
+import { nextItem, putBack, type Task, type WorkItem } from '../sync/run/task.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import type { Queue } from './boss.ts'
+import type { NewDeadWindow } from './dead-windows.ts'
 import {
   deleteResults,
   dropWindowsOfEndedRuns,
@@ -102,5 +105,102 @@ export class QueuedItems {
       page_limit: limit.current,
     }
     await whileLeased(this.run, () => enqueueWindows(this.queue, runId, settings, windows))
+  }
+}
+
+/** Hands out the work items of all tasks in turn, but none of a project whose requests are spent. */
+export class TaskRotation {
+  private readonly tasks: Task[]
+  private turn = 0
+  /** Projects whose requests are spent, until a time. */
+  private readonly spentUntil = new Map<string, number>()
+
+  constructor(tasks: readonly Task[]) {
+    this.tasks = byStream(tasks)
+  }
+
+  next(): WorkItem | undefined {
+    this.forgetPast()
+    for (let step = 0; step < this.tasks.length; step++) {
+      const index = (this.turn + step) % this.tasks.length
+      const task = this.tasks[index]!
+      if (this.spentUntil.has(task.project.id)) continue
+      const item = nextItem(task)
+      if (item === undefined) continue
+      this.turn = index + 1
+      return item
+    }
+    return undefined
+  }
+
+  /** The requests of a project are spent for so long. */
+  pause(projectId: string, ms: number): void {
+    this.spentUntil.set(projectId, monotonic() + ms)
+  }
+
+  /** True while a project waits for its requests: it may have items later. */
+  get isWaiting(): boolean {
+    this.forgetPast()
+    return this.spentUntil.size > 0
+  }
+
+  private forgetPast(): void {
+    const now = monotonic()
+    for (const [project, until] of this.spentUntil) if (until <= now) this.spentUntil.delete(project)
+  }
+}
+
+/** Stream after stream, each of all projects: workers that take windows in this order seldom share a project. */
+function byStream(tasks: readonly Task[]): Task[] {
+  const groups = new Map<string, Task[]>()
+  for (const task of tasks) {
+    const group = groups.get(task.stream.name)
+    if (group === undefined) groups.set(task.stream.name, [task])
+    else group.push(task)
+  }
+  return [...groups.values()].flat()
+}
+
+const MOST_SUPERSEDED_READS = 5
+
+/** Applies the results of a run's work items, whoever did them, and keeps what the run has to do about them. */
+export class ItemResults {
+  /** Items that a worker returned, for this process to do. */
+  readonly returned: WorkItem[] = []
+  readonly deadWindows: NewDeadWindow[] = []
+  /** How often each item was read while a newer read of its days was loaded. */
+  private readonly supersededReads = new Map<string, number>()
+
+  constructor(
+    private readonly run: Run,
+    private readonly rotation: TaskRotation,
+  ) {}
+
+  apply(item: WorkItem, { result, cost }: WindowResult): void {
+    const { task, range } = item
+    const project = task.project.id
+    if (result.kind === 'deferred') {
+      this.rotation.pause(project, result.waitMs)
+      return putBack(item)
+    }
+    if (result.kind === 'returned') {
+      this.run.log.warn({ project, reason: result.reason }, 'a worker could not read it; this process tries')
+      this.returned.push(item)
+      return
+    }
+    if (result.kind === 'failed' && result.code === 'superseded' && this.mayReadAgain(item)) return putBack(item)
+    if (result.kind === 'failed' && result.code !== 'interrupted') {
+      const { reason } = result
+      this.deadWindows.push({ runId: this.run.runId, project, stream: task.stream.name, range, reason })
+    }
+    applyResult(item, result, cost.seconds)
+  }
+
+  /** Another run loaded the same days meanwhile: they are read again, a few times at most. */
+  private mayReadAgain({ task, range }: WorkItem): boolean {
+    const name = JSON.stringify([task.project.id, task.stream.name, range])
+    const times = (this.supersededReads.get(name) ?? 0) + 1
+    this.supersededReads.set(name, times)
+    return times <= MOST_SUPERSEDED_READS
   }
 }

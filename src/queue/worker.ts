@@ -1,6 +1,5 @@
 import { messageOf } from '../core/errors.ts'
-import { monotonic } from '../core/monotonic.ts'
-import { sleep } from '../core/waiting.ts'
+import { monotonic, sleep } from '../core/waiting.ts'
 import { performItem } from '../sync/run/execute.ts'
 import {
   type FailedItem,
@@ -15,9 +14,7 @@ import {
 } from '../sync/run/run.ts'
 import { isTransient, withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
-import { BackOff } from './back-off.ts'
 import type { Queue } from './boss.ts'
-import { BudgetWatch } from './budget-watch.ts'
 import { endOfFailure, type FailureEnd } from './end-of-failure.ts'
 import { reapWindows } from './reap.ts'
 import {
@@ -28,6 +25,7 @@ import {
   type TakenWindow,
   takeWindows,
 } from './run-windows.ts'
+import { BudgetWatch } from './shared-budget.ts'
 import { addCosts, type WindowResult } from './window-result.ts'
 import { HEARTBEAT_MS, heartbeat, type WorkerSelf } from './workers.ts'
 
@@ -325,4 +323,33 @@ export class QueueWorker {
 
 function aboutOf({ runId, project, stream, range }: TakenWindow) {
   return { run: runId, project, stream, ...range }
+}
+
+const FIRST_PAUSE_MS = 1000
+const LONGEST_PAUSE_MS = 30_000
+
+/** How a worker holds itself back after faults of its own: longer each time, until something works again. */
+export class BackOff {
+  /** Why; null while all is well. */
+  reason: string | null = null
+  private failedAt = 0
+  private pauseMs = 0
+
+  isPausing(now: number): boolean {
+    return this.reason !== null && now < this.failedAt + this.pauseMs
+  }
+
+  /** Returns the pause. Zero if this work began before the last failure: then it is the same fault. */
+  fail(reason: string, begunAt: number, now: number): number {
+    if (this.reason !== null && begunAt < this.failedAt) return 0
+    this.reason = reason
+    this.failedAt = now
+    this.pauseMs = Math.min(LONGEST_PAUSE_MS, this.pauseMs === 0 ? FIRST_PAUSE_MS : this.pauseMs * 2)
+    return this.pauseMs
+  }
+
+  recover(): void {
+    this.reason = null
+    this.pauseMs = 0
+  }
 }

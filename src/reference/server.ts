@@ -5,7 +5,7 @@ import { clip } from '../core/text.ts'
 import { changeSchema, changeWorld } from './change.ts'
 import { EXTRA_OPERATIONS, type ExtraOperation } from './extras.ts'
 import { type FaultSettings, faultsSchema } from './faults.ts'
-import { seededRandom } from './random.ts'
+import { seededRandom } from './names.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
 

@@ -2,7 +2,7 @@ import { daysIn } from '../core/day.ts'
 import type { Filter } from '../core/vocabulary.ts'
 import { chatPasses, type DimensionValues, dimensionFields, type ReportQuery, tagsFor, valueOf } from './aggregate.ts'
 import { brandDomain } from './extras.ts'
-import { hashText, seededRandom } from './random.ts'
+import { hashText, seededRandom } from './names.ts'
 import type { Chat, Project, World } from './world.ts'
 
 /* What answers retrieve and cite: the reports of domains and URLs, aggregated from the chats as the brand report is. */

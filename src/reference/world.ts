@@ -1,6 +1,15 @@
 import { type Clock, type Day, dayNumber } from '../core/day.ts'
-import { AWKWARD_BRANDS, BRANDS, promptText, TAGS, TOPICS, WORLD_COUNTRIES, WORLD_MODELS } from './names.ts'
-import { hashText, seededRandom } from './random.ts'
+import {
+  AWKWARD_BRANDS,
+  BRANDS,
+  hashText,
+  promptText,
+  seededRandom,
+  TAGS,
+  TOPICS,
+  WORLD_COUNTRIES,
+  WORLD_MODELS,
+} from './names.ts'
 
 /*
  * A deterministic synthetic world. Chats are generated day by day from the seed, and every report is aggregated from

@@ -1,7 +1,7 @@
 import { isDay, type Range } from '../core/day.ts'
 import { ITEM_BYTES, LargeItem } from '../source/parse-items.ts'
+import { ID_MAX, NAME_MAX, wrongLength } from '../streams/defined-stream.ts'
 import { datePosition, type Row, type Stream } from '../streams/stream.ts'
-import { ID_MAX, NAME_MAX, wrongLength } from '../streams/text-limits.ts'
 import { DEPTH_MAX, isTooDeep } from './raw-text.ts'
 
 export type Checked = { row: Row; item: never } | { reason: string }

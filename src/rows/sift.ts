@@ -14,8 +14,7 @@ import {
   type Stream,
   type Value,
 } from '../streams/stream.ts'
-import { addRows } from './add-rows.ts'
-import { Contradictions } from './contradictions.ts'
+import { addRows, Contradictions } from './contradictions.ts'
 import { type TotalsByDay, TotalsCounter } from './day-totals.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'

@@ -1,5 +1,4 @@
-import { monotonic } from '../core/monotonic.ts'
-import { sleep } from '../core/waiting.ts'
+import { monotonic, sleep } from '../core/waiting.ts'
 import { type BudgetState, endRequest, learnAnswer, limitOf, newBudgetState, requestPermit } from './budget-state.ts'
 import type { RateHeaders } from './rate-headers.ts'
 

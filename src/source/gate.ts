@@ -1,6 +1,6 @@
 import type { ConnectionFailure } from '../core/connection-failure.ts'
 import { DownError } from '../core/errors.ts'
-import { monotonic } from '../core/monotonic.ts'
+import { monotonic } from '../core/waiting.ts'
 import type { Permit, RequestBudget } from './budget.ts'
 import { Circuit, type CircuitOptions, type SentFailure } from './circuit.ts'
 import { LONGEST_WAIT_MS } from './http-failure.ts'

@@ -14,12 +14,11 @@ import {
   RefusedError,
   TransientError,
 } from '../core/errors.ts'
-import { monotonic } from '../core/monotonic.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
 import { inSpan } from '../core/trace.ts'
-import { sleep } from '../core/waiting.ts'
-import { Body, BodyMemory, LARGE_BYTES } from './body.ts'
+import { monotonic, sleep } from '../core/waiting.ts'
+import { Body, BodyMemory, isTooLarge, LARGE_BYTES, unzip, unzipBody } from './body.ts'
 import type { Permit } from './budget.ts'
 import { refuseFailure } from './envelope.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
@@ -29,7 +28,6 @@ import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { ItemSink } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
 import { RetryPolicy } from './retry-policy.ts'
-import { isTooLarge, unzip, unzipBody } from './unzip.ts'
 
 export interface HttpOptions {
   baseUrl: string

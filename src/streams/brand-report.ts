@@ -2,8 +2,8 @@ import type { ReportConfig } from '../core/config/load.ts'
 import type { Day } from '../core/day.ts'
 import { COUNTRIES, type Dimension, METRICS, MODELS } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
+import { NAME_MAX, wrongLength } from './defined-stream.ts'
 import { type Column, type DayStream, defineDayStream, type Entities, type Row, splitDimensionsOf } from './stream.ts'
-import { NAME_MAX, wrongLength } from './text-limits.ts'
 
 /** Where a row carries the value of a dimension. */
 const VALUE_OF: Record<Dimension, (item: ReportItem) => string | null> = {

@@ -1,7 +1,7 @@
 import { COUNTRIES } from '../core/vocabulary.ts'
 import { type PromptItem, promptItem } from '../source/items.ts'
+import { TAGS_MAX, TEXT_MAX } from './defined-stream.ts'
 import { type Column, defineListStream, type ListStream, type Row } from './stream.ts'
-import { TAGS_MAX, TEXT_MAX } from './text-limits.ts'
 
 /* Prompts and prompt suggestions have the same shape and differ in the names of their tables and ids. */
 

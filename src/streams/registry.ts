@@ -4,17 +4,12 @@ import { UsageError } from '../core/errors.ts'
 import { didYouMean } from '../core/similar.ts'
 import { type BaseStream, EXTRA_STREAMS, type ExtraStream, type Filter } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
-import { CHAT_CONTENTS } from './chat-contents.ts'
-import { chats } from './chats.ts'
-import { customDefinition } from './custom-stream.ts'
+import { CHAT_CONTENTS, chats } from './chats.ts'
 import { definedStream } from './defined-stream.ts'
-import { domainClassifications } from './domain-classifications.ts'
-import { extraList } from './extra-lists.ts'
-import { labelsOf } from './labels-of.ts'
-import { projectProfile } from './project-profile.ts'
+import { domainClassifications, extraList, projectProfile } from './extra-lists.ts'
 import { promptSuggestions, prompts } from './prompts.ts'
-import { sourceReport } from './source-report.ts'
-import { type DayStream, isControl, type Stream } from './stream.ts'
+import { customDefinition, sourceReport } from './source-report.ts'
+import { type DayStream, isControl, type Stream, type Value } from './stream.ts'
 
 const BASE: Record<BaseStream, Stream> = {
   project_profile: projectProfile,
@@ -111,4 +106,23 @@ function withoutTemplates(stream: DayStream): DayStream {
   const plain = { ...stream }
   delete plain.template
   return plain
+}
+
+/** What labels say instead of a list: the names of brands, topics and tags. Undefined if they say nothing. */
+export function labelsOf(
+  labels: Config['labels'],
+  stream: ExtraStream,
+): ((column: string, id: string) => Value | undefined) | undefined {
+  const nameOf = {
+    brands: (id: string) => own(labels.brands, id)?.name,
+    topics: (id: string) => own(labels.topics, id),
+    tags: (id: string) => own(labels.tags, id),
+  }
+  if (!(stream === 'brands' || stream === 'topics' || stream === 'tags')) return undefined
+  return (column, id) => (column === 'name' ? nameOf[stream](id) : undefined)
+}
+
+/** An id may be the name of something that every object has, such as `constructor`. */
+function own<Label>(labels: Record<string, Label>, id: string): Label | undefined {
+  return Object.hasOwn(labels, id) ? labels[id] : undefined
 }

@@ -1,8 +1,8 @@
+import type { CustomStreamConfig } from '../core/config/custom-streams.ts'
 import type { ReportConfig } from '../core/config/load.ts'
 import type { Dimension, ReportSubject } from '../core/vocabulary.ts'
 import { DIMENSION_NOTES, PATH_OF } from './brand-report.ts'
-import type { DefinedColumn, StreamDefinition } from './defined-stream.ts'
-import { TEXT_MAX, URL_MAX } from './text-limits.ts'
+import { type DefinedColumn, type StreamDefinition, TEXT_MAX, URL_MAX } from './defined-stream.ts'
 
 /* Reports of what models retrieve and cite, which not every service offers. */
 
@@ -85,5 +85,18 @@ export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'b
       ...others.map(dimensionColumn),
       ...rest,
     ],
+  }
+}
+
+/** The definition of a stream that a person wrote into the configuration. */
+export function customDefinition(custom: CustomStreamConfig): StreamDefinition {
+  const { name, about, adds, columns, ...rest } = custom
+  return {
+    ...rest,
+    name,
+    table: name,
+    about: about ?? `Rows of ${custom.method} /${custom.path}, as custom_streams defines them.`,
+    columns: columns.map((column) => ({ ...column, about: column.about ?? `The field ${column.path}.` })),
+    ...(adds.length > 0 && { adds }),
   }
 }

@@ -1,7 +1,7 @@
 import { type Day, daysIn } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import { REDACTED } from '../core/redactor.ts'
-import { streamKey } from '../core/stream-key.ts'
+import { streamKey } from '../core/vocabulary.ts'
 import { adjustRows, lockLoads, markStale } from '../ledger/coverage.ts'
 import {
   dismissEntries,
@@ -20,8 +20,7 @@ import type { Warehouse } from '../warehouse/connect.ts'
 import { saveEntities } from '../warehouse/load/entities.ts'
 import { replaceList } from '../warehouse/load/replace-list.ts'
 import { replaceWindow, windowSnapshot } from '../warehouse/load/replace-window.ts'
-import { runBatch } from '../warehouse/statement.ts'
-import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
+import { inTransaction, runBatch, type Transaction } from '../warehouse/transaction.ts'
 import type { Services } from './run/run.ts'
 
 /** A retry reads nothing from the service. */

@@ -15,8 +15,7 @@ import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/waiting.ts'
-import { bindTables } from './bind-tables.ts'
-import type { Ops, Tables } from './database.ts'
+import { bindTables, type Ops, type Tables } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { DeadlineClient } from './deadline-client.ts'
 
@@ -223,4 +222,15 @@ export function refuseOld(version: number): void {
 /** The quoted name of a table in the data schema. */
 export function tableName(warehouse: Warehouse, table: string): string {
   return quote(warehouse.schema, table)
+}
+
+/** Whether the database answers. */
+export interface DatabaseState {
+  up: boolean
+  /** How long it has been so. */
+  forMs: number
+  /** Why it is not up. */
+  reason: string | undefined
+  /** False if it answers, but will not have us: waiting does not help. */
+  mayPass: boolean
 }

@@ -1,6 +1,6 @@
 import { connectionFailure } from '../core/connection-failure.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
-import { decoded } from '../core/secret-forms.ts'
+import { decoded } from '../core/redactor.ts'
 import { clip, redact } from '../core/text.ts'
 
 /** What a server's refusal means, and what to do about it. Wrong settings are another failure than a server that is away. */

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { Client } from 'pg'
-import { monotonic } from '../core/monotonic.ts'
+import { monotonic } from '../core/waiting.ts'
 
 /** Treated like a lost connection: the caller may try again on another one. */
 class NoAnswerError extends Error {

@@ -1,7 +1,6 @@
 import { codeOf, messageOf, TransientError } from '../core/errors.ts'
-import { monotonic } from '../core/monotonic.ts'
 import { clip } from '../core/text.ts'
-import { sleep } from '../core/waiting.ts'
+import { monotonic, sleep } from '../core/waiting.ts'
 
 /** The database cannot be reached, or the connection to it was lost. */
 export class DatabaseAwayError extends TransientError {

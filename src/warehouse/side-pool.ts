@@ -1,7 +1,7 @@
 import { Pool, type PoolClient, type PoolConfig } from 'pg'
 import { codeOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
-import { bindTables, poolOf } from './bind-tables.ts'
 import type { Warehouse } from './connect.ts'
+import { bindTables, poolOf } from './database.ts'
 import type { DeadlineClient } from './deadline-client.ts'
 import { awayError, isTransient } from './retry.ts'
 

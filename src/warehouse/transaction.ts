@@ -1,14 +1,42 @@
-import type { PoolClient } from 'pg'
+import { escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import type { Redactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
 import { type AbandonedOptions, endAbandonedSessions } from './abandoned-sessions.ts'
-import { bindTables, poolOf } from './bind-tables.ts'
 import type { Warehouse } from './connect.ts'
-import type { Ops, Tables } from './database.ts'
+import { bindTables, type Ops, poolOf, type Tables } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
 import { awayError, isAway, isContention, isLockTimeout } from './retry.ts'
-import { runBatch, type Statement, type Statements } from './statement.ts'
+
+/** A statement with its values written into it, and how its rows are read. */
+export interface Statement<Answer> {
+  sql: string
+  read(rows: Record<string, unknown>[]): Answer
+}
+
+/** A statement for each of the answers. */
+export type Statements<Answers extends unknown[]> = { [Index in keyof Answers]: Statement<Answers[Index]> }
+
+/**
+ * Runs several statements in one message. Each is still a statement of its own, which sees what was committed before it
+ * began: what follows a lock sees what its last holder wrote.
+ */
+export async function runBatch<Answers extends unknown[]>(
+  client: PoolClient | Pool,
+  ...statements: Statements<Answers>
+): Promise<Answers> {
+  const answer = (await (client as PoolClient).query(statements.map(({ sql }) => sql).join(';\n'))) as
+    | QueryResult
+    | QueryResult[]
+  // A single statement has a single result.
+  const results = [answer].flat()
+  return statements.map(({ read }, index) => read(results[index]!.rows as Record<string, unknown>[])) as Answers
+}
+
+/** A text or number as it is written in a statement. */
+export function literal(value: string | number): string {
+  return typeof value === 'number' ? String(value) : escapeLiteral(value)
+}
 
 /** One transaction: its connection, and Kysely bound to that connection. */
 export interface Transaction {

@@ -1,7 +1,7 @@
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { Monotonic } from '../core/monotonic.ts'
+import type { Monotonic } from '../core/waiting.ts'
 
 const MOST_ENTRIES = 128
 

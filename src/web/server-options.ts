@@ -1,4 +1,4 @@
-import type { Monotonic } from '../core/monotonic.ts'
+import type { Monotonic } from '../core/waiting.ts'
 import type { OpenAlert } from '../ledger/alert-policy.ts'
 import type { Metrics } from '../observe/metrics.ts'
 import type { Live } from '../schedule/live.ts'

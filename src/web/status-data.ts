@@ -6,7 +6,7 @@ import type { Status } from '../ledger/status.ts'
 import type { QueueStatus } from '../queue/status.ts'
 import type { LiveRun } from '../schedule/live.ts'
 import type { BudgetView } from '../source/budget.ts'
-import type { DatabaseState } from '../warehouse/database-state.ts'
+import type { DatabaseState } from '../warehouse/connect.ts'
 
 /** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
 export type Viewer = { csrf: string | undefined } | undefined

@@ -1,6 +1,6 @@
 import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
-import { monotonic } from '../../src/core/monotonic.ts'
+import { monotonic } from '../../src/core/waiting.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
 import { DatabaseWatch } from '../../src/schedule/database-watch.ts'
 import { Live } from '../../src/schedule/live.ts'

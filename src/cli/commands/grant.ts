@@ -1,8 +1,7 @@
 import { openExisting } from '../../app/open-services.ts'
 import { queueSchema } from '../../queue/boss.ts'
-import { grantReader } from '../../warehouse/schema/grant-reader.ts'
+import { grantReader, readInUtc, type TimeZoneResult } from '../../warehouse/schema/grant-reader.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import { readInUtc, type TimeZoneResult } from '../../warehouse/schema/reader-time-zone.ts'
 import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
 import type { Session } from '../session.ts'
 

@@ -1,7 +1,7 @@
 import { shownText } from '../../core/config/describe-issue.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
-import { decoded } from '../../core/secret-forms.ts'
+import { decoded } from '../../core/redactor.ts'
 import { count } from '../../core/text.ts'
 import { connectMetabase, type Login } from '../../packs/metabase/api.ts'
 import { provision } from '../../packs/metabase/provision.ts'

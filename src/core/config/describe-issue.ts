@@ -1,9 +1,9 @@
 import type { z } from 'zod'
 import { didYouMean } from '../similar.ts'
 import { clip } from '../text.ts'
-import { PLACEHOLDER } from './interpolate.ts'
 import { mayHoldSecret } from './secrets.ts'
 import { settingLike } from './settings.ts'
+import { PLACEHOLDER } from './variables.ts'
 
 /* What is wrong with a setting, in a sentence that shows nothing that may be, or hold, a secret. */
 

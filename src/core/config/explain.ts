@@ -1,8 +1,7 @@
 import { REDACTED } from '../redactor.ts'
-import { PLACEHOLDER } from './interpolate.ts'
 import { isSecret, isSecretAddress } from './secrets.ts'
 import { everySetting } from './settings.ts'
-import { ONLY_VARIABLES, VARIABLES } from './variables.ts'
+import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 
 /* The settings as they were understood, for people who wonder why something happens. */
 

@@ -9,11 +9,10 @@ import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
 import { type Explained, explain } from './explain.ts'
-import { PLACEHOLDER } from './interpolate.ts'
 import { readDocument } from './read-document.ts'
 import { configSchema, type FileConfig } from './schema.ts'
 import { mayHoldSecret, refusePlainHttp, secretsIn, secretsOfAddress, textsIn } from './secrets.ts'
-import { ONLY_VARIABLES, VARIABLES } from './variables.ts'
+import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 
 export type { FileConfig, ReportConfig } from './schema.ts'
 

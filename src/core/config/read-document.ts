@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs'
 import { type Document, parseDocument } from 'yaml'
 import { messageOf, UsageError } from '../errors.ts'
 import type { Redactor } from '../redactor.ts'
-import { interpolate } from './interpolate.ts'
 import { secretsIn } from './secrets.ts'
+import { interpolate } from './variables.ts'
 
 export interface ReadDocument {
   written: Record<string, unknown>

@@ -1,5 +1,5 @@
 import { UsageError } from '../errors.ts'
-import { decoded } from '../secret-forms.ts'
+import { decoded } from '../redactor.ts'
 
 /* Which settings are secrets, or hold some. */
 

@@ -1,6 +1,6 @@
 import type { BiView } from '../../core/vocabulary.ts'
-import { isShare } from '../../warehouse/schema/column-kinds.ts'
-import { VIEWS } from '../../warehouse/schema/view-notes.ts'
+import { VIEWS } from '../../warehouse/schema/comments.ts'
+import { isShare } from '../relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate } from '../template.ts'
 import type { Card, Table } from './api.ts'
 

@@ -1,7 +1,7 @@
 import { RefusedError } from '../../core/errors.ts'
 import { sleep } from '../../core/waiting.ts'
-import { isShare } from '../../warehouse/schema/column-kinds.ts'
 import { POINTS_TO } from '../../warehouse/schema/relations.ts'
+import { isShare } from '../relations.ts'
 import type { Field, Metabase, Table } from './api.ts'
 import { metricCards, modelCard, type NamedCard, questionCard, readMetabaseTemplate, readQuestions } from './cards.ts'
 import { ensureDashboard, type Placed } from './dashboard.ts'

@@ -4,8 +4,7 @@ import { filtersText, notAdditive } from '../../ledger/control-totals.ts'
 import { TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { slowQuery, tableName, type Warehouse } from '../../warehouse/connect.ts'
-import { runBatch } from '../../warehouse/statement.ts'
-import type { Transaction } from '../../warehouse/transaction.ts'
+import { runBatch, type Transaction } from '../../warehouse/transaction.ts'
 import { compareDays, type Difference } from './compare-window.ts'
 
 interface Compared {

@@ -9,8 +9,8 @@ import {
   TransientError,
 } from '../../core/errors.ts'
 import { failureCodeOf } from '../../core/failure-code.ts'
-import { monotonic } from '../../core/monotonic.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
+import { monotonic } from '../../core/waiting.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { applyResult } from './apply-result.ts'

@@ -1,6 +1,6 @@
 import type { Range } from '../../core/day.ts'
-import type { ProjectStream } from '../../core/stream-key.ts'
 import { inSpan } from '../../core/trace.ts'
+import type { ProjectStream } from '../../core/vocabulary.ts'
 import { type BegunRead, lockOfLoads } from '../../ledger/coverage.ts'
 import { saveDrift } from '../../ledger/drift.ts'
 import { forgetNotOffered } from '../../ledger/not-offered.ts'
@@ -9,8 +9,7 @@ import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Sifted } from '../../rows/sift.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
-import type { Statements } from '../../warehouse/statement.ts'
-import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
+import { inTransactionWith, type Statements, type Transaction } from '../../warehouse/transaction.ts'
 import type { Loaded, LoadSummary, Run } from './run.ts'
 
 /** An answer that was read, ready to be loaded. Without a range it is a list. */

@@ -1,6 +1,6 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn } from '../../core/day.ts'
-import { type ProjectStream, streamKey } from '../../core/stream-key.ts'
+import { type ProjectStream, streamKey } from '../../core/vocabulary.ts'
 import { readCoverage } from '../../ledger/coverage.ts'
 import { type CoverageSummary, readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
 import { readNotOffered } from '../../ledger/not-offered.ts'

@@ -1,7 +1,7 @@
 import { type Range, showRange } from '../../core/day.ts'
 import { messageOf } from '../../core/errors.ts'
 import { failureRule, reportedCode } from '../../core/failure-code.ts'
-import { streamKey } from '../../core/stream-key.ts'
+import { streamKey } from '../../core/vocabulary.ts'
 import { isTriedAgain } from '../../source/http-failure.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { WindowFeed } from '../plan/window-feed.ts'

@@ -3,7 +3,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
-import { monotonic } from '../../core/monotonic.ts'
+import { monotonic } from '../../core/waiting.ts'
 import { dataPath, isAlive } from './cluster.ts'
 import { type Programs, startProgram } from './programs.ts'
 

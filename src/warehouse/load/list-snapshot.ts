@@ -1,7 +1,7 @@
 import { PackedRows } from '../../rows/packed-rows.ts'
 import type { Column, ListStream, Row } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
-import { literal, type Statement } from '../statement.ts'
+import { literal, type Statement } from '../transaction.ts'
 import { digestSql, RowHashes } from './row-digest.ts'
 
 /** A project's list as it is: how many rows it and its child tables have, and their digests if they were asked for. */

@@ -2,11 +2,10 @@ import type { PoolClient } from 'pg'
 import type { Day } from '../../core/day.ts'
 import { codeOf } from '../../core/errors.ts'
 import { tableName, type Warehouse } from '../connect.ts'
-import { literal, type Statement } from '../statement.ts'
-import type { Transaction } from '../transaction.ts'
-import { copyRows } from './copy-rows.ts'
+import { literal, type Statement, type Transaction } from '../transaction.ts'
 import { mergeWindow } from './merge-window.ts'
 import { digestSql, RowHashes } from './row-digest.ts'
+import { copyRows } from './stage.ts'
 import { type Change, type Effect, effectOf, type Window, type WindowLoad } from './window-effect.ts'
 
 /**

@@ -1,9 +1,11 @@
+import { finished } from 'node:stream/promises'
 import type { PoolClient } from 'pg'
+import { from as copyFrom } from 'pg-copy-streams'
 import { quote } from '../../core/identifier.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
-import type { Column } from '../../streams/stream.ts'
+import type { Column, ListStream } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
-import { copyRows } from './copy-rows.ts'
+import type { Transaction } from '../transaction.ts'
 
 /** A temporary table with the rows of an answer, and the SQL fragments that compare it (s) with the real table (t). */
 export interface Stage {
@@ -66,4 +68,53 @@ function equal(columns: readonly Column[], name: string): string {
   const column = quote(name)
   const text = columns.find((candidate) => candidate.name === name)?.type === 'text'
   return text ? `coalesce(t.${column}, '') = coalesce(s.${column}, '')` : `t.${column} = s.${column}`
+}
+
+/** COPY of rows of one project into a table. `table` is quoted already. */
+export async function copyRows(client: PoolClient, table: string, rows: PackedRows): Promise<void> {
+  const names = ['project_id', ...rows.columns.map(({ name }) => name)].map((name) => quote(name)).join(', ')
+  const stream = client.query(copyFrom(`copy ${table} (${names}) from stdin with (format binary)`))
+  ignoreLateWrites(stream)
+  let over = false
+  const done = finished(stream).finally(() => {
+    over = true
+  })
+  for (const chunk of rows.chunks()) {
+    if (over) break
+    if (!stream.write(chunk)) {
+      await Promise.race([new Promise((drained) => stream.once('drain', drained)), done.catch(() => {})])
+    }
+  }
+  if (!over) stream.end()
+  await done
+}
+
+/**
+ * pg-copy-streams forgets its connection when that fails, and still writes to it once the socket drains: a TypeError
+ * that nothing can catch. A connection that swallows everything takes its place.
+ */
+function ignoreLateWrites(stream: ReturnType<typeof copyFrom>): void {
+  const inner = stream as unknown as { handleError(error: Error): void; connection: unknown }
+  const original = inner.handleError.bind(stream)
+  const deadConnection = { stream: { write: () => true, once: () => {} }, sendCopyFail: () => {} }
+  inner.handleError = (error) => {
+    original(error)
+    inner.connection = deadConnection
+  }
+}
+
+/** Inserts rows that are part of a list and not all of it; those that are there stay. Returns how many were new. */
+export async function insertNewRows(
+  { client }: Transaction,
+  warehouse: Warehouse,
+  stream: ListStream,
+  rows: PackedRows,
+): Promise<number> {
+  if (rows.length === 0) return 0
+  const sql = await stageRows(client, warehouse, stream, rows)
+  const names = sql.names.join(', ')
+  const { rowCount } = await client.query(
+    `insert into ${sql.table} (${names}) select ${names} from ${sql.stage} on conflict do nothing`,
+  )
+  return rowCount ?? 0
 }

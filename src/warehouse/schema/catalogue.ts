@@ -3,11 +3,10 @@ import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { packageFile } from '../../core/package-files.ts'
 import { type BiView, type Dimension, EXTRA_STREAMS, type ExtraStream, type Metric } from '../../core/vocabulary.ts'
 import { DIMENSION_NOTES, otherDimensions } from '../../streams/brand-report.ts'
-import { CHAT_CONTENTS } from '../../streams/chat-contents.ts'
-import { customDefinition } from '../../streams/custom-stream.ts'
+import { CHAT_CONTENTS } from '../../streams/chats.ts'
 import type { StreamDefinition } from '../../streams/defined-stream.ts'
 import { extraList } from '../../streams/extra-lists.ts'
-import { sourceReport } from '../../streams/source-report.ts'
+import { customDefinition, sourceReport } from '../../streams/source-report.ts'
 
 /*
  * What every table, view and column means: the one source of the comments in the database and of docs/tables.md. The texts are in

@@ -1,7 +1,7 @@
 import type { PoolClient } from 'pg'
 import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
-import { monotonic } from '../../core/monotonic.ts'
+import { monotonic } from '../../core/waiting.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction } from '../transaction.ts'
 

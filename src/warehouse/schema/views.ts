@@ -9,8 +9,8 @@ import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../..
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
+import { VIEWS, type ViewNote } from './comments.ts'
 import { type Database, readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
-import { VIEWS, type ViewNote } from './view-notes.ts'
 
 export interface ViewResult {
   made: BiView[]
