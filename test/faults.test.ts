@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import { addDays, daysIn } from '../src/core/day.ts'
-import type { FaultSettings } from '../src/reference/faults.ts'
+import type { FaultSettings } from '../src/reference/change.ts'
 import { seededRandom } from '../src/reference/names.ts'
 import { type CliResult, type RunningProcess, runCli, startProcess } from './support/cli.ts'
 import { sized } from './support/long.ts'

@@ -13,7 +13,7 @@ import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { readiness } from '../src/web/health.ts'
 import { condense } from '../src/web/run-summaries.ts'
-import { statusDocument } from '../src/web/status-document.ts'
+import { statusDocument } from '../src/web/status-data.ts'
 import { View, type ViewOptions } from '../src/web/view.ts'
 import { type Setup, setUp } from './support/setup.ts'
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
-import { toOneLine } from '../src/cli/paint.ts'
+import { toOneLine } from '../src/cli/table.ts'
 import { shownText } from '../src/core/config/describe-issue.ts'
 import { configSchema } from '../src/core/config/schema.ts'
 import { cleanError, plainError, realStack } from '../src/core/errors.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
-import type { FaultSettings } from '../src/reference/faults.ts'
+import type { FaultSettings } from '../src/reference/change.ts'
 import type { Prompt } from '../src/reference/world.ts'
 import { createClient } from '../src/source/client.ts'
 import { startProxy } from './support/proxy.ts'

@@ -1,9 +1,19 @@
 import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
-import { bad, good, strong, toOneLine, toTerminal, withoutStyles } from '../src/cli/paint.ts'
 import { projectNames, shortIds } from '../src/cli/project-names.ts'
-import { renderTable, type TableColumn } from '../src/cli/table.ts'
-import { clipTo, widthOf, wrap } from '../src/cli/wrap.ts'
+import {
+  bad,
+  clipTo,
+  good,
+  renderTable,
+  strong,
+  type TableColumn,
+  toOneLine,
+  toTerminal,
+  widthOf,
+  withoutStyles,
+  wrap,
+} from '../src/cli/table.ts'
 import { wantsColour } from '../src/core/config/variables.ts'
 import { didYouMean, editDistance, similarTo } from '../src/core/similar.ts'
 import { printable } from '../src/core/text.ts'

@@ -1,6 +1,6 @@
 import type { Config } from '../core/config/load.ts'
-import { bad, toOneLine, warning } from './paint.ts'
 import { shortIds } from './project-names.ts'
+import { bad, toOneLine, warning } from './table.ts'
 
 const MOST_ALIKE = 3
 

@@ -5,8 +5,8 @@ import { printable } from '../core/text.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
 import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
-import { bad, toTerminal } from './paint.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
+import { bad, toTerminal } from './table.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
 
@@ -129,7 +129,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
   add({
     name: 'backfill',
     about: 're-reads a range of days, or only its missing ones',
-    load: async () => (await import('./commands/backfill.ts')).backfill,
+    load: async () => (await import('./commands/sync.ts')).backfill,
     examples: [
       'backfill --from 2026-01-01 --to 2026-03-31',
       'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats',

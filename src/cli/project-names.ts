@@ -1,6 +1,5 @@
 import type { Warehouse } from '../warehouse/connect.ts'
-import { faint } from './paint.ts'
-import { clipTo } from './wrap.ts'
+import { clipTo, faint } from './table.ts'
 
 /* Projects as people know them: by their names, and by ids short enough to read if a name is not known or not enough. */
 

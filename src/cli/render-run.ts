@@ -4,10 +4,8 @@ import { AFTERMATH, type Trouble, troublesOf } from '../ledger/run-reason.ts'
 import type { HeldStatus } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
 import { nextSteps } from './next-steps.ts'
-import { bad, good, warning } from './paint.ts'
 import type { ProjectNames } from './project-names.ts'
-import { renderTable, type TableColumn } from './table.ts'
-import { wrap } from './wrap.ts'
+import { bad, good, renderTable, type TableColumn, warning, wrap } from './table.ts'
 
 const right = (
   title: string,

@@ -1,18 +1,22 @@
 import { configuredProjects, type Open } from '../app/open-services.ts'
 import { pruneAfterRun } from '../app/prune.ts'
 import type { AuditResult } from '../audit/run-audit.ts'
-import { LockedError, messageOf } from '../core/errors.ts'
+import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { runReason } from '../ledger/run-reason.ts'
+import { readHeld, readUnreconciled } from '../ledger/status.ts'
+import { Alerts } from '../observe/alerts.ts'
 import { publishLastRun } from '../observe/batch-metrics.ts'
-import { NO_RUN } from '../observe/findings.ts'
+import { channelsOf } from '../observe/channels.ts'
+import { findingOfHeld, findingOfUnreconciled, findingsOfRun, NO_RUN } from '../observe/findings.ts'
 import type { RunEnd } from '../observe/metrics.ts'
 import { RunTelemetry } from '../observe/run-telemetry.ts'
 import type { Stream } from '../streams/stream.ts'
 import { cleanReport, type RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
-import { alertAfterRun } from './alert-after-run.ts'
+import { createSidePool } from '../warehouse/side-pool.ts'
+import { readProjectNames } from './project-names.ts'
 import type { Session } from './session.ts'
 
 export interface ReportedCommand {
@@ -160,5 +164,50 @@ export function auditReport({ remaining, repair }: AuditResult, runId: number, s
     streams: repair?.streams ?? [],
     notes: [],
     ...(remaining === 0 ? {} : { error: `${remaining} days still differ from the service` }),
+  }
+}
+
+const MOST_HELD = 1000
+const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, patienceMs: 3000, limitMs: 3000 }
+
+/**
+ * Sends alerts about a run of a command that ends, and about what is held or not reconciled now. It comes after the result and cannot change it.
+ * Without a database, each command that fails sends its alerts anew: nothing remembers what was sent before.
+ */
+export async function alertAfterRun(
+  session: Session,
+  open: Open | undefined,
+  report: RunReport,
+  { coversEverything, late }: { coversEverything: boolean; late: AbortSignal },
+): Promise<void> {
+  const { config, log, clock, signal } = session
+  const channels = channelsOf(config, open?.database.shown ?? '')
+  if (channels.length === 0) return
+  const pool = open === undefined ? undefined : createSidePool(open.warehouse, LEDGER)
+  const names =
+    open === undefined
+      ? new Map<string, string>()
+      : await readProjectNames(open.warehouse).catch(() => new Map<string, string>())
+  const alerts = new Alerts({
+    channels,
+    quietMs: config.alerts.quiet_minutes * 60_000,
+    pageUrl: config.alerts.page_url,
+    nameOf: (id) => names.get(id) ?? id,
+    log,
+    redactor: config.redactor,
+    clock,
+    signal: AbortSignal.any([signal, late]),
+    ledger: (work) => pool?.write(work) ?? Promise.reject(new TransientError('there is no database')),
+  })
+  try {
+    await alerts.update(findingsOfRun(report, { coversEverything }))
+    if (open === undefined) return
+    const { warehouse } = open
+    await alerts.update({
+      held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges),
+      unreconciled: findingOfUnreconciled(await readUnreconciled(warehouse)),
+    })
+  } finally {
+    pool?.close()
   }
 }

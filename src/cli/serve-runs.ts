@@ -1,16 +1,23 @@
 import { parseRange, streamsToBackfill } from '../app/backfill-request.ts'
 import { chooseProjects, type Open } from '../app/open-services.ts'
+import { pruneAfterRun } from '../app/prune.ts'
 import { runAudit } from '../audit/run-audit.ts'
 import { dayOf } from '../core/day.ts'
-import { NO_RUN } from '../observe/findings.ts'
-import type { RunEnd } from '../observe/metrics.ts'
+import { messageOf } from '../core/errors.ts'
+import { runReason } from '../ledger/run-reason.ts'
+import type { Alerts } from '../observe/alerts.ts'
+import { findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../observe/findings.ts'
+import type { Metrics, RunEnd } from '../observe/metrics.ts'
 import { RunTelemetry } from '../observe/run-telemetry.ts'
+import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { Live } from '../schedule/live.ts'
 import type { Scheduler } from '../schedule/scheduler.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { type Observer, type RunRequest, runSync } from '../sync/run/run-sync.ts'
 import type { BackfillRequest } from '../web/server-options.ts'
+import type { FailedStart } from '../web/status-data.ts'
+import type { View } from '../web/view.ts'
 import { auditReport, failedRun } from './run-and-report.ts'
 import type { Session } from './session.ts'
 
@@ -106,4 +113,87 @@ export function serveRuns(
       })
     },
   }
+}
+
+export interface AfterRunParts {
+  session: Session
+  open: Open
+  watch: DatabaseWatch
+  view: View
+  alerts: Alerts
+  metrics: Metrics
+  maxStalenessMs: number
+  ended: AbortSignal
+}
+
+const OUTSIDE_MS = 10_000
+
+/** What `serve` does after each run: reports, alerts, pruning. No run waits for it. */
+export class AfterRun {
+  /** True if a sync failed because the database was away: another one runs once it is back. */
+  owesSync = false
+  private readonly failedStarts = new Map<string, FailedStart>()
+  private readonly pending = new Set<Promise<void>>()
+
+  constructor(private readonly parts: AfterRunParts) {}
+
+  /** The last run that failed before the ledger knew of it, unless its command has run since. */
+  get failedStart(): FailedStart | undefined {
+    return [...this.failedStarts.values()].at(-1)
+  }
+
+  runEnded(report: RunReport, end: RunEnd, telemetry: RunTelemetry): void {
+    const { session, view, metrics } = this.parts
+    const { command } = report
+    metrics.finished({ ...report, outcome: end }, session.clock())
+    this.inBackground(reportEnd(telemetry, report, end))
+    view.cache.clear()
+    if (end === 'locked') return
+    if (report.run_id === NO_RUN && end === 'failed')
+      this.failedStarts.set(command, { command, at: session.clock(), reason: report.error ?? '' })
+    else this.failedStarts.delete(command)
+    this.inBackground(this.alert(report))
+  }
+
+  /** Alerts for what is wrong now, whether a run ended or not. */
+  async alertForState(): Promise<void> {
+    const { alerts, watch, view, maxStalenessMs } = this.parts
+    if (watch.state.up) await alerts.reconcile()
+    else await alerts.update(findingsOfDatabase(watch.state))
+    const status = view.latest?.status
+    if (status !== undefined) await alerts.update(findingsOfStatus(status, view.ledgerNow(), maxStalenessMs))
+    await alerts.sendUnsent()
+  }
+
+  async settle(): Promise<void> {
+    await Promise.all(this.pending)
+  }
+
+  private async alert(report: RunReport): Promise<void> {
+    const { session, open, alerts, watch, view, ended } = this.parts
+    const state = await watch.look()
+    if (!state.up && report.outcome !== 'complete') {
+      if (report.command === 'sync' && report.outcome !== 'interrupted') this.owesSync = true
+      await alerts.update(findingsOfDatabase(state, report))
+      return
+    }
+    await view.refresh().catch(() => {})
+    await alerts.update(findingsOfRun(report, { coversEverything: report.command === 'sync' }))
+    await this.alertForState()
+    await pruneAfterRun(session, open.warehouse, ended)
+  }
+
+  private inBackground(work: Promise<void>): void {
+    const tracked = work
+      .catch((error: unknown) => this.parts.session.log.warn({ reason: messageOf(error) }, 'after the run'))
+      .finally(() => this.pending.delete(tracked))
+    this.pending.add(tracked)
+  }
+}
+
+function reportEnd(telemetry: RunTelemetry, report: RunReport, end: RunEnd): Promise<void> {
+  const { run_id, streams, seconds, outcome, error = null } = report
+  const reason = runReason({ outcome, error, summary: streams })
+  const runId = run_id === NO_RUN ? undefined : run_id
+  return telemetry.ended({ end, runId, streams, seconds, reason }, AbortSignal.timeout(OUTSIDE_MS))
 }

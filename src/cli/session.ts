@@ -9,9 +9,8 @@ import { type Monotonic, monotonic } from '../core/waiting.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Observer } from '../sync/run/run-sync.ts'
 import { linesForPeople } from './log-lines.ts'
-import { toTerminal } from './paint.ts'
 import { lineProgress, type Progress, terminalProgress } from './progress.ts'
-import { DEFAULT_WIDTH } from './wrap.ts'
+import { DEFAULT_WIDTH, toTerminal } from './table.ts'
 
 export interface GlobalOptions {
   config?: string

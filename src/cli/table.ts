@@ -1,6 +1,105 @@
-import { grouped } from '../core/text.ts'
-import { strong, toOneLine } from './paint.ts'
-import { widthOf, wrap, wrapCell } from './wrap.ts'
+import { randomBytes } from 'node:crypto'
+import { grouped, printable } from '../core/text.ts'
+
+export const DEFAULT_WIDTH = 80
+
+const ASCII = /^[\x20-\x7e]*$/
+const NO_COLUMNS = /^[\p{M}\p{Cf}]$/u
+// East Asian wide characters and emoji take two columns.
+const WIDE =
+  /^[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]$/u
+
+/** How many columns of a terminal a text takes. */
+export function widthOf(text: string): number {
+  const shown = withoutStyles(text)
+  if (ASCII.test(shown)) return shown.length
+  let width = 0
+  for (const character of shown) width += NO_COLUMNS.test(character) ? 0 : WIDE.test(character) ? 2 : 1
+  return width
+}
+
+/** Sentences in lines of a width. Words are kept whole, so that addresses and commands can be copied. */
+export function wrap(text: string, width: number, indent = '', hanging = ' '.repeat(widthOf(indent))): string {
+  const [first = '', ...words] = toOneLine(text).trim().split(/ +/)
+  const lines = [indent + first]
+  for (const word of words) {
+    const longer = `${lines.at(-1)} ${word}`
+    if (widthOf(longer) <= width) lines[lines.length - 1] = longer
+    else lines.push(hanging + word)
+  }
+  return lines.join('\n')
+}
+
+/** The lines of a table's cell: broken at spaces, and anywhere in words that are too long. */
+export function wrapCell(text: string, width: number): string[] {
+  if (widthOf(text) <= width) return [text]
+  return wrap(text, width)
+    .split('\n')
+    .flatMap((line) => breakLine(line, width))
+}
+
+function breakLine(line: string, width: number): string[] {
+  if (widthOf(line) <= width) return [line]
+  // A style would be cut in two.
+  const plain = withoutStyles(line)
+  const head = takeColumns(plain, width)
+  return head === plain ? [plain] : [head, ...breakLine(plain.slice(head.length), width)]
+}
+
+/** The longest beginning of a text within a width, and at least one character. */
+function takeColumns(text: string, width: number): string {
+  let taken = ''
+  for (const character of text) {
+    if (taken !== '' && widthOf(taken + character) > width) break
+    taken += character
+  }
+  return taken
+}
+
+export function clipTo(text: string, width: number): string {
+  const line = toOneLine(text)
+  return widthOf(line) <= width ? line : `${takeColumns(line, width - 1).trimEnd()}…`
+}
+
+/*
+ * Colours for people. Rendering always paints; printing decides whether colours come out. Until then a style is
+ * a mark that no text from elsewhere can hold, because it is another one in each process.
+ */
+
+const MARK = `\u001b${randomBytes(6).toString('hex')}`
+const MARKS = new RegExp(`(${MARK}\\d+m)`)
+
+function style(open: number, close: number): (text: string) => string {
+  return (text) => (text === '' ? '' : `${MARK}${open}m${text}${MARK}${close}m`)
+}
+
+export const good = style(32, 39)
+export const bad = style(31, 39)
+export const warning = style(33, 39)
+export const strong = style(1, 22)
+export const faint = style(2, 22)
+
+export function toTerminal(text: string, colour: boolean): string {
+  return mapParts(text, printable, (mark) => (colour ? `\u001b[${mark.slice(MARK.length)}` : ''))
+}
+
+/** One line for a table or a sentence: control characters are made visible, line breaks become spaces, styles stay. */
+export function toOneLine(text: string): string {
+  return mapParts(text, (part) => printable(part.replaceAll(/(?<!\s)\s*[\r\n]\s*/g, ' ')))
+}
+
+export function withoutStyles(text: string): string {
+  return text.split(MARKS).filter(isText).join('')
+}
+
+const isText = (part: string) => !part.startsWith(MARK)
+
+function mapParts(text: string, ofText: (part: string) => string, ofMark = (mark: string) => mark): string {
+  return text
+    .split(MARKS)
+    .map((part) => (isText(part) ? ofText(part) : ofMark(part)))
+    .join('')
+}
 
 export interface TableColumn<Row> {
   title: string
@@ -22,7 +121,7 @@ export interface TableOptions<Row> {
 const GAP = 2
 // Narrower columns of text are hard to read; titles are never broken.
 const NARROWEST = 12
-const ZERO = /^[0–]?$/
+const EMPTY_OR_ZERO = /^[0–]?$/
 
 /** A plain text table: numbers with thousands separators, columns as wide as they need to be and the terminal lets them. */
 export function renderTable<Row>(
@@ -65,7 +164,8 @@ function fitted<Row>(all: readonly TableColumn<Row>[], rows: readonly Row[], wid
     const cells = rows.map(column.value).map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))
     const natural = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(column.title))
     const least = column.align === 'right' ? natural : Math.max(NARROWEST, widthOf(column.title))
-    const rank = column.drop !== 'if-zero' ? (column.drop ?? -1) : cells.every((cell) => ZERO.test(cell)) ? 99 : -1
+    const rank =
+      column.drop !== 'if-zero' ? (column.drop ?? -1) : cells.every((cell) => EMPTY_OR_ZERO.test(cell)) ? 99 : -1
     return { ...column, cells, width: natural, least, rank }
   })
   for (const column of columns.filter(({ rank }) => rank >= 0).sort((a, b) => b.rank - a.rank))

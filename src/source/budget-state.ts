@@ -1,5 +1,5 @@
-import { LONGEST_WAIT_MS } from './http-failure.ts'
 import type { RateHeaders } from './rate-headers.ts'
+import { LONGEST_WAIT_MS } from './retry-policy.ts'
 
 /*
  * The request budget of one project as a state machine: plain data and functions of the data and the time, without a

@@ -3,7 +3,7 @@ import { DownError } from '../core/errors.ts'
 import { monotonic } from '../core/waiting.ts'
 import type { Permit, RequestBudget } from './budget.ts'
 import { Circuit, type CircuitOptions, type SentFailure } from './circuit.ts'
-import { LONGEST_WAIT_MS } from './http-failure.ts'
+import { LONGEST_WAIT_MS } from './retry-policy.ts'
 
 /** A caller and its request budget. Requests of one account succeed, fail and wait together. */
 export interface Account {

@@ -22,12 +22,11 @@ import { Body, BodyMemory, isTooLarge, LARGE_BYTES, unzip, unzipBody } from './b
 import type { Permit } from './budget.ts'
 import { refuseFailure } from './envelope.ts'
 import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
-import { failureOf, isTriedAgain, LONGEST_WAIT_MS, RateLimitedError, UnsentError } from './http-failure.ts'
 import { listEnvelope } from './items.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { ItemSink } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
-import { RetryPolicy } from './retry-policy.ts'
+import { failureOf, isTriedAgain, LONGEST_WAIT_MS, RateLimitedError, RetryPolicy, UnsentError } from './retry-policy.ts'
 
 export interface HttpOptions {
   baseUrl: string

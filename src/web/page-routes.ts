@@ -19,8 +19,7 @@ import { statusPage } from './pages/status-page.ts'
 import { dayIn, oneOf, projectOf, rangeOf, readQuery } from './query.ts'
 import type { ServerOptions } from './server-options.ts'
 import type { Session } from './sign-in.ts'
-import type { CalendarData, Notice, Viewer } from './status-data.ts'
-import { statusDocument } from './status-document.ts'
+import { type CalendarData, type Notice, statusDocument, type Viewer } from './status-data.ts'
 import type { LedgerState, View } from './view.ts'
 
 /* The pages about the sync itself, and the status as JSON. */

@@ -1,12 +1,15 @@
 import type { Day, Range } from '../core/day.ts'
+import { clip } from '../core/text.ts'
 import type { OpenAlert } from '../ledger/alert-policy.ts'
 import type { CalendarDay, YearDay } from '../ledger/calendar.ts'
 import type { DayDetail } from '../ledger/day-detail.ts'
+import type { RunRow } from '../ledger/runs.ts'
 import type { Status } from '../ledger/status.ts'
 import type { QueueStatus } from '../queue/status.ts'
 import type { LiveRun } from '../schedule/live.ts'
 import type { BudgetView } from '../source/budget.ts'
 import type { DatabaseState } from '../warehouse/connect.ts'
+import type { LedgerState, View } from './view.ts'
 
 /** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
 export type Viewer = { csrf: string | undefined } | undefined
@@ -81,4 +84,87 @@ export interface CalendarData {
   /** The day whose details are shown. */
   day: Day | undefined
   detail: DayDetail | undefined
+}
+
+/* The answer of /api/status. Its lists have a limit; `totals` has their full lengths. */
+
+const MOST_STREAMS = 500
+const MOST_TROUBLES = 100
+const MOST_FAILURES = 10
+
+export interface StatusDocument {
+  warehouse: string
+  /** One project's lists alone. */
+  project: string | undefined
+  running: unknown
+  next: { sync: Date | undefined; audit: Date | undefined }
+  alerts: OpenAlert[]
+  /** A run that failed before the ledger knew of it. */
+  failedToStart: unknown
+}
+
+export function statusDocument(view: View, state: LedgerState | undefined, options: StatusDocument): object {
+  const { database } = view
+  return {
+    warehouse: options.warehouse,
+    database: { up: database.up, for_seconds: Math.round(database.forMs / 1000), reason: database.reason ?? null },
+    as_of: state === undefined ? null : new Date(view.ledgerNow().getTime() - view.ageMs(state)),
+    synced: state?.status !== undefined,
+    ...lists(state, options.project),
+    running: options.running,
+    failed_to_start: options.failedToStart,
+    next_sync: options.next.sync ?? null,
+    next_audit: options.next.audit ?? null,
+    alerts: options.alerts,
+    queue:
+      state?.queue === undefined
+        ? null
+        : { ...state.queue, dead: state.queue.dead.slice(0, MOST_TROUBLES), dead_total: state.queue.dead.length },
+  }
+}
+
+function lists(state: LedgerState | undefined, project: string | undefined): object {
+  if (state?.status === undefined) return {}
+  const { status } = state
+  const mine = <T extends { project_id: string }>(list: readonly T[]) =>
+    project === undefined ? list : list.filter(({ project_id }) => project_id === project)
+  const [streams, held, quarantine] = [mine(status.streams), mine(status.held), mine(status.quarantine)]
+  const drift = mine(status.drift)
+  // It is not known how many entries of a list that was cut are one project's.
+  const whole = (list: readonly unknown[], all: readonly unknown[], total: number) =>
+    all.length === total ? list.length : null
+  const totals = {
+    streams: streams.length,
+    held: whole(held, status.held, status.totals.held),
+    quarantine: quarantine.length,
+    drift: whole(drift, status.drift, status.totals.drift),
+  }
+  return {
+    streams: streams.slice(0, MOST_STREAMS),
+    held: held.slice(0, MOST_TROUBLES),
+    unreconciled: mine(status.unreconciled).slice(0, MOST_TROUBLES),
+    quarantine: quarantine.slice(0, MOST_TROUBLES).map((row) => ({ ...row, example: clip(row.example) })),
+    drift: drift.slice(0, MOST_TROUBLES),
+    totals: project === undefined ? status.totals : totals,
+    lookback: status.lookback,
+    runs: status.runs.map(shortRun),
+  }
+}
+
+/** A run whose summary is short enough; `status --json` shows all of it. */
+function shortRun(run: RunRow): object {
+  if (!Array.isArray(run.summary)) return run
+  const short = (entry: Record<string, unknown>) => {
+    const lists = ['failed', 'held', 'unreconciled', 'differing'].flatMap((name) => {
+      const list = entry[name]
+      return Array.isArray(list)
+        ? [
+            [name, list.slice(0, MOST_FAILURES)],
+            [`${name}_total`, list.length],
+          ]
+        : []
+    })
+    return { ...entry, ...Object.fromEntries(lists) }
+  }
+  return { ...run, summary: run.summary.map(short) }
 }

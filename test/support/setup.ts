@@ -1,6 +1,6 @@
 import type { Config } from '../../src/core/config/load.ts'
 import { createLog } from '../../src/core/logger.ts'
-import type { FaultSettings } from '../../src/reference/faults.ts'
+import type { FaultSettings } from '../../src/reference/change.ts'
 import { type ReferenceService, startReference } from '../../src/reference/server.ts'
 import { COMPANY_KEY, createWorld, type WorldOptions } from '../../src/reference/world.ts'
 import { TemplateCaches } from '../../src/rows/fast-path/template-cache.ts'

@@ -8,12 +8,10 @@ import { runReason } from '../../ledger/run-reason.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Observer } from '../../sync/run/run-sync.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
-import { bad, good, warning } from '../paint.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
 import { auditReport, type RunReporter, runAndReport } from '../run-and-report.ts'
 import type { Session } from '../session.ts'
-import { renderTable } from '../table.ts'
-import { wrap } from '../wrap.ts'
+import { bad, good, renderTable, warning, wrap } from '../table.ts'
 
 export interface AuditOptions {
   from?: string

@@ -24,10 +24,9 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, inspectWarehouse } from '../../warehouse/schema/repair.ts'
-import { bad, good, warning } from '../paint.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
-import { wrap } from '../wrap.ts'
+import { bad, good, warning, wrap } from '../table.ts'
 
 /** The tables that are filled besides those of the streams. */
 const TABLES_OF_ROWS = [

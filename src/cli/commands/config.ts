@@ -1,7 +1,6 @@
 import { explainConfig } from '../../core/config/load.ts'
 import type { Session } from '../session.ts'
-import { renderTable } from '../table.ts'
-import { wrap } from '../wrap.ts'
+import { renderTable, wrap } from '../table.ts'
 
 /** `config`: every setting as it was understood, and where it came from. Reads neither the service nor the database. */
 export async function config(session: Session, options: { changed?: boolean }): Promise<number> {

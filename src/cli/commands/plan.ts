@@ -15,8 +15,7 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
-import { renderTable } from '../table.ts'
-import { wrap } from '../wrap.ts'
+import { renderTable, wrap } from '../table.ts'
 
 export interface PlanOptions {
   from?: string

@@ -13,9 +13,8 @@ import { Scheduler } from '../../schedule/scheduler.ts'
 import { createSidePool, type SidePool } from '../../warehouse/side-pool.ts'
 import { createServer } from '../../web/server.ts'
 import { View } from '../../web/view.ts'
-import { AfterRun } from '../serve-after-run.ts'
 import { Readiness } from '../serve-readiness.ts'
-import { type ServeRuns, serveRuns } from '../serve-runs.ts'
+import { AfterRun, type ServeRuns, serveRuns } from '../serve-runs.ts'
 import { type Session, untilStopped } from '../session.ts'
 
 const ALERT_EVERY_MS = 60_000

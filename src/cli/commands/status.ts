@@ -9,12 +9,10 @@ import { type QuarantineStatus, readStatus, type Status, type StreamStatus } fro
 import { type QueueStatus, readQueueStatus } from '../../queue/status.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { bad, good, warning } from '../paint.ts'
 import { duration } from '../progress.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
-import { renderTable } from '../table.ts'
-import { wrap } from '../wrap.ts'
+import { bad, good, renderTable, warning, wrap } from '../table.ts'
 
 /** `status`: freshness, coverage, what is held or quarantined, and the last runs. */
 export async function status(session: Session, options: { runs: number }): Promise<number> {

@@ -1,3 +1,5 @@
+import type { SummaryRow } from './read-insights.ts'
+
 /* Numbers as people read them: no digit that says nothing. */
 
 export type Unit = 'share' | 'position' | 'score'
@@ -38,4 +40,44 @@ const digitsOf = (value: number) => (Math.abs(value) < 10 ? 2 : 1)
 
 function trimmed(value: number, digits: number): string {
   return String(Number(value.toFixed(digits))).replace('-', '−')
+}
+
+/* Changes in words. Only a change that is clear of chance has a colour. */
+
+export interface Verdict {
+  mark: '▲' | '▼' | '='
+  words: string
+  tone: 'better' | 'worse' | 'plain'
+}
+
+const ENOUGH = 30
+const plain = (words: string): Verdict => ({ mark: '=', words, tone: 'plain' })
+const better = (words: string): Verdict => ({ mark: '▲', words, tone: 'better' })
+const worse = (words: string): Verdict => ({ mark: '▼', words, tone: 'worse' })
+const VERDICTS: Record<string, Verdict> = {
+  up: better('Clear rise'),
+  down: worse('Clear fall'),
+  new: plain('No period before to compare with'),
+  ahead: better('Clearly ahead'),
+  behind: worse('Clearly behind'),
+  no_clear_lead: plain('No clear lead'),
+  too_few: plain('Too few answers to tell'),
+}
+
+/** The words for a verdict of the database. */
+export function verdictFor(verdict: string): Verdict {
+  return VERDICTS[verdict] ?? plain('No clear change')
+}
+
+/** Of a headline. Without an interval a change may be chance, so it is not called clear. */
+export function summaryVerdict(row: SummaryRow): Verdict {
+  if (row.verdict !== null) return verdictFor(row.verdict)
+  if (row.change === null || row.previous_sample === null) return verdictFor('new')
+  const samples = [row.sample, row.previous_sample, row.answers, row.previous_answers]
+  if (samples.some((sample) => (sample ?? 0) < ENOUGH)) return verdictFor('too_few')
+  if (row.change === 0) return plain('As before')
+  // The mark has the direction of the chart: a lower position is higher up.
+  const higher = row.metric === 'position' ? row.change < 0 : row.change > 0
+  const words = row.metric === 'position' ? (higher ? 'Named earlier' : 'Named later') : higher ? 'Higher' : 'Lower'
+  return { mark: higher ? '▲' : '▼', words: `${words}; chance is not ruled out`, tone: 'plain' }
 }

@@ -2,7 +2,7 @@ import { addDays } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, type Filters, mondayOf, weeksIn } from '../insights/filters.ts'
-import { percent, points, whole } from '../insights/format.ts'
+import { percent, points, verdictFor, whole } from '../insights/format.ts'
 import {
   ABSENT_SHOWN,
   type AbsentPrompts,
@@ -14,8 +14,7 @@ import {
   type SourceGapRow,
   type SourceRow,
 } from '../insights/read-insights.ts'
-import { verdictFor } from '../insights/verdicts.ts'
-import { interval, panel, sqlOf, verdictOf } from './insights-parts.ts'
+import { interval, panel, sqlOf, verdictOf } from './insights-charts.ts'
 import { scrolling, table } from './layout.ts'
 
 const SHOWN_IN_PRINT = 5
