@@ -61,7 +61,7 @@ test('a feed hands out every due day once, whatever comes back full, and ends', 
         const feed = new WindowFeed(due, new Density([], '2028-04-01'), () => 1000)
         const read: string[] = []
         const next = draws[Symbol.iterator]()
-        for (let steps = 0; !feed.isEmpty; steps++) {
+        for (let steps = 0; !feed.isExhausted; steps++) {
           expect(steps).toBeLessThan(5000)
           const window = feed.next()
           expect(window).toBeDefined()

@@ -52,7 +52,7 @@ test('every due day ends up read or failed exactly once, however windows split, 
             end(range)
           }
         }
-        expect(feed.isEmpty).toBe(true)
+        expect(feed.isExhausted).toBe(true)
         expect([...ended.keys()].sort()).toEqual([...due].sort())
         expect([...ended.values()].every((times) => times === 1)).toBe(true)
       },

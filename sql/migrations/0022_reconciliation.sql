@@ -13,11 +13,11 @@ create table {ops}.control_totals (
   project_id text collate "C" not null,
   filters text collate "C" not null,
   date date not null,
-  -- {"brand id": [mention_count, visibility_count, visibility_total]}
-  totals jsonb not null,
-  answers double precision not null,
-  counts_digest bigint not null,
-  answers_digest bigint not null,
+  -- {"brand id": [mention_count, visibility_count, visibility_total]}; null if a row of the day was rejected
+  totals jsonb,
+  answers double precision,
+  counts_digest bigint,
+  answers_digest bigint,
   -- Of all columns: any change of it means that the service changed the day.
   rows_digest bigint not null,
   read_at timestamptz not null,

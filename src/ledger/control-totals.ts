@@ -1,7 +1,7 @@
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Filter, ProjectStream } from '../core/vocabulary.ts'
-import { answersOf, digestOf, type TotalsByDay } from '../rows/day-totals.ts'
+import { answersOf, type ControlTotals, digestOf } from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { literal, type Statement } from '../warehouse/transaction.ts'
 
@@ -19,7 +19,7 @@ export function filtersText(filters: readonly Filter[] = []): string {
 
 /** The control totals of some days, and a digest of all columns of their rows: any change of it is a restatement. */
 export interface ControlDays {
-  totals: TotalsByDay
+  totals: ControlTotals
   rowDigests: ReadonlyMap<Day, bigint>
 }
 
@@ -32,13 +32,12 @@ export function controlEntry(
 ): Statement<Day[]> {
   const table = quote(opsSchema, 'control_totals')
   const days = [...totals].map(([date, day]) => {
+    const read = { date, rows_digest: String(rowDigests.get(date)) }
+    if (day === undefined) return read
     const { counts, answers } = digestOf(day)
-    return {
-      ...{ date, totals: Object.fromEntries(day), answers: answersOf(day) },
-      // As texts: numbers of JSON lose digits.
-      ...{ counts_digest: String(counts), answers_digest: String(answers) },
-      rows_digest: String(rowDigests.get(date)),
-    }
+    // As texts: numbers of JSON lose digits.
+    const digests = { counts_digest: String(counts), answers_digest: String(answers) }
+    return { ...read, totals: Object.fromEntries(day), answers: answersOf(day), ...digests }
   })
   const [project, filter] = [projectId, filtersText(filters)].map(literal)
   const sql = `with new as (
@@ -63,16 +62,16 @@ export function controlOf(
   { projectId, filters }: ControlKey,
   range: Range,
   runId: number,
-): Statement<TotalsByDay> {
+): Statement<ControlTotals> {
   const sql = `select date, totals from ${quote(opsSchema, 'control_totals')}
     where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))} and run_id = ${runId}
       and date between ${literal(range.from)} and ${literal(range.to)}`
   return { sql, read: totalsOf }
 }
 
-function totalsOf(rows: Record<string, unknown>[]): TotalsByDay {
-  const found = rows as { date: Day; totals: Record<string, [number, number, number]> }[]
-  return new Map(found.map(({ date, totals }) => [date, new Map(Object.entries(totals))]))
+function totalsOf(rows: Record<string, unknown>[]): ControlTotals {
+  const found = rows as { date: Day; totals: Record<string, [number, number, number]> | null }[]
+  return new Map(found.map(({ date, totals }) => [date, totals === null ? undefined : new Map(Object.entries(totals))]))
 }
 
 /** How many brands each day had when the totals were last read, to size the next requests. */
@@ -82,7 +81,7 @@ export async function controlSizes(
 ): Promise<{ date: Day; rows: number }[]> {
   const { rows } = await pool.query<{ date: Day; rows: number }>(
     `select date, (select count(*) from jsonb_object_keys(totals))::int as rows from ${quote(opsSchema, 'control_totals')}
-     where project_id = $1 and filters = $2 order by date`,
+     where project_id = $1 and filters = $2 and totals is not null order by date`,
     [projectId, filtersText(filters)],
   )
   return rows

@@ -110,7 +110,9 @@ class QueueExecutor {
       const finished = await this.takeResults()
       await this.maintain()
       const begun = (await this.feed()) + (await this.help())
-      if (this.queued.size === 0 && this.here.size === 0 && !this.rotation.isWaiting) return
+      const gate = this.tasks[0]?.shared.gate
+      const isWaiting = this.rotation.isWaiting || gate?.pending !== undefined
+      if (this.queued.size === 0 && this.here.size === 0 && !isWaiting) return
       napMs = finished + begun > 0 ? SHORTEST_NAP_MS : Math.min(LONGEST_NAP_MS, napMs * 1.3)
       await Promise.race([sleep(napMs, signal).catch(() => {}), ...this.here])
     }

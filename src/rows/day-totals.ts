@@ -6,6 +6,8 @@ import type { DayStream, Row } from '../streams/stream.ts'
 export type BrandTotals = [mentions: number, visible: number, answers: number]
 export type DayTotals = Map<string, BrandTotals>
 export type TotalsByDay = Map<Day, DayTotals>
+/** The totals of days that were read; undefined for a day with a rejected row, whose totals are not known. */
+export type ControlTotals = ReadonlyMap<Day, DayTotals | undefined>
 
 /** The columns of brand reports that add up over groups which are disjoint, in the order of `BrandTotals`. */
 export const TOTALLED = ['mention_count', 'visibility_count', 'visibility_total'] as const

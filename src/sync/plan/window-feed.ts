@@ -12,8 +12,8 @@ export class WindowFeed {
   private cautious = false
   /** Set while nothing is known of the rows a day: the longest window to ask for, which each full page halves. */
   private learningDays: number | undefined
+  private readonly planned: Set<Day>
   private readonly readTwice = new Set<Day>()
-  readonly totalDays: number
 
   constructor(
     due: readonly Day[],
@@ -22,7 +22,7 @@ export class WindowFeed {
     maxDays = Number.MAX_SAFE_INTEGER,
   ) {
     this.due = [...due].sort().reverse()
-    this.totalDays = this.due.length
+    this.planned = new Set(due)
     this.maxDays = maxDays
     if (!density.isKnown) this.learningDays = Number.MAX_SAFE_INTEGER
   }
@@ -103,6 +103,15 @@ export class WindowFeed {
     for (const day of days) this.waiting.push({ from: day, to: day })
   }
 
+  /** Other days are due than was known at first. Days that were handed out are not handed out again. */
+  replan(days: readonly Day[]): void {
+    const isDue = new Set(days)
+    const left = this.due.filter((day) => isDue.has(day))
+    const added = days.filter((day) => !this.planned.has(day))
+    this.due = [...left, ...added].sort().reverse()
+    for (const day of added) this.planned.add(day)
+  }
+
   /** Days that may have been read too early are read alone, each once in a run at most. */
   readAgain(days: readonly Day[]): void {
     for (const day of days) {
@@ -110,6 +119,10 @@ export class WindowFeed {
       this.readTwice.add(day)
       this.waiting.push({ from: day, to: day })
     }
+  }
+
+  get totalDays(): number {
+    return this.planned.size
   }
 
   /** The days that were not handed out yet. */
@@ -128,8 +141,8 @@ export class WindowFeed {
     return left
   }
 
-  get isEmpty(): boolean {
-    return this.due.length === 0 && this.waiting.length === 0 && this.inFlight === 0
+  get isExhausted(): boolean {
+    return this.inFlight === 0 && this.waiting.length === 0 && (this.due.length === 0 || this.maxDays === 0)
   }
 }
 

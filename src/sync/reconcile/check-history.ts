@@ -19,20 +19,22 @@ import { type ControlReader, readControl } from './read-control.ts'
 
 /**
  * Once in `reconcile.history_hours`, reads the control totals of all configured days. Days whose totals changed, or that no
- * longer add up to them, become due. The first run of a project reads everything anyway.
+ * longer add up to them, become due. The first run of a project reads everything anyway. Gives whether days were compared.
  */
-export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<void> {
+export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<boolean> {
   const { warehouse, config, clock, signal } = run
   const now = clock()
   const checkedAt = await withRetries(warehouse, signal, () => historyCheckedAt(warehouse, project.id))
   const isDue =
     checkedAt === undefined || now.getTime() - checkedAt.getTime() >= config.reconcile.history_hours * 3_600_000
-  if (!isDue) return
-  if (await withRetries(warehouse, signal, () => hasCoverage(warehouse, project.id))) {
+  if (!isDue) return false
+  const isChecked = await withRetries(warehouse, signal, () => hasCoverage(warehouse, project.id))
+  if (isChecked) {
     const today = dayOf(now)
     await checkRange(run, project, readableRange(daysOfInterest(config, today), today), context)
   }
   await withRetries(warehouse, signal, () => saveHistoryCheck(warehouse, project.id, now))
+  return isChecked
 }
 
 async function checkRange(run: Run, project: SyncedProject, range: Range, context: CallContext): Promise<void> {

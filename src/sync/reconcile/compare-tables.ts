@@ -1,7 +1,7 @@
 import type { Day, Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import { filtersText, notAdditive } from '../../ledger/control-totals.ts'
-import { TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
+import { type ControlTotals, TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { DayStream } from '../../streams/stream.ts'
 import { slowQuery, tableName, type Warehouse } from '../../warehouse/connect.ts'
 import { runBatch, type Transaction } from '../../warehouse/transaction.ts'
@@ -17,7 +17,7 @@ interface Compared {
 export async function compareTable(
   warehouse: Warehouse,
   { projectId, stream, days }: Compared,
-  control: TotalsByDay,
+  control: ControlTotals,
 ): Promise<Difference[]> {
   if (days.length === 0) return []
   const sorted = [...days].sort()
@@ -115,5 +115,5 @@ export function differs(warehouse: Warehouse, { control, name }: DayStream): str
       : `(c.counts_digest is distinct from t.counts_digest and ${isAdditive('counts')}
           or c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')})`
   return `exists (select from ${quote(warehouse.opsSchema, 'control_totals')} t
-    where t.project_id = $1 and t.filters = $4 and t.date = c.date and ${condition})`
+    where t.project_id = $1 and t.filters = $4 and t.date = c.date and t.totals is not null and ${condition})`
 }

@@ -2,7 +2,7 @@ import { type Day, daysIn, type Range } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
 import type { Measure } from '../../ledger/control-totals.ts'
 import type { DayComparison } from '../../ledger/coverage.ts'
-import { answersOf, type DayTotals, digestOf, type TotalsByDay } from '../../rows/day-totals.ts'
+import { answersOf, type ControlTotals, type DayTotals, digestOf } from '../../rows/day-totals.ts'
 import type { FoundDays } from '../../rows/sift.ts'
 import { type DayStream, isCompared, isControl } from '../../streams/stream.ts'
 
@@ -18,15 +18,16 @@ export interface Difference {
 
 type Found = Pick<FoundDays, 'rowsByDay' | 'totals'>
 
-/** The days that differ from the control totals. Measures that are known not to add up are left out. */
+/** The days that differ from the control totals, as far as these are known. Measures that do not add up are left out. */
 export function compareDays(
   stream: Pick<DayStream, 'control'>,
   days: readonly Day[],
-  { found, control, ignored }: { found: Found; control: TotalsByDay; ignored: ReadonlySet<Measure> },
+  { found, control, ignored }: { found: Found; control: ControlTotals; ignored: ReadonlySet<Measure> },
 ): Difference[] {
   if (ignored.has('counts')) return []
   return days.flatMap((day) => {
-    const expected = control.get(day) ?? NO_TOTALS
+    const expected = control.get(day)
+    if (expected === undefined) return []
     if (stream.control === 'answers') {
       return ignored.has('answers') ? [] : compareRows(day, found.rowsByDay.get(day) ?? 0, answersOf(expected))
     }
@@ -77,7 +78,7 @@ function isClose(a: number, b: number): boolean {
 
 /** What the days of a window are compared with. */
 export interface Control {
-  totals: TotalsByDay
+  totals: ControlTotals
   /** Measures that were shown not to add up. */
   ignored: ReadonlySet<Measure>
 }
@@ -87,6 +88,8 @@ export interface WindowComparison {
   differences: Difference[]
   /** Days whose control totals this run has not read. */
   uncompared: Day[]
+  /** Days whose control totals are not known, because a row of them was rejected. */
+  unknown: Day[]
   /** What the ledger stores of a day. */
   of(day: Day): DayComparison
 }
@@ -100,20 +103,22 @@ export function compareWindow(
 ): WindowComparison {
   if (!adds(stream, ignored)) {
     const digest = (day: Day) => (isControl(stream) ? digestOf(found.totals!.get(day) ?? new Map()) : undefined)
-    return { differences: [], uncompared: [], of: (day) => ({ isReconciled: true, digest: digest(day) }) }
+    return { differences: [], uncompared: [], unknown: [], of: (day) => ({ isReconciled: true, digest: digest(day) }) }
   }
   const days = daysIn(range)
   const hasRejects = (day: Day) => found.rejects.some(({ date }) => date === undefined || date === day)
   const uncompared = days.filter((day) => !control.has(day))
-  const compared = days.filter((day) => control.has(day) && !hasRejects(day))
+  const unknown = days.filter((day) => control.has(day) && control.get(day) === undefined)
+  const compared = days.filter((day) => !hasRejects(day))
   const differences = compareDays(stream, compared, { found, control, ignored })
   const texts = new Map(differences.map(({ day, text }) => [day, text]))
   return {
     differences,
     uncompared,
+    unknown,
     of: (day) => ({
-      isReconciled: control.has(day) && !texts.has(day),
-      digest: control.has(day) ? digestOf(control.get(day)!) : undefined,
+      isReconciled: control.get(day) !== undefined && !texts.has(day),
+      digest: control.get(day) && digestOf(control.get(day)!),
       difference: texts.get(day),
     }),
   }
@@ -135,7 +140,8 @@ export function needsProof(
   { rowsByDay, rejects }: FoundDays,
   ignored: ReadonlySet<Measure>,
 ): boolean {
-  if (rejects.length > 0 || comparison.differences.length + comparison.uncompared.length > 0) return true
+  const { differences, uncompared, unknown } = comparison
+  if (rejects.length + differences.length + uncompared.length + unknown.length > 0) return true
   if (adds(stream, ignored)) return false
   return daysIn(range).some((day) => (rowsByDay.get(day) ?? 0) !== rowsBefore.get(day))
 }

@@ -3,7 +3,7 @@ import { KeyError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Filter } from '../../core/vocabulary.ts'
 import { type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
 import { hasReconciledDay } from '../../ledger/coverage.ts'
-import type { TotalsByDay } from '../../rows/day-totals.ts'
+import type { ControlTotals } from '../../rows/day-totals.ts'
 import { sift } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
@@ -68,7 +68,7 @@ function ignoreRefusal(error: unknown): undefined {
 /** How a day differs though it was read whole; undefined if it does not differ, or cannot be shown to be whole. */
 async function differenceOfWholeDay(
   run: Run,
-  { project, stream, day, totals }: { project: SyncedProject; stream: DayStream; day: Day; totals: TotalsByDay },
+  { project, stream, day, totals }: { project: SyncedProject; stream: DayStream; day: Day; totals: ControlTotals },
   context: CallContext,
 ): Promise<Difference | undefined> {
   const range = { from: day, to: day }

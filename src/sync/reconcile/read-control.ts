@@ -77,19 +77,19 @@ export async function readControl(
   return { ...control, changed }
 }
 
-/** The control totals of an answer. A day with a rejected row has none: its totals are not known. */
+/** The control totals of an answer. */
 export function controlDays(
   stream: DayStream,
   range: Range,
   { totals, rejects, rows }: { totals: TotalsByDay | undefined; rejects: readonly Reject[]; rows: readonly Row[] },
 ): ControlDays {
-  const isKnown = (day: Day) => !rejects.some(({ date }) => date === undefined || date === day)
-  const days = daysIn(range).filter(isKnown)
+  const hasRejects = (day: Day) => rejects.some(({ date }) => date === undefined || date === day)
+  const days = daysIn(range)
   const texts = new Map<Day, string[]>(days.map((day) => [day, []]))
   const at = datePosition(stream)
   for (const row of rows) texts.get(row[at] as Day)?.push(JSON.stringify(row))
   return {
-    totals: new Map(days.map((day) => [day, totals?.get(day) ?? new Map()])),
+    totals: new Map(days.map((day) => [day, hasRejects(day) ? undefined : (totals?.get(day) ?? new Map())])),
     rowDigests: new Map([...texts].map(([day, of]) => [day, digestText(of.sort())])),
   }
 }

@@ -15,6 +15,7 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
   if (result.kind === 'failed') failItem({ task, range }, result)
   if (result.kind === 'not-offered') report.not_offered = result.status
+  if (remaining.kind === 'list') remaining.state = 'done'
   if (remaining.kind === 'list' || range === undefined) return
   const { feed } = remaining
   switch (result.kind) {

@@ -1,63 +1,83 @@
+import type { Day } from '../../core/day.ts'
 import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
 import { checkHistory, readDueControls } from '../reconcile/check-history.ts'
-import type { Run, RunRequest, SyncedProject } from './run.ts'
-import type { SharedByTasks, Task } from './task.ts'
+import type { Run, SyncedProject } from './run.ts'
+import { type Gate, isExhausted, reportPlan, type SharedByTasks, type Task } from './task.ts'
 
-/** True for lists, which show what values dimensions have, and for the report by date alone. */
-export function isReadFirst({ stream }: Task): boolean {
+/** Lists show what values dimensions have. The report by date alone gives the control totals. */
+function isReadFirst({ stream }: Task): boolean {
   return stream.by === 'list' || isControl(stream)
 }
 
-/** Reads the control totals of a run, before the days that must add up to them. */
-export class ControlPhase {
+/**
+ * Reads the control totals of each project, between the streams that are read first and those that must add up to the totals.
+ * Projects do not wait for each other.
+ */
+export class ControlPhase implements Gate {
+  private readonly reading = new Map<string, { done: Promise<void>; isDone: boolean }>()
+  private readonly open = new Set<string>()
   private readonly context: CallContext
 
   constructor(
     private readonly run: Run,
-    private readonly request: RunRequest,
-    private readonly shared: Pick<SharedByTasks, 'failures' | 'observer'>,
+    private readonly shared: Omit<SharedByTasks, 'gate'>,
+    /** Gives the days of each stream that are due now; undefined if the run was given its days. */
+    private readonly replan: ((project: SyncedProject) => Promise<(stream: string) => Day[]>) | undefined,
   ) {
     this.context = { signal: run.signal, onAttempt: (status) => shared.observer.asked?.(status) }
   }
 
-  /** The totals of the whole history, if they are due. A backfill has a range of its own. */
-  async checkHistory(): Promise<void> {
-    if (this.request.range !== undefined || this.request.only !== undefined) return
-    await this.forEachProject((project) => checkHistory(this.run, project, this.context))
+  mayBegin(task: Task): boolean {
+    this.advance(task.project)
+    return isReadFirst(task) || this.open.has(task.project.id)
   }
 
-  /** The totals of the days that the tasks are about to read, as far as the report by date alone did not give them. */
-  async readDue(tasks: readonly Task[]): Promise<void> {
-    await this.forEachProject((project) => {
-      const due = new Map<DayStream, readonly string[]>()
-      for (const {
-        project: { id },
-        stream,
-        remaining,
-      } of tasks)
-        if (id === project.id && stream.by === 'day' && remaining.kind === 'windows')
-          due.set(stream, remaining.feed.dueDays)
-      return readDueControls(this.run, project, due, this.context)
-    })
+  get pending(): Promise<void> | undefined {
+    return this.reading.size === 0 ? undefined : Promise.race([...this.reading.values()].map(({ done }) => done))
+  }
+
+  private advance(project: SyncedProject): void {
+    const { reading, open } = this
+    if (open.has(project.id)) return
+    const begun = reading.get(project.id)
+    if (begun?.isDone) {
+      reading.delete(project.id)
+      open.add(project.id)
+    } else if (begun === undefined && this.tasksOf(project).every((task) => !isReadFirst(task) || isExhausted(task))) {
+      const entry = { isDone: false, done: Promise.resolve() }
+      entry.done = this.readTotals(project).finally(() => {
+        entry.isDone = true
+      })
+      reading.set(project.id, entry)
+    }
+  }
+
+  private tasksOf({ id }: SyncedProject): Task[] {
+    return [...this.shared.tasks.values()].filter(({ project }) => project.id === id)
   }
 
   /** Without control totals, days are loaded without a comparison. They stay due, and the run is partial. */
-  private async forEachProject(work: (project: SyncedProject) => Promise<void>): Promise<void> {
-    const { run, request, shared } = this
-    await Promise.all(
-      request.projects.map(async (project) => {
-        if (run.signal.aborted || shared.failures.projects.has(project.id)) return
-        try {
-          await work(project)
-        } catch (error) {
-          if (run.signal.aborted || error instanceof InterruptedError) return
-          const reason = `${project.id}: control totals could not be read: ${messageOf(error)}`
-          shared.failures.note({ reason, code: reportedCode(failureCodeOf(error)) })
-        }
-      }),
+  private async readTotals(project: SyncedProject): Promise<void> {
+    const { run, shared, context, replan } = this
+    const feeds = this.tasksOf(project).flatMap(({ stream, remaining }) =>
+      stream.by === 'day' && remaining.kind === 'windows' ? [{ stream, feed: remaining.feed }] : [],
     )
+    if (feeds.length === 0) return
+    try {
+      if (replan !== undefined && (await checkHistory(run, project, context))) {
+        const dueDays = await replan(project)
+        for (const { stream, feed } of feeds) feed.replan(dueDays(stream.name))
+        reportPlan(shared)
+      }
+      const due = new Map(feeds.map(({ stream, feed }): [DayStream, readonly Day[]] => [stream, feed.dueDays]))
+      await readDueControls(run, project, due, context)
+    } catch (error) {
+      if (run.signal.aborted || error instanceof InterruptedError) return
+      const reason = `${project.id}: control totals could not be read: ${messageOf(error)}`
+      shared.failures.note({ reason, code: reportedCode(failureCodeOf(error)) })
+    }
   }
 }

@@ -76,7 +76,7 @@ export const executeHere: Executor = async (run, tasks) => {
       return item && (() => performHere(item).then(({ result, seconds }) => applyResult(item, result, seconds)))
     },
   }))
-  await runConcurrently(suppliers, run.config.source.concurrency)
+  await runConcurrently(suppliers, run.config.source.concurrency, () => tasks[0]?.shared.gate.pending)
 }
 
 /** Does one window or list in this process. */
@@ -94,8 +94,15 @@ export interface WorkSupplier {
   next(): (() => Promise<unknown>) | undefined
 }
 
-/** Runs the work of all suppliers side by side, at most so many at once, taking turns between suppliers. Work does not throw. */
-export async function runConcurrently(suppliers: readonly WorkSupplier[], concurrency: number): Promise<void> {
+/**
+ * Runs the work of all suppliers side by side, at most so many at once, taking turns between suppliers. Work does not throw.
+ * While `pending` gives a promise, suppliers may have work once it settles.
+ */
+export async function runConcurrently(
+  suppliers: readonly WorkSupplier[],
+  concurrency: number,
+  pending: () => Promise<void> | undefined = () => undefined,
+): Promise<void> {
   const running = new Set<Promise<unknown>>()
   let turn = 0
   for (;;) {
@@ -105,8 +112,9 @@ export async function runConcurrently(suppliers: readonly WorkSupplier[], concur
       const promise: Promise<unknown> = work().finally(() => running.delete(promise))
       running.add(promise)
     }
-    if (running.size === 0) return
-    await Promise.race(running)
+    const waitedFor = [...running, pending()].filter((promise) => promise !== undefined)
+    if (waitedFor.length === 0) return
+    await Promise.race(waitedFor)
   }
 
   function nextWork(): (() => Promise<unknown>) | undefined {

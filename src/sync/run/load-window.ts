@@ -110,10 +110,9 @@ async function saveWindowLedger(
     return identified.undismissed > 0 ? 'quarantined' : 'read'
   }
   // Only what was stored as it was read can be reconciled.
-  const comparisonOf = (day: Day) => ({
-    ...comparison.of(day),
-    ...(stateOf(day) !== 'read' && { isReconciled: false }),
-  })
+  const isStored = (day: Day) =>
+    stateOf(day) === 'read' && (effect.rowsByDay.get(day) ?? 0) === (sifted.rowsByDay.get(day) ?? 0)
+  const comparisonOf = (day: Day) => ({ ...comparison.of(day), ...(!isStored(day) && { isReconciled: false }) })
   const entry = { projectStream, range, rowsByDay: effect.rowsByDay, stateOf, comparisonOf, runId, ...read }
   const coverage = coverageEntry(warehouse, entry)
   if (isControl(stream)) {

@@ -9,16 +9,10 @@ import { withRetries } from '../../warehouse/retry.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
+import { ControlPhase } from './control-phase.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run.ts'
-import { type Remaining, type SharedByTasks, type Task, taskKey } from './task.ts'
-
-/** What the ledger says of the days that are due. */
-interface Planner {
-  today: Day
-  summaryOf: (projectStream: ProjectStream) => CoverageSummary
-  dueDays: (known: CoverageSummary) => Day[]
-}
+import { type Remaining, reportPlan, type SharedByTasks, type Task, taskKey } from './task.ts'
 
 /** One task for each project and stream. */
 export async function makeTasks(
@@ -26,34 +20,29 @@ export async function makeTasks(
   request: RunRequest,
   known: Pick<SharedByTasks, 'failures' | 'observer'>,
 ): Promise<SharedByTasks> {
-  const shared: SharedByTasks = { tasks: new Map(), ...known }
-  const totals = { days: 0, lists: 0 }
+  const parts = { tasks: new Map<string, Task>(), ...known }
+  const hasOwnDays = request.range !== undefined || request.only !== undefined
+  const replan = async (project: SyncedProject) => {
+    const planner = await plannerOf(run, { ...request, projects: [project] })
+    return (stream: string) => planner.dueDays(planner.summaryOf({ projectId: project.id, stream }))
+  }
+  const gate = new ControlPhase(run, parts, hasOwnDays ? undefined : replan)
+  const shared: SharedByTasks = { ...parts, gate }
   const planner = await plannerOf(run, request)
   const isOffered = await offeredStreams(run, request)
   for (const project of request.projects) {
     for (const stream of request.streams) {
       if (stream.perChat || !isOffered(project, stream)) continue
-      const remaining = await remainingOf(run, request, project, stream, planner)
-      if (remaining.kind === 'list') totals.lists++
-      else totals.days += remaining.feed.totalDays
-      const report = emptyReport(project.id, stream.name)
-      const task: Task = { run, project, stream, report, remaining, shared }
+      const remaining: Remaining =
+        stream.by === 'list'
+          ? { kind: 'list', state: 'due' }
+          : { kind: 'windows', feed: await feedOf(run, request, planner, { project, stream }) }
+      const task: Task = { run, project, stream, report: emptyReport(project.id, stream.name), remaining, shared }
       shared.tasks.set(taskKey(task), task)
     }
   }
-  shared.observer.planned?.(totals)
+  reportPlan(shared)
   return shared
-}
-
-async function remainingOf(
-  run: Run,
-  request: RunRequest,
-  project: SyncedProject,
-  stream: Stream,
-  planner: Planner,
-): Promise<Remaining> {
-  if (stream.by === 'list') return { kind: 'list', isDue: true }
-  return { kind: 'windows', feed: await feedOf(run, request, project, stream, planner) }
 }
 
 /** What was found not to be offered within the last days is not asked for. If no extra stream was requested, the ledger is not asked. */
@@ -68,6 +57,13 @@ async function offeredStreams(
   const known = await withRetries(warehouse, signal, () => readNotOffered(warehouse, ids, clock()))
   const names = new Set(known.map(({ project_id, stream }) => streamKey(project_id, stream)))
   return ({ id }, { isExtra, name }) => !isExtra || !names.has(streamKey(id, name))
+}
+
+/** What the ledger says of the days that are due. */
+interface Planner {
+  today: Day
+  summaryOf: (projectStream: ProjectStream) => CoverageSummary
+  dueDays: (known: CoverageSummary) => Day[]
 }
 
 async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {
@@ -92,9 +88,8 @@ function duePairs({ projects, streams, range }: RunRequest): ProjectStream[] {
 async function feedOf(
   run: Run,
   request: RunRequest,
-  project: SyncedProject,
-  stream: DayStream,
   planner: Planner,
+  { project, stream }: { project: SyncedProject; stream: DayStream },
 ): Promise<WindowFeed> {
   const { config, limit } = run
   const { today } = planner

@@ -16,7 +16,6 @@ import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import { readableRange } from '../plan/due-days.ts'
-import { ControlPhase, isReadFirst } from './control-phase.ts'
 import { type Executor, executeHere } from './execute.ts'
 import { makeTasks } from './make-tasks.ts'
 import { isNamed, isUsualRefusal } from './not-offered.ts'
@@ -69,15 +68,10 @@ async function performRun(
   const notes = [...repaired]
   try {
     await describeStreams(run, request)
-    const control = new ControlPhase(run, request, { failures, observer })
-    await control.checkHistory()
     const shared = await makeTasks(run, request, { failures, observer })
     const tasks = [...shared.tasks.values()]
     reports = tasks.map(({ report }) => report)
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
-    // The control totals come first: the days of other streams must add up to them.
-    await execute(run, tasks.filter(isReadFirst))
-    await control.readDue(tasks)
     await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
     const contents = request.streams.find(({ perChat }) => perChat)

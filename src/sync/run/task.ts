@@ -40,7 +40,15 @@ export interface Task {
 }
 
 /** What is left of a task: windows of a feed, or the list itself. */
-export type Remaining = { kind: 'windows'; feed: WindowFeed } | { kind: 'list'; isDue: boolean }
+export type Remaining = { kind: 'windows'; feed: WindowFeed } | { kind: 'list'; state: 'due' | 'in flight' | 'done' }
+
+/** Holds tasks back until others are done. */
+export interface Gate {
+  /** True if items of the task may be handed out. */
+  mayBegin(task: Task): boolean
+  /** Settles when a task that is held back may begin; undefined if none is waited for. */
+  pending: Promise<void> | undefined
+}
 
 /** What the tasks of a run share. */
 export interface SharedByTasks {
@@ -48,6 +56,17 @@ export interface SharedByTasks {
   tasks: Map<string, Task>
   failures: RunFailures
   observer: Observer
+  gate: Gate
+}
+
+/** Tells how much there is to read. */
+export function reportPlan({ tasks, observer }: Pick<SharedByTasks, 'tasks' | 'observer'>): void {
+  const totals = { days: 0, lists: 0 }
+  for (const { remaining } of tasks.values()) {
+    if (remaining.kind === 'list') totals.lists++
+    else totals.days += remaining.feed.totalDays
+  }
+  observer.planned?.(totals)
 }
 
 /** A unit of work: one window of a task, or its list, which has no range. */
@@ -59,10 +78,11 @@ export interface WorkItem {
 /** Undefined if there is nothing to do, or nothing before another result is known. */
 export function nextItem(task: Task): WorkItem | undefined {
   if (task.run.signal.aborted || task.shared.failures.projects.has(task.project.id)) return undefined
+  if (!task.shared.gate.mayBegin(task)) return undefined
   const { remaining } = task
   if (remaining.kind === 'list') {
-    if (!remaining.isDue) return undefined
-    remaining.isDue = false
+    if (remaining.state !== 'due') return undefined
+    remaining.state = 'in flight'
     return { task, range: undefined }
   }
   const range = remaining.feed.next()
@@ -72,8 +92,13 @@ export function nextItem(task: Task): WorkItem | undefined {
 /** An item that nobody did is handed out again later. */
 export function putBack({ task, range }: WorkItem): void {
   const { remaining } = task
-  if (remaining.kind === 'list') remaining.isDue = true
+  if (remaining.kind === 'list') remaining.state = 'due'
   else remaining.feed.putBack(range!)
+}
+
+/** True if everything that can be read of the task was read. */
+export function isExhausted({ remaining }: Task): boolean {
+  return remaining.kind === 'list' ? remaining.state === 'done' : remaining.feed.isExhausted
 }
 
 export function countRequest({ report, shared }: Task, status: number | undefined): void {
@@ -89,7 +114,7 @@ export function countRequestOf(report: StreamReport, observer: Observer, status:
 /** Writes down what was left, for a run or a stream that ends. */
 export function failRemaining(task: Task, inFlight: readonly (Range | undefined)[] = [], failure?: Failure): void {
   const { remaining, report } = task
-  const ranges = remaining.kind === 'windows' ? remaining.feed.takeRest() : remaining.isDue ? [undefined] : []
+  const ranges = remaining.kind === 'windows' ? remaining.feed.takeRest() : remaining.state === 'due' ? [undefined] : []
   const unread = failure === undefined ? notRead(task) : notReadBecause(failure)
   for (const range of [...inFlight, ...ranges]) addFailure(report, range, unread)
 }
