@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals'
-import { PageLimit } from '../src/sync/plan/page-limit.ts'
+import { PageLimit } from '../src/sync/plan/density.ts'
 import { readByOffset } from '../src/sync/read/read-pages.ts'
 
 const rows = Array.from({ length: 10 }, (_, index) => ({ id: `row ${index}` }))

@@ -5,9 +5,14 @@ import { readCoverage } from '../ledger/coverage.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
 import { type DayStream, datePosition, isControl, type Row } from '../streams/stream.ts'
-import { type Controls, controlOfStream, readControls } from '../sync/reconcile/check-history.ts'
 import { compareTable } from '../sync/reconcile/compare-tables.ts'
-import { type ControlReader, controlDays } from '../sync/reconcile/read-control.ts'
+import {
+  type ControlReader,
+  type Controls,
+  controlDays,
+  controlOfStream,
+  readControls,
+} from '../sync/reconcile/read-control.ts'
 import type { SyncedProject } from '../sync/run/run.ts'
 import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
 import { runBatch } from '../warehouse/transaction.ts'
@@ -49,7 +54,6 @@ export async function auditProject(
   const controls = await readControls(reader, project, { from: all[0]!, to: all.at(-1)! }, context)
   const audited: AuditedStream[] = []
   for (const [stream, days] of daysOf) audited.push(await auditStream(warehouse, { project, stream, days }, controls))
-  await addDifferingPrompts(reader, project, { daysOf, audited })
   return audited
 }
 
@@ -91,51 +95,4 @@ async function tableControl(warehouse: Warehouse, projectId: string, stream: Day
   if (rows.length === 0) return { rowDigests: new Map<Day, bigint>() }
   const range = { from: rows[0]![at] as Day, to: rows.at(-1)![at] as Day }
   return controlDays(stream, range, { totals: undefined, rejects: [], rows })
-}
-
-interface Audit {
-  daysOf: ReadonlyMap<DayStream, readonly Day[]>
-  audited: AuditedStream[]
-}
-
-/**
- * As many chats may have come as went, which no total shows. If a report has the answers of each prompt, the chats of each
- * prompt are compared with it, on days on which both add up.
- */
-async function addDifferingPrompts(
-  { streams, warehouse }: ControlReader,
-  project: SyncedProject,
-  { daysOf, audited }: Audit,
-): Promise<void> {
-  const chats = streams.byDay.find(({ control }) => control === 'answers')
-  const report = streams.byDay.find(
-    ({ control, dimensions = [], filters = [] }) =>
-      control === 'brand totals' && dimensions.includes('prompt_id') && filters.length === 0,
-  )
-  const ofChats = audited.find(({ stream }) => stream === chats?.name)
-  const ofReport = audited.find(({ stream }) => stream === report?.name)
-  if (chats === undefined || report === undefined || ofChats?.left_out !== undefined) return
-  if (ofChats === undefined || ofReport?.columns.includes('visibility_total') !== true) return
-  const read = new Set(daysOf.get(report))
-  const wrong = new Set([...ofChats.differing, ...ofReport.differing])
-  const days = daysOf.get(chats)!.filter((day) => read.has(day) && !wrong.has(day))
-  const group = ['date', ...report.dimensions!].map((name) => quote(name)).join(', ')
-  const { rows } = await warehouse.pool.query<{ date: Day }>(
-    slowQuery(
-      `with answers as (
-         select date, coalesce(prompt_id, '') as prompt_id, sum(answers) as answers from (
-           select ${group}, max(visibility_total) as answers from ${tableName(warehouse, report.table)}
-           where project_id = $1 and date = any($2::date[]) group by ${group}
-         ) g group by 1, 2
-       ), chats as (
-         select date, coalesce(prompt_id, '') as prompt_id, count(*) as chats from ${tableName(warehouse, chats.table)}
-         where project_id = $1 and date = any($2::date[]) group by 1, 2
-       )
-       select date from answers a full join chats c using (date, prompt_id)
-       group by date having bool_or(coalesce(a.answers, 0) <> coalesce(c.chats, 0))`,
-      [project.id, days],
-    ),
-  )
-  ofChats.columns.push('number of chats by prompt')
-  ofChats.differing = [...ofChats.differing, ...rows.map(({ date }) => date)].sort()
 }

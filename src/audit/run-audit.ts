@@ -1,4 +1,4 @@
-import type { Range } from '../core/day.ts'
+import type { Day, Range } from '../core/day.ts'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/trace.ts'
 import { streamKey } from '../core/vocabulary.ts'
@@ -36,76 +36,28 @@ export function runAudit(services: Services, request: AuditRequest, observer: Ob
   return inSpan('run', { 'visibility_sync.command': 'audit' }, () => performAudit(services, request, observer))
 }
 
-async function performAudit(
-  services: Services,
-  { projects, range, repair, signal, execute }: AuditRequest,
-  observer: Observer,
-): Promise<AuditResult> {
-  const start = { command: 'audit', version: services.version, source: services.source }
-  signal.addEventListener('abort', () => services.warehouse.shortenDeadlines(), { once: true })
-  const lock = await lockRun(services.warehouse, [], start, { log: services.log, signal })
+async function performAudit(services: Services, request: AuditRequest, observer: Observer): Promise<AuditResult> {
+  const { warehouse, log, version, source, client, config } = services
+  const { projects, signal } = request
+  signal.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
+  const lock = await lockRun(warehouse, [], { command: 'audit', version, source }, { log, signal })
   observer.started?.({ runId: lock.runId, command: 'audit' })
-  services.client.resetOutages(projects.map(({ caller }) => caller))
+  client.resetOutages(projects.map(({ caller }) => caller))
   const late = new AbortController()
-  const deadline = stopAtDeadline(services.config, ({ reason }) => late.abort(new TransientError(reason)))
-  let requests = 0
-  const { limit } = newRunMemory(services.config.source.page_limit)
-  const call = {
+  const deadline = stopAtDeadline(config, ({ reason }) => late.abort(new TransientError(reason)))
+  const audit = new Audit(services, request, observer, {
+    runId: lock.runId,
     signal: AbortSignal.any([signal, late.signal]),
-    onAttempt: (status: number | undefined) => {
-      requests++
-      observer.asked?.(status)
-    },
-  }
-  const reader = { ...services, limit, runId: lock.runId, signal: call.signal }
-  const auditAll = async () => {
-    const found: AuditedStream[] = []
-    for (const project of projects) found.push(...(await auditProject(reader, { project, range }, call)))
-    return found
-  }
-  const differing = (audited: AuditedStream[]) => audited.reduce((sum, stream) => sum + stream.differing.length, 0)
+  })
   try {
-    await recheckSummaries(services.warehouse, services.config)
-    const audited = await auditAll()
-    let remaining = differing(audited)
-    // Marked first: should the repair fail or be killed, the next sync reads them.
-    const days = daysToRepair(audited)
-    for (const [key, marked] of days) {
-      const [projectId, stream] = key.split('\0') as [string, string]
-      await markStale(services.warehouse, { projectId, stream }, marked)
-    }
-    let repaired: RunReport | undefined
-    if (remaining > 0 && repair) {
-      const names = [...new Set([...days.keys()].map((key) => key.split('\0')[1]!))]
-      const daysOf = (projectId: string, stream: string) => days.get(streamKey(projectId, stream)) ?? []
-      repaired = await runSync(
-        services,
-        {
-          command: 'audit --repair',
-          projects,
-          streams: services.streams.named(names),
-          only: daysOf,
-          signal: call.signal,
-        },
-        observer,
-        execute,
-      )
-      call.signal.throwIfAborted()
-      remaining = differing(await auditAll())
-    }
-    await closeRun(services.warehouse, lock.runId, {
-      outcome: remaining === 0 ? 'complete' : 'partial',
-      summary: audited,
-      error: null,
-    })
-    return { requests, audited, remaining, repair: repaired }
+    const result = await audit.run()
+    const outcome = result.remaining === 0 ? 'complete' : 'partial'
+    await closeRun(warehouse, lock.runId, { outcome, summary: result.audited, error: null })
+    return result
   } catch (cause) {
     const error = late.signal.aborted && !signal.aborted ? (late.signal.reason as Error) : cause
-    await closeRun(services.warehouse, lock.runId, {
-      outcome: signal.aborted ? 'interrupted' : 'failed',
-      summary: [],
-      error: messageOf(error),
-    }).catch(() => {})
+    const outcome = signal.aborted ? 'interrupted' : 'failed'
+    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: messageOf(error) }).catch(() => {})
     throw error
   } finally {
     clearTimeout(deadline)
@@ -113,11 +65,65 @@ async function performAudit(
   }
 }
 
+class Audit {
+  private requests = 0
+
+  constructor(
+    private readonly services: Services,
+    private readonly request: AuditRequest,
+    private readonly observer: Observer,
+    private readonly own: { runId: number; signal: AbortSignal },
+  ) {}
+
+  async run(): Promise<AuditResult> {
+    const { warehouse, config } = this.services
+    await recheckSummaries(warehouse, config)
+    const audited = await this.compareAll()
+    // Marked first: should the repair fail or be killed, the next sync reads them.
+    const days = daysToRepair(audited)
+    for (const [key, marked] of days) {
+      const [projectId, stream] = key.split('\0') as [string, string]
+      await markStale(warehouse, { projectId, stream }, marked)
+    }
+    if (days.size === 0 || !this.request.repair)
+      return { requests: this.requests, audited, remaining: countDiffering(audited), repair: undefined }
+    const repair = await this.repair(days)
+    this.own.signal.throwIfAborted()
+    const remaining = countDiffering(await this.compareAll())
+    return { requests: this.requests, audited, remaining, repair }
+  }
+
+  private async compareAll(): Promise<AuditedStream[]> {
+    const { services, request, observer, own } = this
+    const onAttempt = (status: number | undefined) => {
+      this.requests++
+      observer.asked?.(status)
+    }
+    const reader = { ...services, ...own, limit: newRunMemory(services.config.source.page_limit).limit }
+    const found: AuditedStream[] = []
+    for (const project of request.projects)
+      found.push(...(await auditProject(reader, { project, range: request.range }, { signal: own.signal, onAttempt })))
+    return found
+  }
+
+  private repair(days: ReadonlyMap<string, Day[]>): Promise<RunReport> {
+    const { services, request, observer, own } = this
+    const streams = services.streams.named([...new Set([...days.keys()].map((key) => key.split('\0')[1]!))])
+    const only = (projectId: string, stream: string) => days.get(streamKey(projectId, stream)) ?? []
+    const repair = { command: 'audit --repair', projects: request.projects, streams, only, signal: own.signal }
+    return runSync(services, repair, observer, request.execute)
+  }
+}
+
+function countDiffering(audited: readonly AuditedStream[]): number {
+  return audited.reduce((sum, stream) => sum + stream.differing.length, 0)
+}
+
 /**
  * The differing days of each stream; and if a total differs, the same days of what has no total to compare, or, as
  * chats, may have lost as many rows as it gained.
  */
-function daysToRepair(audited: AuditedStream[]): Map<string, string[]> {
+function daysToRepair(audited: AuditedStream[]): Map<string, Day[]> {
   const days = new Map<string, Set<string>>()
   const add = ({ project_id, stream }: AuditedStream, more: string[]) => {
     const key = streamKey(project_id, stream)

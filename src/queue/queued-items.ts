@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { monotonic } from '../core/waiting.ts'
-import { applyResult } from '../sync/run/apply-result.ts'
+import { applyResult } from '../sync/run/execute.ts'
 import type { Run } from '../sync/run/run.ts'
 import { nextItem, putBack, type Task, type WorkItem } from '../sync/run/task.ts'
 import { withRetries } from '../warehouse/retry.ts'

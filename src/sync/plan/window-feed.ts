@@ -38,7 +38,7 @@ export class WindowFeed {
     // Nothing is to be learned where windows may not be longer than the first one anyway.
     const learning = this.learningDays !== undefined && this.maxDays > FIRST_DAYS
     if (this.inFlight > 0 && (this.cautious || learning)) return undefined
-    const stretch = adjacent(this.due, 0, Math.min(this.maxDays, this.learningDays ?? this.maxDays))
+    const stretch = adjacent(this.due, Math.min(this.maxDays, this.learningDays ?? this.maxDays))
     const length = this.density.fit(stretch, this.pageLimit())
     const days = this.due.splice(0, length)
     this.inFlight++
@@ -154,25 +154,20 @@ export function halves({ from, to }: Range): [Range, Range] {
   ]
 }
 
-/** The days from a start on, newest first, that follow each other without a gap; so many at most. */
-function adjacent(days: readonly Day[], start = 0, most = Number.MAX_SAFE_INTEGER): Day[] {
-  let end = start + 1
-  while (end < days.length && end - start < most && dayNumber(days[end - 1]!) - dayNumber(days[end]!) === 1) end++
-  return days.slice(start, end)
+/** The first days, newest first, that follow each other without a gap; so many at most. */
+function adjacent(days: readonly Day[], most = Number.MAX_SAFE_INTEGER): Day[] {
+  let end = 1
+  while (end < days.length && end < most && dayNumber(days[end - 1]!) - dayNumber(days[end]!) === 1) end++
+  return days.slice(0, end)
 }
 
 /** The windows that would be read now, by what is known now. */
 export function planWindows(due: readonly Day[], density: Density, pageLimit: number): Range[] {
-  const days = [...due].sort().reverse()
+  const feed = new WindowFeed(due, density, () => pageLimit)
   const windows: Range[] = []
-  for (let start = 0; start < days.length; ) {
-    let stretch = adjacent(days, start)
-    while (stretch.length > 0) {
-      const length = density.fit(stretch, pageLimit)
-      windows.push({ from: stretch[length - 1]!, to: stretch[0]! })
-      stretch = stretch.slice(length)
-      start += length
-    }
+  for (let window = feed.next(); window !== undefined; window = feed.next()) {
+    windows.push(window)
+    feed.markLoaded()
   }
   return windows
 }

@@ -2,9 +2,19 @@ import { createHash } from 'node:crypto'
 import type { z } from 'zod'
 import { IncompleteError } from '../../core/errors.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
+import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
+import type { PackedRows } from '../../rows/packed-rows.ts'
 import { safeJson } from '../../rows/raw-text.ts'
-import type { Page } from '../../source/client.ts'
-import type { PageLimit } from '../plan/page-limit.ts'
+import { type Sifted, sift, siftingSink } from '../../rows/sift.ts'
+import type { CallContext, Caller, Client, Page } from '../../source/client.ts'
+import { keyOf, keyPositions, type ListStream } from '../../streams/stream.ts'
+import type { PageLimit } from '../plan/density.ts'
+
+export interface Reader {
+  client: Client
+  limit: PageLimit
+  templates: TemplateCaches
+}
 
 /** Asks for one page of something whose other parameters are fixed. */
 export type ReadPage = (page: { limit: number; offset: number }) => Promise<Page>
@@ -108,4 +118,46 @@ export function rawKeys(schema: z.ZodObject, keyOfItem: (item: never) => string)
     const text = safeJson(raw)
     return text.length <= LONGEST_KEY ? text : createHash('sha256').update(text).digest('base64')
   }
+}
+
+/** Reads a whole list. One page if it fits; otherwise by offset, with proof that nothing was missed. */
+export async function readList(
+  { client, limit, templates }: Reader,
+  { caller, stream, rowsBefore }: { caller: Caller; stream: ListStream; rowsBefore: number },
+  context: CallContext,
+  makeRows: () => PackedRows,
+): Promise<Sifted<PackedRows>> {
+  const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
+  const sink = siftingSink(stream, { templates }, makeRows)
+  const first = await readPage((page) => stream.read(client, caller, page, { ...context, sink }), limit)
+  const { asked } = first
+  const notes: DriftNote[] = answerNotes(first)
+  let page: Page = first
+  let sifted: Sifted<PackedRows> | undefined
+  if (!stream.isSingleObject) {
+    const count = page.count - sink.repeats()
+    let whole = page.count < Math.min(asked, limit.current)
+    const disagrees = page.total !== undefined && page.total !== count
+    // Without a total, a list that has other rows than before is complete only if no row comes after its last.
+    const isUnproven = page.total === undefined && count !== rowsBefore
+    if (whole && (disagrees || isUnproven)) {
+      whole = await hasNoRowAfter(read, count)
+      if (!whole) {
+        const example = `asked for ${asked} rows, got ${count}, and there were more`
+        notes.push({ kind: 'short_page', name: 'limit', example })
+      } else if (disagrees) {
+        notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${count} rows` })
+      }
+    }
+    if (whole) sifted = sink.finish()
+    else {
+      sink.discard()
+      const positions = keyPositions(stream)
+      const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
+      page = await readByOffset(read, limit, keys, stream.name)
+    }
+  }
+  sifted ??= sift(stream, page.items, { needsTextCheck: page.needsTextCheck }, makeRows())
+  sifted.drift.push(...notes)
+  return sifted
 }

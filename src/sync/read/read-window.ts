@@ -2,13 +2,20 @@ import { addDays, countDays, type Day, daysIn, type Range, showRange } from '../
 import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
-import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import { type FoundDays, type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
-import type { CallContext, Caller, Client } from '../../source/client.ts'
+import type { CallContext, Caller } from '../../source/client.ts'
 import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
-import type { PageLimit } from '../plan/page-limit.ts'
+import type { PageLimit } from '../plan/density.ts'
 import { halves } from '../plan/window-feed.ts'
-import { answerNotes, hasNoRowAfter, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import {
+  answerNotes,
+  hasNoRowAfter,
+  type Reader,
+  type ReadPage,
+  rawKeys,
+  readByOffset,
+  readPage,
+} from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
 export interface RangeRequest {
@@ -42,12 +49,6 @@ export const UNKNOWN_WINDOW: KnownWindow = {
   validate: async () => {},
   needsProof: () => true,
   valuesOf: async () => [],
-}
-
-export interface Reader {
-  client: Client
-  limit: PageLimit
-  templates: TemplateCaches
 }
 
 export type WindowAnswer<R extends Rows> =

@@ -3,7 +3,7 @@ import { type Dimension, type Filter, MODELS } from '../../core/vocabulary.ts'
 import type { Sifted } from '../../rows/sift.ts'
 import type { Page } from '../../source/client.ts'
 import type { DayStream, RowList } from '../../streams/stream.ts'
-import type { PageLimit } from '../plan/page-limit.ts'
+import type { PageLimit } from '../plan/density.ts'
 import { countDifferent } from './read-pages.ts'
 
 /** The rows that one set of filters gave; parts have no key in common. */

@@ -3,7 +3,7 @@ import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
-import { checkHistory, readDueControls } from '../reconcile/check-history.ts'
+import { checkHistory, readDueControls } from '../reconcile/read-control.ts'
 import type { Run, SyncedProject } from './run.ts'
 import { type Gate, isExhausted, reportPlan, type SharedByTasks, type Task } from './task.ts'
 

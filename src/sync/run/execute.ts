@@ -1,4 +1,5 @@
-import { countDays, type Range, showRange } from '../../core/day.ts'
+import type { Config } from '../../core/config/load.ts'
+import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
 import {
   DownError,
   InterruptedError,
@@ -8,17 +9,19 @@ import {
   RefusedError,
   TransientError,
 } from '../../core/errors.ts'
-import { failureCodeOf } from '../../core/failure-code.ts'
+import { failureCodeOf, failureRule } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
+import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { monotonic } from '../../core/waiting.ts'
+import { filtersText } from '../../ledger/control-totals.ts'
+import { saveNotOffered } from '../../ledger/not-offered.ts'
 import type { CallContext } from '../../source/client.ts'
-import type { Stream } from '../../streams/stream.ts'
-import { applyResult } from './apply-result.ts'
-import { noteNotOffered, saysNotOffered } from './not-offered.ts'
-import type { FailedItem, ItemResult, Run, SyncedProject } from './run.ts'
+import { isControl, type Stream } from '../../streams/stream.ts'
+import { withRetries } from '../../warehouse/retry.ts'
+import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
-import { countRequest, nextItem, type Task, type WorkItem } from './task.ts'
+import { countLoad, countRequest, failItem, logFields, nextItem, type Task, type WorkItem } from './task.ts'
 
 /** A window of a project's stream, or its list, which has no range. */
 interface Item {
@@ -53,7 +56,7 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
     if (saysNotOffered(run.config, stream, error))
-      return noteNotOffered(run, project, stream, error, call).catch(failedItem)
+      return noteNotOffered(run, { project, stream }, error.status, call).catch(failedItem)
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     return failedItem(error)
   }
@@ -70,12 +73,10 @@ export type Executor = (run: Run, tasks: readonly Task[]) => Promise<void>
 
 /** Does everything in this process, so many windows and lists at once. */
 export const executeHere: Executor = async (run, tasks) => {
-  const suppliers = tasks.map((task) => ({
-    next() {
-      const item = nextItem(task)
-      return item && (() => performHere(item).then(({ result, seconds }) => applyResult(item, result, seconds)))
-    },
-  }))
+  const suppliers = tasks.map((task) => () => {
+    const item = nextItem(task)
+    return item && (() => performHere(item).then(({ result, seconds }) => applyResult(item, result, seconds)))
+  })
   await runConcurrently(suppliers, run.config.source.concurrency, () => tasks[0]?.shared.gate.pending)
 }
 
@@ -88,18 +89,15 @@ export async function performHere({ task, range }: WorkItem): Promise<{ result: 
   return { result, seconds: (monotonic() - startedAt) / 1000 }
 }
 
-/** Hands out work, one piece after the other. */
-export interface WorkSupplier {
-  /** The next piece, or undefined if there is none now; finishing another may make one. */
-  next(): (() => Promise<unknown>) | undefined
-}
+/** The next piece of work, or undefined if there is none now; finishing another may make one. */
+type NextWork = () => (() => Promise<unknown>) | undefined
 
 /**
  * Runs the work of all suppliers side by side, at most so many at once, taking turns between suppliers. Work does not throw.
  * While `pending` gives a promise, suppliers may have work once it settles.
  */
-export async function runConcurrently(
-  suppliers: readonly WorkSupplier[],
+async function runConcurrently(
+  suppliers: readonly NextWork[],
   concurrency: number,
   pending: () => Promise<void> | undefined = () => undefined,
 ): Promise<void> {
@@ -120,7 +118,7 @@ export async function runConcurrently(
   function nextWork(): (() => Promise<unknown>) | undefined {
     for (let step = 0; step < suppliers.length; step++) {
       const index = (turn + step) % suppliers.length
-      const work = suppliers[index]!.next()
+      const work = suppliers[index]!()
       if (work === undefined) continue
       turn = index + 1
       return work
@@ -134,4 +132,110 @@ export function isTooMuch(error: unknown): boolean {
   if (error instanceof KeyError || error instanceof ProjectError || error instanceof DownError) return false
   if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
   return error instanceof TransientError && (error.timedOut || [408, 504].includes(error.status ?? 0))
+}
+
+/** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */
+export function applyResult({ task, range }: WorkItem, result: ItemResult, seconds: number): void {
+  const { report, remaining, run } = task
+  report.seconds += seconds
+  // Another process may have found that the service truncates answers.
+  if (result.kind === 'loaded' || result.kind === 'split') run.limit.lowerTo(result.pageLimit)
+  if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
+  if (result.kind === 'failed') failItem({ task, range }, result)
+  if (result.kind === 'not-offered') report.not_offered = result.status
+  if (remaining.kind === 'list') remaining.state = 'done'
+  if (remaining.kind === 'list' || range === undefined) return
+  const { feed } = remaining
+  switch (result.kind) {
+    case 'loaded':
+      feed.density.learn(range, result.rowsByDay)
+      readControlAgain(task, result.changedControl)
+      return feed.markLoaded()
+    case 'disagreed':
+      return feed.isolate(range, result.days)
+    case 'split':
+      return feed.split(range)
+    case 'not-offered':
+      return feed.drop()
+    case 'shorten':
+      return feed.shorten(range)
+    case 'failed':
+      return feed.fail(range, failureRule(result.code).isRefusal ?? false)
+  }
+}
+
+/** The report by date alone has a table, too: days of it that turned out to be wrong are read again. */
+function readControlAgain(task: Task, days: readonly Day[]): void {
+  const { project, stream, shared } = task
+  if (days.length === 0 || stream.by !== 'day') return
+  for (const other of shared.tasks.values()) {
+    const { stream: compared, remaining } = other
+    if (other === task || other.project.id !== project.id || remaining.kind !== 'windows') continue
+    const isSame = compared.by === 'day' && filtersText(compared.filters) === filtersText(stream.filters)
+    if (isSame && isControl(compared)) remaining.feed.readAgain(days)
+  }
+}
+
+function finish(task: Task, { summary }: Loaded, days: number, seconds: number): void {
+  const { run, report, shared } = task
+  countLoad({ report, observer: shared.observer }, summary, { days, seconds })
+  const { inserted, updated, deleted, unchanged, held } = summary.effect
+  const effect = { inserted, updated, deleted, unchanged }
+  const fields = { ...logFields(task, summary.range), rows: summary.rowsRead, ...effect, seconds }
+  run.log.info(fields, summary.range === undefined ? 'list loaded' : 'window loaded')
+  if (summary.rejects > 0) run.log.warn({ ...fields, quarantined: summary.rejects }, 'rows quarantined')
+  if (summary.difference !== undefined)
+    run.log.warn({ ...fields, difference: summary.difference }, 'day does not add up to the control totals')
+  if (held !== undefined)
+    run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so these days are left as they were')
+}
+
+/** True for answers by which a service says that it has no such operation, or not for this key. */
+export function isUsualRefusal(status: number): boolean {
+  return [403, 404, 405].includes(status)
+}
+
+/** True if somebody asked for the stream by its name, and not for whatever there is by `extras: auto`. */
+export function isNamed({ extras, streams }: Config, stream: string): boolean {
+  return extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || streams.some((name) => name === stream)
+}
+
+/**
+ * True if the error says that an extra stream is not offered. Of a list that nobody named, every refusal says
+ * so: a service may answer what it does not know with 400, or with the words of a wrong key.
+ */
+export function saysNotOffered(
+  config: Config,
+  { name, isExtra }: Stream,
+  error: unknown,
+): error is RefusedError & { status: number } {
+  if (!isExtra || !(error instanceof RefusedError) || error.status === undefined) return false
+  if (!isNamed(config, name)) return true
+  return isUsualRefusal(error.status) && !(error instanceof KeyError)
+}
+
+/**
+ * Remembers that a stream is not offered. The same answers also mean a wrong key, a project that may not be read or a wrong
+ * address, so an operation that every service has is asked first: if that is refused too, it throws.
+ */
+export async function noteNotOffered(
+  run: Run,
+  { project, stream }: { project: SyncedProject; stream: Stream },
+  status: number,
+  call: CallContext,
+): Promise<ItemResult> {
+  let isProven = true
+  await run.client.ping(project.caller, call).catch((error: unknown) => {
+    if (error instanceof RefusedError) throw error
+    if (!isUsualRefusal(status))
+      throw new TransientError(`${stream.name}: HTTP ${status}, and the key cannot be checked`, { cause: error })
+    // No usable answer: the next run asks again.
+    isProven = false
+  })
+  const projectStream = { projectId: project.id, stream: stream.name }
+  if (isProven)
+    await withRetries(run.warehouse, run.signal, () =>
+      saveNotOffered(run.warehouse, projectStream, status, run.clock()),
+    )
+  return { kind: 'not-offered', status }
 }

@@ -5,7 +5,7 @@ import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/waiting.ts'
 import { CONTENTS, dueChats, QUARANTINED, readChat, saveUnread, takeRequests } from '../../ledger/chat-contents.ts'
 import { saveDrift } from '../../ledger/drift.ts'
-import { forgetNotOffered, readNotOffered, saveNotOffered } from '../../ledger/not-offered.ts'
+import { forgetNotOffered, readNotOffered } from '../../ledger/not-offered.ts'
 import { identifyRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { sift } from '../../rows/sift.ts'
@@ -14,9 +14,10 @@ import type { ListStream } from '../../streams/stream.ts'
 import { insertNewRows } from '../../warehouse/load/stage.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { inTransaction } from '../../warehouse/transaction.ts'
+import { noteNotOffered } from './execute.ts'
 import { emptyReport, type StreamReport } from './report.ts'
 import type { Run, SyncedProject } from './run.ts'
-import { countRequestOf, type Observer } from './task.ts'
+import { countLoad, countRequestOf, type Observer } from './task.ts'
 
 /*
  * The contents of chats, one request each, after everything else was read. Each batch is loaded by itself, so a run that ends
@@ -161,11 +162,11 @@ async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Pr
   return control.gone === undefined ? false : noteContentsNotOffered(reading, gone.gone!)
 }
 
-async function noteContentsNotOffered({ run, project, report, context }: Reading, status: number): Promise<true> {
-  // The same answer also means a project that may not be read: then this throws.
-  await run.client.ping(project.caller, context)
-  const projectStream = { projectId: project.id, stream: CONTENTS }
-  await withRetries(run.warehouse, run.signal, () => saveNotOffered(run.warehouse, projectStream, status, run.clock()))
+async function noteContentsNotOffered(
+  { run, project, stream, report, context }: Reading,
+  status: number,
+): Promise<true> {
+  await noteNotOffered(run, { project, stream }, status, context)
   report.not_offered = status
   return true
 }
@@ -206,22 +207,10 @@ async function load({ run, project, stream, report, observer }: Reading, answers
     ),
   )
   const seconds = (monotonic() - startedAt) / 1000
-  report.windows++
-  report.rows_read += read.length
-  report.inserted += inserted
-  report.unchanged += sifted.rows.length - inserted
-  report.quarantined += quarantined
+  const effect = { inserted, updated: 0, deleted: 0, unchanged: sifted.rows.length - inserted, held: undefined }
+  const summary = { range: undefined, rowsRead: read.length, rejects: quarantined, effect }
+  countLoad({ report, observer }, summary, { days: 0, seconds })
   report.seconds += seconds
-  const effect = { inserted, updated: 0, deleted: 0, unchanged: 0 }
-  observer.advanced?.({
-    projectId: project.id,
-    stream: CONTENTS,
-    days: 0,
-    rows: read.length,
-    effect,
-    quarantined,
-    seconds,
-  })
 }
 
 function fail(report: StreamReport, range: string, error: unknown): void {

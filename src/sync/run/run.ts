@@ -10,7 +10,7 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import type { EntityMemory } from '../../warehouse/load/entities.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
-import { PageLimit } from '../plan/page-limit.ts'
+import { PageLimit } from '../plan/density.ts'
 
 /** What every run needs: its collaborators. */
 export interface Services {

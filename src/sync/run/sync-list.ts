@@ -18,7 +18,7 @@ import { type ListSnapshot, listSnapshot } from '../../warehouse/load/list-snaps
 import { type ListEffect, replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
-import { readList } from '../read/read-list.ts'
+import { readList } from '../read/read-pages.ts'
 import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
 import type { Loaded, Run, SyncedProject } from './run.ts'
 

@@ -5,8 +5,8 @@ import { streamKey } from '../../core/vocabulary.ts'
 import { isTriedAgain } from '../../source/retry-policy.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { WindowFeed } from '../plan/window-feed.ts'
-import { addFailure, type Failure, type StreamReport } from './report.ts'
-import type { FailedItem, Run, SyncedProject } from './run.ts'
+import { addFailure, addLoad, type Failure, type StreamReport } from './report.ts'
+import type { FailedItem, LoadSummary, Run, SyncedProject } from './run.ts'
 
 /* One project and stream of a run: what is left to do of it, and what its failures end. */
 
@@ -99,6 +99,19 @@ export function putBack({ task, range }: WorkItem): void {
 /** True if everything that can be read of the task was read. */
 export function isExhausted({ remaining }: Task): boolean {
   return remaining.kind === 'list' ? remaining.state === 'done' : remaining.feed.isExhausted
+}
+
+/** Counts what a window or list did, and tells the observer. */
+export function countLoad(
+  { report, observer }: { report: StreamReport; observer: Observer },
+  summary: LoadSummary,
+  { days, seconds }: { days: number; seconds: number },
+): void {
+  addLoad(report, summary, days)
+  const { inserted, updated, deleted, unchanged } = summary.effect
+  const effect = { inserted, updated, deleted, unchanged }
+  const of = { projectId: report.project_id, stream: report.stream, days, rows: summary.rowsRead }
+  observer.advanced?.({ ...of, effect, quarantined: summary.rejects, seconds })
 }
 
 export function countRequest({ report, shared }: Task, status: number | undefined): void {

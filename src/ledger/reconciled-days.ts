@@ -1,0 +1,77 @@
+import type { Day, Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
+import type { DayStream } from '../streams/stream.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
+import { filtersText } from './control-totals.ts'
+
+/* Which days were compared with the control totals, and which have to be compared or read again. */
+
+/** Days that were read and never compared, as in a warehouse that an older version filled. */
+export async function uncomparedDays(
+  { pool, opsSchema }: Warehouse,
+  { projectId, stream }: { projectId: string; stream: DayStream },
+  { from, to }: Range,
+): Promise<Day[]> {
+  const { rows } = await pool.query<{ date: Day }>(
+    `select date from ${quote(opsSchema, 'coverage')}
+     where project_id = $1 and stream = $2 and date between $3 and $4 and state = 'read' and reconciled_at is null`,
+    [projectId, stream.name, from, to],
+  )
+  return rows.map(({ date }) => date)
+}
+
+/** Writes down that these days add up to the stored control totals, if the stream can be compared with any. */
+export async function markReconciled(
+  { pool, opsSchema }: Warehouse,
+  { projectId, stream, days }: { projectId: string; stream: DayStream; days: readonly Day[] },
+): Promise<void> {
+  await pool.query(
+    `update ${quote(opsSchema, 'coverage')} c
+     set reconciled_at = now(), counts_digest = t.counts_digest, answers_digest = t.answers_digest
+     from unnest($3::date[]) d(date) left join ${quote(opsSchema, 'control_totals')} t
+       on t.project_id = $1 and t.filters = $4 and t.date = d.date
+     where c.project_id = $1 and c.stream = $2 and c.date = d.date and c.state = 'read' and c.reconciled_at is null`,
+    [projectId, stream.name, days, filtersText(stream.filters)],
+  )
+}
+
+interface Differing {
+  projectId: string
+  streams: readonly DayStream[]
+  days: readonly Day[]
+}
+
+/**
+ * Marks the days of streams that no longer add up to the stored control totals as stale, so that they are read again. Reports
+ * that cannot be compared are marked on all of these days.
+ */
+export async function markDiffering(
+  { client }: Transaction,
+  warehouse: Warehouse,
+  { projectId, streams, days }: Differing,
+): Promise<void> {
+  if (days.length === 0) return
+  for (const stream of streams) {
+    await client.query(
+      `update ${quote(warehouse.opsSchema, 'coverage')} c set state = 'stale'
+       where c.project_id = $1 and c.stream = $2 and c.date = any($3::date[]) and c.state = 'read'
+         and $4::text is not null and ${stream.control === undefined ? 'true' : differs(warehouse, stream)}`,
+      [projectId, stream.name, days, filtersText(stream.filters)],
+    )
+  }
+}
+
+/** True in SQL if the coverage `c` of a day differs from the control totals of project $1 under the filters $4. */
+export function differs(warehouse: Warehouse, { control, name }: DayStream): string {
+  const isAdditive = (measure: string) =>
+    `not exists (select from ${quote(warehouse.opsSchema, 'not_additive')} n
+       where n.project_id = $1 and n.stream = '${name}' and n.measure in ('counts', '${measure}'))`
+  const condition =
+    control === 'answers'
+      ? `c.rows <> t.answers and ${isAdditive('answers')}`
+      : `(c.counts_digest is distinct from t.counts_digest and ${isAdditive('counts')}
+          or c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')})`
+  return `exists (select from ${quote(warehouse.opsSchema, 'control_totals')} t
+    where t.project_id = $1 and t.filters = $4 and t.date = c.date and t.totals is not null and ${condition})`
+}
