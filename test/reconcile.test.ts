@@ -1,6 +1,13 @@
+import { randomUUID } from 'node:crypto'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { addDays, countDays, type Day } from '../src/core/day.ts'
+import { openQueue } from '../src/queue/boss.ts'
+import { openQueueExecutor } from '../src/queue/queue-executor.ts'
+import { QueueWorker } from '../src/queue/worker.ts'
 import { createClient } from '../src/source/client.ts'
+import type { RunReport } from '../src/sync/run/report.ts'
+import { runSync } from '../src/sync/run/run-sync.ts'
+import { sized } from './support/long.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -122,19 +129,42 @@ const LIES: Record<string, () => Lie> = {
     isFine(asked) && asked.from !== asked.to ? rows.filter(({ mention_count }) => mention_count !== 0) : rows,
 }
 
-describe.each(Object.entries(LIES))('a service that %s', (name, makeLie) => {
+/** Has the windows of a run done by a worker, in this process. */
+async function syncWithWorker(): Promise<RunReport> {
+  const { services, projects } = setup
+  const queue = await openQueue(services.warehouse, 'windows_test', services.log)
+  const self = { id: randomUUID(), version: '', concurrency: 2, source: '', queue: queue.name }
+  const worker = new QueueWorker(services, queue, self, projects)
+  await worker.start()
+  const { execute, close } = openQueueExecutor(services.warehouse, queue.name, services.log)
+  const request = { command: 'sync', projects, streams: services.streams.named() }
+  try {
+    return await runSync(services, request, {}, execute)
+  } finally {
+    await close()
+    await worker.stop()
+    await queue.close()
+  }
+}
+
+const WITH_A_QUEUE = Object.keys(LIES).slice(-sized(1, Object.keys(LIES).length))
+
+describe.each([
+  ...Object.keys(LIES).map((name) => [name, 'one process', () => setup.sync()] as const),
+  ...WITH_A_QUEUE.map((name) => [name, 'a queue', syncWithWorker] as const),
+])('a service that %s, read by %s', (name, _, sync) => {
   test('is not believed, and is caught up with once it recovers', async () => {
     const isOfTwo = name.includes('two projects')
     await start({ world: { projects: isOfTwo ? 2 : 1, prompts: 6, models: 2, brands: 3 } })
-    const lie = makeLie()
+    const lie = LIES[name]!()
     for (let run = 0; run < 2; run++) {
-      const report = await lying(lie, () => setup.sync())
+      const report = await lying(lie, sync)
       if (report.outcome === 'complete') expect(await isExact()).toBe(true)
     }
-    await setup.sync()
-    await setup.sync()
+    await sync()
+    await sync()
     expect(await isExact()).toBe(true)
-    expect((await setup.sync()).outcome).toBe('complete')
+    expect((await sync()).outcome).toBe('complete')
   }, 120_000)
 })
 
