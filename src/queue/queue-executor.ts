@@ -106,11 +106,12 @@ class QueueExecutor {
   private async executeAll(): Promise<void> {
     const { signal } = this.run
     for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
+      // Tasks that are held back now may begin in the next round.
+      const isHeldBack = this.tasks[0]?.shared.gate.pending !== undefined
       const finished = await this.takeResults()
       await this.maintain()
       const begun = (await this.feed()) + (await this.help())
-      const gate = this.tasks[0]?.shared.gate
-      const isWaiting = this.rotation.isWaiting || gate?.pending !== undefined
+      const isWaiting = isHeldBack || this.tasks[0]?.shared.gate.pending !== undefined || this.rotation.isWaiting
       if (this.queued.size === 0 && this.here.size === 0 && !isWaiting) return
       napMs = finished + begun > 0 ? SHORTEST_NAP_MS : Math.min(LONGEST_NAP_MS, napMs * 1.3)
       await Promise.race([sleep(napMs, signal).catch(() => {}), ...this.here])

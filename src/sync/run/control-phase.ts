@@ -17,7 +17,7 @@ function isReadFirst({ stream }: Task): boolean {
  * Projects do not wait for each other.
  */
 export class ControlPhase implements Gate {
-  private readonly reading = new Map<string, { done: Promise<void>; isDone: boolean }>()
+  private readonly reading = new Map<string, Promise<void>>()
   private readonly open = new Set<string>()
   private readonly context: CallContext
 
@@ -31,28 +31,23 @@ export class ControlPhase implements Gate {
   }
 
   mayBegin(task: Task): boolean {
-    this.advance(task.project)
+    this.beginReading(task.project)
     return isReadFirst(task) || this.open.has(task.project.id)
   }
 
   get pending(): Promise<void> | undefined {
-    return this.reading.size === 0 ? undefined : Promise.race([...this.reading.values()].map(({ done }) => done))
+    return this.reading.size === 0 ? undefined : Promise.race(this.reading.values())
   }
 
-  private advance(project: SyncedProject): void {
+  private beginReading(project: SyncedProject): void {
     const { reading, open } = this
-    if (open.has(project.id)) return
-    const begun = reading.get(project.id)
-    if (begun?.isDone) {
+    if (open.has(project.id) || reading.has(project.id)) return
+    if (this.tasksOf(project).some((task) => isReadFirst(task) && !isExhausted(task))) return
+    const done = this.readTotals(project).finally(() => {
       reading.delete(project.id)
       open.add(project.id)
-    } else if (begun === undefined && this.tasksOf(project).every((task) => !isReadFirst(task) || isExhausted(task))) {
-      const entry = { isDone: false, done: Promise.resolve() }
-      entry.done = this.readTotals(project).finally(() => {
-        entry.isDone = true
-      })
-      reading.set(project.id, entry)
-    }
+    })
+    reading.set(project.id, done)
   }
 
   private tasksOf({ id }: SyncedProject): Task[] {
