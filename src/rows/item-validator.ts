@@ -1,4 +1,4 @@
-import { isDay, type Range } from '../core/day.ts'
+import { daysIn, type Range } from '../core/day.ts'
 import { ITEM_BYTES, LargeItem } from '../source/parse-items.ts'
 import { ID_MAX, NAME_MAX, wrongLength } from '../streams/defined-stream.ts'
 import { datePosition, type Row, type Stream } from '../streams/stream.ts'
@@ -22,7 +22,7 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
   const texts = stream.columns.flatMap(({ name, type, longest }, index) =>
     type === 'text' ? [{ name, index, isId: isId(name), longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX) }] : [],
   )
-  const { from, to } = range ?? { from: '', to: '' }
+  const days = new Set(range && daysIn(range))
   return (raw) => {
     if (raw instanceof LargeItem) return { reason: `row: has ${raw.bytes} bytes; allowed: up to ${ITEM_BYTES}` }
     const parsed = schema.safeParse(raw)
@@ -47,9 +47,8 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
     }
     if (dateAt >= 0) {
       const date = row[dateAt] as string
-      if (date < from || date > to || !isDay(date)) {
-        return { reason: `date: ${date} is not a day from ${from} to ${to}, which was asked for` }
-      }
+      if (!days.has(date))
+        return { reason: `date: ${date} is not a day from ${range?.from} to ${range?.to}, which was asked for` }
     }
     return { row, item }
   }
