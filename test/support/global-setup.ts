@@ -6,6 +6,12 @@ import { join } from 'node:path'
 import { startEmbedded } from '../../src/warehouse/embedded/server.ts'
 import { createTemplates } from './postgres.ts'
 
+/** Nothing here has to outlive a power failure, and no database lives long enough to need vacuuming. */
+const SETTINGS = {
+  ...{ fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off', wal_level: 'minimal', max_wal_senders: '0' },
+  ...{ max_wal_size: '4GB', checkpoint_timeout: '1h', autovacuum: 'off', jit: 'off' },
+}
+
 /** One Postgres for all test files: the embedded one, or that of TEST_DATABASE_URL. Each file makes its own databases. */
 export default async function setUp(): Promise<void> {
   if (process.env.TEST_DATABASE_URL) {
@@ -19,11 +25,7 @@ export default async function setUp(): Promise<void> {
   const cleaner = spawn('/bin/sh', ['-c', 'read _; rm -rf "$1"', 'sh', folder], { stdio, detached: true })
   cleaner.unref()
   ;(cleaner.stdin as Socket).unref()
-  // Nothing here has to outlive a power failure.
-  const server = await startEmbedded({
-    folder,
-    settings: { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' },
-  })
+  const server = await startEmbedded({ folder, settings: SETTINGS })
   process.env.TEST_SERVER_URL = server.url
   await createTemplates()
   Object.assign(globalThis, { testServer: server })
