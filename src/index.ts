@@ -9,14 +9,15 @@ import { createLog } from './core/logger.ts'
 import { packageVersion } from './core/package-files.ts'
 import { StreamSet } from './streams/registry.ts'
 import type { RunReport } from './sync/run/report.ts'
-import { type Observer, runSync } from './sync/run/run-sync.ts'
+import { runSync } from './sync/run/run-sync.ts'
+import type { Observer } from './sync/run/task.ts'
 
 /* What the package offers to programs: the client of the service, and a sync as the command does it. */
 
 export type { Config } from './core/config/load.ts'
 export { type Caller, type Client, type ClientOptions, createClient, type Page } from './source/client.ts'
 export type { RunReport, StreamReport } from './sync/run/report.ts'
-export type { Observer, Step } from './sync/run/run-sync.ts'
+export type { Observer, Step } from './sync/run/task.ts'
 
 export interface SyncOptions {
   /** The configuration file; without one, VISIBILITY_CONFIG or config/sync.yaml. */

@@ -2,6 +2,7 @@ import { type Day, dayOf, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { notAdditive } from '../ledger/control-totals.ts'
 import { readCoverage } from '../ledger/coverage.ts'
+import { daysWithOtherPrompts } from '../ledger/reconciled-days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
 import { type DayStream, datePosition, isControl, type Row } from '../streams/stream.ts'
@@ -54,6 +55,7 @@ export async function auditProject(
   const controls = await readControls(reader, project, { from: all[0]!, to: all.at(-1)! }, context)
   const audited: AuditedStream[] = []
   for (const [stream, days] of daysOf) audited.push(await auditStream(warehouse, { project, stream, days }, controls))
+  await comparePrompts(reader, project, { daysOf, audited })
   return audited
 }
 
@@ -95,4 +97,30 @@ async function tableControl(warehouse: Warehouse, projectId: string, stream: Day
   if (rows.length === 0) return { rowDigests: new Map<Day, bigint>() }
   const range = { from: rows[0]![at] as Day, to: rows.at(-1)![at] as Day }
   return controlDays(stream, range, { totals: undefined, rejects: [], rows })
+}
+
+/**
+ * As many chats may have come as went, which no total shows. If a report has the answers of each prompt, the chats of each
+ * prompt are compared with it, on days on which both add up.
+ */
+async function comparePrompts(
+  { streams, warehouse }: ControlReader,
+  project: SyncedProject,
+  { daysOf, audited }: { daysOf: ReadonlyMap<DayStream, readonly Day[]>; audited: AuditedStream[] },
+): Promise<void> {
+  const chats = streams.byDay.find(({ control }) => control === 'answers')
+  const report = streams.byDay.find(
+    ({ control, dimensions = [], filters = [] }) =>
+      control === 'brand totals' && dimensions.includes('prompt_id') && filters.length === 0,
+  )
+  const ofChats = audited.find(({ stream }) => stream === chats?.name)
+  const ofReport = audited.find(({ stream }) => stream === report?.name)
+  if (chats === undefined || report === undefined || ofChats?.columns.length !== 1) return
+  if (ofReport?.columns.includes('visibility_total') !== true) return
+  const read = new Set(daysOf.get(report))
+  const wrong = new Set([...ofChats.differing, ...ofReport.differing])
+  const days = daysOf.get(chats)!.filter((day) => read.has(day) && !wrong.has(day))
+  const differing = await daysWithOtherPrompts(warehouse, { projectId: project.id, chats, report, days })
+  ofChats.columns.push('number of chats by prompt')
+  ofChats.differing = [...ofChats.differing, ...differing].sort()
 }

@@ -1,5 +1,5 @@
 import { count, grouped } from '../core/text.ts'
-import type { Observer } from '../sync/run/run-sync.ts'
+import type { Observer } from '../sync/run/task.ts'
 
 const WIDTH = 24
 const EVERY_MS = 100

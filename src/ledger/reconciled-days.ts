@@ -1,7 +1,7 @@
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { DayStream } from '../streams/stream.ts'
-import type { Warehouse } from '../warehouse/connect.ts'
+import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 import { filtersText } from './control-totals.ts'
 
@@ -74,4 +74,25 @@ export function differs(warehouse: Warehouse, { control, name }: DayStream): str
           or c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')})`
   return `exists (select from ${quote(warehouse.opsSchema, 'control_totals')} t
     where t.project_id = $1 and t.filters = $4 and t.date = c.date and t.totals is not null and ${condition})`
+}
+
+/** The days on which a prompt has another number of chats than a report by prompt has answers. */
+export async function daysWithOtherPrompts(
+  warehouse: Warehouse,
+  of: { projectId: string; chats: DayStream; report: DayStream; days: readonly Day[] },
+): Promise<Day[]> {
+  const group = ['date', ...of.report.dimensions!].map((name) => quote(name)).join(', ')
+  const query = `with answers as (
+      select date, coalesce(prompt_id, '') as prompt_id, sum(answers) as answers from (
+        select ${group}, max(visibility_total) as answers from ${tableName(warehouse, of.report.table)}
+        where project_id = $1 and date = any($2::date[]) group by ${group}
+      ) g group by 1, 2
+    ), chats as (
+      select date, coalesce(prompt_id, '') as prompt_id, count(*) as chats from ${tableName(warehouse, of.chats.table)}
+      where project_id = $1 and date = any($2::date[]) group by 1, 2
+    )
+    select date from answers a full join chats c using (date, prompt_id)
+    group by date having bool_or(coalesce(a.answers, 0) <> coalesce(c.chats, 0))`
+  const { rows } = await warehouse.pool.query<{ date: Day }>(slowQuery(query, [of.projectId, of.days]))
+  return rows.map(({ date }) => date)
 }

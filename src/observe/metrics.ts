@@ -5,7 +5,7 @@ import type { QueueStatus } from '../queue/status.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { isTriedAgain } from '../source/retry-policy.ts'
 import type { RunReport } from '../sync/run/report.ts'
-import type { Observer } from '../sync/run/run-sync.ts'
+import type { Observer } from '../sync/run/task.ts'
 import type { DatabaseState } from '../warehouse/connect.ts'
 
 export interface Metrics {

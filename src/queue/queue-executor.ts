@@ -132,8 +132,10 @@ class QueueExecutor {
 
   private applyOfWorker(item: WorkItem, windowResult: WindowResult): void {
     const { result, cost } = windowResult
+    const { report, shared } = item.task
+    const counted = { report, observer: shared.observer }
     for (const [status, times] of Object.entries(cost.statuses)) {
-      for (let time = 0; time < times; time++) countRequest(item.task, status === 'none' ? undefined : Number(status))
+      for (let time = 0; time < times; time++) countRequest(counted, status === 'none' ? undefined : Number(status))
     }
     this.results.apply(item, windowResult)
     if (result.kind !== 'deferred' && result.kind !== 'returned') this.progressAt = monotonic()

@@ -1,5 +1,5 @@
 import type { Clock } from '../core/day.ts'
-import type { Observer, Step } from '../sync/run/run-sync.ts'
+import type { Observer, Step } from '../sync/run/task.ts'
 
 export interface LiveRun {
   runId: number

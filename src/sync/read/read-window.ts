@@ -1,5 +1,13 @@
 import { addDays, countDays, type Day, daysIn, type Range, showRange } from '../../core/day.ts'
-import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
+import {
+  DownError,
+  IncompleteError,
+  KeyError,
+  ProjectError,
+  RefusedError,
+  TransientError,
+  UsageError,
+} from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import { type FoundDays, type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
@@ -240,4 +248,11 @@ async function readInParts<R extends Rows>(
       return error.message
     throw error
   }
+}
+
+/** Errors by which a service says, or shows, that a window is too long for it. */
+export function isTooMuch(error: unknown): boolean {
+  if (error instanceof KeyError || error instanceof ProjectError || error instanceof DownError) return false
+  if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
+  return error instanceof TransientError && (error.timedOut || [408, 504].includes(error.status ?? 0))
 }

@@ -1,5 +1,5 @@
 import { daysOfInterest } from '../../core/config/load.ts'
-import { addDays, type Day, dayOf, daysIn, type Range } from '../../core/day.ts'
+import { addDays, countDays, type Day, dayOf, daysIn, type Range } from '../../core/day.ts'
 import { IncompleteError } from '../../core/errors.ts'
 import {
   type ControlDays,
@@ -22,7 +22,7 @@ import { inTransaction, inTransactionWith, runBatch } from '../../warehouse/tran
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
-import { readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
+import { isTooMuch, readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
 import type { Run, SyncedProject } from '../run/run.ts'
 import { compareTable } from './compare-tables.ts'
 
@@ -63,11 +63,16 @@ export async function readControl(
       daysIn(window!).some((day) => rowsByDay.has(day) && (found.rowsByDay.get(day) ?? 0) !== rowsByDay.get(day))
     const known = { ...UNKNOWN_WINDOW, rowsByDay, provisionalFrom: addDays(today, -1), needsProof: isChanged }
     const request = { caller: project.caller, stream, range: window, known }
-    const answer = await readWindow(reader, request, context, () => new RowList())
-    if (answer.kind !== 'rows') {
-      feed.split(window)
-      continue
-    }
+    const isDivisible = countDays(window) > 1
+    const answer = await readWindow(reader, request, { ...context, isDivisible }, () => new RowList()).catch(
+      (error: unknown) => {
+        if (!isDivisible || !isTooMuch(error)) throw error
+        return { kind: 'too-long' as const }
+      },
+    )
+    if (answer.kind === 'too-long') feed.shorten(window)
+    else if (answer.kind === 'split') feed.split(window)
+    if (answer.kind !== 'rows') continue
     const { sifted } = answer
     found.push(controlDays(stream, window, { ...sifted, rows: sifted.rows.values }))
     rejects.push(...sifted.rejects)

@@ -1,14 +1,6 @@
 import type { Config } from '../../core/config/load.ts'
 import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
-import {
-  DownError,
-  InterruptedError,
-  KeyError,
-  messageOf,
-  ProjectError,
-  RefusedError,
-  TransientError,
-} from '../../core/errors.ts'
+import { InterruptedError, KeyError, messageOf, RefusedError, TransientError } from '../../core/errors.ts'
 import { failureCodeOf, failureRule } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
 import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
@@ -18,6 +10,7 @@ import { saveNotOffered } from '../../ledger/not-offered.ts'
 import type { CallContext } from '../../source/client.ts'
 import { isControl, type Stream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
+import { isTooMuch } from '../read/read-window.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
@@ -83,8 +76,8 @@ export const executeHere: Executor = async (run, tasks) => {
 /** Does one window or list in this process. */
 export async function performHere({ task, range }: WorkItem): Promise<{ result: ItemResult; seconds: number }> {
   const startedAt = monotonic()
-  const { run, project, stream } = task
-  const onAttempt = (status: number | undefined) => countRequest(task, status)
+  const { run, project, stream, report, shared } = task
+  const onAttempt = (status: number | undefined) => countRequest({ report, observer: shared.observer }, status)
   const result = await performItem(run, { project, stream, range }, { signal: run.signal, onAttempt })
   return { result, seconds: (monotonic() - startedAt) / 1000 }
 }
@@ -125,13 +118,6 @@ async function runConcurrently(
     }
     return undefined
   }
-}
-
-/** Errors by which a service says, or shows, that a window is too long for it. */
-export function isTooMuch(error: unknown): boolean {
-  if (error instanceof KeyError || error instanceof ProjectError || error instanceof DownError) return false
-  if (error instanceof RefusedError) return [undefined, 400, 413, 422].includes(error.status)
-  return error instanceof TransientError && (error.timedOut || [408, 504].includes(error.status ?? 0))
 }
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */

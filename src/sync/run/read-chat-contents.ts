@@ -17,7 +17,7 @@ import { inTransaction } from '../../warehouse/transaction.ts'
 import { noteNotOffered } from './execute.ts'
 import { emptyReport, type StreamReport } from './report.ts'
 import type { Run, SyncedProject } from './run.ts'
-import { countLoad, countRequestOf, type Observer } from './task.ts'
+import { countLoad, countRequest, type Observer } from './task.ts'
 
 /*
  * The contents of chats, one request each, after everything else was read. Each batch is loaded by itself, so a run that ends
@@ -70,7 +70,7 @@ export async function readChatContents(
     if (known.some(({ stream: name, project_id }) => name === CONTENTS && project_id === project.id)) continue
     const report = emptyReport(project.id, CONTENTS)
     reports.push(report)
-    const onAttempt = (status: number | undefined) => countRequestOf(report, observer, status)
+    const onAttempt = (status: number | undefined) => countRequest({ report, observer }, status)
     const context = { signal: run.signal, onAttempt }
     await readProject({ run, project, stream, settings, report, observer, context }).catch((error: unknown) => {
       if (run.signal.aborted || error instanceof InterruptedError) return

@@ -23,10 +23,6 @@ import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, 
 import { makeRun, newRunMemory, type Run, type RunRequest, type Services, type SyncedProject } from './run.ts'
 import { failRemaining, type Observer, RunFailures } from './task.ts'
 
-export type { Executor } from './execute.ts'
-export type { RunRequest } from './run.ts'
-export type { Observer, Step } from './task.ts'
-
 const CLOSING_MS = 6000
 
 /** One run: locks, plans, reads and loads everything that was asked for, and closes with an honest outcome. */

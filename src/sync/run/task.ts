@@ -101,9 +101,12 @@ export function isExhausted({ remaining }: Task): boolean {
   return remaining.kind === 'list' ? remaining.state === 'done' : remaining.feed.isExhausted
 }
 
+/** Where the work of a stream is counted. */
+type Counted = { report: StreamReport; observer: Observer }
+
 /** Counts what a window or list did, and tells the observer. */
 export function countLoad(
-  { report, observer }: { report: StreamReport; observer: Observer },
+  { report, observer }: Counted,
   summary: LoadSummary,
   { days, seconds }: { days: number; seconds: number },
 ): void {
@@ -114,11 +117,7 @@ export function countLoad(
   observer.advanced?.({ ...of, effect, quarantined: summary.rejects, seconds })
 }
 
-export function countRequest({ report, shared }: Task, status: number | undefined): void {
-  countRequestOf(report, shared.observer, status)
-}
-
-export function countRequestOf(report: StreamReport, observer: Observer, status: number | undefined): void {
+export function countRequest({ report, observer }: Counted, status: number | undefined): void {
   report.requests++
   if (isTriedAgain(status)) report.retries++
   observer.asked?.(status)
