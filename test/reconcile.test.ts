@@ -168,6 +168,13 @@ describe.each([
   }, 120_000)
 })
 
+test('rows of a service that answered with nothing at first are read by the next run', async () => {
+  await start()
+  await lying(() => [], setup.sync)
+  await setup.sync()
+  expect(await isExact()).toBe(true)
+})
+
 test('answers that are cut in the run in which a prompt was deleted delete no other row', async () => {
   await start({ config: { lookback_days: 90 } })
   expect((await setup.sync()).outcome).toBe('complete')

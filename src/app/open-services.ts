@@ -232,7 +232,7 @@ export async function withServices<T>(
   const owner = randomUUID()
   const perMinute = config.source.requests_per_minute
   const source = await openSource(config, clock, options.projects, {
-    // Without a word, a run that waits for its service would look like one that hangs.
+    // Without this message, a run that waits for its service would look like one that hangs.
     onOutage: ({ down, what, reason }) =>
       down ? log.warn({ what, reason }, 'no usable answers') : log.warn({ what }, 'answers again'),
     ...(shared && { budgetFor: (project) => budgetOf(project) }),

@@ -126,9 +126,11 @@ export async function historyCheckedAt({ pool, opsSchema }: Warehouse, projectId
   return rows[0]?.checked_at
 }
 
+/** A project without any row is checked by every run: the service may have answered with nothing by mistake. */
 export async function saveHistoryCheck({ pool, opsSchema }: Warehouse, projectId: string, at: Date): Promise<void> {
   await pool.query(
-    `insert into ${quote(opsSchema, 'history_checks')} values ($1, $2)
+    `insert into ${quote(opsSchema, 'history_checks')} select $1, $2
+     where exists (select from ${quote(opsSchema, 'control_totals')} where project_id = $1 and totals <> '{}')
      on conflict (project_id) do update set checked_at = excluded.checked_at`,
     [projectId, at],
   )

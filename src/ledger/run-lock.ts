@@ -156,7 +156,7 @@ async function findHolder(
   return { projectStream, holder, silentSeconds: found.silent_seconds }
 }
 
-/** Runs whose process died without a word are closed as interrupted. */
+/** Closes runs whose process died as interrupted. */
 export async function closeAbandonedRuns(warehouse: Warehouse): Promise<void> {
   await inTransaction(warehouse, async (tx) => {
     await lockLeases(tx.client, warehouse)

@@ -77,7 +77,7 @@ export class QueuedItems {
     await this.enqueue(missing)
   }
 
-  /** Takes everything out at the end of the run, whoever works at it. Gives the items. */
+  /** Takes everything out of the queue at the end of the run, also what workers have begun. Gives the items. */
   drop(patienceMs: number): { items: WorkItem[]; dropped: Promise<void> } {
     const items = [...this.items.values()]
     this.items.clear()
@@ -163,7 +163,7 @@ function byStream(tasks: readonly Task[]): Task[] {
 
 const MOST_SUPERSEDED_READS = 5
 
-/** Applies the results of a run's work items, whoever did them, and keeps what the run has to do about them. */
+/** Applies the results of a run's work items, of workers and of this process. */
 export class ItemResults {
   /** Items that a worker returned, for this process to do. */
   readonly returned: WorkItem[] = []

@@ -80,7 +80,7 @@ export const faultsSchema = z.strictObject({
   empty: z.boolean().default(false),
   /** A 400 for a larger limit. */
   limit_max: z.int().min(1).nullable().default(null),
-  /** Cuts every answer to this many rows without a word. */
+  /** Truncates every answer to this many rows silently. */
   silent_cap: z.int().min(1).nullable().default(null),
   /** Another number for reports. */
   report_cap: z.int().min(1).nullable().default(null),

@@ -179,7 +179,7 @@ export class Sifter<R extends Rows> {
   takeByTemplate(bytes: Buffer, start: number): number {
     const { templateParser, rows } = this
     const end = templateParser?.read(bytes, start) ?? -1
-    // One with a known key goes the long way, on which it is compared with the other.
+    // A row whose key was seen before takes the slow path, which compares both rows.
     if (end < 0 || this.keyIndex.findOrAdd(templateParser!.row) !== undefined) return -1
     this.taken++
     rows.add(templateParser!.row)

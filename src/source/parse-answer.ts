@@ -66,7 +66,7 @@ export async function parseAnswer(
   }
 }
 
-/** Stands in the place of the key in an answer that repeats it. */
+/** Replaces the key in an answer that repeats it. */
 export const REPEATED_KEY = '[redacted key]'
 // A shorter key stands in ordinary texts, and one of digits alone in numbers.
 const SHORTEST_KEY = 8

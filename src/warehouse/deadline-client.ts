@@ -27,7 +27,7 @@ const WATCHED_MS = 4 * WATCH_MS
 const IDLE_ANSWERS = 2
 
 /**
- * A connection that gives up by itself. On a network that swallows packets without a word nothing ever fails, so a
+ * A connection that gives up by itself. On a network that drops packets silently nothing ever fails, so a
  * query without an answer within its deadline destroys the socket, and the pool makes another connection.
  */
 export class DeadlineClient extends Client {

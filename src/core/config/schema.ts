@@ -141,7 +141,7 @@ function byId<S extends z.ZodType>(label: S) {
   return z
     .preprocess(
       (value, context) => {
-        // zod leaves this one out without a word.
+        // zod drops this one silently.
         if (typeof value === 'object' && value !== null && Object.hasOwn(value, '__proto__')) {
           context.addIssue({ code: 'custom', message: 'ids other than __proto__', input: '__proto__' })
         }

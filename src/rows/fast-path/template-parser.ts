@@ -16,7 +16,7 @@ import {
  * Most rows of a report are like others before them: the same fields in the same order, ids and names and days that stood
  * in these fields before, and new numbers. What zod and the sifter said of those holds for these, since they judge each
  * value by its field alone, and any number like any other. Such a row is read from its bytes, at about a third of what
- * parsing and judging it anew would cost. Whatever is not like others goes the long way, and is known from then on.
+ * parsing and judging it anew would cost. Rows that match no template are parsed in full, and then added to the template cache.
  */
 
 const QUOTE = 0x22
