@@ -64,6 +64,21 @@ test('a role that reads what it should and nothing else is confirmed, with what 
   expect(told.stdout).toContain('visibility_ops and visibility_queue are closed to it')
 })
 
+test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {
+  const of = async () =>
+    (await database.rows('select setconfig from pg_db_role_setting')).flatMap((row) => row.setconfig)
+  await given(
+    `alter role ${reader} in database ${name} reset all`,
+    `alter role ${reader} in database ${name} reset all`,
+  )
+  const kept = await runCli(['grant', '--role', reader, '--keep-settings', '--json'], settings())
+  expect(kept.json()).toMatchObject({ time_zone: 'kept', jit: 'kept' })
+  expect(await of()).toEqual([])
+  const result = await runCli(['grant', '--role', reader, '--json'], settings())
+  expect(result.json()).toMatchObject({ time_zone: 'UTC', jit: 'off' })
+  expect(await of()).toEqual(['TimeZone=UTC', 'jit=off'])
+})
+
 test('what PUBLIC may do counts for the role, in the ledger, in the queue and in the tables', async () => {
   await given('grant usage on schema visibility_ops to public', 'revoke usage on schema visibility_ops from public')
   expect(await grant()).toMatchObject({

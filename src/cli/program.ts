@@ -307,6 +307,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     options: [
       new Option('--role <name>', 'an existing role of the database').makeOptionMandatory(),
       new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
+      new Option('--keep-settings', 'leave its time zone and its jit setting alone'),
     ],
   })
   add({

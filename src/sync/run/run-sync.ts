@@ -1,5 +1,5 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
-import { addDays, type Day, dayOf } from '../../core/day.ts'
+import { addDays, dayOf } from '../../core/day.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/trace.ts'
@@ -14,7 +14,7 @@ import { applyLabels, listProjects } from '../../warehouse/load/labels.ts'
 import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
-import { refreshSummaries } from '../../warehouse/schema/summaries.ts'
+import { analyzeChanged, refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import { readableRange } from '../plan/due-days.ts'
 import { type Executor, executeHere, isNamed, isUsualRefusal } from './execute.ts'
 import { makeTasks } from './make-tasks.ts'
@@ -75,7 +75,7 @@ async function performRun(
       notes.push(...(await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))))
     notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
     for (const note of notes) run.log.warn(note)
-    await prepareViews(run)
+    await prepareViews(run, reports)
   } catch (cause) {
     const code = isTransient(cause) ? 'transient' : reportedCode(failureCodeOf(cause))
     if (!run.signal.aborted) failures.note({ reason: messageOf(cause), code })
@@ -90,17 +90,14 @@ function lockStreams(services: Services, { projects, streams, command, signal }:
   const { warehouse, version, source, log, config } = services
   const projectStreams = projects.flatMap(({ id }) => streams.map(({ name }) => ({ projectId: id, stream: name })))
   // Runs that share the queue may work beside each other: each window is safe by itself.
-  return lockRun(
-    warehouse,
-    projectStreams,
-    { command, version, source },
-    { log, signal, shared: config.queue.mode === 'pg-boss' },
-  )
+  const shared = config.queue.mode === 'pg-boss'
+  return lockRun(warehouse, projectStreams, { command, version, source }, { log, signal, shared })
 }
 
 function beginRun(services: Services, { command, acceptDeletes }: RunRequest, runId: number, signal: AbortSignal): Run {
-  const { config } = services
-  const lastDay = lastReadableDay(services)
+  const { config, clock } = services
+  const today = dayOf(clock())
+  const lastDay = readableRange(daysOfInterest(config, today), today).to
   const own = {
     runId,
     command,
@@ -110,11 +107,6 @@ function beginRun(services: Services, { command, acceptDeletes }: RunRequest, ru
     recentFrom: addDays(lastDay, -Math.max(1, config.lookback_days)),
   }
   return makeRun(services, own, signal)
-}
-
-function lastReadableDay({ config, clock }: Services): Day {
-  const today = dayOf(clock())
-  return readableRange(daysOfInterest(config, today), today).to
 }
 
 /** Has the run stopped once its time is up; the timer is to be cleared. */
@@ -205,8 +197,10 @@ export async function markOwnBrands({ warehouse, config }: Services, ids: readon
 }
 
 /** Computes what views read beside the rows. A run that read everything is complete without this: views are only slower. */
-export async function prepareViews({ warehouse, config, signal, log }: Run): Promise<void> {
+export async function prepareViews(run: Run, reports: readonly StreamReport[]): Promise<void> {
+  const { warehouse, config, signal, log, streams } = run
   try {
+    await analyzeChanged(warehouse, reports, (stream) => streams.get(stream)?.table)
     const count = await withRetries(warehouse, signal, () => refreshSummaries(warehouse, config, signal))
     if (count > 0) log.debug({ count }, 'summaries for views renewed')
   } catch (cause) {

@@ -45,20 +45,23 @@ export async function grantReader(warehouse: Warehouse, role: string): Promise<s
   })
 }
 
-export interface TimeZoneResult {
+export interface AppliedSetting {
   statement: string
   /** Why it could not be run; undefined if it was. */
   refused: string | undefined
 }
 
 /**
- * Lets a role read this database in UTC. BI tools truncate dates to weeks with date_trunc, which turns a date into a
- * time of the session's zone; read as UTC it is then a day early or late. Changing a role takes a right that the owner of
- * the tables may lack.
+ * What a reader's sessions need in this database. UTC: BI tools truncate dates to weeks with date_trunc, which turns a date into
+ * a time of the session's zone; read as UTC it is then a day early or late. Without JIT: Postgres would compile the plans of
+ * views for seconds and run them for milliseconds.
  */
-export async function readInUtc({ pool }: Warehouse, role: string): Promise<TimeZoneResult> {
+export const READER_SETTINGS = { timezone: `timezone = 'UTC'`, jit: 'jit = off' }
+
+/** Applies a setting to the role in this database. Changing a role takes a right that the owner of the tables may lack. */
+export async function applySetting({ pool }: Warehouse, role: string, setting: string): Promise<AppliedSetting> {
   const { rows } = await pool.query<{ name: string }>('select current_database() as name')
-  const statement = `alter role ${quote(role)} in database ${quote(rows[0]!.name)} set timezone = 'UTC'`
+  const statement = `alter role ${quote(role)} in database ${quote(rows[0]!.name)} set ${setting}`
   try {
     await pool.query(statement)
     return { statement, refused: undefined }

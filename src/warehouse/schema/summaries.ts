@@ -2,7 +2,7 @@ import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
-import { slowQuery, type Warehouse } from '../connect.ts'
+import { slowQuery, tableName, type Warehouse } from '../connect.ts'
 import { inTransaction, LONG_WORK, literal, type Statement } from '../transaction.ts'
 import type { Database } from './stream-tables.ts'
 import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
@@ -109,6 +109,23 @@ export async function recheckSummaries(warehouse: Warehouse, config: Config): Pr
     await warehouse.pool.query(slowQuery(openPeriods(warehouse, byPrompt, days)))
   }
   await warehouse.pool.query(`update ${ops('usual_projects')} set is_due = true where not is_due`)
+}
+
+const MANY_ROWS = 1000
+
+/** Gives the planner statistics of tables of which many rows changed. Autovacuum would do so some minutes later. */
+export async function analyzeChanged(
+  warehouse: Warehouse,
+  changes: readonly { stream: string; inserted: number; updated: number; deleted: number }[],
+  tableOf: (stream: string) => string | undefined,
+): Promise<void> {
+  const changed = new Map<string, number>()
+  for (const { stream, inserted, updated, deleted } of changes) {
+    const table = tableOf(stream)
+    if (table !== undefined) changed.set(table, (changed.get(table) ?? 0) + inserted + updated + deleted)
+  }
+  for (const [table, rows] of changed)
+    if (rows >= MANY_ROWS) await warehouse.pool.query(slowQuery(`analyze ${tableName(warehouse, table)}`))
 }
 
 /** Computes what was noted. Returns how many periods and projects; fewer than there are if it was asked to stop. */
