@@ -8,6 +8,7 @@ import { copyRows } from '../src/warehouse/load/stage.ts'
 import { isTransient, withRetries } from '../src/warehouse/retry.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { startProcess } from './support/cli.ts'
+import { some } from './support/long.ts'
 import { until } from './support/serve.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
@@ -163,31 +164,36 @@ describe('a frozen connection', () => {
   })
 })
 
-test.each([
+const MODES: [string, number][] = [
+  ['pg-boss', 1],
   ['none', 0],
   ['pg-boss', 0],
-  ['pg-boss', 1],
-])('SIGTERM ends a sync whose connections are all frozen, with queue mode %s and %d workers', async (mode, workers) => {
-  await (await begin({ ...NO_LIMIT, latency_ms: 100 })).close()
-  const options = {
-    env: { ...setup.env, DATABASE_URL: proxy.url },
-    config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
-  }
-  const running = Array.from({ length: workers }, () => startProcess(['worker', '--json'], options))
-  for (const worker of running) await worker.saw('worker_id')
-  const sync = startProcess(['sync', '--json'], options)
-  running.push(sync)
-  await sync.saw('window loaded')
-  proxy.freeze()
-  await new Promise((done) => setTimeout(done, 500))
-  for (const { child } of running) child.kill('SIGTERM')
-  // The time after which an orchestrator kills.
-  const killer = setTimeout(() => running.forEach(({ child }) => void child.kill('SIGKILL')), 30_000)
-  const results = await Promise.all(running.map(({ done }) => done))
-  clearTimeout(killer)
-  expect(results.map(({ code }) => code)).toEqual([...running.slice(1).map(() => 0), 1])
-  expect(results.at(-1)!.json().outcome).toBe('interrupted')
-})
+]
+
+test.each(some(MODES, 1))(
+  'SIGTERM ends a sync whose connections are all frozen, with queue mode %s and %d workers',
+  async (mode, workers) => {
+    await (await begin({ ...NO_LIMIT, latency_ms: 100 })).close()
+    const options = {
+      env: { ...setup.env, DATABASE_URL: proxy.url },
+      config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
+    }
+    const running = Array.from({ length: workers }, () => startProcess(['worker', '--json'], options))
+    for (const worker of running) await worker.saw('worker_id')
+    const sync = startProcess(['sync', '--json'], options)
+    running.push(sync)
+    await sync.saw('window loaded')
+    proxy.freeze()
+    await new Promise((done) => setTimeout(done, 500))
+    for (const { child } of running) child.kill('SIGTERM')
+    // The time after which an orchestrator kills.
+    const killer = setTimeout(() => running.forEach(({ child }) => void child.kill('SIGKILL')), 30_000)
+    const results = await Promise.all(running.map(({ done }) => done))
+    clearTimeout(killer)
+    expect(results.map(({ code }) => code)).toEqual([...running.slice(1).map(() => 0), 1])
+    expect(results.at(-1)!.json().outcome).toBe('interrupted')
+  },
+)
 
 test('SIGTERM ends an audit that waits for the database', async () => {
   await (await begin()).close()

@@ -16,6 +16,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parseAllDocuments } from 'yaml'
 import * as z from 'zod'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* What people deploy: manifests, the image's recipe, the package. */
@@ -356,7 +357,7 @@ test('the image is made of what exists, runs without rights, and knows its versi
   expect(read('CHANGELOG.md')).toContain(`## ${version}`)
 })
 
-test('what the image copies before it builds is enough to build the command', () => {
+longTest('what the image copies before it builds is enough to build the command', () => {
   const folder = temporaryFolder()
   try {
     const [stage] = read('Dockerfile').split('RUN npm run build')

@@ -18,7 +18,7 @@ import { expectExact } from './support/truth.ts'
  * none runs all of them with a worker on the queue, or without.
  */
 
-const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? sized(2, 60))
+const SCHEDULES = Number(process.env.FAULT_SCHEDULES ?? sized(1, 60))
 const seeds =
   process.env.FAULT_SEEDS?.split(',').map(Number) ?? Array.from({ length: SCHEDULES }, (_, index) => index + 1)
 

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { afterEach, expect, test } from '@jest/globals'
+import { some } from './support/long.ts'
 import { type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -63,7 +64,9 @@ async function takeBackTo(version: number): Promise<void> {
   )
 }
 
-test.each(files.slice(1).map((name, index) => [index + 2, name] as const))(
+const versions = files.slice(1).map((name, index) => [index + 2, name] as const)
+
+test.each(some(versions, 4))(
   'from version %i (%s), with rows in it, everything is there after the upgrade and the next sync agrees',
   async (version) => {
     setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 }, config: { reports } })

@@ -8,3 +8,10 @@ export const sized = (usual: number, long: number): number => (IS_LONG ? long : 
 
 /** A test that only the long run has. */
 export const longTest = IS_LONG ? test : test.skip
+
+/** So many of the cases, spread evenly from the first to the last; all of them in the long run. */
+export function some<T>(cases: readonly T[], most: number): T[] {
+  if (IS_LONG || cases.length <= most) return [...cases]
+  const step = most === 1 ? 0 : (cases.length - 1) / (most - 1)
+  return Array.from({ length: most }, (_, at) => cases[Math.round(at * step)]!)
+}

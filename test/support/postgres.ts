@@ -71,7 +71,7 @@ async function createTemplate(content: Content, from: Content, reports: readonly
 
 export async function createDatabase(content: Content = 'empty'): Promise<TestDatabase> {
   const name = `vs_${randomBytes(6).toString('hex')}`
-  await onServer(`create database ${name} template ${TEMPLATES[content]} strategy file_copy`)
+  await onServer(`create database ${name} template ${TEMPLATES[content]}`)
   const url = serverUrl()
   url.pathname = `/${name}`
   const warehouse = await connectWarehouse({ url: url.href, schema: 'visibility', connections: 6 })
