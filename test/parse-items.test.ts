@@ -1,10 +1,14 @@
+import { setImmediate } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { CONTRADICTION, siftingSink } from '../src/rows/sift.ts'
+import { Body, BodyMemory } from '../src/source/body.ts'
 import { type Bounds, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
+import { PageLimit } from '../src/sync/plan/density.ts'
+import { readByOffset } from '../src/sync/read/read-pages.ts'
 
 /** Parses a text and collects what the sink was given since it last began. */
 async function parse(text: string, bounds: Partial<Bounds> = {}) {
@@ -114,4 +118,49 @@ test('rows of different batches that contradict each other are both rejected wit
     { raw: JSON.stringify(row(0, 1)), reason: CONTRADICTION, index: 0, date: '2026-01-02' },
   ])
   expect(drift.map(({ kind }) => kind)).toEqual(['duplicate'])
+})
+
+test('large answers are read one after the other, and one that is given up does not let the next in early', async () => {
+  const memory = new BodyMemory()
+  const bodyOf = () => new Body(memory, 1e9)
+  const [first, second, third] = [bodyOf(), bodyOf(), bodyOf()]
+  const order: string[] = []
+  await first.takeTurn(undefined)
+  const stop = new AbortController()
+  const givenUp = second.takeTurn(stop.signal).catch((error: Error) => order.push(error.message))
+  const waiting = third.takeTurn(undefined).then(() => order.push('third'))
+  stop.abort()
+  await givenUp
+  second.release()
+  await setImmediate()
+  expect(order).toEqual(['asked to stop while waiting'])
+  first.release()
+  await waiting
+  third.release()
+  expect(order).toEqual(['asked to stop while waiting', 'third'])
+})
+
+const rows = Array.from({ length: 10 }, (_, index) => ({ id: `row ${index}` }))
+const keyOf = (raw: unknown) => (raw as { id: string }).id
+
+test('a list that is longer than a page is read by pages that overlap', async () => {
+  const read = async ({ limit, offset }: { limit: number; offset: number }) => {
+    const items = rows.slice(offset, offset + limit)
+    return { items, count: items.length, total: undefined, needsTextCheck: false, unknownFields: [] }
+  }
+  const page = await readByOffset(read, new PageLimit(4), keyOf, 'prompts')
+  expect(page.items).toEqual(rows)
+})
+
+test('a service that ignores the offset is not read without end, and nothing of it is taken', async () => {
+  let requests = 0
+  const read = async ({ limit }: { limit: number; offset: number }) => {
+    requests++
+    const items = rows.slice(0, limit)
+    return { items, count: items.length, total: undefined, needsTextCheck: false, unknownFields: [] }
+  }
+  await expect(readByOffset(read, new PageLimit(4), keyOf, 'prompts')).rejects.toThrow(
+    /prompts: cannot be proven complete: .*nothing was changed/,
+  )
+  expect(requests).toBeLessThan(20)
 })
