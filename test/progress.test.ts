@@ -1,7 +1,7 @@
 import { PassThrough } from 'node:stream'
 import { expect, test } from '@jest/globals'
-import { prettyLine } from '../src/cli/log-lines.ts'
 import { barText, duration, lineProgress, terminalProgress } from '../src/cli/progress.ts'
+import { prettyLine } from '../src/cli/session.ts'
 import { renderTable, withoutStyles } from '../src/cli/table.ts'
 import { createLog } from '../src/core/logger.ts'
 import { createRedactor } from '../src/core/redactor.ts'

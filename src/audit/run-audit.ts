@@ -1,6 +1,6 @@
 import type { Day, Range } from '../core/day.ts'
 import { messageOf, TransientError } from '../core/errors.ts'
-import { inSpan } from '../core/trace.ts'
+import { inSpan } from '../core/logger.ts'
 import { streamKey } from '../core/vocabulary.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/run-lock.ts'

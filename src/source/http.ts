@@ -14,9 +14,9 @@ import {
   RefusedError,
   TransientError,
 } from '../core/errors.ts'
+import { inSpan } from '../core/logger.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
-import { inSpan } from '../core/trace.ts'
 import { monotonic, sleep } from '../core/waiting.ts'
 import { Body, BodyMemory, isTooLarge, LARGE_BYTES, unzip, unzipBody } from './body.ts'
 import type { Permit } from './budget.ts'

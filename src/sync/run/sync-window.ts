@@ -11,9 +11,9 @@ import {
   markOthersStale,
   type PriorCoverage,
 } from '../../ledger/coverage.ts'
-import { saveDrift } from '../../ledger/drift.ts'
 import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatement-report.ts'
+import { saveDrift } from '../../ledger/service-notes.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
