@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals'
-import type { FailureCode } from '../src/core/failure-code.ts'
+import { type FailureCode, failureCodeOf } from '../src/core/failure-code.ts'
 import { endOfFailure } from '../src/queue/end-of-failure.ts'
+import { withRetries } from '../src/warehouse/retry.ts'
 
 const ANSWERED = { failures: 0, statuses: { 200: 1 }, isRevoked: false }
 const SILENT = { failures: 0, statuses: { none: 3 }, isRevoked: false }
@@ -38,4 +39,10 @@ test('a window that was taken from a worker which got nowhere with it counts as 
     end: 'lose',
     backsOff: false,
   })
+})
+
+test('a server without free connections is away: its error is not the fault of the window', async () => {
+  const full = Object.assign(new Error('sorry, too many clients already'), { code: '53300' })
+  const failed = withRetries({ patienceMs: 0 }, undefined, () => Promise.reject(full))
+  expect(failureCodeOf(await failed.catch((error: unknown) => error))).toBe('database-away')
 })
