@@ -168,7 +168,7 @@ describe('very many', () => {
     await setup.sync()
     const days = Array.from({ length: 9_500 }, (_, index) => addDays('1990-01-01', index))
     const changes = new Map(days.map((day, index) => [day, { inserted: index, updated: 1, deleted: 2 }]))
-    await run((tx) => saveRestatements(tx, pair, changes, changes, 1))
+    await run((tx) => saveRestatements(tx, pair, changes, { readBefore: changes, runId: 1 }))
     expect(
       await rowsOf(
         "select rows_inserted, rows_updated, rows_deleted from visibility_ops.restatements where stream = 'chats' and date = '1990-01-08'",

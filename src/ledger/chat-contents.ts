@@ -26,9 +26,7 @@ export interface DueChats {
 export async function dueChats(
   { pool, schema, opsSchema }: Warehouse,
   { share, prompts }: Settings,
-  projectId: string,
-  { from, to }: Range,
-  limit: number,
+  { projectId, range: { from, to }, limit }: { projectId: string; range: Range; limit: number },
 ): Promise<DueChats> {
   const { rows } = await pool.query<{ chat_id: string; whole: number }>(
     `select c.chat_id, count(*) over ()::integer as whole from ${quote(schema, 'chats')} c

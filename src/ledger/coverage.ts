@@ -250,17 +250,15 @@ export async function heldSince({ ops }: Transaction, projectStream: ProjectStre
  */
 export async function markOthersStale(
   { ops }: Transaction,
-  projectStream: ProjectStream,
-  others: readonly string[],
-  days: readonly Day[],
-  runId: number,
+  projectId: string,
+  { streams, days, runId }: { streams: readonly string[]; days: readonly Day[]; runId: number },
 ): Promise<void> {
-  if (days.length === 0 || others.length === 0) return
+  if (days.length === 0 || streams.length === 0) return
   await ops
     .updateTable('coverage')
     .set({ state: 'stale' })
-    .where('project_id', '=', projectStream.projectId)
-    .where(sql<boolean>`stream = any(${[...others]}::text[])`)
+    .where('project_id', '=', projectId)
+    .where(sql<boolean>`stream = any(${[...streams]}::text[])`)
     .where(sql<boolean>`date = any(${[...days]}::date[])`)
     .where('state', '=', 'read')
     // What this run reads is as new as the change itself; marking it would go round in circles.

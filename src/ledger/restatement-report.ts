@@ -116,9 +116,8 @@ export async function changesOfRun(
 export async function saveRestatements(
   { ops }: Transaction,
   projectStream: ProjectStream,
-  readBefore: ReadonlyMap<Day, unknown>,
   byDay: ReadonlyMap<Day, Change>,
-  runId: number,
+  { readBefore, runId }: { readBefore: ReadonlyMap<Day, unknown>; runId: number },
 ): Promise<Day[]> {
   const changes = [...byDay].filter(([day]) => readBefore.has(day))
   if (changes.length === 0) return []

@@ -38,7 +38,7 @@ export function brandReport(world: World, project: Project, query: ReportQuery):
       // A prompt with several tags counts in each of them: rows by tag overlap.
       for (const tagId of tagsFor(query.dimensions, chat)) {
         if (chatFilters.every((filter) => chatPasses(chat, tagId, filter)))
-          count(groups, query.dimensions, brands, chat, tagId)
+          count(groups, { dimensions: query.dimensions, brands }, chat, tagId)
       }
     }
   }
@@ -93,8 +93,7 @@ export function valueOf(chat: Chat, dimension: ReportDimension, tagId: string | 
 
 function count(
   groups: Map<string, Group>,
-  dimensions: ReportDimension[],
-  brands: Brand[],
+  { dimensions, brands }: { dimensions: ReportDimension[]; brands: Brand[] },
   chat: Chat,
   tagId: string | null,
 ): void {

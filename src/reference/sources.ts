@@ -95,8 +95,7 @@ function grouped(
   world: World,
   project: Project,
   query: ReportQuery,
-  nameOf: (source: Source) => string,
-  kindOf: (source: Source) => string,
+  { nameOf, kindOf }: Record<'nameOf' | 'kindOf', (source: Source) => string>,
 ): Group[] {
   const groups = new Map<string, Group>()
   const ofChats = query.filters.filter(({ field }) => field !== 'classification')
@@ -126,13 +125,8 @@ function grouped(
 }
 
 export function domainReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
-  return grouped(
-    world,
-    project,
-    query,
-    ({ domain }) => domain,
-    ({ domainKind }) => domainKind,
-  ).flatMap(({ values, chats: all, sources }) =>
+  const by = { nameOf: ({ domain }: Source) => domain, kindOf: ({ domainKind }: Source) => domainKind }
+  return grouped(world, project, query, by).flatMap(({ values, chats: all, sources }) =>
     [...sources.values()].map(({ source, chats, retrievals, cited }) => ({
       domain: source.domain,
       classification: source.domainKind,
@@ -151,13 +145,8 @@ export function domainReport(world: World, project: Project, query: ReportQuery)
 
 /** A few pages stand there twice, each row with a part of the counts: the report has no unique key. */
 export function urlReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
-  return grouped(
-    world,
-    project,
-    query,
-    ({ url }) => url,
-    ({ pageKind }) => pageKind,
-  ).flatMap(({ values, sources }) =>
+  const by = { nameOf: ({ url }: Source) => url, kindOf: ({ pageKind }: Source) => pageKind }
+  return grouped(world, project, query, by).flatMap(({ values, sources }) =>
     [...sources.values()].flatMap(({ source, chats, retrievals, cited }) => {
       const row = (usage: number, retrieved: number, citations: number) => ({
         url: source.url,

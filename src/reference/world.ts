@@ -117,7 +117,7 @@ export function createWorld(options: WorldOptions = {}) {
     if (known !== undefined) return known
     const epoch = rewrites.get(name) ?? 0
     const made = project.prompts.flatMap((prompt) =>
-      models.map((modelId) => generateChat(seed, project, prompt, modelId, date, epoch)),
+      models.map((modelId) => generateChat(seed, { project, prompt, modelId, date }, epoch)),
     )
     cache.set(name, made)
     return made
@@ -276,14 +276,15 @@ function makeProject(seed: number, index: number, options: WorldOptions): Projec
   }
 }
 
-function generateChat(
-  seed: number,
-  project: Project,
-  prompt: Prompt,
-  modelId: string,
-  date: Day,
-  epoch: number,
-): GeneratedChat {
+interface Asked {
+  project: Project
+  prompt: Prompt
+  modelId: string
+  date: Day
+}
+
+function generateChat(seed: number, asked: Asked, epoch: number): GeneratedChat {
+  const { project, prompt, modelId, date } = asked
   const name = `${seed} ${project.id} ${prompt.id} ${modelId} ${date}`
   const random = seededRandom(hashText(name))
   const start = dayNumber(date) * DAY_MS
@@ -291,15 +292,13 @@ function generateChat(
   const revisedAt = start + DAY_MS + random() * 2 * DAY_MS
   const revised = random() < 0.3
   const chat = { id: makeId('ch', name), prompt, modelId, channelId: `channel-${modelId.split('-')[0]}`, date }
-  const first: Chat = { ...chat, mentions: mentionsOf(project, prompt, modelId, date, `${name} ${epoch}`) }
-  const second: Chat = revised
-    ? { ...chat, mentions: mentionsOf(project, prompt, modelId, date, `${name} ${epoch} again`) }
-    : first
+  const first: Chat = { ...chat, mentions: mentionsOf(asked, `${name} ${epoch}`) }
+  const second: Chat = revised ? { ...chat, mentions: mentionsOf(asked, `${name} ${epoch} again`) } : first
   return { first, second, appearsAt, revisedAt: revised ? revisedAt : appearsAt }
 }
 
 /** Which brands an answer names: their strength, a slow trend, the week, the season, and what a model or topic favours. */
-function mentionsOf(project: Project, prompt: Prompt, modelId: string, date: Day, seedText: string): Mention[] {
+function mentionsOf({ project, prompt, modelId, date }: Asked, seedText: string): Mention[] {
   const random = seededRandom(hashText(seedText))
   const day = dayNumber(date)
   const season = sin((2 * PI * day) / 365)

@@ -99,7 +99,7 @@ export class PackedRows implements Rows {
       at += 4
       if (length < 0) return null
       at += length
-      return readField(bytes, view, at - length, length, type)
+      return readField(bytes, at - length, length, type)
     })
   }
 
@@ -291,16 +291,16 @@ class FieldWriter {
   }
 }
 
-function readField(bytes: Buffer, view: DataView, at: number, length: number, type: ColumnType): Row[number] {
+function readField(bytes: Buffer, at: number, length: number, type: ColumnType): Row[number] {
   switch (type) {
     case 'text':
       return bytes.toString('utf8', at, at + length)
     case 'double':
-      return view.getFloat64(at)
+      return bytes.readDoubleBE(at)
     case 'date':
-      return addDays('2000-01-01', view.getInt32(at))
+      return addDays('2000-01-01', bytes.readInt32BE(at))
     case 'boolean':
-      return view.getUint8(at) === 1
+      return bytes[at] === 1
     case 'jsonb':
       return bytes.toString('utf8', at + 1, at + length)
   }

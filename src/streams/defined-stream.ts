@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { isDay } from '../core/day.ts'
 import type { Dimension } from '../core/vocabulary.ts'
-import type { Caller, Client, Page } from '../source/client.ts'
+import type { Caller, Page } from '../source/client.ts'
 import {
   type Column,
   type ColumnType,
@@ -103,7 +103,7 @@ export function definedStream(
       read: (client, caller, page, context) =>
         projectField === undefined
           ? client.open(caller, { method, path }, page, context)
-          : ownItem(client, caller, projectField, page, context),
+          : client.projects(caller, page, context).then((all) => ownItem(all, caller, projectField)),
     })
   }
   const positions = new Map(columns.map(({ name }, at) => [name, at]))
@@ -141,14 +141,7 @@ function byOneMore(definition: StreamDefinition, column: DefinedColumn): StreamD
 }
 
 /** Of the list of all projects, the item of the one that asks: each project keeps its own row. */
-async function ownItem(
-  client: Client,
-  caller: Caller,
-  projectField: string,
-  page: { limit: number; offset: number },
-  context: Parameters<Client['open']>[3],
-): Promise<Page> {
-  const all = await client.projects(caller, page, context)
+function ownItem(all: Page, caller: Caller, projectField: string): Page {
   const items = all.items.filter(
     (item) => (item as Record<string, unknown> | null)?.[projectField] === caller.projectId,
   )

@@ -60,7 +60,7 @@ export async function retryQuarantine(
       result.still_bad.push(...entries.map(({ quarantine_id }) => ({ quarantine_id, reason })))
       continue
     }
-    await retryGroup(services, stream, entries[0]!.project_id, entries, result)
+    await retryGroup(services, stream, entries, result)
   }
   return result
 }
@@ -84,10 +84,10 @@ async function reopenDismissed({ warehouse }: Stored, filter: QuarantineFilter):
 async function retryGroup(
   services: Stored,
   stream: Stream,
-  projectId: string,
   entries: QuarantineEntry[],
   result: RetryResult,
 ): Promise<void> {
+  const projectId = entries[0]!.project_id
   const projectStream = { projectId, stream: stream.name }
   await inTransaction(services.warehouse, async (tx) => {
     await lockLoads(tx, services.warehouse, projectStream)
@@ -115,7 +115,7 @@ async function retryGroup(
     )
     for (const { index, reason } of sifted.rejects) bad.set(sound[index]!.quarantine_id, reason)
     const passed = sound.filter(({ quarantine_id }) => !bad.has(quarantine_id))
-    await adjustRows(tx, projectStream, await load(tx, services, stream, projectId, sifted))
+    await adjustRows(tx, projectStream, await load(tx, services, { stream, projectId }, sifted))
     const { labels } = services.config
     await saveEntities(tx, { projectId, entities: sifted.entities, labels, memory: new Map(), mayRename: false })
     await resolveEntries(
@@ -143,8 +143,7 @@ function rangeOf(entries: readonly QuarantineEntry[]): { range?: { from: string;
 async function load(
   tx: Transaction,
   services: Stored,
-  stream: Stream,
-  projectId: string,
+  { stream, projectId }: { stream: Stream; projectId: string },
   { rows, rowsByDay, children }: Sifted<PackedRows>,
 ): Promise<[Day, number][]> {
   if (rows.length === 0) return []

@@ -84,7 +84,7 @@ export function inTransaction<T>(
   signal?: AbortSignal,
   options?: TransactionOptions,
 ): Promise<T> {
-  return inTransactionWith<T, []>(warehouse, [], work, signal, options)
+  return inTransactionWith<T, []>(warehouse, [], work, { signal, ...options })
 }
 
 /** Runs work in one transaction with the answers to questions. They are asked in the message that begins the transaction. */
@@ -92,9 +92,9 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
   warehouse: Warehouse,
   questions: Statements<Answers>,
   work: (transaction: Transaction, answers: Answers) => Promise<T>,
-  signal?: AbortSignal,
-  { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned }: TransactionOptions = {},
+  options: TransactionOptions & { signal?: AbortSignal | undefined } = {},
 ): Promise<T> {
+  const { signal, deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned } = options
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     throw awayError('the database cannot be reached', cause)
   })

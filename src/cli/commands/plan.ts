@@ -130,7 +130,11 @@ async function plannedContents(
   const read = async () => {
     if (warehouse === undefined) return undefined
     const used = await usedRequests(warehouse, projectId, today)
-    const { count: due } = await dueChats(warehouse, settings, projectId, daysOfInterest(config, today), 1)
+    const { count: due } = await dueChats(warehouse, settings, {
+      projectId,
+      range: daysOfInterest(config, today),
+      limit: 1,
+    })
     return { used, due }
   }
   const known = await read().catch(unlessNoTable(undefined))

@@ -59,7 +59,7 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
   const lock = lockOfLoads(warehouse, projectStream)
   const statements = [lock, ...questions] as Statements<[undefined, ...Answers]>
   const { loaded, fresh } = await inSpan('load', { 'visibility_sync.rows': rows.length }, () =>
-    inTransactionWith(warehouse, statements, inTransaction, signal),
+    inTransactionWith(warehouse, statements, inTransaction, { signal }),
   )
   rememberEntities(run.entities, fresh)
   return loaded

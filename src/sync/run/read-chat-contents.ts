@@ -88,7 +88,7 @@ async function readProject(reading: Reading): Promise<void> {
     if (queue.length === 0) {
       // Those that failed in this run are still due.
       const due = await withRetries(run.warehouse, run.signal, () =>
-        dueChats(run.warehouse, settings, project.id, interest, FETCHED + tries.size),
+        dueChats(run.warehouse, settings, { projectId: project.id, range: interest, limit: FETCHED + tries.size }),
       )
       queue = due.ids.filter((id) => !tries.has(id))
     }

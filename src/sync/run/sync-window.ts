@@ -266,11 +266,11 @@ async function saveWindowLedger(
     await saveRejects(tx, projectStream, identified, { range, runId, heldDays })
     await resolveWindowRejects(tx, projectStream, range)
   }
-  const restated = await saveRestatements(tx, projectStream, prior.states, effect.byDay, runId)
+  const restated = await saveRestatements(tx, projectStream, effect.byDay, { readBefore: prior.states, runId })
   const others = run.dayStreams.filter((name) => name !== projectStream.stream)
   // Days within the lookback are read again by every run anyway.
   const older = restated.filter((day) => day < run.lookbackFrom)
-  await markOthersStale(tx, projectStream, others, older, runId)
+  await markOthersStale(tx, projectStream.projectId, { streams: others, days: older, runId })
 }
 
 /** Every answer belongs to a prompt and a model, so every row of a report by them has one. */

@@ -72,7 +72,7 @@ export async function replaceList(
   }
   let changes = inserted + updated
   for (const child of stream.children ?? []) {
-    changes += await replaceChildren(client, warehouse, load, child, sql.stage)
+    changes += await replaceChildren(client, warehouse, load, { child, parents: sql.stage })
   }
   if (stream.table === 'prompts' && changes > 0) await savePromptHistory(client, warehouse, projectId)
   return {
@@ -104,8 +104,7 @@ async function replaceChildren(
   client: PoolClient,
   warehouse: Warehouse,
   load: ListLoad,
-  child: NonNullable<ListStream['children']>[number],
-  parents: string,
+  { child, parents }: { child: NonNullable<ListStream['children']>[number]; parents: string },
 ): Promise<number> {
   const target = { table: child.table, columns: child.columns, key: child.columns.map(({ name }) => name) }
   const rows = PackedRows.of(child.columns, load.projectId, load.children.get(child.table) ?? [])
