@@ -136,6 +136,15 @@ describe('page limits', () => {
     await expectReport(setup.database, { world: setup.service.world, range: week, reports: [] }, project(), reports[0]!)
   })
 
+  test('models of any name are read, though the service refuses names that it does not know and days overflow', async () => {
+    await start({
+      world: { projects: 1, prompts: 30, models: ['chatgpt-scraper', 'grok-4', 'openai-0', 'new-9'], brands: 2 },
+      config: { start_date: week.from, source: { page_limit: 50 } },
+    })
+    expect((await setup.sync()).outcome).toBe('complete')
+    await exact(week)
+  })
+
   test('two operations that are cut to different numbers are both found out', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 3, brands: 1 },

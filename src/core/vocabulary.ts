@@ -65,12 +65,6 @@ export const COUNTRIES = (
   'SG SI SK SV TH TN TR TW UA US UY VE VN ZA'
 ).split(' ')
 
-export const MODELS = (
-  'famA-scraper famB-scraper famC-ai-overview-scraper famD-4o-search famC-ai-mode-scraper famE-scraper famF-sonnet-4 ' +
-  'famG-scraper famF-haiku-4.5 famF-3.5-haiku famD-4o famD-3.5-turbo famE-2.5-flash famB-sonar famJ-r1 ' +
-  'famH-3.3-70b-instruct famK-scraper famK-api famH-sonar'
-).split(' ')
-
 export const PAGE_LIMIT_MAX = 10_000
 export const PAGE_LIMIT_DEFAULT = 1000
 export const PROMPT_TEXT_MAX = 700

@@ -83,6 +83,8 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
       }
       case 'GET /chats': {
         const query = valid(requests.chatsRequest, numbers(call.query))
+        if (query.model_id !== undefined && !world.models.includes(query.model_id))
+          throw new Refusal(400, 'model_id: unknown model')
         const found = chatList(world, project, rangeOf(query), (chat) => {
           if (query.prompt_id !== undefined && chat.prompt.id !== query.prompt_id) return false
           if (query.model_id !== undefined && chat.modelId !== query.model_id) return false

@@ -24,7 +24,8 @@ export interface WorldOptions {
   projectIds?: string[]
   brands?: number
   prompts?: number
-  models?: number
+  /** How many, or their names. */
+  models?: number | string[]
   /** Brand names full of quotes, tabs, backslashes and other scripts. */
   awkward?: boolean
   /** False: every day is final at once, today too. */
@@ -98,7 +99,7 @@ export function createWorld(options: WorldOptions = {}) {
   const seed = options.seed ?? 1
   const clock = options.clock ?? (() => new Date())
   const restating = options.restating ?? true
-  const models = modelNames(options.models ?? 4)
+  const models = Array.isArray(options.models) ? options.models : modelNames(options.models ?? 4)
   const projects = Array.from({ length: options.projectIds?.length ?? options.projects ?? 2 }, (_, index) =>
     makeProject(seed, index, options),
   )

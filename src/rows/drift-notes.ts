@@ -3,7 +3,7 @@ import { safeJson } from './raw-text.ts'
 
 /** Something in an answer that the API does not document: noted once, never an error. */
 export interface DriftNote {
-  kind: 'field' | 'model' | 'colour' | 'country' | 'total' | 'short_page' | 'long_page' | 'duplicate' | 'secret'
+  kind: 'field' | 'colour' | 'country' | 'total' | 'short_page' | 'long_page' | 'duplicate' | 'secret'
   name: string
   example: string
 }

@@ -7,7 +7,6 @@ import {
   DIMENSIONS,
   FILTER_FIELDS,
   FILTER_OPERATORS,
-  MODELS,
   PAGE_LIMIT_MAX,
   PROMPT_TEXT_MAX,
   TOPIC_NAME_MAX,
@@ -69,7 +68,7 @@ export const chatsRequest = z.strictObject({
   ...dates,
   brand_id: id.optional(),
   prompt_id: id.optional(),
-  model_id: z.enum(MODELS).optional(),
+  model_id: id.optional(),
 })
 
 export const createPromptRequest = z.strictObject({

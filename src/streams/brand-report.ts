@@ -1,6 +1,6 @@
 import type { ReportConfig } from '../core/config/load.ts'
 import type { Day } from '../core/day.ts'
-import { COUNTRIES, type Dimension, METRICS, MODELS } from '../core/vocabulary.ts'
+import { COUNTRIES, type Dimension, METRICS } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
 import { NAME_MAX, wrongLength } from './defined-stream.ts'
 import { type Column, type DayStream, defineDayStream, type Entities, type Row, splitDimensionsOf } from './stream.ts'
@@ -127,9 +127,6 @@ export function brandReport(report: ReportConfig): DayStream {
     },
 
     vocabulary: [
-      ...(namesModels
-        ? [{ kind: 'model' as const, known: new Set(MODELS), valueOf: (item: ReportItem) => item.model?.id }]
-        : []),
       ...(others.includes('country_code')
         ? [{ kind: 'country' as const, known: new Set(COUNTRIES), valueOf: (item: ReportItem) => item.country_code }]
         : []),

@@ -1,4 +1,3 @@
-import { MODELS } from '../core/vocabulary.ts'
 import { type ChatItem, chatItem } from '../source/items.ts'
 import type { StreamDefinition } from './defined-stream.ts'
 import { defineDayStream } from './stream.ts'
@@ -36,7 +35,6 @@ export const chats = defineDayStream<ChatItem>({
   collectEntities: (item, entities) => {
     if (item.model?.id) entities.models.add(item.model.id)
   },
-  vocabulary: [{ kind: 'model', known: new Set(MODELS), valueOf: (item: ChatItem) => item.model?.id }],
 })
 
 /** What single answers say. It is asked for chat by chat, so its path is that of one. */

@@ -80,7 +80,7 @@ export function noEntities(): Entities {
 
 /** Values that come from an open enumeration: new ones are data, and worth a note. */
 export interface Vocabulary {
-  kind: 'model' | 'colour' | 'country'
+  kind: 'colour' | 'country'
   known: ReadonlySet<string>
   valueOf(item: never): string | null | undefined
 }

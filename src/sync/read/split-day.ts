@@ -1,5 +1,5 @@
 import { IncompleteError, RefusedError } from '../../core/errors.ts'
-import { type Dimension, type Filter, MODELS } from '../../core/vocabulary.ts'
+import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { Sifted } from '../../rows/sift.ts'
 import type { Page } from '../../source/client.ts'
 import type { DayStream, RowList } from '../../streams/stream.ts'
@@ -70,7 +70,7 @@ class ValueSplit {
     this.chunk = this.takesLists ? Math.max(1, Math.floor(this.pending.length / 4)) : 1
     do {
       while (this.pending.length > 0) await this.readSome(this.pending.slice(0, this.chunk))
-      this.pending = this.takesLists ? await this.readRest() : this.unknownModels()
+      this.pending = this.takesLists ? await this.readRest() : []
     } while (this.pending.length > 0)
     return this.rows
   }
@@ -129,11 +129,6 @@ class ValueSplit {
     // Only rows without a value are left, and still too many: the next dimension has to tell them apart.
     if (values.length === 0) await this.splitFurther(this.with('not_in', [...done]), rest)
     return values
-  }
-
-  /** There is no "all but these": models that the sample did not show are asked for by their names. */
-  private unknownModels(): string[] {
-    return this.dimension === 'model_id' ? MODELS.filter((model) => !this.done.has(model)) : []
   }
 
   private async splitFurther(filters: Filter[], page: Page): Promise<void> {

@@ -99,7 +99,7 @@ async function readAndCompare(run: Run, window: BegunWindow, context: CallContex
   const known = {
     rowsByDay: read.rowsBeforeByDay,
     provisionalFrom: run.provisionalFrom,
-    valuesOf: (dimension: Dimension) => knownPrompts(run, project.id, dimension),
+    valuesOf: (dimension: Dimension) => knownValues(run, project.id, dimension),
     validate: ({ absent }: FoundDays) =>
       refuseIgnoredDimensions(run, { projectId: project.id, about, dimensions: absent }),
     needsProof: (found: FoundDays) =>
@@ -113,14 +113,17 @@ async function readAndCompare(run: Run, window: BegunWindow, context: CallContex
   return { kind: 'rows', sifted, comparison: compare(sifted) }
 }
 
-/** The prompts of a project, for services whose filters have no "all but these". Values of other dimensions are not stored. */
-async function knownPrompts({ warehouse, signal }: Run, projectId: string, dimension: Dimension): Promise<string[]> {
-  if (dimension !== 'prompt_id') return []
-  const query = `select prompt_id from ${tableName(warehouse, 'prompts')} where project_id = $1`
+const TABLE_OF: Partial<Record<Dimension, string>> = { prompt_id: 'prompts', model_id: 'models' }
+
+/** The prompts or models of a project, for services whose filters have no "all but these". */
+async function knownValues({ warehouse, signal }: Run, projectId: string, dimension: Dimension): Promise<string[]> {
+  const table = TABLE_OF[dimension]
+  if (table === undefined) return []
+  const query = `select ${dimension} as value from ${tableName(warehouse, table)} where project_id = $1`
   const { rows } = await withRetries(warehouse, signal, () =>
-    warehouse.pool.query<{ prompt_id: string }>(query, [projectId]),
+    warehouse.pool.query<{ value: string }>(query, [projectId]),
   )
-  return rows.map(({ prompt_id }) => prompt_id)
+  return rows.map(({ value }) => value)
 }
 
 interface Settled {
