@@ -68,6 +68,9 @@ function clientOf(baseUrl: string, options: Partial<ClientOptions> = {}) {
   return { client, outages }
 }
 
+/** For tests in which some requests are answered: a busy machine takes its time. */
+const PATIENT = { timeoutMs: 1000, patienceMs: 4000 }
+
 const json = (response: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}) => {
   response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body))
 }
@@ -126,7 +129,7 @@ describe('a service without answers', () => {
     const service = await serve((request, response) =>
       request.url?.includes('or_1') ? hang(request, response) : fine(request, response),
     )
-    const { client } = clientOf(service.url)
+    const { client } = clientOf(service.url, PATIENT)
     const hung = Promise.all(Array.from({ length: 12 }, () => failureOf(client.prompts(one, {}))))
     for (let count = 0; count < 20; count++) await client.prompts(two, {})
     expect((await hung).at(-1)).toBeInstanceOf(TransientError)
@@ -141,7 +144,7 @@ describe('a service without answers', () => {
     const service = await serve((request, response) =>
       request.url?.includes('or_3') ? fine(request, response) : hang(request, response),
     )
-    const { client } = clientOf(service.url)
+    const { client } = clientOf(service.url, PATIENT)
     const three = { ...one, projectId: 'or_3' }
     client.resetOutages([one, two, three])
     const hung = [one, two].flatMap((caller) =>
