@@ -9,6 +9,7 @@ import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
+import { isCompared } from '../../streams/stream.ts'
 import { readEntities } from '../../warehouse/load/entities.ts'
 import { applyLabels, listProjects } from '../../warehouse/load/labels.ts'
 import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
@@ -94,15 +95,16 @@ function lockStreams(services: Services, { projects, streams, command, signal }:
   return lockRun(warehouse, projectStreams, { command, version, source }, { log, signal, shared })
 }
 
-function beginRun(services: Services, { command, acceptDeletes }: RunRequest, runId: number, signal: AbortSignal): Run {
+function beginRun(services: Services, request: RunRequest, runId: number, signal: AbortSignal): Run {
   const { config, clock } = services
   const today = dayOf(clock())
   const lastDay = readableRange(daysOfInterest(config, today), today).to
   const own = {
     runId,
-    command,
+    command: request.command,
     ...newRunMemory(config.source.page_limit),
-    acceptDeletes: acceptDeletes ?? false,
+    acceptDeletes: request.acceptDeletes ?? false,
+    comparesControl: request.streams.some((stream) => isCompared(stream) && stream.control === 'brand totals'),
     lookbackFrom: addDays(lastDay, 1 - config.lookback_days),
     recentFrom: addDays(lastDay, -Math.max(1, config.lookback_days)),
   }

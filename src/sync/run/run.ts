@@ -71,6 +71,8 @@ export interface Run extends Services, RunMemory {
   lookbackFrom: Day
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
+  /** True if the run is known to read reports that are compared with the control totals: they show whether these are whole. */
+  comparesControl?: boolean
   /** Rows from this day on may rename a brand; older ones have older names. */
   recentFrom: Day
   /** Called last in the transaction that loads: what it writes is committed with the rows or not at all. */
@@ -120,7 +122,10 @@ export interface FailedItem {
 /** What a run needs beside its services, whichever process does a part of it. */
 export function makeRun(
   services: Services,
-  own: Pick<Run, 'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom' | keyof RunMemory>,
+  own: Pick<
+    Run,
+    'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom' | 'comparesControl' | keyof RunMemory
+  >,
   signal: AbortSignal,
 ): Run {
   const log = services.log.child({ run: own.runId })

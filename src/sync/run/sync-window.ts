@@ -102,8 +102,11 @@ async function readAndCompare(run: Run, window: BegunWindow, context: CallContex
     valuesOf: (dimension: Dimension) => knownValues(run, project.id, dimension),
     validate: ({ absent }: FoundDays) =>
       refuseIgnoredDimensions(run, { projectId: project.id, about, dimensions: absent }),
-    needsProof: (found: FoundDays) =>
-      needsProof(compare(found), { stream, range, rowsBefore: read.rowsBeforeByDay }, found, control.ignored),
+    needsProof: (found: FoundDays) => {
+      const isFirst = read.rowsBeforeByDay.size === 0 && found.rejects.length === 0
+      if (isFirst && run.comparesControl && isControl(stream) && !stream.filters?.length) return false
+      return needsProof(compare(found), { stream, range, rowsBefore: read.rowsBeforeByDay }, found, control.ignored)
+    },
   }
   const pack = () => new PackedRows(stream.columns, project.id, run.templates.segments)
   const answer = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
