@@ -145,7 +145,6 @@ describe('limits are checked before anything is sent', () => {
       (client) => client.brandsReport(caller, { dimensions: ['brand_id' as never] }),
       'dimensions',
     ],
-    ['an unknown model', (client) => client.chats(caller, { ...chats, model_id: 'nobody' }), 'model_id'],
     [
       'a filter without values',
       (client) => client.brandsReport(caller, { filters: [{ field: 'topic_id', operator: 'in', values: [] }] }),
