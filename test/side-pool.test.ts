@@ -70,7 +70,7 @@ test('a look changes nothing, sees one state, and leaves nothing set for whoever
 })
 
 test('what takes too long is ended, and those who come after are served', async () => {
-  open({ connections: 1, limitMs: 300 })
+  open({ connections: 1, limitMs: 3000 })
   await expect(ask('select pg_sleep(60)')).rejects.toThrow(TimeLimitError)
   await expect(
     pool.read(async (bound) => {
