@@ -168,6 +168,26 @@ describe.each([
   }, 120_000)
 })
 
+test('a control report that is cut again after it was corrected is not believed', async () => {
+  await start()
+  const day = '2026-02-20'
+  let answers = 0
+  const lie: Lie = (rows, asked) => {
+    const isControl = isReport(asked) && asked.dimensions.every((name) => name === 'date')
+    if (!isControl || asked.from > day || asked.to < day || asked.limit === 1) return rows
+    // Only the second answer is whole: it corrects the totals that the finer reports are compared with.
+    if (++answers === 2) return rows
+    const cut = rows.findIndex(({ date }) => date === day)
+    return rows.filter((_, index) => index !== cut)
+  }
+  const { outcome, streams } = await lying(lie, setup.sync)
+  expect(outcome).toBe('partial')
+  expect(streams.flatMap(({ unreconciled }) => unreconciled.map(({ date }) => date))).toContain(day)
+  await setup.sync()
+  await setup.sync()
+  expect(await isExact()).toBe(true)
+})
+
 test('rows of a service that answered with nothing at first are read by the next run', async () => {
   await start()
   await lying(() => [], setup.sync)

@@ -62,18 +62,39 @@ export async function markDiffering(
   }
 }
 
-/** True in SQL if the coverage `c` of a day differs from the control totals of project $1 under the filters $4. */
-export function differs(warehouse: Warehouse, { control, name }: DayStream): string {
+/**
+ * Finds final days that a run read, or showed to be stale, and that differ from the control totals at its end: these changed after
+ * the days were compared. Nothing shows which totals were right, so the days are marked as unreconciled.
+ */
+export async function markOvertaken(
+  { pool, opsSchema }: Warehouse,
+  { projects, stream, runId, before }: { projects: readonly string[]; stream: DayStream; runId: number; before: Day },
+): Promise<{ project_id: string; date: Day; difference: string }[]> {
+  const difference = "the service's totals of the day changed while the run read them"
+  const { rows } = await pool.query<{ project_id: string; date: Day; difference: string }>(
+    `update ${quote(opsSchema, 'coverage')} c set state = 'unreconciled', reconciled_at = null, difference = $6
+     where c.project_id = any($1) and c.stream = $2 and c.date < $3 and ${differs({ opsSchema }, stream)}
+       and (c.state = 'read' and c.run_id = $5 or c.state = 'stale')
+       and exists (select from ${quote(opsSchema, 'control_totals')} r
+         where r.project_id = c.project_id and r.filters = $4 and r.date = c.date and r.run_id = $5)
+     returning project_id, date, difference`,
+    [projects, stream.name, before, filtersText(stream.filters), runId, difference],
+  )
+  return rows
+}
+
+/** True in SQL if the coverage `c` of a day differs from the control totals of its project under the filters $4. */
+export function differs({ opsSchema }: Pick<Warehouse, 'opsSchema'>, { control, name }: DayStream): string {
   const isAdditive = (measure: string) =>
-    `not exists (select from ${quote(warehouse.opsSchema, 'not_additive')} n
-       where n.project_id = $1 and n.stream = '${name}' and n.measure in ('counts', '${measure}'))`
+    `not exists (select from ${quote(opsSchema, 'not_additive')} n
+       where n.project_id = c.project_id and n.stream = '${name}' and n.measure in ('counts', '${measure}'))`
   const condition =
     control === 'answers'
       ? `c.rows <> t.answers and ${isAdditive('answers')}`
       : `(c.counts_digest is distinct from t.counts_digest and ${isAdditive('counts')}
           or c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')})`
-  return `exists (select from ${quote(warehouse.opsSchema, 'control_totals')} t
-    where t.project_id = $1 and t.filters = $4 and t.date = c.date and t.totals is not null and ${condition})`
+  return `exists (select from ${quote(opsSchema, 'control_totals')} t
+    where t.project_id = c.project_id and t.filters = $4 and t.date = c.date and t.totals is not null and ${condition})`
 }
 
 /** The days on which a prompt has another number of chats than a report by prompt has answers. */

@@ -101,15 +101,21 @@ export function compareWindow(
   found: Omit<FoundDays, 'absent'>,
   { totals: control, ignored }: Control,
 ): WindowComparison {
-  if (!adds(stream, ignored)) {
-    const digest = (day: Day) => (isControl(stream) ? digestOf(found.totals!.get(day) ?? new Map()) : undefined)
-    return { differences: [], uncompared: [], unknown: [], of: (day) => ({ isReconciled: true, digest: digest(day) }) }
-  }
   const days = daysIn(range)
   const hasRejects = (day: Day) => found.rejects.some(({ date }) => date === undefined || date === day)
+  const compared = days.filter((day) => !hasRejects(day))
+  if (!adds(stream, ignored)) {
+    // The control report itself must repeat the totals that other streams of this run were compared with.
+    const differences = isControl(stream) ? compareDays(stream, compared, { found, control, ignored }) : []
+    const digest = (day: Day) => (isControl(stream) ? digestOf(found.totals!.get(day) ?? new Map()) : undefined)
+    const of = (day: Day) => {
+      const difference = differences.find((one) => one.day === day)?.text
+      return { isReconciled: difference === undefined, digest: digest(day), difference }
+    }
+    return { differences, uncompared: [], unknown: [], of }
+  }
   const uncompared = days.filter((day) => !control.has(day))
   const unknown = days.filter((day) => control.has(day) && control.get(day) === undefined)
-  const compared = days.filter((day) => !hasRejects(day))
   const differences = compareDays(stream, compared, { found, control, ignored })
   const texts = new Map(differences.map(({ day, text }) => [day, text]))
   return {

@@ -4,6 +4,7 @@ import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
 import { monotonic, waitAtMost } from '../../core/waiting.ts'
+import { markOvertaken } from '../../ledger/reconciled-days.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
@@ -22,7 +23,7 @@ import { makeTasks } from './make-tasks.ts'
 import { readChatContents } from './read-chat-contents.ts'
 import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { makeRun, newRunMemory, type Run, type RunRequest, type Services, type SyncedProject } from './run.ts'
-import { failRemaining, type Observer, RunFailures } from './task.ts'
+import { failRemaining, type Observer, RunFailures, type Task } from './task.ts'
 
 const CLOSING_MS = 6000
 
@@ -70,6 +71,7 @@ async function performRun(
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
     await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
+    await reportOvertaken(run, tasks)
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
     if (!request.signal?.aborted)
@@ -130,6 +132,22 @@ async function describeStreams(
     await saveStreamSettings(warehouse.pool, warehouse, config, { interest, projectIds: ids })
     await readEntities(warehouse, ids, entities)
   })
+}
+
+/** Days whose control totals changed after they were compared are not read completely, whatever their windows said. */
+async function reportOvertaken(
+  { warehouse, signal, runId, provisionalFrom }: Run,
+  tasks: readonly Task[],
+): Promise<void> {
+  const projects = [...new Set(tasks.map(({ project }) => project.id))]
+  for (const stream of new Set(tasks.map((task) => task.stream))) {
+    if (stream.by !== 'day' || stream.control === undefined) continue
+    const overtaken = { projects, stream, runId, before: provisionalFrom }
+    for (const { project_id, ...day } of await withRetries(warehouse, signal, () =>
+      markOvertaken(warehouse, overtaken),
+    ))
+      tasks.find((task) => task.stream === stream && task.project.id === project_id)?.report.unreconciled.push(day)
+  }
 }
 
 interface FinishedRun {
