@@ -132,7 +132,7 @@ export class PackedRows implements Rows {
     const reordered = new PackedRows(this.columns, this.projectId, this.memory)
     for (let index = 0; index < order.length; index++) reordered.takeFrom(this, order[index]!)
     const { segments, segment, offsets } = reordered
-    for (const { bytes } of this.segments) this.memory.giveBack(bytes)
+    for (const { bytes } of [...this.segments, this.segment]) this.memory.giveBack(bytes)
     Object.assign(this, { segments, segment, offsets, order: undefined })
   }
 
