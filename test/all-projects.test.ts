@@ -66,6 +66,22 @@ test('commands that take projects know them, and one that is not listed is refus
   )
 })
 
+test('projects that are deleted or ended are skipped, and reported', async () => {
+  const [first, second, third] = setup.service.world.projects
+  Object.assign(first!, { status: 'DELETED' })
+  Object.assign(second!, { status: 'TRIAL_ENDED' })
+  const { code, stdout, stderr } = await run(['sync', '--json'])
+  const streams = JSON.parse(stdout).streams as { project_id: string }[]
+  expect([code, new Set(streams.map(({ project_id }) => project_id))]).toEqual([0, new Set([third!.id])])
+  expect(stderr).toContain('deleted and ended projects are skipped')
+  expect(stderr).toContain(`${first!.id} (DELETED)`)
+  expect((await run(['check'])).stdout).toContain(`${second!.id} (TRIAL_ENDED)`)
+  Object.assign(third!, { status: 'pitch_ended' })
+  const none = await run(['sync'])
+  expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('every project is over')])
+  for (const project of [first, second, third]) delete project!.status
+})
+
 test('if projects are not listed, the variable is named, and what needs no service still works', async () => {
   setup.service.setExtras([])
   const { code, stderr } = await run(['sync'])

@@ -1,7 +1,7 @@
 import { chooseSource } from '../core/config/choose-source.ts'
 import type { Config } from '../core/config/load.ts'
 import { KeyError, messageOf, RefusedError, TransientError, UsageError } from '../core/errors.ts'
-import { count } from '../core/text.ts'
+import { count, listSome } from '../core/text.ts'
 import { type Client, createClient } from '../source/client.ts'
 
 /* VISIBILITY_PROJECTS=all: the projects that the service lists for the key. */
@@ -11,9 +11,16 @@ const PAGE = 1000
 const MOST_PAGES = 20
 const ID = /^[\w.:-]{1,255}$/
 
-/** Asks the service which projects there are, and sets them in the configuration. Without "all" nothing is asked. */
-export async function resolveAllProjects(config: Config, signal?: AbortSignal): Promise<void> {
-  if (!config.all_projects) return
+/** The service still lists them, but measures nothing for them any more. */
+const OVER = /^DELETED$|_ENDED$/i
+
+/**
+ * Asks the service which projects there are, and sets them in the configuration. Without "all" nothing is asked. Returns the
+ * projects that are skipped because they are deleted or ended, as `id (status)`.
+ */
+export async function resolveAllProjects(config: Config, signal?: AbortSignal): Promise<string[]> {
+  const skipped: string[] = []
+  if (!config.all_projects) return skipped
   const chosen = chooseSource(config)
   // The reference service in this process has as many projects as it makes.
   if (chosen.kind === 'service') {
@@ -27,7 +34,12 @@ export async function resolveAllProjects(config: Config, signal?: AbortSignal): 
       compress: source.compress,
     })
     try {
-      const ids = await listedIds(client, source.api_key ?? '', signal)
+      const listed = await listProjects(client, source.api_key ?? '', signal)
+      const isOver = (status: unknown): status is string => typeof status === 'string' && OVER.test(status)
+      for (const [id, status] of listed) if (isOver(status)) skipped.push(`${id} (${status})`)
+      const ids = [...listed].flatMap(([id, status]) => (isOver(status) ? [] : [id]))
+      if (ids.length === 0)
+        throw new UsageError(`VISIBILITY_PROJECTS: got "all", but every project is over: ${listSome(skipped, 20)}`)
       const known = new Map(config.projects.map((project) => [project.id, project]))
       config.projects = ids.map((id) => known.get(id) ?? { id })
     } catch (error) {
@@ -37,24 +49,30 @@ export async function resolveAllProjects(config: Config, signal?: AbortSignal): 
     }
   }
   config.all_projects = false
+  return skipped
 }
 
-async function listedIds(client: Client, key: string, signal: AbortSignal | undefined): Promise<string[]> {
-  const ids = new Set<string>()
+/** The status of every project by its id. */
+async function listProjects(
+  client: Client,
+  key: string,
+  signal: AbortSignal | undefined,
+): Promise<ReadonlyMap<string, unknown>> {
+  const ids = new Map<string, unknown>()
   for (let page = 0; page < MOST_PAGES; page++) {
     const asked = { limit: PAGE, offset: page * PAGE }
     const { items } = await client.projects({ key, projectId: undefined }, asked, { signal })
     for (const item of items) {
-      const id = (item as { id?: unknown } | null)?.id
+      const { id, status } = (item ?? {}) as { id?: unknown; status?: unknown }
       if (typeof id !== 'string' || !ID.test(id)) throw new UsageError(refusal('an item of the list has no usable id'))
-      ids.add(id)
+      ids.set(id, status)
     }
     if (items.length >= PAGE) continue
     // Rows move between pages, so an id that comes twice may have taken the turn of another.
     if (ids.size < page * PAGE + items.length)
       throw new TransientError(`VISIBILITY_PROJECTS: got "all", but the pages of the list repeat a project; try again`)
     if (ids.size === 0) throw new UsageError(refusal('it lists none for this key'))
-    return [...ids]
+    return ids
   }
   throw new UsageError(refusal(`it lists more than ${count(MOST_PAGES * PAGE, 'project')}`))
 }

@@ -16,7 +16,11 @@ const USE = new Set(['status', 'support-bundle', 'migrate'])
 const SOON = { timeout_seconds: 10, max_attempts: 1, patience_seconds: 1 }
 
 export async function resolveProjects({ config, log, signal }: Session, command: string): Promise<void> {
-  if (NEED.has(command)) return resolveAllProjects(config, signal)
+  if (NEED.has(command)) {
+    const skipped = await resolveAllProjects(config, signal)
+    if (skipped.length > 0) log.warn({ projects: skipped }, 'deleted and ended projects are skipped')
+    return
+  }
   if (!USE.has(command)) return
   const impatient = { ...config, source: { ...config.source, ...SOON } }
   try {

@@ -25,7 +25,12 @@ export function brandDomain({ name }: Brand): string {
 }
 
 export function projectList(world: World): unknown[] {
-  return world.projects.map(({ id, name }) => ({ id, name, status: 'ACTIVE', created_at: '2025-11-03T09:00:00Z' }))
+  return world.projects.map(({ id, name, status = 'ACTIVE' }) => ({
+    id,
+    name,
+    status,
+    created_at: '2025-11-03T09:00:00Z',
+  }))
 }
 
 /** A list of a project; undefined if the operation is none. */

@@ -69,6 +69,8 @@ export interface Project {
   id: string
   key: string
   name: string
+  /** ACTIVE if undefined. */
+  status?: string
   brands: Brand[]
   prompts: Prompt[]
   suggestions: Prompt[]
