@@ -45,6 +45,8 @@ test('without a terminal there is a line for each step, and one every few second
   const step = { projectId: 'p', stream: 'chats', days: 1, rows: 100, ...NOTHING }
   progress.observer.started?.({ runId: 3, command: 'sync' })
   progress.observer.planned?.({ days: 20, lists: 1 })
+  // A plan that did not change is printed once.
+  progress.observer.planned?.({ days: 20, lists: 1 })
   for (let day = 1; day <= 21; day++) {
     now = day * 1000
     progress.observer.advanced?.(step)

@@ -61,6 +61,7 @@ export function terminalProgress(stream: NodeJS.WriteStream, now: () => number =
 export function lineProgress(write: (line: string) => void, now: () => number = Date.now): Progress {
   const startedAt = now()
   let [total, done, rows, saidAt] = [0, 0, 0, startedAt]
+  let plan = ''
   const say = (text: string) => write(`${new Date(now()).toISOString().slice(11, 19)} ${text}\n`)
   return {
     observer: {
@@ -72,7 +73,10 @@ export function lineProgress(write: (line: string) => void, now: () => number = 
           ...(days > 0 ? [`${count(days, 'day')} of streams`] : []),
           ...(lists > 0 ? [count(lists, 'list')] : []),
         ]
-        say(total === 0 ? 'nothing is due' : `to read: ${parts.join(' and ')}`)
+        const text = total === 0 ? 'nothing is due' : `to read: ${parts.join(' and ')}`
+        // The plan of a project is made again once its control totals are known.
+        if (text !== plan) say(text)
+        plan = text
       },
       advanced(step) {
         done += Math.max(1, step.days)
