@@ -1,36 +1,32 @@
-// node bench/views.mjs: every view for BI on a large warehouse, filtered to 90 days of one project by its id and by its name,
-// and what BI tools ask by themselves: the different values of every text column, without any filter. Beside each view the same
-// view of an earlier version, in turns, on the same rows. Writes bench/results/views.json and prints a table.
-import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+// node bench/views.mjs: what BI tools ask, as a reader whom `grant` set up: the twelve questions, the panels of Grafana and every view, which
+// charts of Superset select from, each for all days and for the last 90, and the values of every text column. Beside each the same
+// with the settings that docs/bi.md recommends. Writes bench/results/views-ROWS.json and prints a table.
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import pg from 'pg'
+import { parse } from 'yaml'
 import { loadConfig } from '../dist/core/config/load.js'
 import { BI_VIEWS } from '../dist/core/vocabulary.js'
 import { connectWarehouse } from '../dist/warehouse/connect.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { applySetting, grantReader, READER_SETTINGS } from '../dist/warehouse/schema/grant-reader.js'
 import { migrate } from '../dist/warehouse/schema/migrate.js'
 import { recheckSummaries, refreshSummaries } from '../dist/warehouse/schema/summaries.js'
-import { median } from './measure.mjs'
 
 const { values: options } = parseArgs({
   options: {
     rows: { type: 'string', default: '5000000' },
     projects: { type: 'string', default: '4' },
-    rounds: { type: 'string', default: '5' },
-    // The last commit of version 0.2.0.
-    old: { type: 'string', default: '24a978c' },
+    rounds: { type: 'string', default: '3' },
     // The warehouse at BENCH_DATABASE_URL was filled by an earlier run.
     filled: { type: 'boolean', default: false },
   },
 })
 const root = fileURLToPath(new URL('..', import.meta.url))
 const say = (text) => process.stderr.write(`${text}\n`)
-const git = (...args) => execFileSync('git', args, { cwd: root, encoding: 'utf8' })
-const oldViews = new Set(git('ls-tree', '--name-only', options.old, 'sql/views/').split('\n'))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-views-'))
 const server =
   process.env.BENCH_DATABASE_URL === undefined ? await startEmbedded({ folder: join(folder, 'data') }) : undefined
@@ -101,80 +97,88 @@ async function fillWarehouse() {
   say(`${periods} periods and projects summarized in ${results.summing.seconds.toFixed(1)} s`)
 }
 
-/** The calendar without the indexes that came later. */
-async function makeOldCalendar() {
-  await client.query(`
-    drop table if exists visibility.old_calendar cascade;
-    create table visibility.old_calendar (like visibility.calendar, primary key (date));
-    insert into visibility.old_calendar select * from visibility.calendar;
-    create view visibility.old_weeks_compared as
-      select date, week, 0 as ago from visibility.old_calendar union all select date, week + 7, 1 from visibility.old_calendar;
-    create view visibility.old_months_compared as
-      select date, month, 0 as ago from visibility.old_calendar
-      union all select date, (month + interval '1 month')::date, 1 from visibility.old_calendar`)
-}
-
-/** Makes a view as an earlier version had it, beside ours. False if it had none. */
-async function makeOld(name) {
-  const path = `sql/views/${name}.sql`
-  if (!oldViews.has(path)) return false
-  const text = git('show', `${options.old}:${path}`)
-  const tableOf = (dimensions) =>
-    loadConfig({ env: {} }).reports.find(
-      (report) => report.dimensions.toSorted().join() === dimensions.toSorted().join(),
-    )
-  await client.query(
-    text
-      .replace(`view {schema}.${name}`, `view visibility.old_${name}`)
-      .replaceAll(/\{schema\}\.(calendar|weeks_compared|months_compared)\b/g, 'visibility.old_$1')
-      .replaceAll('{schema}', 'visibility')
-      .replaceAll(/\{report ([\w ]+)\}/g, (_, dimensions) => `visibility.${tableOf(dimensions.split(' ')).name}`),
-  )
-  return true
-}
-
-try {
-  if (!options.filled) await fillWarehouse()
-  await makeOldCalendar()
-  say('vacuum and statistics')
-  await client.query('set client_min_messages = error')
-  await client.query('vacuum analyze')
-  const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
-  results.finest_rows = rows[0].n
-  results.views = {}
-  // As docs/bi.md sets up the reader's role.
-  await client.query("set work_mem = '64MB'; set random_page_cost = 1.1")
-  /** The medians of queries that take turns. The first round fills caches and does not count. */
-  const timed = async (...queries) => {
-    const runs = queries.map(() => ({ times: [], rows: 0 }))
-    for (let round = 0; round <= results.rounds; round++) {
-      for (const [at, query] of queries.entries()) {
-        const started = performance.now()
-        runs[at].rows = (await client.query(query)).rowCount
-        if (round > 0) runs[at].times.push(performance.now() - started)
-      }
-    }
-    return runs.map(({ times, rows }) => ({ ms: median(times), rows }))
+/** The statements of the tools, by name: for all days, and for the last 90. */
+async function statements() {
+  const found = []
+  const add = (name, all, recent) => found.push({ name, all, recent })
+  for (const text of readFileSync(join(root, 'templates/questions.sql'), 'utf8').split(/;\n/)) {
+    const title = /^-- (\d+)\. /m.exec(text)
+    if (title === null) continue
+    const column = /Filtered by: \w+ .*\bdate\b/.test(text) ? 'date' : 'week'
+    add(`question ${title[1]}`, text, text.replace('-- filters', `and ${column} >= current_date - 90`))
+  }
+  const { parts, panels } = parse(readFileSync(join(root, 'templates/grafana/visibility.yml'), 'utf8'))
+  for (const { title, sql } of panels) {
+    const filled = sql
+      .replaceAll(/<<(chosen|series)>>/g, (_, part) => parts[part])
+      .replaceAll('<<in_projects>>', 'true')
+      .replaceAll('<<schema>>', 'visibility')
+      .replaceAll('${project:sqlstring}', "'Project 1'")
+      .replaceAll('${brand:sqlstring}', "'Brand 1', 'Brand 2'")
+    const within = (from) => filled.replaceAll(/\$__timeFilter\(([^)]*)\)/g, `$1 >= ${from}`)
+    add(`Grafana: ${title}`, within("'2000-01-01'"), within('current_date - 90'))
   }
   for (const name of BI_VIEWS) {
     const { fields } = await client.query(`select * from visibility.${name} limit 0`)
     const time = ['date', 'week', 'month'].find((column) => fields.some((field) => field.name === column))
-    const recent = time === undefined ? '' : `and ${time} >= current_date - 90`
-    const hasOld = await makeOld(name)
-    const query = (view) => `select * from visibility.${view} where project_id = 'or_1' ${recent}`
-    const [byId, old] = await timed(query(name), ...(hasOld ? [query(`old_${name}`)] : []))
-    const [byName] = await timed(`select * from visibility.${name} where project = 'Project 1' ${recent}`)
-    let slowest = { column: '', ms: 0 }
-    for (const { name: column, dataTypeID } of fields) {
-      if (dataTypeID !== TEXT) continue
-      const [{ ms }] = await timed(`select distinct ${column} from visibility.${name}`)
-      if (ms > slowest.ms) slowest = { column, ms }
+    const all = `select * from visibility.${name}`
+    add(`view ${name}`, all, time === undefined ? undefined : `${all} where ${time} >= current_date - 90`)
+  }
+  return found
+}
+
+/** Milliseconds of the fastest round, the first of which fills caches. Rows are counted, not sent. */
+async function timed(reader, query) {
+  let best = Number.POSITIVE_INFINITY
+  for (let round = 0; round <= results.rounds; round++) {
+    const started = performance.now()
+    await reader.query(`explain (analyze, timing off, summary off) ${query}`)
+    best = Math.min(best, performance.now() - started)
+    if (best > 5000) break
+  }
+  return best
+}
+
+try {
+  if (!options.filled) await fillWarehouse()
+  say('vacuum and statistics')
+  await client.query('set client_min_messages = error')
+  await client.query('vacuum analyze')
+  await client.query(
+    `do $$ begin create role bench_reader login password 'bench'; exception when duplicate_object then null; end $$`,
+  )
+  await grantReader(warehouse, 'bench_reader')
+  await applySetting(warehouse, 'bench_reader', READER_SETTINGS.jit)
+  const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
+  results.finest_rows = rows[0].n
+  results.statements = {}
+  const address = new URL(url)
+  Object.assign(address, { username: 'bench_reader', password: 'bench' })
+  const reader = new pg.Client({ connectionString: address.href })
+  const tuned = new pg.Client({ connectionString: address.href })
+  for (const one of [reader, tuned]) await one.connect()
+  await tuned.query("set work_mem = '64MB'; set random_page_cost = 1.1; set jit = off")
+  for (const { name, all, recent } of await statements()) {
+    const result = { all_ms: await timed(reader, all), tuned_all_ms: await timed(tuned, all) }
+    if (recent !== undefined) {
+      Object.assign(result, { recent_ms: await timed(reader, recent), tuned_recent_ms: await timed(tuned, recent) })
     }
-    results.views[name] = { old_ms: old?.ms, ms: byId.ms, rows: byId.rows, by_name_ms: byName.ms, distinct: slowest }
+    results.statements[name] = result
+    const show = (ms) => (ms === undefined ? '' : ms.toFixed(0))
     say(
-      `${name}: ${byId.ms.toFixed(0)} ms (${old?.ms.toFixed(0) ?? 'no'} before), by name ${byName.ms.toFixed(0)} ms, ${byId.rows} rows; distinct ${slowest.column} ${slowest.ms.toFixed(0)} ms`,
+      `${name}: all ${show(result.all_ms)} (${show(result.tuned_all_ms)}), 90 days ${show(result.recent_ms)} (${show(result.tuned_recent_ms)})`,
     )
   }
+  results.lists = {}
+  for (const name of BI_VIEWS) {
+    const { fields } = await client.query(`select * from visibility.${name} limit 0`)
+    for (const { name: column } of fields.filter(({ dataTypeID }) => dataTypeID === TEXT)) {
+      const ms = await timed(reader, `select distinct ${column} from visibility.${name}`)
+      if (ms > (results.lists[name]?.ms ?? 0)) results.lists[name] = { column, ms }
+    }
+    say(`${name}: values of ${results.lists[name]?.column} ${results.lists[name]?.ms.toFixed(0)}`)
+  }
+  for (const one of [reader, tuned]) await one.end()
 } finally {
   await client.end()
   await warehouse.close()
@@ -182,15 +186,20 @@ try {
   rmSync(folder, { recursive: true, force: true })
 }
 mkdirSync(join(root, 'bench/results'), { recursive: true })
-writeFileSync(join(root, 'bench/results/views.json'), `${JSON.stringify(results, null, 2)}\n`)
+writeFileSync(join(root, `bench/results/views-${results.finest_rows}.json`), `${JSON.stringify(results, null, 2)}\n`)
+const cell = (ms) => (ms === undefined ? '' : ms.toFixed(0))
 process.stdout.write(
   [
-    `| view, 90 days of one project of ${projects}; ${results.finest_rows.toLocaleString('en-US')} rows in the finest report | 0.2.0, ms | ms | of 0.2.0 | by the project's name | rows | slowest list of values |`,
-    '|---|---|---|---|---|---|---|',
-    ...Object.entries(results.views).map(
-      ([name, { old_ms, ms, rows, by_name_ms, distinct }]) =>
-        `| ${name} | ${old_ms?.toFixed(0) ?? ''} | ${ms.toFixed(0)} | ${old_ms === undefined ? '' : (ms / old_ms).toFixed(1)} | ${by_name_ms.toFixed(0)} | ${rows} | ${distinct.column}: ${distinct.ms.toFixed(0)} ms |`,
+    `| ${results.finest_rows.toLocaleString('en-US')} rows in the finest report, ${projects} projects; ms | all days | tuned | 90 days | tuned |`,
+    '|---|---|---|---|---|',
+    ...Object.entries(results.statements).map(
+      ([name, { all_ms, tuned_all_ms, recent_ms, tuned_recent_ms }]) =>
+        `| ${name} | ${[all_ms, tuned_all_ms, recent_ms, tuned_recent_ms].map(cell).join(' | ')} |`,
     ),
+    '',
+    '| slowest list of values | ms |',
+    '|---|---|',
+    ...Object.entries(results.lists).map(([name, { column, ms }]) => `| ${name}.${column} | ${cell(ms)} |`),
     '',
   ].join('\n'),
 )

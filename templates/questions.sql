@@ -8,13 +8,14 @@ from (
     case when min(project_id) over () <> max(project_id) over () then project || ': ' else '' end || brand
       || case when min(project_id || '/' || brand_id) over same_name <> max(project_id || '/' || brand_id) over same_name
         then ' (' || project_id || '/' || brand_id || ')' else '' end as series,
-    count(*) over (order by week desc) as rows_so_far, dense_rank() over (order by week desc) as place
+    count(*) over (order by week desc) as rows_so_far, dense_rank() over (order by week desc) as place,
+    bool_or(is_complete) over (partition by project_id) as has_complete_weeks
   from visibility.visibility_weekly
   where is_own
     -- filters
   window same_name as (partition by project, brand)
 ) weeks
-where rows_so_far <= 2000 or place = 1
+where (is_complete or not has_complete_weeks) and (rows_so_far <= 2000 or place = 1)
 order by week desc, series;
 
 -- 2. Share of voice over time, against each competitor?
@@ -62,7 +63,7 @@ select week, project, model_id, own_brand, rival_brand, own_visibility, rival_vi
 from visibility.head_to_head_weekly
 where true
   -- filters
-order by week desc, project, own_brand, rival_brand, lead;
+order by is_complete desc, week desc, enough_answers desc, project, own_brand, rival_brand, lead;
 
 -- 5. Which topics do we own, and where are we invisible?
 -- Shown as: table
@@ -72,7 +73,7 @@ select week, project, topic, brand, visibility, visibility_low, visibility_high,
 from visibility.topics_weekly
 where is_own
   -- filters
-order by week desc, gap_to_leader;
+order by is_complete desc, week desc, enough_answers desc, gap_to_leader;
 
 -- 6. On which prompts are we absent while rivals appear?
 -- Shown as: table
@@ -81,7 +82,7 @@ select week, project, prompt, topic, model_id, own_brand, visibility_high, rival
 from visibility.absent_prompts
 where true
   -- filters
-order by week desc, best_rival_visibility desc, answers desc;
+order by is_complete desc, week desc, enough_answers desc, best_rival_visibility desc, answers desc;
 
 -- 7. Is our average position improving?
 -- Shown as: line week,series position
@@ -93,13 +94,14 @@ from (
     case when min(project_id) over () <> max(project_id) over () then project || ': ' else '' end || brand
       || case when min(project_id || '/' || brand_id) over same_name <> max(project_id || '/' || brand_id) over same_name
         then ' (' || project_id || '/' || brand_id || ')' else '' end as series,
-    count(*) over (order by week desc) as rows_so_far, dense_rank() over (order by week desc) as place
+    count(*) over (order by week desc) as rows_so_far, dense_rank() over (order by week desc) as place,
+    bool_or(is_complete) over (partition by project_id) as has_complete_weeks
   from visibility.position_by_model_weekly
   where is_own
     -- filters
   window same_name as (partition by project, brand)
 ) weeks
-where rows_so_far <= 2000 or place = 1
+where (is_complete or not has_complete_weeks) and (rows_so_far <= 2000 or place = 1)
 order by week desc, change nulls last;
 
 -- 8. Where is sentiment falling?
@@ -110,13 +112,13 @@ select week, project, brand, topic, sentiment, previous_sentiment, change, senti
 from visibility.sentiment_by_topic_weekly
 where is_falling
   -- filters
-order by week desc, change;
+order by comparison_is_complete desc, week desc, answers >= 30 desc, change;
 
 -- 9. Who gained or lost most this week?
 -- Shown as: table
 -- Filtered by: movers_weekly project week brand
-select week, project, brand, topic, model_id, visibility, previous_visibility, change, change_low, change_high, verdict, rank,
-  rank_by_size, answers, previous_answers
+select week, project, brand, grain, topic, model_id, visibility, previous_visibility, change, change_low, change_high, verdict,
+  is_mover, q_value, rank, answers, previous_answers
 from visibility.movers_weekly
 where rank <= 20
   -- filters

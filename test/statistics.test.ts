@@ -5,7 +5,7 @@ import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { recheckSummaries, refreshSummaries } from '../src/warehouse/schema/summaries.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
-import { clarity, newcombe, type Sample, unusual, verdict, wilson } from './support/statistics.ts'
+import { clarity, newcombe, pValue, type Sample, unusual, verdict, wilson } from './support/statistics.ts'
 
 /* Each statistic against the same formula worked out here, on rows made for it. */
 
@@ -368,32 +368,66 @@ describe('the same prompts', () => {
 })
 
 describe('movers', () => {
-  test('are ordered by how clear they are, not by the swings of the smallest samples', async () => {
-    const week = (date: Day, seen: number, answers: number, topic: string) => ({
-      date,
-      brand: 'a',
-      topic,
-      model: 'm',
-      seen,
-      answers,
-    })
-    await fill(
-      'brand_daily_by_topic_model',
-      [
-        week('2026-03-02', 2, 20, 'small'),
-        week('2026-03-09', 10, 20, 'small'),
-        week('2026-03-02', 300, 1000, 'large'),
-        week('2026-03-09', 400, 1000, 'large'),
-      ],
-      ['topic', 'model'],
+  const both = (topic: string, model: string, before: [number, number], now: [number, number]) =>
+    [before, now].map(([seen, answers], week) => ({
+      ...{ date: addDays('2026-03-02', week * 7), brand: 'a' },
+      ...{ topic, model, seen, answers },
+    }))
+
+  // Both weeks were read whole.
+  beforeAll(() =>
+    database.rows(
+      `insert into visibility_ops.coverage (project_id, stream, date, rows, read_at, run_id, state, read_order)
+       select 'p', 'brand_daily_by_topic_model', day, 1, day + interval '9 days', 1, 'read', 1
+       from generate_series(date '2026-03-02', date '2026-03-15', interval '1 day') day`,
+    ),
+  )
+
+  const movers = (columns: string) =>
+    database.rows(
+      `select ${columns} from visibility.movers_weekly where week = '2026-03-09' order by rank, topic, model_id`,
     )
-    const rows = await database.rows(
-      'select topic, rank::int, rank_by_size::int, verdict, clarity > 1 as clear from visibility.movers_weekly order by rank',
-    )
-    expect(rows).toEqual([
-      { topic: 'large', rank: 1, rank_by_size: 2, verdict: 'up', clear: true },
-      { topic: 'small', rank: 2, rank_by_size: 1, verdict: 'too_few', clear: true },
+
+  test('are ordered by how clear they are, and changes with too few answers have no rank', async () => {
+    const rows = [...both('small', 'm', [2, 20], [10, 20]), ...both('large', 'm', [300, 1000], [400, 1000])]
+    await fill('brand_daily_by_topic_model', rows, ['topic', 'model'])
+    expect(await movers('topic, grain, rank::int, rank_by_size::int, verdict, is_mover')).toEqual([
+      { topic: 'large', grain: 'topic and model', rank: 1, rank_by_size: 2, verdict: 'up', is_mover: true },
+      { topic: 'small', grain: 'topic and model', rank: null, rank_by_size: 1, verdict: 'too_few', is_mover: false },
     ])
+  })
+
+  test('are compared by topic, then by model, then by brand, if a finer grain has too few answers', async () => {
+    const grains: [string, ReturnType<typeof both>][] = [
+      ['topic', [...both('t', 'm', [9, 20], [2, 20]), ...both('t', 'n', [9, 20], [2, 20])]],
+      ['model', [...both('t', 'm', [9, 20], [2, 20]), ...both('u', 'm', [9, 20], [2, 20])]],
+      ['brand', [...both('t', 'm', [9, 20], [2, 20]), ...both('u', 'n', [9, 20], [2, 20])]],
+    ]
+    for (const [grain, rows] of grains) {
+      await fill('brand_daily_by_topic_model', rows, ['topic', 'model'])
+      const change = { visibility_count: 4, answers: 40, rank: 1, verdict: 'down' }
+      expect(await movers('grain, topic, model_id, visibility_count, answers, rank::int, verdict')).toEqual([
+        {
+          grain,
+          topic: grain === 'topic' ? 't' : '(all topics)',
+          model_id: grain === 'model' ? 'm' : null,
+          ...change,
+        },
+      ])
+    }
+  })
+
+  test('are those that stay clear when all changes of the week are considered', async () => {
+    // One change of twenty is clear by itself, and would be so by chance.
+    const alike = Array.from({ length: 19 }, (_, at) => both(`t${at}`, 'm', [100, 200], [100, 200])).flat()
+    await fill('brand_daily_by_topic_model', [...alike, ...both('x', 'm', [100, 200], [80, 200])], ['topic', 'model'])
+    const [first] = await movers('topic, verdict, is_mover, p_value, q_value, clarity')
+    expect(first).toMatchObject({ topic: 'x', verdict: 'down', is_mover: false })
+    const { p_value, q_value, clarity: clear } = first as { p_value: number; q_value: number; clarity: number }
+    expect(p_value).toBeCloseTo(pValue(clear), 5)
+    expect(q_value).toBeCloseTo(p_value * 20, 10)
+    await fill('brand_daily_by_topic_model', both('x', 'm', [100, 200], [80, 200]), ['topic', 'model'])
+    expect(await movers('is_mover')).toEqual([{ is_mover: true }])
   })
 })
 

@@ -27,7 +27,8 @@ from (
   select g.*, g.start as week from {ops}.prompt_sums_now g
   where g.unit = 'week' and g.grain = 'prompt_model' and g.visibility_count = 0 and g.named_ids is not null
 ) s
-join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id and b.is_own
+-- Not an inner join: for that the planner expects one row, and repeats the joins below for each of many.
+left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 -- Of the brands that are named, those that are rivals as of now.
 cross join lateral (
   select count(*) as rivals, max(n.visibility) as best_rival_visibility,
@@ -39,4 +40,4 @@ cross join lateral (
 left join {schema}.prompts q on q.project_id = s.project_id and q.prompt_id = s.prompt_id
 left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = q.topic_id
 {part week_read}
-where r.rivals > 0;
+where coalesce(b.is_own, false) and r.rivals > 0;

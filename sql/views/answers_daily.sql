@@ -10,9 +10,9 @@ select
   abs(s.answers - h.usual) > 3 * 1.4826 * m.deviation as is_unusual
 from (
   -- It stands on every brand's row of the day, so the largest is taken, not the sum.
-  select p.project_id, coalesce(p.name, p.project_id) as project, r.date, max(r.visibility_total) as answers
+  select r.project_id, coalesce(p.name, p.project_id) as project, r.date, max(r.visibility_total) as answers
   from {schema}.projects p join {report date} r on r.project_id = p.project_id
-  group by p.project_id, p.name, r.date
+  group by r.project_id, p.project_id, r.date
 ) s
 -- The same weekday of the eight weeks before, where at least five of them were read.
 left join lateral (

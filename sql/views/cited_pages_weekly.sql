@@ -21,7 +21,7 @@ select
   coalesce(k.is_complete, false) as is_complete,
   coalesce(k.is_provisional, true) as is_provisional
 from (
-  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.url,
+  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.url,
     (array_agg(r.title order by r.date desc) filter (where r.title is not null))[1] as title,
     (array_agg(r.classification order by r.date desc) filter (where r.classification is not null))[1] as classification,
     lower(substring(r.url from '^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?([^/?#:]+)')) as domain,
@@ -32,7 +32,7 @@ from (
   from {schema}.projects p
   join {report date} r on r.project_id = p.project_id
   join {schema}.calendar c on c.date = r.date
-  group by p.project_id, p.name, c.week, r.url
+  group by r.project_id, p.project_id, c.week, r.url
 ) s
 {part domain_brands}
 {part week_read};

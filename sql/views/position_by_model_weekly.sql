@@ -20,13 +20,10 @@ select
   s.answers,
   s.position_points,
   s.previous_position_points,
-  coalesce(k.days, 0) as days,
-  coalesce(k.is_complete, false) as is_complete,
-  coalesce(k.is_provisional, true) as is_provisional,
-  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
+{part period_state}
 from (
   -- The service's own positions, weighted by their counts.
-  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.model_id,
+  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.model_id,
     sum(r.position * r.position_count) filter (where c.ago = 0) as position_points,
     sum(case when r.position is null then 0 else r.position_count end) filter (where c.ago = 0) as position_count,
     sum(r.position * r.position_count) filter (where c.ago = 1) as previous_position_points,
@@ -36,7 +33,7 @@ from (
   from {schema}.projects p
   join {report date model_id} r on r.project_id = p.project_id
   join {schema}.weeks_compared c on c.date = r.date
-  group by p.project_id, p.name, c.week, r.brand_id, r.model_id
+  group by r.project_id, p.project_id, c.week, r.brand_id, r.model_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 {part week_read}

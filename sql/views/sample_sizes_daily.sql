@@ -17,13 +17,12 @@ select
   s.answers >= 30 as enough_answers
 from (
   select g.project_id, g.project, g.date, g.model_id, sum(g.chats)::integer as chats, sum(g.answers) as answers,
-    count(*)::integer as prompts_asked, max(g.prompts_of_the_day)::integer as prompts_of_the_day
+    count(*)::integer as prompts_asked,
+    -- As many as there are different prompts on that day, whichever model was asked.
+    sum(count(*) filter (where g.is_first)) over (partition by g.project_id, g.project, g.date)::integer as prompts_of_the_day
   from (
-    select d.*,
-      -- As many as there are different prompts on that day, whichever model was asked.
-      dense_rank() over (w order by d.prompt_id) + dense_rank() over (w order by d.prompt_id desc) - 1 as prompts_of_the_day
+    select d.*, row_number() over (partition by d.project_id, d.project, d.date, d.prompt_id) = 1 as is_first
     from {ops}.prompt_days_now d
-    window w as (partition by d.project_id, d.project, d.date)
   ) g
   group by g.project_id, g.project, g.date, g.model_id
 ) s;

@@ -21,10 +21,7 @@ select
   s.answers,
   s.sentiment_points,
   s.previous_sentiment_points,
-  coalesce(k.days, 0) as days,
-  coalesce(k.is_complete, false) as is_complete,
-  coalesce(k.is_provisional, true) as is_provisional,
-  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
+{part period_state}
 from (
   select g.*, g.start as week from {ops}.prompt_sums_now g where g.unit = 'week' and g.grain = 'prompt'
 ) s

@@ -21,13 +21,10 @@ select
   s.answers,
   s.sentiment_points,
   s.previous_sentiment_points,
-  coalesce(k.days, 0) as days,
-  coalesce(k.is_complete, false) as is_complete,
-  coalesce(k.is_provisional, true) as is_provisional,
-  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
+{part period_state}
 from (
   -- The service's own sentiments, weighted by their counts: right on any scale.
-  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.topic_id,
+  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.topic_id,
     sum(r.sentiment * r.sentiment_count) filter (where c.ago = 0) as sentiment_points,
     sum(case when r.sentiment is null then 0 else r.sentiment_count end) filter (where c.ago = 0) as sentiment_count,
     sum(r.sentiment * r.sentiment_count) filter (where c.ago = 1) as previous_sentiment_points,
@@ -37,7 +34,7 @@ from (
   from {schema}.projects p
   join {report date topic_id} r on r.project_id = p.project_id
   join {schema}.weeks_compared c on c.date = r.date
-  group by p.project_id, p.name, c.week, r.brand_id, r.topic_id
+  group by r.project_id, p.project_id, c.week, r.brand_id, r.topic_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = s.topic_id

@@ -17,8 +17,8 @@ select
   abs(s.mention_count / nullif(s.all_mentions, 0) - u.usual_share_of_voice) > 3 * 1.4826 * u.share_of_voice_deviation as is_unusual
 from (
   -- All brands of the day are the whole; a filter on the brand stays outside.
-  select p.project_id, coalesce(p.name, p.project_id) as project, r.date, r.brand_id, r.mention_count,
-    sum(r.mention_count) over (partition by p.project_id, coalesce(p.name, p.project_id), r.date) as all_mentions,
+  select r.project_id, coalesce(p.name, p.project_id) as project, r.date, r.brand_id, r.mention_count,
+    sum(r.mention_count) over (partition by r.project_id, coalesce(p.name, p.project_id), r.date) as all_mentions,
     r.visibility_total as answers
   from {schema}.projects p join {report date} r on r.project_id = p.project_id
 ) s

@@ -24,7 +24,7 @@ select
   case when s.previous_mention_count is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
   -- Mentions within one answer are not independent, so there is no interval; the sample tells how much it is worth.
-  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id,
+  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id,
     sum(r.mention_count) filter (where c.ago = 0) as mention_count,
     sum(sum(r.mention_count) filter (where c.ago = 0)) over w as all_mentions,
     sum(r.visibility_total) filter (where c.ago = 0) as answers,
@@ -33,8 +33,8 @@ from (
   from {schema}.projects p
   join {report date} r on r.project_id = p.project_id
   join {schema}.weeks_compared c on c.date = r.date
-  group by p.project_id, p.name, c.week, r.brand_id
-  window w as (partition by p.project_id, coalesce(p.name, p.project_id), c.week)
+  group by r.project_id, p.project_id, c.week, r.brand_id
+  window w as (partition by r.project_id, coalesce(p.name, p.project_id), c.week)
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 {part week_read}

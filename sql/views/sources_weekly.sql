@@ -65,10 +65,10 @@ from (
       sum(count(*) filter (where r.is_first and r.ago = 1 and r.total_chat_count is null)) over w as previous_unknown_days,
       sum(count(*) filter (where r.is_first and r.ago = 1)) over w as previous_days
     from (
-      select p.project_id, coalesce(p.name, p.project_id) as project, c.week, c.ago, r.date, r.domain, r.classification,
+      select r.project_id, coalesce(p.name, p.project_id) as project, c.week, c.ago, r.date, r.domain, r.classification,
         r.citation_count, r.retrieved_chat_count, r.total_chat_count,
         row_number() over (
-          partition by p.project_id, coalesce(p.name, p.project_id), c.week, r.date order by r.total_chat_count desc nulls last
+          partition by r.project_id, coalesce(p.name, p.project_id), c.week, r.date order by r.total_chat_count desc nulls last
         ) = 1 as is_first
       from {schema}.projects p
       join {report date} r on r.project_id = p.project_id

@@ -22,18 +22,32 @@ select
   s.answers >= 30 as enough_answers,
   coalesce(k.days, 0) as days,
   coalesce(k.is_complete, false) as is_complete,
-  coalesce(k.is_provisional, true) as is_provisional
+  coalesce(k.is_provisional, true) as is_provisional,
+  s.previous_visibility_count / nullif(s.previous_answers, 0) as previous_visibility,
+  s.previous_visibility_count,
+  s.previous_answers,
+  s.visibility_count / nullif(s.answers, 0) - s.previous_visibility_count / nullif(s.previous_answers, 0) as change,
+  {schema}.change_low(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_low,
+  {schema}.change_high(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_high,
+  {schema}.verdict(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as verdict,
+  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.topic_id, r.brand_id,
-    sum(r.visibility_count) as visibility_count,
-    sum(r.visibility_total) as answers,
-    rank() over (w order by sum(r.visibility_count) / nullif(sum(r.visibility_total), 0) desc nulls last) as rank,
-    max(sum(r.visibility_count) / nullif(sum(r.visibility_total), 0)) over w as best
-  from {schema}.projects p
-  join {report date topic_id} r on r.project_id = p.project_id
-  join {schema}.calendar c on c.date = r.date
-  group by p.project_id, p.name, c.week, r.topic_id, r.brand_id
-  window w as (partition by p.project_id, coalesce(p.name, p.project_id), c.week, r.topic_id)
+  select g.*,
+    rank() over (w order by g.visibility_count / nullif(g.answers, 0) desc nulls last) as rank,
+    max(g.visibility_count / nullif(g.answers, 0)) over w as best
+  from (
+    select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.topic_id, r.brand_id,
+      sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
+      sum(r.visibility_total) filter (where c.ago = 0) as answers,
+      sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
+      sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+    from {schema}.projects p
+    join {report date topic_id} r on r.project_id = p.project_id
+    join {schema}.weeks_compared c on c.date = r.date
+    group by r.project_id, p.project_id, c.week, r.topic_id, r.brand_id
+  ) g
+  where g.answers is not null
+  window w as (partition by g.project_id, g.project, g.week, g.topic_id)
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = s.topic_id

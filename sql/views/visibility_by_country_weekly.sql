@@ -9,28 +9,14 @@ select
   coalesce(b.name, s.brand_id) as brand,
   coalesce(b.is_own, false) as is_own,
   s.country_code,
-  s.visibility_count / nullif(s.answers, 0) as visibility,
-  s.visibility_count,
-  s.answers,
-  s.previous_visibility_count / nullif(s.previous_answers, 0) as previous_visibility,
-  s.previous_answers,
-  s.visibility_count / nullif(s.answers, 0) - s.previous_visibility_count / nullif(s.previous_answers, 0) as change,
+{part visibility_compared}
   rank() over (
     partition by s.project_id, s.project, s.week, s.brand_id order by s.visibility_count / nullif(s.answers, 0) desc nulls last
   ) as rank,
-  {schema}.wilson_low(s.visibility_count, s.answers) as visibility_low,
-  {schema}.wilson_high(s.visibility_count, s.answers) as visibility_high,
-  s.answers >= 30 as enough_answers,
-  s.previous_visibility_count,
-  {schema}.change_low(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_low,
-  {schema}.change_high(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_high,
-  {schema}.verdict(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as verdict,
-  coalesce(k.days, 0) as days,
-  coalesce(k.is_complete, false) as is_complete,
-  coalesce(k.is_provisional, true) as is_provisional,
-  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
+{part visibility_intervals}
+{part period_state}
 from (
-  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.country_code,
+  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.country_code,
     sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
     sum(r.visibility_total) filter (where c.ago = 0) as answers,
     sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
@@ -38,7 +24,7 @@ from (
   from {schema}.projects p
   join {report date country_code} r on r.project_id = p.project_id
   join {schema}.weeks_compared c on c.date = r.date
-  group by p.project_id, p.name, c.week, r.brand_id, r.country_code
+  group by r.project_id, p.project_id, c.week, r.brand_id, r.country_code
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 {part week_read}

@@ -10,25 +10,11 @@ select
   coalesce(b.is_own, false) as is_own,
   s.tag_id,
   coalesce(t.name, s.tag_id, '(no tag)') as tag,
-  s.visibility_count / nullif(s.answers, 0) as visibility,
-  s.visibility_count,
-  s.answers,
-  s.previous_visibility_count / nullif(s.previous_answers, 0) as previous_visibility,
-  s.previous_answers,
-  s.visibility_count / nullif(s.answers, 0) - s.previous_visibility_count / nullif(s.previous_answers, 0) as change,
-  {schema}.wilson_low(s.visibility_count, s.answers) as visibility_low,
-  {schema}.wilson_high(s.visibility_count, s.answers) as visibility_high,
-  s.answers >= 30 as enough_answers,
-  s.previous_visibility_count,
-  {schema}.change_low(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_low,
-  {schema}.change_high(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as change_high,
-  {schema}.verdict(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as verdict,
-  coalesce(k.days, 0) as days,
-  coalesce(k.is_complete, false) as is_complete,
-  coalesce(k.is_provisional, true) as is_provisional,
-  case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
+{part visibility_compared}
+{part visibility_intervals}
+{part period_state}
 from (
-  select p.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.tag_id,
+  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.tag_id,
     sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
     sum(r.visibility_total) filter (where c.ago = 0) as answers,
     sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
@@ -36,7 +22,7 @@ from (
   from {schema}.projects p
   join {report date tag_id} r on r.project_id = p.project_id
   join {schema}.weeks_compared c on c.date = r.date
-  group by p.project_id, p.name, c.week, r.brand_id, r.tag_id
+  group by r.project_id, p.project_id, c.week, r.brand_id, r.tag_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 left join {schema}.tags t on t.project_id = s.project_id and t.tag_id = s.tag_id

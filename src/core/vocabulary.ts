@@ -101,6 +101,7 @@ export const BI_VIEWS = [
   'share_of_voice_weekly',
   'visibility_by_model_weekly',
   'visibility_by_channel_weekly',
+  'visibility_by_prompt_weekly',
   'head_to_head_weekly',
   'topics_weekly',
   'absent_prompts',

@@ -38,6 +38,14 @@ export function clarity(now: Sample, before: Sample): number | null {
   return change > 0 ? change / (change - interval[0]) : change / (change - interval[1])
 }
 
+/** Two-sided, by adding up the normal distribution beyond the change. */
+export function pValue(clear: number): number {
+  const [from, step] = [Z * Math.abs(clear), 1e-3]
+  let sum = 0
+  for (let z = from + step / 2; z < 10; z += step) sum += Math.exp((-z * z) / 2) * step
+  return (2 * sum) / Math.sqrt(2 * Math.PI)
+}
+
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b)
   const middle = (sorted.length - 1) / 2

@@ -20,7 +20,7 @@ import type { StreamSet } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { saysNotOffered } from '../../sync/run/execute.ts'
 import type { SyncedProject } from '../../sync/run/run.ts'
-import type { Warehouse } from '../../warehouse/connect.ts'
+import { tableName, type Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, inspectWarehouse } from '../../warehouse/schema/repair.ts'
@@ -68,12 +68,12 @@ export async function check(session: Session): Promise<number> {
   let source: OpenSource | undefined
   await judge('source', async () => {
     const soon = impatient(config)
-    await resolveAllProjects(soon, session.signal)
+    const skipped = await resolveAllProjects(soon, session.signal)
     Object.assign(config, { projects: soon.projects, all_projects: soon.all_projects })
     const opened = await openSource(soon, clock)
     source = opened
     await expectAnswer(opened, session.signal)
-    return opened.source
+    return `${opened.source}${skipped.length === 0 ? '' : `; deleted and ended projects are skipped: ${listSome(skipped, 20)}`}`
   })
   const isAnswering = verdicts.at(-1)!.ok
   for (const project of isAnswering ? (source?.projects ?? []) : []) {
@@ -113,14 +113,14 @@ export async function check(session: Session): Promise<number> {
     await judge('owners', () => owners(warehouse, config))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
-    // A role without privileges may not read names either, which was just said.
+    // A role without privileges may not read names either. That was just reported.
     known = await readProjectNames(warehouse).catch(() => known)
     if (await isMigrated(warehouse).catch(() => false)) await judge('tables', () => tables(warehouse, config, notes))
     const isWhole = verdicts.at(-1)!.ok && notes.length === 0
     if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
       const own = await readOwnBrands(warehouse, ids, config.labels)
       notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
-      notes.push(...(await notComparedNotes(warehouse)))
+      notes.push(...(await notComparedNotes(warehouse)), ...(await unnamedNotes(warehouse, ids)))
     }
     await close()
   }
@@ -149,6 +149,23 @@ function render(
     : `${bad('Not ready:')} fix what is marked ✗ and check again.`
   const said = notes.map((note) => wrap(`${warning('!')} ${names.within(note)}`, width, '', '  '))
   return [...lines, ...said, '', end].join('\n')
+}
+
+/** Topics and tags that reports show as ids, and the labels to copy that name them. */
+async function unnamedNotes(warehouse: Warehouse, projects: readonly string[]): Promise<string[]> {
+  const unnamed = async (kind: 'topic' | 'tag') => {
+    const { rows } = await warehouse.pool.query<{ id: string }>(
+      `select distinct ${kind}_id as id from ${tableName(warehouse, `${kind}s`)} where name is null and project_id = any($1) order by 1`,
+      [projects],
+    )
+    const labels = `labels: { ${kind}s: { ${rows
+      .slice(0, 3)
+      .map(({ id }) => `${id}: …`)
+      .join(', ')} } }`
+    const remedy = `set "extras: auto" if the service lists names, or name them in the file: ${labels}`
+    return rows.length === 0 ? [] : [`${count(rows.length, kind)} without a name, shown as ids; ${remedy}`]
+  }
+  return [...(await unnamed('topic')), ...(await unnamed('tag'))]
 }
 
 /** Throws if the service gives no usable answer. A refusal is an answer: the verdict on the project names it. */

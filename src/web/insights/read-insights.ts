@@ -80,6 +80,8 @@ export interface MoverRow
   is_own: boolean
   topic: string
   model_id: string | null
+  /** What the rows compare: the finest grain with enough answers. */
+  grain: 'topic and model' | 'topic' | 'model' | 'brand'
   verdict: string
   /** Of a week only. */
   comparison_is_complete?: boolean

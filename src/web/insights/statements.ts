@@ -3,7 +3,7 @@ import type { ReportConfig } from '../../core/config/load.ts'
 import type { Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { BiView, Dimension } from '../../core/vocabulary.ts'
-import { reportBy } from '../../warehouse/schema/views.ts'
+import { fillIn, reportBy } from '../../warehouse/schema/views.ts'
 import { chartRange, type Filters, weeksIn } from './filters.ts'
 
 /*
@@ -199,15 +199,15 @@ order by lead nulls last, model_id`
 
   movers(context) {
     const { schema, filters } = context
-    const counts = `count(*) over () as whole_count, count(*) filter (where verdict <> 'too_few') over () as judged_count,
-  count(*) filter (where verdict in ('up', 'down')) over () as clear_count`
+    const counts = `count(*) over () as whole_count, count(rank) over () as judged_count,
+  count(*) filter (where q_value <= 0.1 and clarity > 1) over () as clear_count`
     if (filters.week === undefined) return moversOfRange(context, counts)
-    return `select rank, brand, is_own, topic, model_id, visibility, previous_visibility, change, change_low, change_high, verdict, clarity,
-  visibility_count, answers, previous_visibility_count, previous_answers, week, is_complete, comparison_is_complete,
+    return `select rank, brand, is_own, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
+  clarity, q_value, visibility_count, answers, previous_visibility_count, previous_answers, week, is_complete, comparison_is_complete,
   ${counts}
 from ${relation(schema, 'movers_weekly')}
 where project_id = ${text(filters.project)} and week = ${text(filters.week)}
-order by rank, brand_id, topic_id, model_id`
+order by rank, clarity desc, brand_id, topic_id, model_id`
   },
 
   'absent-prompts'({ schema, filters, own }) {
@@ -337,22 +337,27 @@ order by w.week, w.brand, w.brand_id`
 function moversOfRange(context: StatementContext, counts: string): string {
   const { schema, filters } = context
   const of = (name: string) => relation(schema, name)
-  return `select rank() over (order by round(clarity::numeric, 9) desc) as rank, brand, is_own, topic, model_id,
-  k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
-  ${of('change_low')}(k, n, previous_k, previous_n) as change_low, ${of('change_high')}(k, n, previous_k, previous_n) as change_high,
-  verdict, clarity, k as visibility_count, n as answers, previous_k as previous_visibility_count, previous_n as previous_answers,
-  ${counts}
-from (
-  select c.*, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own, coalesce(t.name, c.topic_id, '(no topic)') as topic,
-    ${of('verdict')}(k, n, previous_k, previous_n) as verdict, ${of('clarity')}(k, n, previous_k, previous_n) as clarity
+  return `with cells as (
+  select ${text(filters.project)} as project_id, '' as project, null::date as week, c.*,
+    0 as days, true as is_complete, false as is_provisional, true as comparison_is_complete
   from (
   ${topicModelSums(context, 'r.brand_id, r.topic_id, r.model_id')}
   ) c
-  left join ${of('brands')} b on b.project_id = ${text(filters.project)} and b.brand_id = c.brand_id
-  left join ${of('topics')} t on t.project_id = ${text(filters.project)} and t.topic_id = c.topic_id
-  where n > 0 and previous_n > 0
+)
+select rank, coalesce(b.name, m.brand_id) as brand, coalesce(b.is_own, false) as is_own,
+  case when level > 2 then '(all topics)' else coalesce(t.name, m.topic_id, '(no topic)') end as topic, model_id,
+  (array['topic and model', 'topic', 'model', 'brand'])[level] as grain,
+  k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
+  ${of('change_low')}(k, n, previous_k, previous_n) as change_low, ${of('change_high')}(k, n, previous_k, previous_n) as change_high,
+  ${of('verdict')}(k, n, previous_k, previous_n) as verdict, clarity, q_value,
+  k as visibility_count, n as answers, previous_k as previous_visibility_count, previous_n as previous_answers,
+  ${counts}
+from (
+${fillIn('{part ranked_movers}', { schema, opsSchema: '' })}
 ) m
-order by rank, brand_id, topic_id, model_id`
+left join ${of('brands')} b on b.project_id = m.project_id and b.brand_id = m.brand_id
+left join ${of('topics')} t on t.project_id = m.project_id and t.topic_id = m.topic_id
+order by rank, clarity desc, m.brand_id, m.topic_id, model_id`
 }
 
 /** How many days of the range and of the one before were read, and how many of them are whole or may still change. */

@@ -18,8 +18,6 @@ import { interval, panel, sqlOf, verdictOf } from './insights-charts.ts'
 import { scrolling, table } from './layout.ts'
 
 const SHOWN_IN_PRINT = 5
-// One change in twenty lies outside its interval by chance alone.
-const BY_CHANCE = 0.05
 
 /** What changed against the period or the week before, the clearest first. */
 export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
@@ -33,7 +31,7 @@ export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
   return panel(filters, {
     id: 'movers',
     title: 'Movers',
-    about: html`${compared}, by brand, topic and model; the clearest changes first, not the largest. ${first === undefined ? '' : clearWords(first)}${first?.comparison_is_complete === false ? html` <strong>One of the two weeks is incomplete.</strong>` : ''}`,
+    about: html`${compared}, the clearest changes first. ${first === undefined ? '' : clearWords(first)}${first?.comparison_is_complete === false ? html` <strong>One of the two weeks is incomplete.</strong>` : ''}`,
     read: movers,
     links: filters.print ? '' : steps(filters),
     body: html`${
@@ -44,18 +42,21 @@ export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
   })
 }
 
-function clearWords({ whole_count, judged_count, clear_count }: MoverRow): string {
-  if (judged_count === 0)
-    return `None of the ${count(whole_count, 'change')} has enough answers, 30 on both sides, to be judged.`
-  const chance = judged_count * BY_CHANCE
-  return `${whole(clear_count)} of ${count(judged_count, 'change')} with enough answers ${clear_count === 1 ? 'is' : 'are'} clear; by chance alone it would be ${chance < 1 ? 'fewer than one' : `about ${whole(chance)}`}.`
+function clearWords({ whole_count, judged_count, clear_count, grain }: MoverRow): string {
+  if (judged_count === 0) return `None of the ${count(whole_count, 'change')} has 30 answers in both periods.`
+  const coarser = `Compared by ${grain}, because no topic and model together has 30 answers in both periods. `
+  const found =
+    clear_count === 0
+      ? `None of ${count(judged_count, 'change')} with enough answers is clear`
+      : `The first ${whole(clear_count)} of ${count(judged_count, 'change')} with enough answers ${clear_count === 1 ? 'is' : 'are'} clear`
+  return `${grain === 'topic and model' ? '' : coarser}${found} if all are considered together (false discovery rate 10 %).`
 }
 
 function moverTable(movers: readonly MoverRow[]): Html {
   const titles = ['brand', 'topic', 'model', 'change', '#95 % interval', '#before', '#now', '#answers']
   const rows = movers.map(
     (row) =>
-      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td>${verdictOf(toned(row.verdict, row.is_own), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
+      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${row.topic}</td><td>${row.model_id ?? (row.grain.endsWith('model') ? '(no model)' : '(all models)')}</td><td>${verdictOf(toned(row.verdict, row.is_own), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
 `,
   )
   return table('Table of movers', titles, rows)
