@@ -70,6 +70,21 @@ for row in rows:
 print(f"dbt-acceptance: the metrics of {len(rows)} weeks of brands are those of the views")
 PYTHON
 
+# Without a split by brand, the number of answers is that of the view.
+"$work/venv/bin/mf" query --metrics total_answers --group-by answer_day__project --csv "$work/answers.csv" >"$work/mf.log" 2>&1 ||
+  fail "mf query: $(tail -n 20 "$work/mf.log")"
+"$work/venv/bin/mf" query --metrics visibility_by_model,visibility_by_topic --group-by metric_time__week --csv "$work/by.csv" >"$work/mf.log" 2>&1 ||
+  fail "mf query: $(tail -n 20 "$work/mf.log")"
+"$work/venv/bin/python" - "$work/answers.csv" <<'PYTHON'
+import csv, sys, psycopg2
+cursor = psycopg2.connect("").cursor()
+cursor.execute("select project, sum(answers) from visibility.answers_daily group by 1")
+wanted = dict(cursor.fetchall())
+found = {row["answer_day__project"]: float(row["total_answers"]) for row in csv.DictReader(open(sys.argv[1]))}
+assert found == wanted, (found, wanted)
+print("dbt-acceptance: total_answers is that of answers_daily")
+PYTHON
+
 echo "$name: one project"
 project=$(query 'select min(project_id) from visibility.projects')
 make_pack dbt --project "$project"
@@ -91,4 +106,20 @@ query "insert into visibility.brand_daily (project_id, date, brand_id, visibilit
   select project_id, date, 'nobody', 5, 3, 1 from visibility.brand_daily limit 1" >/dev/null
 if dbt build; then fail 'a row with more hits than answers passed all tests'; fi
 grep -q 'shares_are_shares' "$work/dbt.log" && grep -q 'listed_in' "$work/dbt.log" || fail "the tests did not say what is wrong: $(tail -n 20 "$work/dbt.log")"
+query "delete from visibility.brand_daily where brand_id = 'nobody'" >/dev/null
+
+# A corruption of one day of a report, and the test that must find it.
+corrupt() {
+  query 'create table kept as select * from visibility.brand_daily_by_model' >/dev/null
+  query "$1" >/dev/null
+  if dbt test --select source:visibility.brand_daily_by_model; then fail "not found: $1"; fi
+  grep -qE "(FAIL|Failure).*$2" "$work/dbt.log" || fail "$2 did not find: $1: $(tail -n 20 "$work/dbt.log")"
+  query 'delete from visibility.brand_daily_by_model; insert into visibility.brand_daily_by_model select * from kept; drop table kept' >/dev/null
+  echo "$name: $2 finds: $1"
+}
+day="date = (select max(date) - 20 from visibility.brand_daily)"
+corrupt "update visibility.brand_daily_by_model set visibility_count = visibility_count / 2, visibility = visibility / 2 where $day" adds_up
+corrupt "delete from visibility.brand_daily_by_model where $day" rows_of_days
+corrupt "update visibility.brand_daily_by_model set visibility = 0.987 where $day and visibility_count > 0" ratio_of_parts
+must test --select source:visibility.brand_daily_by_model
 echo "$name: passed"

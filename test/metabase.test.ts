@@ -164,6 +164,7 @@ test('after the first sync fields get their meaning, models describe columns, me
     breakout: [['field', ref('date')[1], { 'temporal-unit': 'week' }]],
   })
   expect(dashboardOf().parameters.map(({ slug }: any) => slug)).toEqual(['project', 'dates', 'brand'])
+  expect(dashboardOf().parameters[1].default).toBe('past90days~')
   for (const card of dashboardOf().dashcards) {
     const { native } = server.store.card.find(({ id }) => id === card.card_id)!.dataset_query
     expect(card.parameter_mappings.map((one: any) => one.target[1][1])).toEqual(Object.keys(native['template-tags']))

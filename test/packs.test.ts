@@ -13,7 +13,7 @@ import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
-import { configOf, type Setup, setUp } from './support/setup.ts'
+import { configOf, FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 
 /* The files for other tools, and the questions: they fit the configuration, and every statement in them runs. */
 
@@ -32,11 +32,7 @@ function statementsOf(config: ReturnType<typeof configOf>, projects: string[] = 
   const dbt = Object.entries(packFiles('dbt', config)).filter(([path]) => path.startsWith('models/staging/stg_'))
   return [
     ...contract.schema.flatMap((object: { name: string; quality: { query: string }[] }) =>
-      object.quality.map(({ query }) =>
-        query
-          .replaceAll('${table}', `"${schema}"."${object.name}"`)
-          .replaceAll('from freshness', `from "${schema}".freshness`),
-      ),
+      object.quality.map(({ query }) => query.replaceAll('${table}', `"${schema}"."${object.name}"`)),
     ),
     ...[
       ...templating.list.flatMap(({ query, type }: any) => (type === 'query' ? query : [])),
@@ -67,6 +63,42 @@ async function wrongColumns(database: TestDatabase, config: ReturnType<typeof co
     .flatMap(({ name, columns }) => columns.map((column) => `${name}.${column.name} ${column.type}`))
     .filter((place) => !there.has(place))
 }
+
+test('the contract finds a halved count, a deleted day, and a ratio that differs from its parts', async () => {
+  const setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 }, faults: { rate_limit: null } })
+  const { database, config } = setup
+  const contract = parse(packFiles('contract', config)['visibility.odcs.yaml']!)
+  const broken = async () => {
+    const found: string[] = []
+    for (const { name, quality } of contract.schema)
+      for (const rule of quality as { name: string; query: string; severity: string }[]) {
+        const [row] = await database.rows<{ count: string }>(rule.query.replaceAll('${table}', `visibility."${name}"`))
+        if (rule.severity === 'error' && Number(row!.count) > 0) found.push(`${name}: ${rule.name}`)
+      }
+    return found
+  }
+  try {
+    expect((await setup.sync()).outcome).toBe('complete')
+    expect(await broken()).toEqual([])
+    const fine = FOUR_GRAINS.at(-1)!.name
+    const corruptions = [
+      ['set visibility_count = visibility_count / 2, visibility = visibility / 2', `${fine}: adds up`],
+      ['set visibility = 0.987', `${fine}: ratio of parts`],
+    ] as const
+    for (const [change, rule] of corruptions) {
+      await database.rows(`create table kept as select * from visibility.${fine}`)
+      await database.rows(`update visibility.${fine} ${change} where date = '2026-03-10' and visibility_count > 0`)
+      expect(await broken()).toContain(rule)
+      await database.rows(`delete from visibility.${fine}`)
+      await database.rows(`insert into visibility.${fine} select * from kept; drop table kept`)
+      expect(await broken()).toEqual([])
+    }
+    await database.rows(`delete from visibility.${fine} where date = '2026-03-10'`)
+    expect(await broken()).toEqual(expect.arrayContaining([`${fine}: rows of days`, `${fine}: adds up`]))
+  } finally {
+    await setup.close()
+  }
+})
 
 describe('a configuration of its own', () => {
   const column = (name: string, type: string) => ({ name, path: name, type })

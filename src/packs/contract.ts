@@ -1,6 +1,6 @@
 import { UsageError } from '../core/errors.ts'
-import type { Column, Pack, Relation } from './relations.ts'
-import { fill, parseTemplate, yamlFile } from './template.ts'
+import { type Checks, type Column, checksOf, type Pack, type Relation, readChecks } from './relations.ts'
+import { fill, parseTemplate, type Values, yamlFile } from './template.ts'
 
 /* The data contract, in the Open Data Contract Standard 3.1: what readers of the warehouse may rely on. */
 
@@ -10,7 +10,7 @@ const LOGICAL: Record<string, string> = {
 }
 
 interface Template {
-  quality: Record<'unique' | 'fresh' | 'whole' | 'share', object>
+  quality: Record<'unique' | 'fresh' | 'share' | 'check', object>
   slaProperties: object[]
 }
 
@@ -18,7 +18,11 @@ export function contractFiles({ relations, projects, values }: Pack): Record<str
   if (projects.length > 0)
     throw new UsageError('--project: the contract describes tables, which have the rows of all projects; leave it out')
   const { quality, slaProperties, ...head } = parseTemplate<Template>('contract.yml')
-  const objects = relations.map((relation) => ({ ...objectOf(relation), quality: rulesOf(relation, quality) }))
+  const checks = readChecks()
+  const objects = relations.map((relation) => ({
+    ...objectOf(relation),
+    quality: rulesOf(relation, quality, { ...values, checks }),
+  }))
   const whole = { ...fill(head, values), schema: objects, slaProperties: fill(slaProperties, values) }
   return { 'visibility.odcs.yaml': yamlFile(whole) }
 }
@@ -58,11 +62,23 @@ function propertyOf({ key, columns }: Relation, { name, about, type, required, s
   }
 }
 
-function rulesOf({ kind, key, columns, stream }: Relation, rules: Template['quality']): object[] {
+function rulesOf(
+  relation: Relation,
+  rules: Template['quality'],
+  { schema, daily, checks }: Values & { checks: Checks },
+): object[] {
+  const { kind, key, columns, stream } = relation
   const shares = columns.filter(({ name }) => ['visibility', 'share_of_voice'].includes(name) && kind !== 'rows')
+  const of = (name: unknown) => `"${String(schema)}"."${String(name)}"`
+  const views = { freshness: of('freshness'), data_status: of('data_status') }
+  const names = { table: '${table}', ...views, daily: of(daily), daily_stream: daily }
   return [
     fill(rules.unique, { key: key.join(', '), quoted_key: key.map((name) => `"${name}"`).join(', ') }),
-    ...(stream === undefined ? [] : [fill(rules.fresh, { stream }), fill(rules.whole, { stream })]),
+    ...(stream === undefined ? [] : [fill(rules.fresh, { stream, ...views })]),
+    ...checksOf(relation, daily).map((name) => {
+      const { sql, ...check } = checks[name]!
+      return fill(rules.check, { ...check, name: name.replaceAll('_', ' '), sql: fill(sql, { ...names, stream }) })
+    }),
     ...shares.map(({ name }) => fill(rules.share, { column: name })),
   ]
 }

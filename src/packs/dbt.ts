@@ -1,4 +1,4 @@
-import type { Pack, Relation } from './relations.ts'
+import { checksOf, type Pack, type Relation, readChecks } from './relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate, yamlFile } from './template.ts'
 
 /*
@@ -8,7 +8,10 @@ import { fill, parseTemplate, readRatios, readTemplate, yamlFile } from './templ
 
 /** A column of brand_days that adds up. */
 type Measure = Record<'name' | 'description', string>
-type Marts = { semantic_models: { measures: Measure[] }[] }
+type Marts = { models: object[]; semantic_models: { measures: Measure[] }[]; metrics: object[] }
+
+/** The reports that have metrics of their own, by their second dimension. */
+const GRAINS = { model: 'model_id', topic: 'topic_id', country: 'country_code' }
 
 /** Rows may mention prompts that the service no longer lists, so references to prompts are not tested. */
 const ALWAYS_LISTED = ['brands', 'topics', 'tags', 'models']
@@ -27,17 +30,32 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   const abouts = Object.fromEntries(readRatios().map(({ name, about }) => [`about_${name}`, about]))
   const marts = fill(parseTemplate<Marts>('dbt/models/marts/marts.yml'), abouts)
   const { measures } = marts.semantic_models[0]!
+  const grains = Object.entries(GRAINS).flatMap(([by, column]) => {
+    const report = relations.find(({ key, addsUp }) => addsUp && key.join() === `project_id,date,brand_id,${column}`)
+    return report === undefined || values.daily === '' ? [] : [{ ...abouts, by, column, report: report.name }]
+  })
+  for (const grain of grains) {
+    const more = fill(parseTemplate<Marts>('dbt/models/marts/marts_by.yml'), grain)
+    for (const part of ['models', 'semantic_models', 'metrics'] as const) (marts[part] as object[]).push(...more[part])
+  }
   const views = relations.filter(({ kind }) => kind === 'view').map(({ name }) => `source('visibility', '${name}')`)
-  const files = ['dbt_project.yml', 'macros/visibility_sync.sql']
+  const files = ['dbt_project.yml']
   // Without a report of brands by day there is nothing to compute the metrics from.
   if (values.daily !== '') {
-    files.push('models/marts/brand_days.sql', 'models/marts/calendar_days.sql')
+    files.push('models/marts/brand_days.sql', 'models/marts/answer_days.sql', 'models/marts/calendar_days.sql')
     files.push('tests/ratios_agree_with_the_views.sql', 'tests/shares_are_shares.sql')
   }
   return {
     ...Object.fromEntries(files.map((path) => [path, fill(readTemplate(`dbt/${path}`), values)])),
+    'macros/visibility_sync.sql': `${readTemplate('dbt/macros/visibility_sync.sql')}${checkMacros()}`,
     ...(values.daily === '' ? {} : { 'models/marts/marts.yml': yamlFile(marts) }),
-    'models/sources.yml': yamlFile(sourcesOf(relations)),
+    ...Object.fromEntries(
+      grains.map((grain) => [
+        `models/marts/brand_days_by_${grain.by}.sql`,
+        fill(readTemplate('dbt/models/marts/brand_days_by.sql'), grain),
+      ]),
+    ),
+    'models/sources.yml': yamlFile(sourcesOf(relations, values.daily)),
     'models/exposures.yml': yamlFile(fill(parseTemplate('dbt/models/exposures.yml'), { views })),
     'models/staging/staging.yml': yamlFile({
       version: 2,
@@ -49,27 +67,51 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   }
 }
 
-function sourcesOf(relations: readonly Relation[]): object {
+/** The checks as tests of dbt. */
+function checkMacros(): string {
+  const source = (name: string) => `{{ source('visibility', ${name}) }}`
+  const names = {
+    ...{ table: '{{ model }}', stream: '{{ stream }}', daily: source('daily'), daily_stream: '{{ daily }}' },
+    ...{ freshness: source("'freshness'"), data_status: source("'data_status'") },
+  }
+  const tests = Object.entries(readChecks()).map(
+    ([name, { about, sql }]) =>
+      `\n{# ${about} #}\n{% test ${name}(model, stream, daily='') %}\n${fill(sql, names)}\n{% endtest %}\n`,
+  )
+  return tests.join('')
+}
+
+function sourcesOf(relations: readonly Relation[], daily: unknown): object {
   const { freshness, ...sources } = parseTemplate<{ freshness: object }>('dbt/models/sources.yml')
-  const tables = relations.map(({ name, about, key, columns, references, stream }) => ({
-    name,
-    description: about,
-    ...(stream === undefined ? {} : { config: fill(freshness, { stream }) }),
-    data_tests: [
-      { unique_key: { arguments: { columns: key } } },
-      ...references
-        .filter(({ target }) => ALWAYS_LISTED.includes(target))
-        .map(({ column, target }) => ({
-          listed_in: { arguments: { to: `source('visibility', '${target}')`, columns: ['project_id', column] } },
+  const checks = readChecks()
+  const tables = relations.map((relation) => {
+    const { name, about, key, columns, references, stream } = relation
+    return {
+      name,
+      description: about,
+      ...(stream === undefined ? {} : { config: fill(freshness, { stream }) }),
+      data_tests: [
+        { unique_key: { arguments: { columns: key } } },
+        ...references
+          .filter(({ target }) => ALWAYS_LISTED.includes(target))
+          .map(({ column, target }) => ({
+            listed_in: { arguments: { to: `source('visibility', '${target}')`, columns: ['project_id', column] } },
+          })),
+        ...checksOf(relation, daily).map((check) => ({
+          [check]: {
+            arguments: check === 'adds_up' ? { stream, daily } : { stream },
+            config: { severity: checks[check]!.severity === 'error' ? 'error' : 'warn' },
+          },
         })),
-    ],
-    columns: columns.map((column) => ({
-      name: column.name,
-      description: column.about,
-      data_type: column.type,
-      ...(column.required ? { data_tests: ['not_null'] } : {}),
-    })),
-  }))
+      ],
+      columns: columns.map((column) => ({
+        name: column.name,
+        description: column.about,
+        data_type: column.type,
+        ...(column.required ? { data_tests: ['not_null'] } : {}),
+      })),
+    }
+  })
   return fill(sources, { tables })
 }
 

@@ -33,6 +33,8 @@ export interface Relation {
   columns: Column[]
   /** The configured stream that fills it, if one does. */
   stream?: string
+  /** True if the rows of a day and brand add up to the report by day. */
+  addsUp?: boolean
   /** Columns that, with the project, name a row of another table. */
   references: { column: string; target: string }[]
 }
@@ -71,7 +73,9 @@ export function relationsOf({ streams, reports, custom_streams }: Catalogued): R
     ...reports.map((report) => {
       const stream = reportStream(report)
       const kind = (report.of ?? 'brands') === 'brands' ? 'brands' : 'rows'
-      return ofStream(kind, reportNote(report), stream, neverNull(stream.key))
+      // A prompt carries several tags.
+      const addsUp = kind === 'brands' && report.filters.length === 0 && !report.dimensions.includes('tag_id')
+      return { ...ofStream(kind, reportNote(report), stream, neverNull(stream.key)), addsUp }
     }),
     ...custom_streams.map((custom) => {
       const stream = definedStream(customDefinition(custom))
@@ -121,6 +125,28 @@ function relation({ note, types, required, ...rest }: Described): Relation {
       return target === undefined || target === name ? [] : [{ column, target }]
     }),
   }
+}
+
+/** templates/checks.yml */
+interface Check {
+  about: string
+  dimension: string
+  severity: 'error' | 'warning'
+  sql: string
+}
+
+export type Checks = Record<string, Check>
+
+export function readChecks(): Checks {
+  return parseTemplate<Checks>('checks.yml')
+}
+
+/** The checks of a table, by their names. @param daily the report by day, or nothing */
+export function checksOf({ name, kind, stream, addsUp }: Relation, daily: unknown): string[] {
+  if (stream === undefined) return []
+  if (kind !== 'brands') return ['no_gaps']
+  const sums = addsUp && daily !== '' && daily !== name ? ['adds_up'] : []
+  return ['no_gaps', 'rows_of_days', 'ratio_of_parts', ...sums]
 }
 
 function grainOf({ columns }: TableNote, grain: readonly string[]): string[] {

@@ -13,7 +13,7 @@ interface PackOptions {
   force?: boolean
 }
 
-/** Lists the files of a pack with their digests, so that the next run can tell them from other files. */
+/** Lists the files of a pack with their digests, so that the next run can distinguish them from other files. */
 const MANIFEST = 'visibility-sync-pack.json'
 
 /** `pack`: writes the files for another tool, as the configuration needs them. */

@@ -11,7 +11,7 @@ export interface MetabaseTemplate {
   collection: string
   dashboard: string
   models: Record<string, BiView>
-  filters: Record<string, { label: string; widget: string; section: string; columns: string[] }>
+  filters: Record<string, { label: string; widget: string; section: string; columns: string[]; default?: string }>
   tag: object
   parameter: object
   dashboard_parameter: { id: string; slug: string }

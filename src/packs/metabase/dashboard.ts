@@ -30,7 +30,10 @@ export async function ensureDashboard(
 function completed(dashboard: Dashboard, cards: readonly Placed[]): Dashboard {
   const { filters, dashboard_parameter } = readMetabaseTemplate()
   const taken = new Set(dashboard.parameters.map(({ slug }) => slug))
-  const ours = Object.entries(filters).map(([name, filter]) => fill(dashboard_parameter, { name, ...filter }))
+  const ours = Object.entries(filters).map(([name, filter]) => ({
+    ...fill(dashboard_parameter, { name, ...filter }),
+    ...(filter.default !== undefined && { default: filter.default }),
+  }))
   const parameters = [...dashboard.parameters, ...ours.filter(({ slug }) => !taken.has(slug))]
   const ids = new Set(parameters.map(({ id }) => id))
   const ofCard = new Map(cards.map((card) => [card.id, card]))
