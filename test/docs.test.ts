@@ -33,6 +33,24 @@ function block(page: string, name: string): string {
   return found[1]!
 }
 
+/** The sentences of a page, without code. Cells of tables and items of lists are texts of their own. */
+function sentencesOf(page: string): string[] {
+  const text = read(page)
+    .replaceAll(/```[\s\S]*?```/g, '\n\n')
+    .replaceAll(/`[^`]*`/g, 'code')
+    .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+  const blocks = text.split(/\n\s*\n|\n(?=\s*(?:[-*]|\d+\.|\|)\s)|\n(?=#)/)
+  return blocks
+    .flatMap((part) => (part.trim().startsWith('|') ? part.split('|') : [part]))
+    .flatMap((part) => part.replaceAll(/\s+/g, ' ').split(/(?<=[.!?:])\s+/))
+}
+
+test('no sentence has more than 35 words', () => {
+  const words = (sentence: string) => sentence.split(' ').filter((word) => /\w/.test(word)).length
+  const long = pages.flatMap((page) => sentencesOf(page).filter((sentence) => words(sentence) > 35))
+  expect(long).toEqual([])
+})
+
 test('the generated pages are current', () => {
   expect(read('docs/tables.md')).toBe(tablesPage())
   expect(JSON.parse(read('config/sync.schema.json'))).toEqual(configJsonSchema())
