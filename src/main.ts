@@ -49,6 +49,6 @@ void runProgram(process.argv.slice(2), {
   redactor,
 }).then((code) => {
   process.exitCode = code || process.exitCode || 0
-  // The work is done and said: what still waits, as for a network that lost its way, does not keep the process.
+  // The work is done and reported. A pending operation, for example on a lost network, does not keep the process alive.
   setTimeout(() => process.exit(), 2000).unref()
 })

@@ -1,6 +1,6 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { afterAll, afterEach, describe, expect, test } from '@jest/globals'
 import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -12,9 +12,8 @@ const SMALL = { start_date: '2026-03-01', end_date: '2026-03-02', reports: [{ na
 describe('a warehouse that is configured without the address of the service', () => {
   let database: TestDatabase
   const folder = temporaryFolder()
-  afterEach(async () => {
-    await database.drop()
-  })
+  afterEach(() => database.drop())
+  afterAll(() => folder.remove())
 
   const ways: [string, () => CliOptions][] = [
     ['DATABASE_URL', () => ({ env: { DATABASE_URL: database.url } })],
@@ -22,7 +21,6 @@ describe('a warehouse that is configured without the address of the service', ()
       'DATABASE_URL_FILE',
       () => {
         const file = join(folder.path, 'database_url')
-        mkdirSync(folder.path, { recursive: true })
         writeFileSync(file, database.url)
         return { env: { DATABASE_URL_FILE: file } }
       },

@@ -31,7 +31,7 @@ export function nextSteps(report: RunReport, context: NextStepContext): NextStep
   const steps = [...kinds].flatMap(([kind, trouble]) => stepFor(kind, trouble, report, context) ?? [])
   // Without a cure of its own, as when a newer run was faster, the state is what there is to see.
   if (steps.length === 0) steps.push({ say: 'see whether anything is missing', run: command('status') })
-  // A command that stands for several cures is given once, for the worst.
+  // A command that fixes several problems is printed once, for the worst.
   return steps.filter(({ run }, index) => steps.findIndex((other) => other.run === run) === index)
 }
 

@@ -21,7 +21,7 @@ export function isDay(text: string): boolean {
 }
 
 export function dayNumber(day: Day): number {
-  return Date.parse(`${day}T00:00:00Z`) / DAY_MS
+  return Date.parse(day) / DAY_MS
 }
 
 export function dayFromNumber(number: number): Day {

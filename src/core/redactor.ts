@@ -16,7 +16,7 @@ export const REDACTED = '[redacted]'
 // Three characters stand everywhere. Up to seven may be a word, or a part of one: those count only if they stand alone.
 const SHORTEST = 4
 const SHORTEST_ANYWHERE = 8
-/** Ends a text that was cut; what stands before it may be the beginning of a secret. */
+/** Ends a text that was cut. The text before it may end with the beginning of a secret. */
 const CUT = '…'
 const WORD = /[\p{L}\p{N}]/u
 // Both apply to a word before an @. Each attempt to match ends where the next one begins, so the time is linear.
@@ -141,10 +141,10 @@ function copy(value: unknown, text: (text: string) => string): unknown {
 
 /* The ways in which a text can repeat a secret. */
 
-// A shorter one stands in ordinary words, and so would its encoded forms.
+// A shorter secret may be part of an ordinary word, and so may its encoded forms.
 const LEAST_ENCODED = 8
 
-/** A secret as it stands, and as an address, JSON, a page, SQL, CSV or an encoder would write it. */
+/** The secret, and how it is written in an address, JSON, HTML, SQL, CSV, base64 and hex. */
 export function formsOf(secret: string): string[] {
   const escaped = [jsonText(secret), jsonText(jsonText(secret)), asciiText(secret)]
   const quoted = [
@@ -158,7 +158,7 @@ export function formsOf(secret: string): string[] {
   return [...new Set([secret, ...longer])]
 }
 
-/** A stray percent sign is part of the text as it stands. */
+/** The decoded text. A text with a stray percent sign is not encoded, and is returned unchanged. */
 export function decoded(text: string): string {
   try {
     return decodeURIComponent(text)

@@ -10,7 +10,7 @@ import { toWire, type WindowCost, type WindowResult, type WireResult } from './w
 
 /*
  * The windows of runs in the queue. A window is `queued` until a worker takes it, `taken` while it works at it, and `done`
- * when its result waits for the run; it has a job until it is done. Jobs carry nothing but their id: what is to be done stands in the row.
+ * when its result waits for the run; it has a job until it is done. A job has only its id. The row has the rest.
  *
  * Reading a window twice is waste, never harm: loads are atomic, and an older read never replaces a newer one. So the
  * queue promises no more than at least once, and the first result of a window counts.

@@ -170,12 +170,12 @@ export class QueueWorker {
   private async reportProgress(): Promise<void> {
     const now = monotonic()
     const inProgress = [...this.inProgress.keys()]
-    const said = inProgress.map(({ window, progressAt, stallAfterMs }) => ({
+    const progress = inProgress.map(({ window, progressAt, stallAfterMs }) => ({
       id: window.id,
       idleMs: now - progressAt,
       stallAfterMs,
     }))
-    const { lost, unknown } = await reportProgress(this.services.warehouse, this.self.id, said)
+    const { lost, unknown } = await reportProgress(this.services.warehouse, this.self.id, progress)
     for (const work of inProgress)
       if (lost.includes(work.window.id) || now - work.progressAt > work.stallAfterMs) work.revoked.abort()
     // A window that is being taken is not known here yet.

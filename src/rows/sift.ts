@@ -118,9 +118,9 @@ export function siftingSink<R extends Rows>(
 const MOST_TAGS = 50_000
 
 /**
- * Validates the items of an answer, batch by batch, and flattens them into rows. A bad item becomes a reject; an item that
- * stands twice counts once; two items with one key and different values are both rejected, since nothing says which is
- * true. A validated item is used up at once: keeping ten thousand of them alive doubles the cost of a page.
+ * Validates the items of an answer, batch by batch, and flattens them into rows. A bad item becomes a reject. Duplicates are
+ * counted once. Two items with one key and different values are both rejected, because nothing shows which is correct.
+ * A validated item is packed at once: keeping ten thousand of them alive doubles the cost of a page.
  */
 export class Sifter<R extends Rows> {
   /** How many items only repeated others. */
@@ -253,7 +253,7 @@ export class Sifter<R extends Rows> {
     return { ...common, rows, children: this.childRows(parents) }
   }
 
-  /** False for a row whose key stands in another. */
+  /** False for a row whose key another row has. */
   private keep(raw: unknown, index: number, item: never, row: Row): boolean {
     const { stream, rows, notes, entities } = this
     for (const field in raw as object) {

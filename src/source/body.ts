@@ -38,7 +38,7 @@ export class Body {
     return this.used
   }
 
-  /** What was gathered. It stands until `release`. */
+  /** The bytes so far. They are valid until `release`. */
   get bytes(): Buffer {
     return this.memory.subarray(0, this.used)
   }

@@ -1,7 +1,7 @@
 import { TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 
-/* What stands beside the items of an answer. */
+/* The members of an answer beside its items. */
 
 const DOCUMENTED = new Set(['data', 'totalCount', 'total_count'])
 /** Fields by which services report a failure in an answer with HTTP 200. */

@@ -68,7 +68,7 @@ export async function parseAnswer(
 
 /** Replaces the key in an answer that repeats it. */
 export const REPEATED_KEY = '[redacted key]'
-// A shorter key stands in ordinary texts, and one of digits alone in numbers.
+// A shorter key may be part of an ordinary text, and a key of digits part of a number.
 const SHORTEST_KEY = 8
 const LIKE_A_NUMBER = /^[\d.+eE-]*$/
 

@@ -221,7 +221,7 @@ class PageParser {
   }
 
   /**
-   * Where `},{` stands, an item most likely ends, and the last bracket most likely ends the list. If items up to there
+   * At `},{` an item most likely ends, and the last bracket most likely ends the list. If items up to there
    * make a valid list, they are the items: what comes before a position decides what may follow.
    */
   private guessEnd(start: number): number {

@@ -30,7 +30,7 @@ const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
       number('retrieved_chat_count', 'Number of answers that retrieve it.'),
       number(
         'total_chat_count',
-        'Number of answers in the group. It stands on every row of the group: never sum it over domains.',
+        'Number of answers in the group. Every row of the group has it: never sum it over domains.',
       ),
     ],
   },

@@ -32,7 +32,7 @@ export interface Warehouse {
   isPooled: boolean
   /** Cleans what is written to the ops schema: words of the service and of errors, never rows. */
   redactor: Redactor
-  /** Asks the server for its version: an unreachable or too old one is said in one sentence. */
+  /** Asks the server for its version. An unreachable or too old server is an error of one sentence. */
   check(): Promise<void>
   /** The command was asked to stop: from now on nothing is waited for longer than a few seconds. */
   shortenDeadlines(): void
@@ -75,10 +75,10 @@ export interface ConnectOptions {
 
 const PATIENCE_MS = 120_000
 
-/** Connects and checks the server: an unreachable or too old one is said in one sentence, with what to do. */
+/** Connects and checks the server. An unreachable or too old server is an error of one sentence, with what to do. */
 export async function connectWarehouse(options: ConnectOptions): Promise<Warehouse> {
   const redactor = options.redactor ?? createRedactor()
-  // The password of the embedded server stands in no configuration.
+  // The password of the embedded server is in no configuration.
   redactor.add(secretsOfAddress(options.url))
   const sockets = new Set<Socket>()
   const config: ClientConfig = {
@@ -197,7 +197,7 @@ export function slowQuery(text: string, values?: unknown[]): QueryConfig {
 
 const SLOW_MS = 600_000
 
-/** Refuses a server that is too old; true if a pooler stands before it. */
+/** Refuses a server that is too old; true if it is behind a pooler. */
 async function checkServer(pool: Pool): Promise<boolean> {
   const client = await pool.connect()
   try {

@@ -106,7 +106,7 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
     unreconciled > 0 && { kind: 'unreconciled', text: `${count(unreconciled, 'day')} not reconciled` },
     open > 0 && { kind: 'quarantine', text: `${count(open, 'row')} in quarantine` },
     dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} given up` },
-    // What made a run partial stands above it.
+    // The reason of a partial run is above it.
     !isFailed && lastRun,
     missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },
   ]

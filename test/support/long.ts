@@ -7,7 +7,10 @@ const IS_LONG = process.env.TEST_LONG === 'on'
 export const sized = (usual: number, long: number): number => (IS_LONG ? long : usual)
 
 /** A test that only the long run has. */
-export const longTest = IS_LONG ? test : test.skip
+export function longTest(name: string, work: () => void | Promise<void>): void {
+  if (IS_LONG) test(name, work)
+  else process.stderr.write(`left to "npm run test:long": ${name}\n`)
+}
 
 /** So many of the cases, spread evenly from the first to the last; all of them in the long run. */
 export function some<T>(cases: readonly T[], most: number): T[] {

@@ -14,7 +14,7 @@ export interface Explained {
   from: string
 }
 
-/** `written` is the file as it stands, with its variables not filled in. */
+/** `written` is the file before its variables are filled in. */
 export function explain(config: object, written: unknown, env: NodeJS.ProcessEnv): Explained[] {
   const groups = new Set(everySetting().map(({ path }) => path.replace(/(\[\]|\.\*).*$/, '')))
   const inFile = [...groups].flatMap((path) => {

@@ -55,7 +55,7 @@ function namesIn(path: readonly PropertyKey[]): string[] {
   return group instanceof z.ZodObject ? Object.keys(group.shape) : []
 }
 
-/** The setting that was probably meant by a name that is not known where it stands: one beside it, or one of another group. */
+/** The setting that was probably meant by an unknown name: one of the same group, or one of another group. */
 export function settingLike(path: readonly PropertyKey[], name: string): string | undefined {
   const place = path.length === 0 ? '' : `${path.join('.')}.`
   const beside = similarTo(name, namesIn(path))

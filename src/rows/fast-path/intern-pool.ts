@@ -38,7 +38,7 @@ export function pieceOf(bytes: Buffer): Piece {
   return { bytes, length: bytes.length, words, tail: bytes.length < 4 ? 0 : bytes.readInt32LE(bytes.length - 4) }
 }
 
-/** True if a piece stands here. */
+/** True if the piece begins here. */
 export function isAt(view: DataView, at: number, { bytes, length, words, tail }: Piece): boolean {
   if (at + length > view.byteLength) return false
   if (length < 4) {
@@ -52,7 +52,7 @@ export function isAt(view: DataView, at: number, { bytes, length, words, tail }:
 }
 
 export interface Text {
-  /** As it stands in its answer, with its quotes. */
+  /** The bytes of the answer, with the quotes. */
   quoted: Piece
   value: string
   /** From 1 on. */

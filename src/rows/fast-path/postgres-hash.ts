@@ -50,7 +50,7 @@ export class PostgresHash {
       this.c = (this.c + view.getInt32(at + 8, true)) | 0
       this.mix()
     }
-    // The lowest byte of the third word stands for the length.
+    // The lowest byte of the third word is the length.
     this.a = (this.a + word(view, at, left)) | 0
     this.b = (this.b + word(view, at + 4, left - 4)) | 0
     this.c = (this.c + (word(view, at + 8, left - 8) << 8)) | 0

@@ -13,10 +13,10 @@ import {
 } from './template-cache.ts'
 
 /*
- * Most rows of a report are like others before them: the same fields in the same order, ids and names and days that stood
- * in these fields before, and new numbers. What zod and the sifter said of those holds for these, since they judge each
- * value by its field alone, and any number like any other. Such a row is read from its bytes, at about a third of what
- * parsing and judging it anew would cost. Rows that match no template are parsed in full, and then added to the template cache.
+ * Most rows of a report match earlier ones: the same fields in the same order, ids, names and days that these fields had
+ * before, and new numbers. zod and the sifter validate each value by its field alone, and accept any number. So a row that
+ * matches is valid, too. It is read from its bytes, at about a third of the cost of parsing and validation. Rows that match no
+ * template are parsed in full, and then added to the template cache.
  */
 
 const QUOTE = 0x22

@@ -1,4 +1,4 @@
-import { addDays, countDays, type Day, daysIn, type Range, showRange } from '../../core/day.ts'
+import { addDays, countDays, type Day, dayNumber, daysIn, type Range, showRange } from '../../core/day.ts'
 import {
   DownError,
   IncompleteError,
@@ -175,12 +175,11 @@ function unexplainedGaps(range: Range, { rowsByDay, rejects }: FoundDays, known:
 
 /** The longest stretch between two of these days that has none of them. */
 function longestGap(days: readonly Day[]): Range | undefined {
-  let longest: Range | undefined
-  for (let at = 1; at < days.length; at++) {
-    const gap = { from: addDays(days[at - 1]!, 1), to: addDays(days[at]!, -1) }
-    if (gap.from <= gap.to && countDays(gap) > (longest === undefined ? 0 : countDays(longest))) longest = gap
-  }
-  return longest
+  const numbers = days.map(dayNumber)
+  const lengths = numbers.map((number, at) => number - (numbers[at - 1] ?? number) - 1)
+  const longest = Math.max(0, ...lengths)
+  const at = lengths.indexOf(longest)
+  return longest > 0 ? { from: addDays(days[at]!, -longest), to: addDays(days[at]!, -1) } : undefined
 }
 
 interface LargeDay {

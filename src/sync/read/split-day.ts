@@ -87,7 +87,7 @@ class ValueSplit {
       throw error
     })
     if (page === undefined) {
-      // The service takes shorter lists only, or none at all, which a list of one will tell.
+      // The service takes shorter lists only, or none at all. A list of one shows which.
       this.chunk = this.longest = Math.max(1, Math.floor(values.length / 4))
       return
     }
@@ -126,7 +126,7 @@ class ValueSplit {
       return []
     }
     const values = valuesIn(context, rest.items, dimension)
-    // Only rows without a value are left, and still too many: the next dimension has to tell them apart.
+    // Only rows without a value are left, and still too many: the next dimension has to separate them.
     if (values.length === 0) await this.splitFurther(this.with('not_in', [...done]), rest)
     return values
   }

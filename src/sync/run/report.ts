@@ -98,7 +98,7 @@ function rangeText(range: Range | undefined): string {
   return range === undefined ? 'the whole list' : showRange(range)
 }
 
-/** Partial is not success: a failure, something held back or a quarantined row is said. */
+/** A failure, a held day or a quarantined row makes a run partial. */
 export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean): RunOutcome {
   if (interrupted) return 'interrupted'
   const clean = streams.every(
@@ -109,7 +109,7 @@ export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean
   return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
 }
 
-/** What the service turned out not to offer: said by the run that asked. */
+/** Streams that the service does not offer, as this run found. */
 export function notOfferedNotes(
   streams: readonly StreamReport[],
   isWorthSaying: (stream: string, status: number) => boolean,

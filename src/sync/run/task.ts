@@ -104,7 +104,7 @@ export function isExhausted({ remaining }: Task): boolean {
 /** Where the work of a stream is counted. */
 type Counted = { report: StreamReport; observer: Observer }
 
-/** Counts what a window or list did, and tells the observer. */
+/** Counts what a window or list did, and notifies the observer. */
 export function countLoad(
   { report, observer }: Counted,
   summary: LoadSummary,

@@ -25,7 +25,7 @@ export async function replaceWindow(
     if (await copyStraight(client, table, load)) return effectOf(load, insertedByDay(load))
   }
   const isAsMany = snapshot.count === load.rows.length
-  // Hashes tell whether all rows are the same and, if the key has a date, which rows are not.
+  // Hashes show whether all rows are the same and, if the key has a date, which rows differ.
   const needsHashes = snapshot.digest !== undefined && (isAsMany || load.stream.key.includes('date'))
   const hashes = needsHashes ? new RowHashes(load.rows) : undefined
   if (hashes !== undefined && isAsMany && hashes.digest() === snapshot.digest) return effectOf(load, new Map())
@@ -55,7 +55,7 @@ export function windowSnapshot(
   }
 }
 
-/** False if a row exists already under another day: then only a comparison can tell what to do. */
+/** False if a row exists already under another day: then only a comparison shows what to do. */
 async function copyStraight(client: PoolClient, table: string, load: WindowLoad): Promise<boolean> {
   const keyHasDate = load.stream.key.includes('date')
   if (!keyHasDate) await client.query('savepoint straight')

@@ -18,7 +18,7 @@ export interface Effect extends Change {
   byDay: Map<Day, Change>
   /** How many rows the table has on each day of the window afterwards. */
   rowsByDay: ReadonlyMap<Day, number>
-  /** Rows that stood under days outside the window before, and left them. */
+  /** Rows that had days outside the window before. */
   movedFrom: ReadonlyMap<Day, number>
 }
 

@@ -126,7 +126,7 @@ export function readSql(path: string): string {
 }
 
 /** Fills in the names of schemas and of the report, and the parts that several views share. */
-export function fillIn(text: string, warehouse: Warehouse, report = ''): string {
+export function fillIn(text: string, warehouse: Pick<Warehouse, 'schema' | 'opsSchema'>, report = ''): string {
   return text
     .replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
     .replaceAll('{schema}', quote(warehouse.schema))

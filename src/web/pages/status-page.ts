@@ -13,7 +13,7 @@ import { outcomeBadge, running, runningElsewhere, runsTable } from './runs.ts'
 
 /**
  * The state of everything. Parts carry a name (`data-part`): the script asks for the page again and puts in those that
- * differ. Without it the page is the same, and stands still.
+ * differ. Without it the page is the same, but does not refresh.
  */
 export function statusPage(page: StatusData): string {
   const { status, now, ledgerNow, viewer } = page
