@@ -83,14 +83,17 @@ export async function markOvertaken(
   return rows
 }
 
-/** True in SQL if the coverage `c` of a day differs from the control totals of its project under the filters $4. */
+/**
+ * True in SQL if the coverage `c` of a day differs from the control totals of its project under the filters $4. A day of chats
+ * with rejected rows has fewer rows than the totals say, so it differs only if the totals changed since it was compared.
+ */
 export function differs({ opsSchema }: Pick<Warehouse, 'opsSchema'>, { control, name }: DayStream): string {
   const isAdditive = (measure: string) =>
     `not exists (select from ${quote(opsSchema, 'not_additive')} n
        where n.project_id = c.project_id and n.stream = '${name}' and n.measure in ('counts', '${measure}'))`
   const condition =
     control === 'answers'
-      ? `c.rows <> t.answers and ${isAdditive('answers')}`
+      ? `c.rows <> t.answers and c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')}`
       : `(c.counts_digest is distinct from t.counts_digest and ${isAdditive('counts')}
           or c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')})`
   return `exists (select from ${quote(opsSchema, 'control_totals')} t
