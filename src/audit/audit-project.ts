@@ -1,7 +1,7 @@
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { notAdditive } from '../ledger/control-totals.ts'
-import { readCoverage } from '../ledger/coverage.ts'
+import { type CoveredDay, readCoverage } from '../ledger/coverage.ts'
 import { daysWithOtherPrompts } from '../ledger/reconciled-days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
@@ -43,10 +43,10 @@ export async function auditProject(
   for (const stream of streams.byDay) {
     const coverage = await readCoverage(warehouse, { projectId: project.id, stream: stream.name }, range)
     // A day that is not over changes while it is compared, and is read again anyway.
-    const days = coverage.filter(({ state, date }) => (state === 'read' || state === 'stale') && date < today)
+    const isRead = ({ state, date }: CoveredDay) => (state === 'read' || state === 'stale') && date < today
     daysOf.set(
       stream,
-      days.map(({ date }) => date),
+      coverage.filter(isRead).map(({ date }) => date),
     )
   }
   const all = [...daysOf.values()].flat().sort()

@@ -45,12 +45,9 @@ async function performAudit(services: Services, request: AuditRequest, observer:
   client.resetOutages(projects.map(({ caller }) => caller))
   const late = new AbortController()
   const deadline = stopAtDeadline(config, ({ reason }) => late.abort(new TransientError(reason)))
-  const audit = new Audit(services, request, observer, {
-    runId: lock.runId,
-    signal: AbortSignal.any([signal, late.signal]),
-  })
+  const ownSignal = AbortSignal.any([signal, late.signal])
   try {
-    const result = await audit.run()
+    const result = await compareAndRepair(services, { ...request, signal: ownSignal, runId: lock.runId }, observer)
     const outcome = result.remaining === 0 ? 'complete' : 'partial'
     await closeRun(warehouse, lock.runId, { outcome, summary: result.audited, error: null })
     return result
@@ -65,54 +62,43 @@ async function performAudit(services: Services, request: AuditRequest, observer:
   }
 }
 
-class Audit {
-  private requests = 0
-
-  constructor(
-    private readonly services: Services,
-    private readonly request: AuditRequest,
-    private readonly observer: Observer,
-    private readonly own: { runId: number; signal: AbortSignal },
-  ) {}
-
-  async run(): Promise<AuditResult> {
-    const { warehouse, config } = this.services
-    await recheckSummaries(warehouse, config)
-    const audited = await this.compareAll()
-    // Marked first: should the repair fail or be killed, the next sync reads them.
-    const days = daysToRepair(audited)
-    for (const [key, marked] of days) {
-      const [projectId, stream] = key.split('\0') as [string, string]
-      await markStale(warehouse, { projectId, stream }, marked)
-    }
-    if (days.size === 0 || !this.request.repair)
-      return { requests: this.requests, audited, remaining: countDiffering(audited), repair: undefined }
-    const repair = await this.repair(days)
-    this.own.signal.throwIfAborted()
-    const remaining = countDiffering(await this.compareAll())
-    return { requests: this.requests, audited, remaining, repair }
+async function compareAndRepair(
+  services: Services,
+  { projects, range, signal, runId, repair: mayRepair, execute }: AuditRequest & { runId: number },
+  observer: Observer,
+): Promise<AuditResult> {
+  const { warehouse, config } = services
+  let requests = 0
+  const onAttempt = (status: number | undefined) => {
+    requests++
+    observer.asked?.(status)
   }
-
-  private async compareAll(): Promise<AuditedStream[]> {
-    const { services, request, observer, own } = this
-    const onAttempt = (status: number | undefined) => {
-      this.requests++
-      observer.asked?.(status)
-    }
-    const reader = { ...services, ...own, limit: newRunMemory(services.config.source.page_limit).limit }
+  const compareAll = async () => {
+    const reader = { ...services, runId, signal, limit: newRunMemory(config.source.page_limit).limit }
     const found: AuditedStream[] = []
-    for (const project of request.projects)
-      found.push(...(await auditProject(reader, { project, range: request.range }, { signal: own.signal, onAttempt })))
+    for (const project of projects)
+      found.push(...(await auditProject(reader, { project, range }, { signal, onAttempt })))
     return found
   }
-
-  private repair(days: ReadonlyMap<string, Day[]>): Promise<RunReport> {
-    const { services, request, observer, own } = this
-    const streams = services.streams.named([...new Set([...days.keys()].map((key) => key.split('\0')[1]!))])
-    const only = (projectId: string, stream: string) => days.get(streamKey(projectId, stream)) ?? []
-    const repair = { command: 'audit --repair', projects: request.projects, streams, only, signal: own.signal }
-    return runSync(services, repair, observer, request.execute)
+  await recheckSummaries(warehouse, config)
+  const audited = await compareAll()
+  // Marked first: if the repair fails or is killed, the next sync reads them.
+  const days = daysToRepair(audited)
+  for (const [key, marked] of days) {
+    const [projectId, stream] = key.split('\0') as [string, string]
+    await markStale(warehouse, { projectId, stream }, marked)
   }
+  if (days.size === 0 || !mayRepair) return { requests, audited, remaining: countDiffering(audited), repair: undefined }
+  const streams = services.streams.named([...new Set([...days.keys()].map((key) => key.split('\0')[1]!))])
+  const only = (projectId: string, stream: string) => days.get(streamKey(projectId, stream)) ?? []
+  const repair = await runSync(
+    services,
+    { command: 'audit --repair', projects, streams, only, signal },
+    observer,
+    execute,
+  )
+  signal.throwIfAborted()
+  return { requests, audited, remaining: countDiffering(await compareAll()), repair }
 }
 
 function countDiffering(audited: readonly AuditedStream[]): number {

@@ -68,17 +68,17 @@ export async function markDiffering(
  */
 export async function markOvertaken(
   { pool, opsSchema }: Warehouse,
-  { projects, stream, runId, before }: { projects: readonly string[]; stream: DayStream; runId: number; before: Day },
-): Promise<{ project_id: string; date: Day; difference: string }[]> {
+  { projectId, stream, runId, before }: { projectId: string; stream: DayStream; runId: number; before: Day },
+): Promise<{ date: Day; difference: string }[]> {
   const difference = "the service's totals of the day changed while the run read them"
-  const { rows } = await pool.query<{ project_id: string; date: Day; difference: string }>(
+  const { rows } = await pool.query<{ date: Day; difference: string }>(
     `update ${quote(opsSchema, 'coverage')} c set state = 'unreconciled', reconciled_at = null, difference = $6
-     where c.project_id = any($1) and c.stream = $2 and c.date < $3 and ${differs({ opsSchema }, stream)}
+     where c.project_id = $1 and c.stream = $2 and c.date < $3 and ${differs({ opsSchema }, stream)}
        and (c.state = 'read' and c.run_id = $5 or c.state = 'stale')
        and exists (select from ${quote(opsSchema, 'control_totals')} r
          where r.project_id = c.project_id and r.filters = $4 and r.date = c.date and r.run_id = $5)
-     returning project_id, date, difference`,
-    [projects, stream.name, before, filtersText(stream.filters), runId, difference],
+     returning date, difference`,
+    [projectId, stream.name, before, filtersText(stream.filters), runId, difference],
   )
   return rows
 }

@@ -131,12 +131,11 @@ async function retryGroup(
 
 /** Each row must still lie in the window in which it was found. */
 function rangeOf(entries: readonly QuarantineEntry[]): { range?: { from: string; to: string } } {
-  const from = entries.flatMap(({ from_date }) => from_date ?? []).sort()[0]
-  const to = entries
-    .flatMap(({ to_date }) => to_date ?? [])
+  const days = entries
+    .flatMap(({ from_date, to_date }) => [from_date, to_date])
+    .filter((day) => day !== null)
     .sort()
-    .at(-1)
-  return from === undefined || to === undefined ? {} : { range: { from, to } }
+  return days.length === 0 ? {} : { range: { from: days[0]!, to: days.at(-1)! } }
 }
 
 /** Gives how many rows came to each day. */

@@ -107,10 +107,10 @@ export function compareWindow(
   if (!adds(stream, ignored)) {
     // The control report itself must repeat the totals that other streams of this run were compared with.
     const differences = isControl(stream) ? compareDays(stream, compared, { found, control, ignored }) : []
-    const digest = (day: Day) => (isControl(stream) ? digestOf(found.totals!.get(day) ?? new Map()) : undefined)
     const of = (day: Day) => {
+      const digest = isControl(stream) ? digestOf(found.totals!.get(day) ?? new Map()) : undefined
       const difference = differences.find((one) => one.day === day)?.text
-      return { isReconciled: difference === undefined, digest: digest(day), difference }
+      return { isReconciled: difference === undefined, digest, difference }
     }
     return { differences, uncompared: [], unknown: [], of }
   }

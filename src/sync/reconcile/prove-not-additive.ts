@@ -6,7 +6,7 @@ import { hasReconciledDay } from '../../ledger/coverage.ts'
 import type { ControlTotals } from '../../rows/day-totals.ts'
 import { sift } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
-import { type DayStream, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
+import { type DayStream, isControl, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { hasNoRowAfter, readPage } from '../read/read-pages.ts'
 import { readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
@@ -38,7 +38,7 @@ export async function proveNotAdditive(
 ): Promise<Measure | undefined> {
   const projectStream = { projectId: project.id, stream: stream.name }
   const final = differences.filter(({ day }) => day < run.provisionalFrom).slice(-DAYS_OF_EVIDENCE)
-  if (final.length < DAYS_OF_EVIDENCE) return undefined
+  if (isControl(stream) || final.length < DAYS_OF_EVIDENCE) return undefined
   const [{ measure }] = final as [Difference]
   if (measure === 'counts' && !stream.dimensions?.some((name) => NULLABLE.includes(name))) return undefined
   if (await withRetries(run.warehouse, run.signal, () => hasReconciledDay(run.warehouse, projectStream)))

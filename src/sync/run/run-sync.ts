@@ -139,14 +139,10 @@ async function reportOvertaken(
   { warehouse, signal, runId, provisionalFrom }: Run,
   tasks: readonly Task[],
 ): Promise<void> {
-  const projects = [...new Set(tasks.map(({ project }) => project.id))]
-  for (const stream of new Set(tasks.map((task) => task.stream))) {
+  for (const { project, stream, report } of tasks) {
     if (stream.by !== 'day' || stream.control === undefined) continue
-    const overtaken = { projects, stream, runId, before: provisionalFrom }
-    for (const { project_id, ...day } of await withRetries(warehouse, signal, () =>
-      markOvertaken(warehouse, overtaken),
-    ))
-      tasks.find((task) => task.stream === stream && task.project.id === project_id)?.report.unreconciled.push(day)
+    const read = { projectId: project.id, stream, runId, before: provisionalFrom }
+    report.unreconciled.push(...(await withRetries(warehouse, signal, () => markOvertaken(warehouse, read))))
   }
 }
 
@@ -193,16 +189,13 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
   }
   // After a stop it does not wait for a database that is away: the lease expires by itself.
   await (signal?.aborted ? waitAtMost(CLOSING_MS, close()) : close())
-  const totals = { rows: sum(streams, 'rows_read'), requests: sum(streams, 'requests'), seconds }
+  const sum = (field: 'rows_read' | 'requests') => streams.reduce((total, stream) => total + stream[field], 0)
+  const totals = { rows: sum('rows_read'), requests: sum('requests'), seconds }
   log[outcome === 'complete' ? 'info' : 'warn'](
     { outcome, ...totals, ...(error === null ? {} : { error }), reason: runReason(end) },
     'run ended',
   )
   return report
-}
-
-function sum(reports: readonly StreamReport[], field: 'rows_read' | 'requests'): number {
-  return reports.reduce((total, report) => total + report[field], 0)
 }
 
 /* What is done once all windows are loaded. */

@@ -142,9 +142,7 @@ async function settle(run: Run, window: BegunWindow, first: Answer, context: Cal
   if (!disagrees()) return { answer, changedControl: [] }
   if (countDays(range) > 1) {
     const { differences } = (answer as Extract<Answer, { kind: 'rows' }>).comparison
-    const measure = isControl(stream)
-      ? undefined
-      : await proveNotAdditive(run, { project, stream, differences }, context)
+    const measure = await proveNotAdditive(run, { project, stream, differences }, context)
     if (measure === undefined)
       return { answer: { kind: 'disagreed', days: differences.map(({ day }) => day) }, changedControl: [] }
     const ignored = new Set([...control.ignored, measure])
