@@ -1,6 +1,7 @@
 // node bench/views.mjs: what BI tools ask, as a reader whom `grant` set up: the twelve questions, the panels of Grafana and every view, which
 // charts of Superset select from, each for all days and for the last 90, and the values of every text column. Beside each the same
-// with the settings that docs/bi.md recommends. Writes bench/results/views-ROWS.json and prints a table.
+// with the settings that docs/bi.md recommends. At last the questions of one project, as a reader of all projects and as a reader of
+// that project alone. With --only restricted, nothing but these. Writes bench/results/views-ROWS.json and prints a table.
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -12,7 +13,7 @@ import { loadConfig } from '../dist/core/config/load.js'
 import { BI_VIEWS } from '../dist/core/vocabulary.js'
 import { connectWarehouse } from '../dist/warehouse/connect.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
-import { applySetting, grantReader, READER_SETTINGS } from '../dist/warehouse/schema/grant-reader.js'
+import { applySetting, grantReader, READER_SETTINGS, revokeReader } from '../dist/warehouse/schema/grant-reader.js'
 import { migrate } from '../dist/warehouse/schema/migrate.js'
 import { recheckSummaries, refreshSummaries } from '../dist/warehouse/schema/summaries.js'
 
@@ -23,6 +24,7 @@ const { values: options } = parseArgs({
     rounds: { type: 'string', default: '3' },
     // The warehouse at BENCH_DATABASE_URL was filled by an earlier run.
     filled: { type: 'boolean', default: false },
+    only: { type: 'string' },
   },
 })
 const root = fileURLToPath(new URL('..', import.meta.url))
@@ -144,21 +146,27 @@ try {
   say('vacuum and statistics')
   await client.query('set client_min_messages = error')
   await client.query('vacuum analyze')
-  await client.query(
-    `do $$ begin create role bench_reader login password 'bench'; exception when duplicate_object then null; end $$`,
-  )
-  await grantReader(warehouse, 'bench_reader')
+  for (const role of ['bench_reader', 'bench_client'])
+    await client.query(
+      `do $$ begin create role ${role} login password 'bench'; exception when duplicate_object then null; end $$`,
+    )
+  await revokeReader(warehouse, 'bench_client')
+  await grantReader(warehouse, { role: 'bench_reader' })
   await applySetting(warehouse, 'bench_reader', READER_SETTINGS.jit)
   const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
   results.finest_rows = rows[0].n
   results.statements = {}
-  const address = new URL(url)
-  Object.assign(address, { username: 'bench_reader', password: 'bench' })
-  const reader = new pg.Client({ connectionString: address.href })
-  const tuned = new pg.Client({ connectionString: address.href })
-  for (const one of [reader, tuned]) await one.connect()
+  const connect = async (role) => {
+    const address = new URL(url)
+    Object.assign(address, { username: role, password: 'bench' })
+    const made = new pg.Client({ connectionString: address.href })
+    await made.connect()
+    return made
+  }
+  const [reader, tuned] = [await connect('bench_reader'), await connect('bench_reader')]
   await tuned.query("set work_mem = '64MB'; set random_page_cost = 1.1; set jit = off")
-  for (const { name, all, recent } of await statements()) {
+  const chosen = options.only === 'restricted' ? [] : await statements()
+  for (const { name, all, recent } of chosen) {
     const result = { all_ms: await timed(reader, all), tuned_all_ms: await timed(tuned, all) }
     if (recent !== undefined) {
       Object.assign(result, { recent_ms: await timed(reader, recent), tuned_recent_ms: await timed(tuned, recent) })
@@ -170,7 +178,7 @@ try {
     )
   }
   results.lists = {}
-  for (const name of BI_VIEWS) {
+  for (const name of chosen.length === 0 ? [] : BI_VIEWS) {
     const { fields } = await client.query(`select * from visibility.${name} limit 0`)
     for (const { name: column } of fields.filter(({ dataTypeID }) => dataTypeID === TEXT)) {
       const ms = await timed(reader, `select distinct ${column} from visibility.${name}`)
@@ -178,7 +186,23 @@ try {
     }
     say(`${name}: values of ${results.lists[name]?.column} ${results.lists[name]?.ms.toFixed(0)}`)
   }
-  for (const one of [reader, tuned]) await one.end()
+  results.restricted = {}
+  const questions = (await statements()).filter(({ name }) => name.startsWith('question'))
+  const ofProject = (sql) => sql.replace('-- filters', "and project = 'Project 1'")
+  for (const { name, all } of questions) results.restricted[name] = { before: await timed(reader, ofProject(all)) }
+  await grantReader(warehouse, { role: 'bench_client', projects: ['or_1'] })
+  await applySetting(warehouse, 'bench_client', READER_SETTINGS.jit)
+  const restricted = await connect('bench_client')
+  for (const { name, all } of questions) {
+    const result = results.restricted[name]
+    result.all_projects = await timed(reader, ofProject(all))
+    result.restricted = await timed(restricted, ofProject(all))
+    result.ratio = result.restricted / result.all_projects
+    say(
+      `${name}: ${result.before.toFixed(0)}, with policies ${result.all_projects.toFixed(0)}, restricted ${result.restricted.toFixed(0)}`,
+    )
+  }
+  for (const one of [reader, tuned, restricted]) await one.end()
 } finally {
   await client.end()
   await warehouse.close()
@@ -200,6 +224,13 @@ process.stdout.write(
     '| slowest list of values | ms |',
     '|---|---|',
     ...Object.entries(results.lists).map(([name, { column, ms }]) => `| ${name}.${column} | ${cell(ms)} |`),
+    '',
+    '| one project; ms | without policies | reader of all projects | reader of this project | ratio |',
+    '|---|---|---|---|---|',
+    ...Object.entries(results.restricted).map(
+      ([name, { before, all_projects, restricted, ratio }]) =>
+        `| ${name} | ${[before, all_projects, restricted].map(cell).join(' | ')} | ${ratio.toFixed(2)} |`,
+    ),
     '',
   ].join('\n'),
 )

@@ -264,7 +264,7 @@ test('projects that an earlier version synced get the settings at hand when the 
 test('a reader sees freshness, status and sums, and nothing of the machinery behind them', async () => {
   const role = `fresh_${randomBytes(4).toString('hex')}`
   await rows(`create role ${role} login password 'secret'`)
-  await grantReader(setup.database.warehouse, role)
+  await grantReader(setup.database.warehouse, { role })
   const url = new URL(setup.database.url)
   url.username = role
   url.password = 'secret'

@@ -133,7 +133,7 @@ test.each(['inherit true', 'inherit false'])(
 )
 
 test('a role that reads all data is told so', async () => {
-  const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', CLOSED)
+  const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', { closedSchemas: CLOSED })
   expect(problems.join('\n')).toMatch(/pg_read_all_data can read or write visibility_ops\.\w+, .* and \d+ more/)
 })
 
@@ -158,7 +158,7 @@ test('tables that another role makes later are promised only where that role has
   const inherited = await grant()
   expect([inherited.code, inherited.problems]).toEqual([0, []])
   // A role that may not speak for the other can neither grant nor promise anything for it.
-  const { problems } = await verifyReader(database.warehouse, group, CLOSED)
+  const { problems } = await verifyReader(database.warehouse, group, { closedSchemas: CLOSED })
   expect(problems).toContainEqual(expect.stringContaining(`tables that`))
   expect(problems.join()).toContain(other)
   await database.rows(`set role ${other}; create table visibility.made_later (a int); reset role`)

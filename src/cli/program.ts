@@ -10,6 +10,8 @@ import { bad, toTerminal } from './table.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
 
+const TOOLS = ['dbt', 'superset', 'grafana', 'prometheus', 'contract']
+
 export const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 
 /** Runs a command line and gives the exit code. Never throws. */
@@ -303,9 +305,15 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     name: 'grant',
     about: 'lets a role of a BI tool read the tables and views, and nothing else',
     load: async () => (await import('./commands/grant.ts')).grant,
-    examples: ['grant --role metabase_reader'],
+    examples: [
+      'grant --role metabase_reader',
+      'grant --role client_reader --project or_…',
+      'grant --role old_reader --revoke',
+    ],
     options: [
       new Option('--role <name>', 'an existing role of the database').makeOptionMandatory(),
+      new Option('--project <id>', 'show it this project only; may be given more than once').argParser(collect),
+      new Option('--revoke', 'take the access back'),
       new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
       new Option('--keep-settings', 'leave its time zone and its jit setting alone'),
     ],
@@ -319,18 +327,10 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       'pack superset --out superset --project or_…',
       'pack contract --out contract --force',
     ],
-    arguments: [
-      new Argument('<tool>', 'what the files are for').choices([
-        'dbt',
-        'superset',
-        'grafana',
-        'prometheus',
-        'contract',
-      ]),
-    ],
+    arguments: [new Argument('<tool>', 'what the files are for').choices(TOOLS)],
     options: [
       new Option('--out <folder>', 'the folder to write to').makeOptionMandatory(),
-      new Option('--project <id>', 'limit dashboards, models and alerts to this project; may be repeated').argParser(
+      new Option('--project <id>', 'only this project in dashboards, models and alerts; may be repeated').argParser(
         collect,
       ),
       new Option('--force', 'overwrite files that were changed or that the command did not write'),
@@ -341,8 +341,14 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     name: 'metabase',
     about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
     load: async () => (await import('./commands/metabase.ts')).metabase,
-    examples: ['metabase --url https://metabase.example.com'],
-    options: [new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory()],
+    examples: [
+      'metabase --url https://metabase.example.com',
+      'metabase --url https://metabase.example.com --project or_…',
+    ],
+    options: [
+      new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory(),
+      new Option('--project <id>', 'make a connection, a collection and a dashboard for this client alone'),
+    ],
   })
   add<object, [string]>({
     name: 'completion',

@@ -24,6 +24,8 @@ import { tableName, type Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, inspectWarehouse } from '../../warehouse/schema/repair.ts'
+import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
+import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { bad, good, warning, wrap } from '../table.ts'
@@ -111,6 +113,8 @@ export async function check(session: Session): Promise<number> {
     const { warehouse, close } = database
     await judge('privileges', () => privileges(warehouse, config, session.streams))
     await judge('owners', () => owners(warehouse, config))
+    for (const { role, projects } of await listRestrictions(warehouse.pool, warehouse).catch(() => []))
+      await judge(`reader ${role}`, () => restriction(warehouse, role, projects))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     // A role without privileges may not read names either. That was just reported.
@@ -131,6 +135,14 @@ export async function check(session: Session): Promise<number> {
     render(session.config.redactor.value(verdicts), notes, names, session),
   )
   return ok ? 0 : isUsage ? 2 : 1
+}
+
+/** Which projects a restricted role sees, asked in the database. */
+async function restriction(warehouse: Warehouse, role: string, projects: string[]): Promise<string> {
+  const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
+  const { relations, problems } = await verifyReader(warehouse, role, { closedSchemas, projects })
+  if (problems.length > 0) throw new UsageError(problems.join('; '))
+  return `reads ${count(relations, 'table and view', 'tables and views')}, and in them ${count(projects.length, 'project')} only: ${listSome(projects, 20)}`
 }
 
 function render(

@@ -1,24 +1,42 @@
 import { openExisting } from '../../app/open-services.ts'
+import type { Config } from '../../core/config/load.ts'
+import { UsageError } from '../../core/errors.ts'
+import { didYouMean } from '../../core/similar.ts'
+import { count, listSome } from '../../core/text.ts'
 import { queueSchema } from '../../queue/boss.ts'
-import { type AppliedSetting, applySetting, grantReader, READER_SETTINGS } from '../../warehouse/schema/grant-reader.ts'
+import { tableName, type Warehouse } from '../../warehouse/connect.ts'
+import {
+  type AppliedSetting,
+  applySetting,
+  grantReader,
+  READER_SETTINGS,
+  revokeReader,
+} from '../../warehouse/schema/grant-reader.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
+import { listUnrestricted } from '../../warehouse/schema/restrict-reader.ts'
+import { type ReaderVerdict, verifyReader } from '../../warehouse/schema/verify-reader.ts'
 import type { Session } from '../session.ts'
 
+interface GrantOptions {
+  role: string
+  project?: string[]
+  revoke?: boolean
+  keepTimezone?: boolean
+  keepSettings?: boolean
+}
+
 /** `grant`: read access for a BI tool's role, checked in the database before anything is claimed of it. */
-export async function grant(
-  session: Session,
-  {
-    role,
-    keepTimezone = false,
-    keepSettings = false,
-  }: { role: string; keepTimezone?: boolean; keepSettings?: boolean },
-): Promise<number> {
+export async function grant(session: Session, options: GrantOptions): Promise<number> {
+  const { role, project: projects, keepTimezone = false, keepSettings = false } = options
+  if (options.revoke && projects !== undefined)
+    throw new UsageError('--revoke takes all access back: leave --project out')
   const database = await openExisting(session.config, session.log)
   try {
     const { warehouse } = database
     await migrate(warehouse, session.config)
-    const granted = await grantReader(warehouse, role)
+    if (options.revoke) return await revoke(session, warehouse, role)
+    if (projects !== undefined) await refuseUnknown(warehouse, session.config, projects)
+    const granted = await grantReader(warehouse, { role, projects })
     const { timezone, jit } = READER_SETTINGS
     const zone = keepTimezone || keepSettings ? undefined : await applySetting(warehouse, role, timezone)
     const compiling = keepSettings ? undefined : await applySetting(warehouse, role, jit)
@@ -26,22 +44,24 @@ export async function grant(
       setting?.refused === undefined ? (setting?.statement ?? []) : [],
     )
     const statements = [...granted, ...applied]
-    const { relations, closed, problems } = await verifyReader(warehouse, role, [
-      warehouse.opsSchema,
-      queueSchema(warehouse),
-    ])
+    const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
+    const verdict = await verifyReader(warehouse, role, { closedSchemas, projects })
+    const { problems } = verdict
+    const unrestricted = projects && (await listUnrestricted(warehouse.pool, warehouse))
     const ok = problems.length === 0
     const time_zone = zone === undefined ? 'kept' : (zone.refused ?? 'UTC')
     session.print(
       {
-        ok,
-        role,
-        schema: warehouse.schema,
-        relations,
-        closed,
-        statements,
-        problems,
-        time_zone,
+        ...{
+          ok,
+          role,
+          schema: warehouse.schema,
+          projects: projects ?? 'all',
+          ...verdict,
+          unrestricted,
+          statements,
+          time_zone,
+        },
         jit: compiling === undefined ? 'kept' : (compiling.refused ?? 'off'),
       },
       [
@@ -49,9 +69,9 @@ export async function grant(
         '',
         ...problems.map((problem) => `✗ ${problem}`),
         ok
-          ? `Checked: ${role} reads all ${relations} tables and views of ${warehouse.schema}, and those that are made there later; ` +
-            `it can write nothing, and ${closed.join(' and ')} ${closed.length === 1 ? 'is' : 'are'} closed to it.`
+          ? `Checked: ${aboutAccess(warehouse, options, verdict)}`
           : 'The statements were run, but the role may do more or less than it should: fix what is marked ✗ and run the command again.',
+        ...(unrestricted ? [`Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`] : []),
         aboutTimeZone(zone),
         ...aboutJit(compiling),
       ].join('\n'),
@@ -60,6 +80,52 @@ export async function grant(
   } finally {
     await database.close()
   }
+}
+
+async function refuseUnknown(warehouse: Warehouse, config: Config, projects: readonly string[]): Promise<void> {
+  const { rows } = await warehouse.pool.query<{ id: string }>(
+    `select project_id as id from ${tableName(warehouse, 'projects')} order by 1`,
+  )
+  const known = [...new Set([...rows.map(({ id }) => id), ...config.projects.flatMap(({ id }) => id ?? [])])]
+  for (const id of projects)
+    if (!known.includes(id))
+      throw new UsageError(`--project: got "${id}"; known are: ${listSome(known, 20)}${didYouMean(id, known)}`)
+}
+
+function aboutAccess({ schema }: Warehouse, { role, project }: GrantOptions, verdict: ReaderVerdict): string {
+  const { relations, closed, wasAsked } = verdict
+  const rest = `it can write nothing, and ${closed.join(' and ')} ${closed.length === 1 ? 'is' : 'are'} closed to it.`
+  if (project === undefined)
+    return `${role} reads all ${relations} tables and views of ${schema}, and those that are made there later; ${rest}`
+  const how = wasAsked
+    ? 'The database was asked as this role.'
+    : 'The policies are in place, but the database could not be asked as this role: the role of DATABASE_URL may not take it on.'
+  return `${role} reads ${relations} tables and views of ${schema}, and in them ${count(project.length, 'project')} only: ${project.join(', ')}; ${rest} ${how}`
+}
+
+async function revoke(session: Session, warehouse: Warehouse, role: string): Promise<number> {
+  const statements = await revokeReader(warehouse, role)
+  for (const setting of ['reset timezone', 'reset jit']) {
+    const { statement, refused } = await applySetting(warehouse, role, setting)
+    if (refused === undefined) statements.push(statement)
+  }
+  const { rows } = await warehouse.pool.query<{ reads: boolean }>('select has_schema_privilege($1, $2, $3) as reads', [
+    role,
+    warehouse.schema,
+    'usage',
+  ])
+  const ok = !rows[0]!.reads
+  session.print(
+    { ok, role, schema: warehouse.schema, statements },
+    [
+      ...statements.map((statement) => `${statement};`),
+      '',
+      ok
+        ? `Checked: ${role} can no longer read ${warehouse.schema}.`
+        : `✗ ${role} can still read ${warehouse.schema}, through PUBLIC or a role that it is a member of.`,
+    ].join('\n'),
+  )
+  return ok ? 0 : 1
 }
 
 function aboutTimeZone(zone: AppliedSetting | undefined): string {

@@ -1,3 +1,4 @@
+import { openExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
@@ -5,10 +6,12 @@ import { decoded } from '../../core/redactor.ts'
 import { count } from '../../core/text.ts'
 import { connectMetabase, type Login } from '../../packs/metabase/api.ts'
 import { provision } from '../../packs/metabase/provision.ts'
+import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
+import { readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 
 /** `metabase`: the connection, questions, models, metrics and a dashboard in a Metabase, made once and then kept up to date. */
-export async function metabase(session: Session, { url }: { url: string }): Promise<number> {
+export async function metabase(session: Session, { url, project }: { url: string; project?: string }): Promise<number> {
   const { metabase: settings, warehouse, allow_http, redactor } = session.config
   if (!/^https?:\/\//.test(url) || !URL.canParse(url))
     throw new UsageError(`--url: got ${shownText(url)}; allowed: an address such as https://metabase.example.com`)
@@ -19,8 +22,9 @@ export async function metabase(session: Session, { url }: { url: string }): Prom
     )
   }
   const details = connectionDetails(settings.database_url, warehouse.schema)
+  const client = project === undefined ? undefined : await clientOf(session, project, details.user)
   const server = await connectMetabase(url, loginOf(settings), redactor)
-  const result = await provision(server, details, warehouse.schema)
+  const result = await provision(server, details, { schema: warehouse.schema, client })
   const tally = (cards: { made: boolean }[], kind: string) => {
     const made = cards.filter((card) => card.made).length
     return `${count(made, kind)} made, ${cards.length - made} updated.`
@@ -38,6 +42,25 @@ export async function metabase(session: Session, { url }: { url: string }): Prom
     ].join('\n'),
   )
   return 0
+}
+
+/** The name of a client's project. The role that Metabase connects with must see this project alone. */
+async function clientOf({ config, log }: Session, project: string, role: string): Promise<string> {
+  const database = await openExisting(config, log)
+  try {
+    const { warehouse } = database
+    const names = await readProjectNames(warehouse)
+    const sees = (await listRestrictions(warehouse.pool, warehouse)).find((restriction) => restriction.role === role)
+    if (sees?.projects.join() !== project)
+      throw new UsageError(
+        `--project: the role "${role}" of METABASE_DATABASE_URL does not see this project alone; run: visibility-sync grant --role ${role} --project ${project}`,
+      )
+    const name = names.get(project) ?? project
+    const isUnique = [...names.values()].filter((other) => other === name).length < 2
+    return isUnique ? name : `${name} (${project})`
+  } finally {
+    await database.close()
+  }
 }
 
 /** Views are missing where their report is not configured, and for a moment after an upgrade. */
@@ -67,7 +90,7 @@ const SSL_MODES = ['require', 'verify-ca', 'verify-full']
  * The parts of a connection string for Metabase. Without an sslmode, Metabase tries SSL by itself and keeps what worked;
  * `ssl: false` would end that.
  */
-export function connectionDetails(url: string, schema: string): Record<string, unknown> {
+export function connectionDetails(url: string, schema: string): Record<string, unknown> & { user: string } {
   if (!URL.canParse(url)) {
     throw new UsageError(
       'METABASE_DATABASE_URL: not a valid address; it looks like postgres://user:password@host:5432/name',

@@ -14,12 +14,11 @@ export interface Placed {
 /** Makes the dashboard, or adds to it what it lacks. What people added, moved or filtered by stays as it is. */
 export async function ensureDashboard(
   metabase: Metabase,
-  collection: number,
+  { name, collection }: { name: string; collection: number },
   cards: readonly Placed[],
 ): Promise<{ id: number; made: boolean }> {
-  const { dashboard } = readMetabaseTemplate()
-  const known = (await metabase.dashboards(collection)).find(({ name }) => name === dashboard)
-  const id = known?.id ?? (await metabase.createDashboard(dashboard, collection)).id
+  const known = (await metabase.dashboards(collection)).find((dashboard) => dashboard.name === name)
+  const id = known?.id ?? (await metabase.createDashboard(name, collection)).id
   const before = await metabase.dashboard(id)
   const after = completed(before, cards)
   if (JSON.stringify(after) !== JSON.stringify(before)) await metabase.updateDashboard(id, after)

@@ -18,14 +18,21 @@ const SYNC_PATIENCE_MS = 600_000
 
 /**
  * Makes the connection, sets what its fields mean, and makes questions, models, metrics and the dashboard, or updates those that
- * exist. Everything else in Metabase stays as it is.
+ * exist. Everything else in Metabase stays as it is. With a client, all of it is made for that client by its name.
  */
-export async function provision(metabase: Metabase, details: object, schema: string) {
-  const database = await ensureDatabase(metabase, details)
+export async function provision(
+  metabase: Metabase,
+  details: object,
+  { schema, client }: { schema: string; client?: string | undefined },
+) {
+  const template = readMetabaseTemplate()
+  const nameOf = (what: 'database' | 'collection' | 'dashboard') =>
+    client === undefined ? template[what] : `${template[what]}: ${client}`
+  const database = await ensureDatabase(metabase, nameOf('database'), details)
   await waitForSync(metabase, database.id)
   const tables = (await metabase.tables(database.id)).filter((table) => (table.schema ?? schema) === schema)
   const fields = await describeFields(metabase, tables)
-  const collection = await ensureCollection(metabase)
+  const collection = await ensureCollection(metabase, nameOf('collection'))
   const present = await metabase.cards(collection.id)
   // Cards that were not made, because Metabase does not know the view that they need.
   const left: { name: string; view: string }[] = []
@@ -51,19 +58,17 @@ export async function provision(metabase: Metabase, details: object, schema: str
   }
 
   const known = { database: database.id, tables }
-  const { models: views } = readMetabaseTemplate()
-  const models = await ensureCards(Object.entries(views).map(([name, view]) => modelCard(name, view, known)))
+  const models = await ensureCards(Object.entries(template.models).map(([name, view]) => modelCard(name, view, known)))
   const metrics = await ensureCards(metricCards(known))
   const questions = await ensureCards(readQuestions(schema).map((question) => questionCard(question, known)))
-  const dashboard = await ensureDashboard(metabase, collection.id, placed)
+  const dashboard = await ensureDashboard(metabase, { name: nameOf('dashboard'), collection: collection.id }, placed)
   return { database, collection, questions, models, metrics, fields, left, dashboard }
 }
 
-async function ensureDatabase(metabase: Metabase, details: object): Promise<Ensured> {
-  const { database } = readMetabaseTemplate()
-  const known = (await metabase.databases()).find(({ name, engine }) => name === database && engine === 'postgres')
+async function ensureDatabase(metabase: Metabase, name: string, details: object): Promise<Ensured> {
+  const known = (await metabase.databases()).find((one) => one.name === name && one.engine === 'postgres')
   if (known === undefined) {
-    const { id } = await metabase.createDatabase({ name: database, engine: 'postgres', details })
+    const { id } = await metabase.createDatabase({ name, engine: 'postgres', details })
     return { id, made: true }
   }
   // An update without these two would reset them.
@@ -94,8 +99,7 @@ async function waitForSync(metabase: Metabase, database: number): Promise<void> 
   )
 }
 
-async function ensureCollection(metabase: Metabase): Promise<Ensured> {
-  const { collection } = readMetabaseTemplate()
+async function ensureCollection(metabase: Metabase, collection: string): Promise<Ensured> {
   // The list has collections of every level, and other people's own.
   const known = (await metabase.collections()).find(
     ({ name, location, personal_owner_id }) =>

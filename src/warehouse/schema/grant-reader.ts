@@ -1,48 +1,92 @@
+import type { PoolClient } from 'pg'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction } from '../transaction.ts'
+import { setRestriction } from './restrict-reader.ts'
 
-/** Lets a role read the data schema, tables made later too, and nothing else. Gives the statements that it ran. */
-export async function grantReader(warehouse: Warehouse, role: string): Promise<string[]> {
+export interface ReaderRequest {
+  role: string
+  /** The projects that it sees; undefined for all of them. */
+  projects?: readonly string[] | undefined
+}
+
+/**
+ * Lets a role read the data schema, and nothing else. A role that sees all projects also reads tables that are made later by
+ * whomever. One that sees some projects reads what has policies. Gives the statements that it ran, without those of policies.
+ */
+export async function grantReader(warehouse: Warehouse, { role, projects }: ReaderRequest): Promise<string[]> {
   return inTransaction(warehouse, async ({ client }) => {
-    const { rows } = await client.query<{ there: boolean; privileged: boolean }>(
-      `select count(*) > 0 as there, coalesce(bool_or(rolsuper or pg_has_role(oid, current_user, 'member')), false) as privileged
-       from pg_roles where rolname = $1`,
-      [role],
-    )
-    const { there, privileged } = rows[0]!
-    if (!there) {
-      throw new UsageError(
-        `--role: there is no role "${role}" in this database; make one first, as in: create role ${quote(role)} login password '…'`,
-      )
-    }
-    if (privileged) {
-      throw new UsageError(
-        `--role: "${role}" owns the warehouse or is a superuser, so it can write whatever is granted; name a role for readers`,
-      )
-    }
+    await refuseRole(client, role, projects !== undefined)
     const schema = quote(warehouse.schema)
     const statements = [
       `grant usage on schema ${schema} to ${quote(role)}`,
-      `grant select on all tables in schema ${schema} to ${quote(role)}`,
-      `alter default privileges in schema ${schema} grant select on tables to ${quote(role)}`,
+      ...(projects === undefined
+        ? await accessStatements(client, warehouse, { role, verb: 'grant' })
+        : await accessStatements(client, warehouse, { role, verb: 'revoke' })),
     ]
-    // Another role that makes tables there, such as one for migrations, has default privileges of its own.
-    const { rows: owners } = await client.query<{ name: string }>(
-      `select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
-       where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind in ('r', 'p')
-         and o.rolname <> current_user and pg_has_role(o.oid, 'usage') order by 1`,
-      [warehouse.schema],
-    )
-    for (const { name } of owners) {
-      statements.push(
-        `alter default privileges for role ${quote(name)} in schema ${schema} grant select on tables to ${quote(role)}`,
-      )
-    }
     for (const statement of statements) await client.query(statement)
+    await setRestriction(client, warehouse, { role, projects })
     return statements
   })
+}
+
+/** Takes everything back that `grantReader` gave. */
+export async function revokeReader(warehouse: Warehouse, role: string): Promise<string[]> {
+  return inTransaction(warehouse, async ({ client }) => {
+    await refuseRole(client, role, false)
+    const statements = [
+      ...(await accessStatements(client, warehouse, { role, verb: 'revoke' })),
+      `revoke usage on schema ${quote(warehouse.schema)} from ${quote(role)}`,
+    ]
+    for (const statement of statements) await client.query(statement)
+    await setRestriction(client, warehouse, { role, projects: undefined })
+    return statements
+  })
+}
+
+async function refuseRole(client: PoolClient, role: string, isRestricted: boolean): Promise<void> {
+  const { rows } = await client.query<{ there: boolean; privileged: boolean; bypasses: boolean }>(
+    `select count(*) > 0 as there, coalesce(bool_or(rolbypassrls), false) as bypasses,
+       coalesce(bool_or(rolsuper or pg_has_role(oid, current_user, 'member')), false) as privileged
+     from pg_roles where rolname = $1`,
+    [role],
+  )
+  const { there, privileged, bypasses } = rows[0]!
+  if (!there)
+    throw new UsageError(
+      `--role: there is no role "${role}" in this database; make one first, as in: create role ${quote(role)} login password '…'`,
+    )
+  if (privileged)
+    throw new UsageError(
+      `--role: "${role}" owns the warehouse or is a superuser, so it can write whatever is granted; name a role for readers`,
+    )
+  if (isRestricted && bypasses)
+    throw new UsageError(
+      `--role: "${role}" bypasses row-level security, so it would see every project; run: alter role ${quote(role)} nobypassrls`,
+    )
+}
+
+/** Read access to all tables, and to those that are made later, by us or by another role that makes tables there. */
+async function accessStatements(
+  client: PoolClient,
+  warehouse: Warehouse,
+  { role, verb }: { role: string; verb: 'grant' | 'revoke' },
+): Promise<string[]> {
+  const schema = quote(warehouse.schema)
+  const { rows: owners } = await client.query<{ name: string }>(
+    `select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
+     where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind in ('r', 'p')
+       and o.rolname <> current_user and pg_has_role(o.oid, 'usage') order by 1`,
+    [warehouse.schema],
+  )
+  const whom = `${verb === 'grant' ? 'to' : 'from'} ${quote(role)}`
+  return [
+    `${verb} select on all tables in schema ${schema} ${whom}`,
+    ...['', ...owners.map(({ name }) => ` for role ${quote(name)}`)].map(
+      (owner) => `alter default privileges${owner} in schema ${schema} ${verb} select on tables ${whom}`,
+    ),
+  ]
 }
 
 export interface AppliedSetting {
@@ -56,12 +100,12 @@ export interface AppliedSetting {
  * a time of the session's zone; read as UTC it is then a day early or late. Without JIT: Postgres would compile the plans of
  * views for seconds and run them for milliseconds.
  */
-export const READER_SETTINGS = { timezone: `timezone = 'UTC'`, jit: 'jit = off' }
+export const READER_SETTINGS = { timezone: `set timezone = 'UTC'`, jit: 'set jit = off' }
 
-/** Applies a setting to the role in this database. Changing a role takes a right that the owner of the tables may lack. */
-export async function applySetting({ pool }: Warehouse, role: string, setting: string): Promise<AppliedSetting> {
+/** Changes a setting of the role in this database. Changing a role takes a right that the owner of the tables may lack. */
+export async function applySetting({ pool }: Warehouse, role: string, change: string): Promise<AppliedSetting> {
   const { rows } = await pool.query<{ name: string }>('select current_database() as name')
-  const statement = `alter role ${quote(role)} in database ${quote(rows[0]!.name)} set ${setting}`
+  const statement = `alter role ${quote(role)} in database ${quote(rows[0]!.name)} ${change}`
   try {
     await pool.query(statement)
     return { statement, refused: undefined }

@@ -8,6 +8,7 @@ import { applyComments } from './comments.ts'
 import { type Migration, readMigrations, withSchemas } from './migrations.ts'
 import { applyRelations } from './relations.ts'
 import { findForeignObjects, repairMigrated } from './repair.ts'
+import { applyRestrictions } from './restrict-reader.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
@@ -45,6 +46,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       await addStreamSettings(client, warehouse, config)
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config)
+      await applyRestrictions(client, warehouse)
       repaired.push(...tables.repaired)
       if (views.remade.length > 0) repaired.push(`the views ${views.remade.join(', ')}: missing, and made again`)
       return { applied, reportsMade: tables.made, repaired, views }

@@ -15,6 +15,7 @@ import {
   partStatement,
   readLayout,
 } from './partitions.ts'
+import { applyRestrictions, dropPolicies } from './restrict-reader.ts'
 import { createStreamTable, isNewestFirst } from './stream-tables.ts'
 
 /*
@@ -39,6 +40,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     await client.query(`lock table ${table} in access exclusive mode`)
     if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
     await refuseDependents(client, table, 'ours', warehouse)
+    await dropPolicies(client, table)
     await refuseExtras(client, table)
     const newestFirst = await isNewestFirst(client, table)
     const grants = await grantsOf(client, table)
@@ -51,6 +53,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
     await createStreamTable(client, warehouse, reportStream(report), { partition: 'month', newestFirst })
     await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
+    await applyRestrictions(client, warehouse)
     for (const grant of grants) await client.query(grant)
     // The views still read the old table, and are renewed before anything leaves it.
     await ops.updateTable('views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()

@@ -1,5 +1,6 @@
 import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
+import { verifyRestriction } from './restrict-reader.ts'
 
 export interface ReaderVerdict {
   /** How many tables and views there are to read. */
@@ -8,6 +9,8 @@ export interface ReaderVerdict {
   closed: string[]
   /** What the role may not do and should, or may do and should not. */
   problems: string[]
+  /** False if the database could not be asked as a restricted role. */
+  wasAsked?: boolean
 }
 
 interface Found {
@@ -27,7 +30,7 @@ const SET_OPTION = 160_000
 export async function verifyReader(
   warehouse: Warehouse,
   role: string,
-  closedSchemas: readonly string[],
+  { closedSchemas, projects }: { closedSchemas: readonly string[]; projects?: readonly string[] | undefined },
 ): Promise<ReaderVerdict> {
   const { pool, schema } = warehouse
   const ask = async <T extends object>(sql: string, ...values: unknown[]) =>
@@ -53,13 +56,16 @@ export async function verifyReader(
     ...(usage ? [] : [`${role} may not use the schema ${schema}`]),
   ]
   const list = (found: readonly Found[]) => listSome(found.map(({ name }) => name))
-  const unreadable = await ask<Found>(UNREADABLE, schema)
-  if (unreadable.length > 0) problems.push(`${role} cannot read ${list(unreadable)}`)
-  const owners = await ask<Found>(OWNERS_WITHOUT_DEFAULTS, schema)
-  if (owners.length > 0) {
-    problems.push(
-      `tables that ${list(owners)} makes in ${schema} later will not be readable: run the command as that role`,
-    )
+  const restricted = projects && (await verifyRestriction(warehouse, { role, projects: [...projects] }))
+  if (restricted !== undefined) problems.push(...restricted.problems)
+  else {
+    const unreadable = await ask<Found>(UNREADABLE, schema)
+    if (unreadable.length > 0) problems.push(`${role} cannot read ${list(unreadable)}`)
+    const owners = await ask<Found>(OWNERS_WITHOUT_DEFAULTS, schema)
+    if (owners.length > 0)
+      problems.push(
+        `tables that ${list(owners)} makes in ${schema} later will not be readable: run the command as that role`,
+      )
   }
   const writable = await ask<Found>(reached(roles, WRITES), schema)
   if (writable.length > 0) problems.push(`${role} can write to ${list(writable)}${through(writable)}`)
@@ -71,7 +77,7 @@ export async function verifyReader(
     const what = seen.length === 0 ? `can look into ${found.name}` : `can read or write ${list(seen)}`
     problems.push(`${role} ${what}, which should be closed to it${through(seen.length === 0 ? [found] : seen)}`)
   }
-  return { relations, closed, problems }
+  return { relations, closed, ...restricted, problems }
 }
 
 /** Whose rights the role has at once, or can take on: itself, and those that it is a member of. */

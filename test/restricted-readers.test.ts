@@ -1,0 +1,291 @@
+import { randomBytes } from 'node:crypto'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { Client } from 'pg'
+import { readQuestions } from '../src/packs/metabase/cards.ts'
+import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { runCli } from './support/cli.ts'
+import { startMetabase } from './support/metabase-server.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
+
+/* An agency keeps several clients in one warehouse. The login of a client sees that client alone. */
+
+const tail = randomBytes(4).toString('hex')
+const [first, second, everybody] = ['first', 'second', 'all'].map((name) => `${name}_${tail}`) as [
+  string,
+  string,
+  string,
+]
+const REPORTS = [
+  { name: 'brand_daily', dimensions: ['date'] },
+  { name: 'by_model', dimensions: ['date', 'model_id'] },
+  { name: 'by_topic', dimensions: ['date', 'topic_id'] },
+  { name: 'by_tag', dimensions: ['date', 'tag_id'] },
+  { name: 'by_country', dimensions: ['date', 'country_code'] },
+  { name: 'by_channel', dimensions: ['date', 'model_channel_id'] },
+  { name: 'by_prompt', dimensions: ['date', 'prompt_id', 'model_id'] },
+  { name: 'by_topic_and_model', dimensions: ['date', 'topic_id', 'model_id'] },
+  { name: 'domains', of: 'domains', dimensions: ['date'] },
+  { name: 'urls', of: 'urls', dimensions: ['date'] },
+]
+let setup: Setup
+let relations: string[]
+/** What only one project has: its id, its name, and the ids of its brands, prompts and topics. */
+let marksOf: (project: string) => string[]
+const clients = new Map<string, Client>()
+const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+const ids = () => setup.service.world.projects.map(({ id }) => id) as [string, string, string]
+
+async function connect(role: string): Promise<Client> {
+  const url = new URL(setup.database.url)
+  url.username = role
+  url.password = 'secret'
+  const client = new Client({ connectionString: url.href })
+  await client.connect()
+  clients.set(role, client)
+  return client
+}
+
+beforeAll(async () => {
+  setup = await setUp({
+    world: { projects: 3, prompts: 8 },
+    extras: 'all',
+    config: {
+      start_date: '2026-03-09',
+      extras: 'auto',
+      reports: REPORTS,
+      chat_contents: { share: 0.05, requests_per_day: 5 },
+    },
+  })
+  await cli('sync')
+  for (const role of [first, second, everybody])
+    await setup.database.rows(`create role ${role} login password 'secret'`)
+  const [a, b] = ids()
+  expect((await cli('grant', '--role', everybody)).code).toBe(0)
+  expect((await cli('grant', '--role', first, '--project', a)).code).toBe(0)
+  expect((await cli('grant', '--role', second, '--project', a, '--project', b)).code).toBe(0)
+  relations = (
+    await setup.database.rows<{ name: string }>(
+      `select relname::text as name from pg_class where relnamespace = 'visibility'::regnamespace and relkind in ('r', 'p', 'v') order by 1`,
+    )
+  ).map(({ name }) => name)
+  marksOf = (id) => {
+    const { name, brands, prompts, topics } = setup.service.world.projects.find((project) => project.id === id)!
+    return [id, name, ...[...brands, ...prompts, ...topics].map((one) => one.id)]
+  }
+  for (const role of [first, second, everybody]) await connect(role)
+}, 180_000)
+afterAll(async () => {
+  for (const client of clients.values()) await client.end()
+  for (const role of [first, second, everybody]) {
+    await setup.database.rows(`grant ${role} to current_user`)
+    await setup.database.rows(`drop owned by ${role}`)
+    await setup.database.rows(`drop role ${role}`)
+  }
+  await setup.close()
+})
+
+/** Everything that an answer or an error shows, as one text. */
+async function shown(role: string, sql: string): Promise<string> {
+  const client = clients.get(role)!
+  const notices: string[] = []
+  const hear = (notice: { message?: string | undefined }) => notices.push(notice.message ?? '')
+  client.on('notice', hear)
+  try {
+    const { rows } = (await client.query(sql)) as { rows: unknown[] }
+    return [JSON.stringify(rows), ...notices].join('\n')
+  } catch (error) {
+    return [String(error), ...notices].join('\n')
+  } finally {
+    client.off('notice', hear)
+  }
+}
+
+const foreignTo = (role: string) => (role === first ? ids().slice(1) : ids().slice(2))
+
+/** The ways to read a relation. Each may show rows of the reader's own projects, and nothing else. */
+const WAYS: Record<string, (name: string) => string> = {
+  directly: (name) => `select * from visibility.${name}`,
+  'with a count by project': (name) =>
+    `select to_jsonb(t) ->> 'project_id', count(*) from visibility.${name} t group by 1`,
+  'with explain': (name) => `explain (analyze, verbose, costs off, timing off) select * from visibility.${name}`,
+  'with a function that tells what it is given': (name) =>
+    `select count(*) from visibility.${name} t where pg_temp.tell(t::text)`,
+  'with an error that shows a value': (name) =>
+    `select count(*) from visibility.${name} t where (t::text)::integer > 0`,
+  'in a statement that is passed as text': (name) =>
+    `select query_to_xml('select * from visibility.${name}', true, false, '')::text`,
+}
+
+test.each(Object.keys(WAYS))(
+  'a reader of some projects sees nothing of others in any table or view, read %s',
+  async (way) => {
+    for (const role of [first, second]) {
+      await clients.get(role)!.query(
+        `create or replace function pg_temp.tell(text) returns boolean language plpgsql cost 0.0001 as $$
+       begin raise notice '%', $1; return true; end $$`,
+      )
+      const marks = foreignTo(role).flatMap(marksOf)
+      for (const name of relations) {
+        const text = await shown(role, WAYS[way]!(name))
+        expect([role, name, marks.filter((mark) => text.includes(mark))]).toEqual([role, name, []])
+      }
+    }
+  },
+  180_000,
+)
+
+test('copy writes only rows of the projects of its role', async () => {
+  const rowsOf = async (role: string) => {
+    const client = clients.get(role)!
+    await client.query('create temp table copied (like visibility.by_prompt)')
+    await client.query('insert into copied select * from visibility.by_prompt')
+    const { rows } = await client.query('select distinct project_id from copied order by 1')
+    return rows.map(({ project_id }) => project_id)
+  }
+  expect([await rowsOf(first), await rowsOf(second)]).toEqual([ids().slice(0, 1), ids().slice(0, 2).sort()])
+  // With row-level security, a copy of a table is the copy of a query on it.
+  const { code } = (await clients
+    .get(first)!
+    .query('copy visibility.chats to stdout')
+    .catch((error) => error)) as { code?: string }
+  expect(code).not.toBe('42501')
+})
+
+test('what a reader sees of its own projects is what somebody sees who reads everything', async () => {
+  for (const name of relations) {
+    const [{ has }] = (await setup.database.rows<{ has: boolean }>(
+      `select exists (select from pg_attribute where attrelid = 'visibility.${name}'::regclass and attname = 'project_id') as has`,
+    )) as [{ has: boolean }]
+    const rows = async (role: string, condition = 'true') =>
+      (
+        await clients
+          .get(role)!
+          .query(`select to_jsonb(t)::text as row from visibility.${name} t where ${condition} order by 1`)
+      ).rows
+    const own = has ? `project_id = '${ids()[0]}'` : 'true'
+    expect([name, await rows(first)]).toEqual([name, await rows(everybody, own)])
+  }
+})
+
+test('every table but the calendar has a project, and the twelve questions work for a restricted reader', async () => {
+  const without = await setup.database.rows<{ name: string }>(
+    `select relname::text as name from pg_class c where relnamespace = 'visibility'::regnamespace and relkind in ('r', 'p')
+       and not exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'project_id')`,
+  )
+  expect(without.map(({ name }) => name)).toEqual(['calendar'])
+  for (const { name, sql } of readQuestions('visibility')) {
+    const { rows } = await clients.get(first)!.query(sql.replace('-- filters', ''))
+    expect([
+      name,
+      rows.filter(({ project }) => project !== undefined && project !== setup.service.world.projects[0]!.name),
+    ]).toEqual([name, []])
+  }
+})
+
+test('the ledger is closed, the settings of row-level security included, and nothing can be written', async () => {
+  const client = clients.get(first)!
+  const refused = async (sql: string) => ((await client.query(sql).catch((error) => error)) as { code?: string }).code
+  expect(await refused('select * from visibility_ops.coverage')).toBe('42501')
+  expect(await refused('select * from visibility_ops.sums_of($$x$$, $$week$$, current_date)')).toBe('42501')
+  expect(await refused('delete from visibility.brands')).toBe('42501')
+  expect(await refused('alter table visibility.brands disable row level security')).toBe('42501')
+  expect(await refused(`set role ${everybody}`)).toBe('42501')
+  expect(await shown(first, `select * from pg_stats where schemaname like 'visibility%'`)).not.toContain(ids()[2])
+  await client.query('set row_security = off')
+  expect(await refused('select * from visibility.brands')).toBe('42501')
+  await client.query('reset row_security')
+})
+
+test('tables and views that are made later are restricted, also those of a report in months', async () => {
+  const more = [...REPORTS, { name: 'later', dimensions: ['date', 'country_code', 'model_id'] }]
+  const config = { ...setup.fileConfig, reports: more, warehouse: { partition: 'month' } }
+  expect((await runCli(['sync', '--stream', 'later'], { env: setup.env, config })).code).toBe(0)
+  expect((await runCli(['partition'], { env: setup.env, config })).code).toBe(0)
+  for (const name of ['later', 'by_prompt', 'movers_weekly']) {
+    const { rows } = await clients.get(first)!.query(`select distinct project_id from visibility.${name}`)
+    expect([name, rows]).toEqual([name, [{ project_id: ids()[0] }]])
+  }
+  expect((await clients.get(everybody)!.query('select distinct project_id from visibility.later')).rows).toHaveLength(3)
+}, 180_000)
+
+test('a view of somebody else is not opened to a restricted reader, and a membership that opens more is reported', async () => {
+  await setup.database.rows('create view visibility.somebodys as select * from visibility.brands')
+  const told = await cli('grant', '--role', first, '--project', ids()[0], '--json')
+  expect(told.json().unrestricted).toEqual([everybody])
+  expect([told.code, told.json()]).toMatchObject([0, { ok: true, problems: [], projects: [ids()[0]], wasAsked: true }])
+  expect(await shown(first, 'select * from visibility.somebodys')).toContain('permission denied')
+  await setup.database.rows(`grant select on visibility.somebodys to ${first}`)
+  await setup.database.rows(`grant ${everybody} to ${first}`)
+  const warned = await cli('check', '--json')
+  const verdict = (warned.json().verdicts as { what: string; ok: boolean; detail: string }[]).find(({ what }) =>
+    what.includes(first),
+  )
+  expect(verdict).toMatchObject({ ok: false, detail: expect.stringContaining(`can take on the role ${everybody}`) })
+  expect(verdict!.detail).toContain('somebodys')
+  await setup.database.rows(`revoke ${everybody} from ${first}; drop view visibility.somebodys`)
+  const good = await cli('check')
+  expect([good.code, good.stdout]).toEqual([0, expect.stringContaining(ids()[0])])
+})
+
+test('a role that was granted by hand keeps its access', async () => {
+  const role = `hand_${tail}`
+  await setup.database.rows(`create role ${role} login password 'secret'`)
+  await setup.database.rows(
+    `grant usage on schema visibility to ${role}; grant select on all tables in schema visibility to ${role}`,
+  )
+  await connect(role)
+  for (const name of relations) await clients.get(role)!.query(`select * from visibility.${name} limit 1`)
+  expect((await clients.get(role)!.query('select from visibility.projects')).rowCount).toBe(3)
+  await clients.get(role)!.end()
+  clients.delete(role)
+  await setup.database.rows(`grant ${role} to current_user; drop owned by ${role}; drop role ${role}`)
+})
+
+test('a Metabase gets a connection, a collection and a dashboard of a client alone', async () => {
+  const server = await startMetabase()
+  const urlOf = (role: string) => setup.database.url.replace(/\/\/[^@]*@/, `//${role}:secret@`)
+  const provision = (role: string) =>
+    runCli(['metabase', '--url', server.url, '--project', ids()[0]], {
+      env: { ...setup.env, METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: urlOf(role) },
+      config: setup.fileConfig,
+    })
+  try {
+    for (const role of [second, everybody]) {
+      const refused = await provision(role)
+      expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('does not see this project alone')])
+    }
+    expect(server.store.database).toEqual([])
+    const { name } = setup.service.world.projects[0]!
+    expect(await provision(first)).toMatchObject({ code: 0 })
+    expect(server.store.database.map((database) => database.name)).toEqual([`AI visibility (visibility-sync): ${name}`])
+    expect(server.store.collection.at(-1)).toMatchObject({ name: `AI visibility: ${name}` })
+    expect(server.store.dashboard.map((dashboard) => dashboard.name)).toEqual([`AI visibility at a glance: ${name}`])
+  } finally {
+    await server.close()
+  }
+})
+
+test('bad requests are refused with what is allowed', async () => {
+  const unknown = await cli('grant', '--role', first, '--project', `${ids()[0]}x`)
+  expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining(`did you mean "${ids()[0]}"`)])
+  expect((await cli('grant', '--role', first, '--revoke', '--project', ids()[0])).code).toBe(2)
+  await setup.database.rows(`alter role ${first} createdb`)
+  expect((await cli('grant', '--role', 'nobody_at_all', '--revoke')).code).toBe(2)
+})
+
+test('a restriction is lifted by a grant without a project, and all access by --revoke', async () => {
+  const projects = async () => (await clients.get(second)!.query('select from visibility.projects')).rowCount
+  expect(await projects()).toBe(2)
+  expect((await cli('grant', '--role', second)).code).toBe(0)
+  expect(await projects()).toBe(3)
+  const revoked = await cli('grant', '--role', second, '--revoke')
+  expect([revoked.code, revoked.stdout]).toEqual([0, expect.stringContaining('can no longer read visibility')])
+  expect(await shown(second, 'select * from visibility.projects')).toContain('permission denied')
+  const settings = await setup.database.rows(
+    `select from pg_db_role_setting where setrole = '${second}'::regrole and setconfig <> '{}'`,
+  )
+  expect(settings).toEqual([])
+  // A migration does not bring anything back.
+  await migrate(setup.database.warehouse, configOf(setup.fileConfig, setup.env))
+  expect(await shown(second, 'select * from visibility.projects')).toContain('permission denied')
+})
