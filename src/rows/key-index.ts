@@ -1,6 +1,7 @@
 import type { Row, Value } from '../streams/stream.ts'
 
 const LARGEST_EXACT = Number.MAX_SAFE_INTEGER
+const { imul } = Math
 const FIRST_SLOTS = 256
 const GROWTH = 4
 
@@ -37,7 +38,7 @@ export class KeyIndex {
         known.set(value, number)
       }
       keys[start + index] = number
-      hash = (Math.imul(hash, 31) + number) | 0
+      hash = ((hash << 5) - hash + number) | 0
     }
     const mask = slots.length - 1
     let slot = spread(hash) & mask
@@ -85,7 +86,7 @@ export class KeyIndex {
     const mask = this.slots.length - 1
     for (let position = 0; position < this.count; position++) {
       let hash = 0
-      for (let index = 0; index < width; index++) hash = (Math.imul(hash, 31) + keys[position * width + index]!) | 0
+      for (let index = 0; index < width; index++) hash = ((hash << 5) - hash + keys[position * width + index]!) | 0
       let slot = spread(hash) & mask
       while (this.slots[slot] !== 0) slot = (slot + 1) & mask
       this.slots[slot] = position + 1
@@ -95,7 +96,7 @@ export class KeyIndex {
 
 /** Keys that differ little get slots far apart. */
 function spread(hash: number): number {
-  return Math.imul(hash, 0x9e3779b1) >>> 8
+  return imul(hash, 0x9e3779b1) >>> 8
 }
 
 /** For each number of a value its rank among all of them. */

@@ -131,7 +131,7 @@ export class InternPool {
 function hashOf(bytes: Buffer, start: number): number {
   let hash = 0
   for (let at = start + 1; at < bytes.length && bytes[at] !== QUOTE; at++) {
-    hash = (Math.imul(hash, 31) + bytes[at]!) | 0
+    hash = ((hash << 5) - hash + bytes[at]!) | 0
     // Whatever comes after it does not end the text.
     if (bytes[at] === BACKSLASH) at++
   }

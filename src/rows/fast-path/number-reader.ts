@@ -2,6 +2,7 @@ const MINUS = 0x2d
 const POINT = 0x2e
 const ZERO = 0x30
 const NINE = 0x39
+const LARGEST_EXACT = Number.MAX_SAFE_INTEGER
 /** Powers of ten by which the quotient of two exact numbers is the number that was written. */
 const TENS = Array.from({ length: 23 }, (_, exponent) => 10 ** exponent)
 
@@ -37,7 +38,7 @@ export class NumberReader {
     }
     this.end = at
     // Up to here nothing was rounded, and one division rounds as it should.
-    if (digits <= Number.MAX_SAFE_INTEGER && decimals < TENS.length) {
+    if (digits <= LARGEST_EXACT && decimals < TENS.length) {
       const value = digits / TENS[decimals]!
       return negative ? -value : value
     }
