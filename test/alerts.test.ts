@@ -6,6 +6,7 @@ import { type Findings, findingOfHeld, findingsOfDatabase, findingsOfRun, NO_RUN
 import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
 import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { runCli, startCli } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { startWebhook, until, type Webhook } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
@@ -231,30 +232,33 @@ test('300 projects that fail in one run are one message, which names the first o
   })
 })
 
-test('300 processes that fail for a project each are two messages: the first, and the others together', async () => {
-  const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
-  const fail = (id: string) =>
-    makeAlerts(30 * MINUTE).update(
-      findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { coversEverything: false }),
-    )
-  for (const batch of [projects.slice(0, 100), projects.slice(100, 200), projects.slice(200)])
-    await Promise.all(batch.map(fail))
-  expect(webhook.events()).toEqual(['raised run'])
-  pass(31)
-  await fail('p7')
-  expect(webhook.events()).toEqual(['raised run', 'raised run'])
-  expect(webhook.told[1].projects.length).toBe(300)
-  // One that is well again does not end it; the last one does.
-  const well = (...ids: string[]) =>
-    findingsOfRun(runOf({ streams: ids.map((id) => ({ ...emptyReport(id, 'chats'), windows: 1 })) }), {
-      coversEverything: false,
-    })
-  pass(60)
-  await makeAlerts().update(well(...projects.slice(1)))
-  expect(webhook.told.length).toBe(2)
-  await makeAlerts().update(well('p0'))
-  expect(webhook.events().slice(2)).toEqual(['cleared run'])
-})
+longTest(
+  '300 processes that fail for a project each are two messages: the first, and the others together',
+  async () => {
+    const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
+    const fail = (id: string) =>
+      makeAlerts(30 * MINUTE).update(
+        findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { coversEverything: false }),
+      )
+    for (const batch of [projects.slice(0, 100), projects.slice(100, 200), projects.slice(200)])
+      await Promise.all(batch.map(fail))
+    expect(webhook.events()).toEqual(['raised run'])
+    pass(31)
+    await fail('p7')
+    expect(webhook.events()).toEqual(['raised run', 'raised run'])
+    expect(webhook.told[1].projects.length).toBe(300)
+    // One that is well again does not end it; the last one does.
+    const well = (...ids: string[]) =>
+      findingsOfRun(runOf({ streams: ids.map((id) => ({ ...emptyReport(id, 'chats'), windows: 1 })) }), {
+        coversEverything: false,
+      })
+    pass(60)
+    await makeAlerts().update(well(...projects.slice(1)))
+    expect(webhook.told.length).toBe(2)
+    await makeAlerts().update(well('p0'))
+    expect(webhook.events().slice(2)).toEqual(['cleared run'])
+  },
+)
 
 test('a run that failed before it was one is told of, and a database that is away for a moment is not', () => {
   const report = runOf({ run_id: NO_RUN, outcome: 'failed', error: 'no tables' })

@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import { afterEach, expect, test } from '@jest/globals'
 import { startProcess } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
 /* The real command, on answers made to take as much memory as 63 MB can. `bench/answer-memory.mjs` knows more of them. */
@@ -70,7 +71,7 @@ test('63 MB of empty rows are refused early, with what was asked for and what ca
   expect(peak).toBeLessThan(MOST_MB)
 })
 
-test('63 MB of lists in lists are refused, and take no more memory than they have bytes', async () => {
+longTest('63 MB of lists in lists are refused, and take no more memory than they have bytes', async () => {
   const half = Math.floor(BYTES / 2) - 100
   const body = Buffer.concat([
     Buffer.from('{"data":['),
@@ -85,7 +86,7 @@ test('63 MB of lists in lists are refused, and take no more memory than they hav
   expect(peak).toBeLessThan(MOST_MB)
 })
 
-test('a full page of rows that are 63 MB of empty objects is refused, not kept', async () => {
+longTest('a full page of rows that are 63 MB of empty objects is refused, not kept', async () => {
   const row = `{"x":[${'{},'.repeat(2050)}{}]}`
   const body = Buffer.from(`{"data":[${Array.from({ length: 10_000 }, () => row).join(',')}]}`)
   const { said, code, peak } = await peakFor('prompts', body)

@@ -218,7 +218,7 @@ function leadOf(mine: Cell, rival: Cell): string {
 }
 
 /** Views of domains and URLs have tests of their own. */
-type Source = 'sources_weekly' | 'cited_pages_weekly' | 'source_gaps'
+type Source = 'sources_weekly' | 'cited_pages_weekly' | 'source_gaps' | 'page_gaps_weekly'
 
 const expected: Record<Exclude<BiView, 'data_status' | 'freshness' | Source>, () => Row[]> = {
   visibility_daily: () =>

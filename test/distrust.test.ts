@@ -4,7 +4,7 @@ import { runAudit } from '../src/audit/run-audit.ts'
 import { type Day, daysIn } from '../src/core/day.ts'
 import { createClient } from '../src/source/client.ts'
 import { retryQuarantine } from '../src/sync/quarantine.ts'
-import { some } from './support/long.ts'
+import { longTest, some } from './support/long.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectChats, expectExact, expectReport } from './support/truth.ts'
@@ -158,7 +158,7 @@ describe('page limits', () => {
     await expectReport(setup.database, truth, project(), FOUR_GRAINS[3]!)
   })
 
-  test('a cut that one stream shows is believed for all', async () => {
+  longTest('a cut that one stream shows is believed for all', async () => {
     await start({ world: { projects: 2, prompts: 30, models: 3, brands: 3 }, faults: { ...NO_LIMIT, silent_cap: 300 } })
     expect((await setup.sync()).outcome).toBe('complete')
     await exact()

@@ -17,6 +17,7 @@ import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
 import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { clusterTemplate, query, runningIn, startDatabase, until } from './support/server-processes.ts'
 
 /* The embedded Postgres: started where there is none, shared, closed to others, stopped by its last user. */
@@ -180,22 +181,25 @@ describe('the lock file of the server', () => {
   })
 })
 
-test('a data folder that is moved away takes its server along: a new cluster in its place stays whole', async () => {
-  template.copyTo(data())
-  const killed = await startDatabase(folder.path)
-  killed.toGroup('SIGKILL')
-  await killed.done
-  const aside = join(folder.path, 'aside')
-  renameSync(data(), aside)
-  const made = await startEmbedded({ folder: data() })
-  await query(made.url, 'create table made as select 2 as b')
-  // Its last checkpoint would go into the new cluster if it knew its folder by path.
-  expect(await stopEmbedded(aside)).toBe(true)
-  await made.release()
-  const again = await startEmbedded({ folder: data() })
-  expect(await query(again.url, 'select * from made')).toEqual([{ b: 2 }])
-  await again.release()
-})
+longTest(
+  'a data folder that is moved away takes its server along: a new cluster in its place stays whole',
+  async () => {
+    template.copyTo(data())
+    const killed = await startDatabase(folder.path)
+    killed.toGroup('SIGKILL')
+    await killed.done
+    const aside = join(folder.path, 'aside')
+    renameSync(data(), aside)
+    const made = await startEmbedded({ folder: data() })
+    await query(made.url, 'create table made as select 2 as b')
+    // Its last checkpoint would go into the new cluster if it knew its folder by path.
+    expect(await stopEmbedded(aside)).toBe(true)
+    await made.release()
+    const again = await startEmbedded({ folder: data() })
+    expect(await query(again.url, 'select * from made')).toEqual([{ b: 2 }])
+    await again.release()
+  },
+)
 
 test('libraries without their links are found, where npm ran no install script', async () => {
   const native = join(folder.path, 'package/native')

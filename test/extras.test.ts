@@ -296,7 +296,7 @@ test('rows with equal keys add up counts, keep a ratio that is the same, and con
     return { rows: list, reasons: sifted.rejects.map(({ reason, index }) => [index, reason]), days: sifted.rowsByDay }
   }
   const row = (usage: number, rate: number | null, avg: number | null) => [
-    ...['2026-03-01', 'https://a.example/', null, 'A', usage, null, avg, null, rate],
+    ...['2026-03-01', 'https://a.example/', null, 'A', usage, null, avg, null, rate, null, null, null, null],
   ]
   const two = taken([item({ citation_rate: 0.5, citation_avg: 1 }), item({ citation_rate: 0.5, citation_avg: 3 })])
   expect(two).toEqual({ rows: [row(4, 0.5, null)], reasons: [], days: new Map([['2026-03-01', 1]]) })

@@ -1,7 +1,8 @@
 import { afterEach, expect, test } from '@jest/globals'
-import type { Project } from '../src/reference/world.ts'
+import type { Brand, Project } from '../src/reference/world.ts'
 import { applyLabels } from '../src/warehouse/load/labels.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { expectExact } from './support/truth.ts'
 
 /* What ids meant, and when. */
 
@@ -161,4 +162,40 @@ test('a load that is rolled back leaves the history as it was, and the next one 
   expect(
     await rows('select text from visibility.prompt_history where prompt_id = $1', [project.prompts[0]!.id]),
   ).toHaveLength(2)
+})
+
+test('after a change of aliases or the pattern, the next run compares the whole history, and restatements name the brand', async () => {
+  const reports = [{ name: 'brand_daily', dimensions: ['date'] }]
+  const project = await start({ extras: 'all', config: { reports, extras: 'auto', lookback_days: 3 } })
+  const [brand, other] = project.brands as [Brand, Brand]
+  const checks = () => rows('select from visibility_ops.history_checks')
+  await setup.sync()
+  expect(await checks()).toHaveLength(1)
+  const change = async (work: () => void) => {
+    work()
+    setup.service.world.rewriteDays(project, ['2026-03-05'])
+    expect((await setup.sync()).outcome).toBe('complete')
+    await expectExact(setup.database, {
+      world: setup.service.world,
+      range: { from: '2026-03-01', to: '2026-03-31' },
+      reports,
+    })
+  }
+  await change(() => {
+    brand.aliases = ['another name']
+  })
+  await change(() => {
+    other.regex = 'some.*pattern'
+  })
+  expect(await rows('select distinct date::text, cause from visibility_ops.restatements order by cause')).toEqual([
+    ...[brand.name, other.name]
+      .sort()
+      .map((name) => ({ date: '2026-03-05', cause: expect.stringContaining(`the brand ${name} changed on`) })),
+  ])
+  expect(
+    await rows('select aliases, regex from visibility.brand_history where valid_to is null and brand_id = $1', [
+      brand.id,
+    ]),
+  ).toEqual([{ aliases: ['another name'], regex: null }])
+  await expectSound()
 })

@@ -8,6 +8,7 @@ import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { startTcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
@@ -208,7 +209,7 @@ describe('a database that goes away in the middle of a run', () => {
     await own.close()
   })
 
-  test('comes back: a run on the queue and its worker go on, and the run ends complete', async () => {
+  longTest('comes back: a run on the queue and its worker go on, and the run ends complete', async () => {
     await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
     const own = await ownServer()
     const options = { env: own.env, config: setup.fileConfig }

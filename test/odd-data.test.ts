@@ -15,6 +15,7 @@ import { retryQuarantine } from '../src/sync/quarantine.ts'
 import { saveEntities } from '../src/warehouse/load/entities.ts'
 import { isTransient } from '../src/warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
+import { longTest } from './support/long.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 
 /* Data that is allowed and that nobody would think of: very many of something, very long, or called like a part of JavaScript. */
@@ -101,7 +102,7 @@ test('the key inside valid rows is stored nowhere, and noted as drift', async ()
 })
 
 describe('very many', () => {
-  test('18,000 brands that are new on one day are loaded', async () => {
+  longTest('18,000 brands that are new on one day are loaded', async () => {
     await startWith({ rows: Array.from({ length: 18_000 }, (_, index) => row(`kw_${index}`)) })
     const report = await setup.sync()
     expect([report.outcome, failures(report)]).toEqual(['complete', []])
@@ -115,7 +116,7 @@ describe('very many', () => {
   const pair = { projectId: 'or_1', stream: 'chats' }
   const run = <T>(work: (tx: Transaction) => Promise<T>) => inTransaction(setup.database.warehouse, work)
 
-  test('more brands, topics, tags and models than a statement takes values are listed', async () => {
+  longTest('more brands, topics, tags and models than a statement takes values are listed', async () => {
     await startWith({ rows: [row('kw_1')] })
     await setup.sync()
     const ids = idsOf(33_000)
@@ -163,7 +164,7 @@ describe('very many', () => {
     expect(await listQuarantine(warehouse, { streams: ['chats'] })).toEqual([])
   })
 
-  test('more days and notes than a statement takes values are kept', async () => {
+  longTest('more days and notes than a statement takes values are kept', async () => {
     await startWith({ rows: [row('kw_1')] })
     await setup.sync()
     const days = Array.from({ length: 9_500 }, (_, index) => addDays('1990-01-01', index))

@@ -4,6 +4,7 @@ import { countDays } from '../src/core/day.ts'
 import { createClient } from '../src/source/client.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
 import { runCli } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -125,7 +126,7 @@ test('windows that the service cannot answer in time get shorter until it can', 
   await exact()
 })
 
-test('with a shared queue, too, a service that hangs ends the run', async () => {
+longTest('with a shared queue, too, a service that hangs ends the run', async () => {
   await start({ faults: { ...NO_LIMIT, hang: 1 } })
   const result = await runCli(['sync', '--queue', '--json'], { env: setup.env, config: setup.fileConfig })
   expect(result.code).toBe(1)

@@ -2,6 +2,7 @@ import { afterEach, expect, test } from '@jest/globals'
 import { lockRun } from '../src/ledger/run-lock.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -169,23 +170,26 @@ test('a second move at the same time finds the first', async () => {
   await lock.release()
 })
 
-test('a table whose index has the oldest day first, as it once was, moves with an index of the same kind', async () => {
-  await begin('none')
-  await setup.sync()
-  const indexes = () =>
-    setup.database.rows<{ key: string }>(
-      `select pg_get_indexdef(indexrelid) as key from pg_index where indisunique and indrelid = any(array(
+longTest(
+  'a table whose index has the oldest day first, as it once was, moves with an index of the same kind',
+  async () => {
+    await begin('none')
+    await setup.sync()
+    const indexes = () =>
+      setup.database.rows<{ key: string }>(
+        `select pg_get_indexdef(indexrelid) as key from pg_index where indisunique and indrelid = any(array(
          select 'visibility.by_topic'::regclass union all select inhrelid from pg_inherits where inhparent = 'visibility.by_topic'::regclass))`,
+      )
+    const [made] = await indexes()
+    expect(made!.key).toContain('date DESC')
+    await setup.database.rows(`drop index visibility.${/INDEX (\w+) ON/.exec(made!.key)![1]}`)
+    await setup.database.rows(
+      'alter table visibility.by_topic add unique nulls not distinct (project_id, date, brand_id, topic_id)',
     )
-  const [made] = await indexes()
-  expect(made!.key).toContain('date DESC')
-  await setup.database.rows(`drop index visibility.${/INDEX (\w+) ON/.exec(made!.key)![1]}`)
-  await setup.database.rows(
-    'alter table visibility.by_topic add unique nulls not distinct (project_id, date, brand_id, topic_id)',
-  )
-  const moved = await runCli(['partition'], cli('month'))
-  expect([moved.code, await parts()]).toEqual([0, allInMonths])
-  expect((await indexes()).map(({ key }) => key.includes('DESC'))).toEqual([false, false, false, false])
-  await setup.sync({ command: 'backfill', range: RANGE })
-  await expectExact(setup.database, truth())
-})
+    const moved = await runCli(['partition'], cli('month'))
+    expect([moved.code, await parts()]).toEqual([0, allInMonths])
+    expect((await indexes()).map(({ key }) => key.includes('DESC'))).toEqual([false, false, false, false])
+    await setup.sync({ command: 'backfill', range: RANGE })
+    await expectExact(setup.database, truth())
+  },
+)

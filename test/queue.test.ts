@@ -30,7 +30,7 @@ import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningProcess, runCli, startProcess } from './support/cli.ts'
-import { some } from './support/long.ts'
+import { longTest, some } from './support/long.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { startTcpProxy } from './support/tcp-proxy.ts'
@@ -163,7 +163,7 @@ describe('a run with a queue', () => {
     )
   })
 
-  test('finds a service that cuts its answers without a word, as one process does', async () => {
+  longTest('finds a service that cuts its answers without a word, as one process does', async () => {
     await begin({ world: { ...SMALL, prompts: 20 }, faults: { rate_limit: null, silent_cap: 137 } })
     await startWorker()
     const sync = await runCli(['sync', '--json'], cli())
@@ -196,7 +196,7 @@ describe('a run with a queue', () => {
     await expectExact(setup.database, { ...truth(), range: week })
   })
 
-  test('goes on beside another, and the sync is served before the backfill', async () => {
+  longTest('goes on beside another, and the sync is served before the backfill', async () => {
     await begin({
       config: { source: { max_window_days: 1, concurrency: 1 } },
       faults: { rate_limit: null, latency_ms: 30 },
@@ -216,7 +216,7 @@ describe('a run with a queue', () => {
     expect(alone.child.exitCode).toBeNull()
   })
 
-  test('of serve lets a backfill go on beside the sync, and shows workers, windows and both runs', async () => {
+  longTest('of serve lets a backfill go on beside the sync, and shows workers, windows and both runs', async () => {
     // Neither of the two runs gets an answer, so that none ends before it was looked at.
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: NEVER_MS } })
     await startWorker('--concurrency', '2')
@@ -469,16 +469,19 @@ describe('what goes wrong elsewhere', () => {
     )
   })
 
-  test('a second run over the same windows takes none of them away from the first, and both end complete', async () => {
-    await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 40 } })
-    const worker = await startWorker()
-    const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
-    const both = [start(days), start(days)]
-    for (const { done } of both) expect((await done).json().outcome).toBe('complete')
-    worker.child.kill('SIGTERM')
-    expect((await worker.done).stderr).not.toContain('taken over')
-    await expectExact(setup.database, { ...truth(), projects: [] })
-  })
+  longTest(
+    'a second run over the same windows takes none of them away from the first, and both end complete',
+    async () => {
+      await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 40 } })
+      const worker = await startWorker()
+      const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
+      const both = [start(days), start(days)]
+      for (const { done } of both) expect((await done).json().outcome).toBe('complete')
+      worker.child.kill('SIGTERM')
+      expect((await worker.done).stderr).not.toContain('taken over')
+      await expectExact(setup.database, { ...truth(), projects: [] })
+    },
+  )
 
   test('a worker whose connections freeze loses its windows to others, and the run ends complete', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: 300 } })
@@ -532,7 +535,7 @@ describe('what goes wrong elsewhere', () => {
     await sync.done
   })
 
-  test('windows of two runs that were both stopped are not read any more', async () => {
+  longTest('windows of two runs that were both stopped are not read any more', async () => {
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 200 } })
     await startWorker('--concurrency', '2')
     const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
@@ -807,7 +810,7 @@ describe('pg-boss', () => {
 })
 
 describe('the shared request budget', () => {
-  test('lets ten processes read one project with hardly a 429, and uses what the service gives', async () => {
+  longTest('lets ten processes read one project with hardly a 429, and uses what the service gives', async () => {
     await begin({ faults: { rate_limit: 30, rate_window_ms: 3000, latency_ms: 15 } })
     await migrate(setup.database.warehouse, setup.config)
     const id = setup.projects[0]!.id

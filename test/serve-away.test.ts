@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import { afterEach, expect, test } from '@jest/globals'
 import { type RunningCli, startCli, startProcess } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { get, NEVER, startWebhook, until, type Webhook } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
@@ -50,51 +51,56 @@ const metric = async (url: string, name: string) => {
 const FAILED = 'visibility_sync_runs_total{command="sync",outcome="failed"}'
 const ready = async (url: string) => (await get(`${url}/readyz`)).status === 200
 
-test('while the database is away failed syncs are counted and told once, the last gauges stay, and the recovery is told once', async () => {
-  await start()
-  webhook = await startWebhook()
-  const url = await serve({
-    schedule: { cron: '* * * * * *', audit_cron: NEVER },
-    alerts: { webhook_url: webhook.url },
-    warehouse: { patience_seconds: 1 },
-  })
-  await until(async () => (await ready(url)) && (await completed()) > 0)
-  await until(async () => (await get(`${url}/metrics`)).text.includes('staleness_seconds{'))
-  proxy.refuse()
-  await until(async () => ((await metric(url, FAILED)) ?? 0) >= 3)
-  await until(async () => !(await ready(url)))
-  expect((await get(`${url}/healthz`)).json()).toEqual({ alive: true })
-  expect((await get(`${url}/readyz`)).json()).toEqual({ ready: false, reason: 'the database cannot be reached' })
-  expect(await metric(url, 'visibility_sync_database_up')).toBe(0)
-  expect(await metric(url, 'visibility_sync_ledger_age_seconds')).toBeGreaterThan(0)
-  expect(await metric(url, 'visibility_sync_staleness_seconds{')).toBeGreaterThan(0)
-  const page = await get(`${url}/`)
-  expect([page.status, page.headers.get('retry-after')]).toEqual([503, '5'])
-  expect(page.text).toMatch(/The database has not answered for \d+ s.*What follows was read \d+ s ago/)
-  const status = await get(`${url}/api/status`)
-  expect(status.status).toBe(503)
-  expect(status.json()).toMatchObject({
-    database: { up: false },
-    synced: true,
-    failed_to_start: { command: 'sync' },
-    alerts: [{ condition: 'database' }],
-  })
-  expect((await get(`${url}/insights`)).status).toBe(503)
-  expect(webhook.events()).toEqual(['raised database'])
-  expect(webhook.told[0].text).toMatch(/cannot be reached.*sync\)? (failed|was partial)/)
+longTest(
+  'while the database is away failed syncs are counted and told once, the last gauges stay, and the recovery is told once',
+  async () => {
+    await start()
+    webhook = await startWebhook()
+    const url = await serve({
+      schedule: { cron: '* * * * * *', audit_cron: NEVER },
+      alerts: { webhook_url: webhook.url },
+      warehouse: { patience_seconds: 1 },
+    })
+    await until(async () => (await ready(url)) && (await completed()) > 0)
+    await until(async () => (await get(`${url}/metrics`)).text.includes('staleness_seconds{'))
+    proxy.refuse()
+    await until(async () => ((await metric(url, FAILED)) ?? 0) >= 3)
+    await until(async () => !(await ready(url)))
+    expect((await get(`${url}/healthz`)).json()).toEqual({ alive: true })
+    expect((await get(`${url}/readyz`)).json()).toEqual({ ready: false, reason: 'the database cannot be reached' })
+    expect(await metric(url, 'visibility_sync_database_up')).toBe(0)
+    expect(await metric(url, 'visibility_sync_ledger_age_seconds')).toBeGreaterThan(0)
+    expect(await metric(url, 'visibility_sync_staleness_seconds{')).toBeGreaterThan(0)
+    const page = await get(`${url}/`)
+    expect([page.status, page.headers.get('retry-after')]).toEqual([503, '5'])
+    expect(page.text).toMatch(/The database has not answered for \d+ s.*What follows was read \d+ s ago/)
+    const status = await get(`${url}/api/status`)
+    expect(status.status).toBe(503)
+    expect(status.json()).toMatchObject({
+      database: { up: false },
+      synced: true,
+      failed_to_start: { command: 'sync' },
+      alerts: [{ condition: 'database' }],
+    })
+    expect((await get(`${url}/insights`)).status).toBe(503)
+    expect(webhook.events()).toEqual(['raised database'])
+    expect(webhook.told[0].text).toMatch(/cannot be reached.*sync\)? (failed|was partial)/)
 
-  const before = await completed()
-  proxy.resume()
-  await until(async () => (await completed()) > before && (await ready(url)))
-  await until(() => webhook!.told.length > 1)
-  expect(await metric(url, 'visibility_sync_database_up')).toBe(1)
-  expect(await setup.database.rows('select condition from visibility_ops.alerts where cleared_at is null')).toEqual([])
-  running!.stop()
-  const { code, stderr } = await running!.done
-  expect(code).toBe(0)
-  expect(webhook.events()).toEqual(['raised database', 'cleared database'])
-  expect(stderr).not.toContain('secret-path')
-})
+    const before = await completed()
+    proxy.resume()
+    await until(async () => (await completed()) > before && (await ready(url)))
+    await until(() => webhook!.told.length > 1)
+    expect(await metric(url, 'visibility_sync_database_up')).toBe(1)
+    expect(await setup.database.rows('select condition from visibility_ops.alerts where cleared_at is null')).toEqual(
+      [],
+    )
+    running!.stop()
+    const { code, stderr } = await running!.done
+    expect(code).toBe(0)
+    expect(webhook.events()).toEqual(['raised database', 'cleared database'])
+    expect(stderr).not.toContain('secret-path')
+  },
+)
 
 test('started while the database is away it waits and says so, and goes on when it is there', async () => {
   await start()
@@ -147,7 +153,7 @@ test('behind a network that lost its way, pages and probes still answer, and SIG
   expect(stderr).toContain('asked to stop')
 })
 
-test('a frozen database that thaws is noticed, and nothing has to be restarted', async () => {
+longTest('a frozen database that thaws is noticed, and nothing has to be restarted', async () => {
   await start()
   const url = await serve()
   await until(async () => (await ready(url)) && (await completed()) > 0)

@@ -90,6 +90,8 @@ function groupBy(items: Row[], nameOf: (item: Row) => string): Map<string, Row[]
   return groups
 }
 
+/** The addresses of the reference service have neither www nor parameters. */
+const keyOf = (url: string) => url.replace(/^https:\/\//, '').replace(/\/$/, '')
 const common = () => ({ project_id: project().id, project: project().name })
 const whole = { days: 7, is_complete: true, is_provisional: false }
 
@@ -137,6 +139,9 @@ test('domains by week: retrieved, cited, own or of a rival, as ratios of sums, a
         previous_citation_count: previous === null ? null : sum(before, 'citation_count'),
         ...whole,
         comparison_is_complete: previous === null ? null : true,
+        retrieval_count: sum(now, 'retrieval_count'),
+        retrieval_rate: sum(now, 'retrieval_count') / n,
+        citation_rate: sum(now, 'citation_count') / sum(now, 'retrieval_count'),
       }
     }),
   )
@@ -167,6 +172,7 @@ test('pages by week, summed over the models of their report', async () => {
       retrievals: sum(rows, 'retrievals'),
       citations_per_retrieval: sum(rows, 'citation_count') / sum(rows, 'retrievals'),
       ...whole,
+      url_key: keyOf(url as string),
     }
   })
   expect(wanted.length).toBeGreaterThan(50)
@@ -174,6 +180,62 @@ test('pages by week, summed over the models of their report', async () => {
     await rowsOf('select * from visibility.cited_pages_weekly'),
     byRank(wanted, ({ week }) => week),
   )
+})
+
+test('gaps are the cited pages that mention rivals and not the own brand', async () => {
+  const items = urlReport(setup.service.world, project(), query(['date', 'model_id']))
+  const wanted = [...groupBy(items, ({ url, date }) => `${weekOf(date as Day)} ${url}`).values()].flatMap((rows) => {
+    const { url, date, title, classification, mentioned_brands } = rows.at(-1)!
+    const ids = (mentioned_brands as { id: string }[]).map(({ id }) => id)
+    if (ids.length === 0 || ids.includes(own().id) || sum(rows, 'citation_count') === 0) return []
+    const domain = new URL(url as string).host
+    return [
+      {
+        ...common(),
+        week: weekOf(date as Day),
+        ...{ url, title, classification, domain, url_key: keyOf(url as string) },
+        is_own: isOwn(domain) === true,
+        is_rival: isOwn(domain) === false,
+        rival_names: project()
+          .brands.filter(({ id }) => ids.includes(id))
+          .map(({ name }) => name)
+          .sort(),
+        citation_count: sum(rows, 'citation_count'),
+        retrievals: sum(rows, 'retrievals'),
+        ...whole,
+      },
+    ]
+  })
+  expect(wanted.length).toBeGreaterThan(5)
+  same(
+    await rowsOf('select * from visibility.page_gaps_weekly'),
+    byRank(wanted, ({ week }) => week),
+  )
+})
+
+test.each([
+  ['https://www.Example.com/', 'example.com'],
+  ['http://example.com', 'example.com'],
+  ['https://example.com:443/a/', 'example.com/a'],
+  ['https://example.com/A?utm_source=x&utm_medium=y', 'example.com/A'],
+  ['https://example.com/a?id=3&utm_source=x&b=2#part', 'example.com/a?id=3&b=2'],
+  ['https://example.com/a?gclid=1&id=3', 'example.com/a?id=3'],
+  ['https://example.com/a?reference=4', 'example.com/a?reference=4'],
+  ['example.com/a', 'example.com/a'],
+])('the page behind %s is %s', async (url, key) => {
+  expect(await rowsOf(`select visibility.url_key('${url}') as key`)).toEqual([{ key }])
+})
+
+test('a page with several addresses is one page', async () => {
+  await rowsOf(
+    `insert into visibility.urls_daily (project_id, date, url, model_id, citation_count, retrievals, usage_count)
+     select '${project().id}', '2026-03-10', url, 'm', 2, 3, 1 from unnest(array['https://www.one.example/p/', 'http://one.example/p?utm_source=a']) url`,
+  )
+  const found = await rowsOf(
+    "select url_key, citation_count, retrievals from visibility.cited_pages_weekly where url_key like 'one.%'",
+  )
+  await rowsOf("delete from visibility.urls_daily where model_id = 'm'")
+  expect(found).toEqual([{ url_key: 'one.example/p', citation_count: 4, retrievals: 6 }])
 })
 
 test('gaps are the domains cited for prompts and models where rivals appear in a week and the own brand does not', async () => {

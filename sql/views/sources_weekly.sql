@@ -32,12 +32,16 @@ select
   coalesce(k.days, 0) as days,
   coalesce(k.is_complete, false) as is_complete,
   coalesce(k.is_provisional, true) as is_provisional,
-  case when s.previous_days > 0 then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
+  case when s.previous_days > 0 then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete,
+  s.retrieval_count,
+  s.retrieval_count / nullif(s.answers, 0) as retrieval_rate,
+  s.citation_count / nullif(s.retrieval_count, 0) as citation_rate
 from (
   -- A sum is null if a day does not have the number: days that do would pass for the whole week.
   select g.project_id, g.project, g.week, g.domain, g.classification, g.rows, g.previous_days,
     case when g.retrieved_rows = g.rows then g.retrieved_chat_count end as retrieved_chat_count,
     case when g.cited_rows = g.rows then g.citation_count end as citation_count,
+    case when g.retrieval_rows = g.rows then g.retrieval_count end as retrieval_count,
     case when g.unknown_days = 0 then g.answers end as answers,
     -- The report lists only what is retrieved, so a domain that is not in it was retrieved by no answer.
     case when g.previous_days > 0 and g.previous_retrieved_rows = g.previous_rows then coalesce(g.previous_retrieved_chat_count, 0) end
@@ -53,6 +57,8 @@ from (
       sum(r.retrieved_chat_count) filter (where r.ago = 0) as retrieved_chat_count,
       count(r.citation_count) filter (where r.ago = 0) as cited_rows,
       sum(r.citation_count) filter (where r.ago = 0) as citation_count,
+      count(r.retrieval_count) filter (where r.ago = 0) as retrieval_rows,
+      sum(r.retrieval_count) filter (where r.ago = 0) as retrieval_count,
       count(*) filter (where r.ago = 1) as previous_rows,
       count(r.retrieved_chat_count) filter (where r.ago = 1) as previous_retrieved_rows,
       sum(r.retrieved_chat_count) filter (where r.ago = 1) as previous_retrieved_chat_count,
@@ -66,7 +72,7 @@ from (
       sum(count(*) filter (where r.is_first and r.ago = 1)) over w as previous_days
     from (
       select r.project_id, coalesce(p.name, p.project_id) as project, c.week, c.ago, r.date, r.domain, r.classification,
-        r.citation_count, r.retrieved_chat_count, r.total_chat_count,
+        r.citation_count, r.retrieved_chat_count, r.total_chat_count, r.retrieval_count,
         row_number() over (
           partition by r.project_id, coalesce(p.name, p.project_id), c.week, r.date order by r.total_chat_count desc nulls last
         ) = 1 as is_first

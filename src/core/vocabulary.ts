@@ -119,5 +119,6 @@ export const BI_VIEWS = [
   'sources_weekly',
   'cited_pages_weekly',
   'source_gaps',
+  'page_gaps_weekly',
 ] as const
 export type BiView = (typeof BI_VIEWS)[number]

@@ -1,5 +1,5 @@
 import { sql } from 'kysely'
-import type { Day } from '../core/day.ts'
+import { type Day, dayOf } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -23,6 +23,8 @@ export interface RestatementGroup extends RestatementTotals {
   from: Day
   to: Day
   seen_at: Date
+  /** A change of a brand in the week before, which may have caused it. */
+  cause: string | null
 }
 
 export interface RestatementReport {
@@ -56,7 +58,7 @@ export async function readRestatements(warehouse: Warehouse, filter: Restatement
   const values = [filter.from, filter.to, filter.project ?? null, filter.stream ?? null]
   const groups = await warehouse.pool.query<RestatementGroup & { total: number }>(
     `select run_id, project_id, stream, min(date) as "from", max(date) as "to", count(distinct date)::int as days, ${SUMS},
-       max(seen_at) as seen_at, count(*) over ()::int as total
+       max(seen_at) as seen_at, max(cause) as cause, count(*) over ()::int as total
      from ${table} where ${where} group by run_id, project_id, stream
      order by max(seen_at) desc, project_id, stream limit $5`,
     [...values, filter.most],
@@ -114,7 +116,7 @@ export async function changesOfRun(
 
 /** Keeps what a re-read changed in days that were read before, and returns those days. */
 export async function saveRestatements(
-  { ops }: Transaction,
+  { ops, tables }: Transaction,
   projectStream: ProjectStream,
   byDay: ReadonlyMap<Day, Change>,
   { readBefore, runId }: { readBefore: ReadonlyMap<Day, unknown>; runId: number },
@@ -122,14 +124,40 @@ export async function saveRestatements(
   const changes = [...byDay].filter(([day]) => readBefore.has(day))
   if (changes.length === 0) return []
   const days = changes.map(([day]) => day)
+  const cause = await changeOfBrand(tables, projectStream.projectId)
   const column = (name: keyof Change) => changes.map(([, change]) => change[name])
   await ops
     .insertInto('restatements')
-    .columns(['project_id', 'stream', 'run_id', 'date', 'rows_inserted', 'rows_updated', 'rows_deleted'])
+    .columns(['project_id', 'stream', 'run_id', 'date', 'rows_inserted', 'rows_updated', 'rows_deleted', 'cause'])
     .expression(
-      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, ${runId}::bigint, day.*
+      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, ${runId}::bigint, day.*, ${cause}::text
           from unnest(${days}::date[], ${column('inserted')}::int[], ${column('updated')}::int[], ${column('deleted')}::int[]) day` as never,
     )
     .execute()
   return days
+}
+
+/** The last change of a brand's name, aliases or pattern within a week. After one, the service computes the brand's past again. */
+async function changeOfBrand(tables: Transaction['tables'], projectId: string): Promise<string | null> {
+  const changed = await tables
+    .selectFrom('brand_history as h')
+    .innerJoin('brand_history as b', (join) =>
+      join
+        .onRef('b.project_id', '=', 'h.project_id')
+        .onRef('b.brand_id', '=', 'h.brand_id')
+        .onRef('b.valid_to', '=', 'h.valid_from'),
+    )
+    .select(['h.brand_id', 'h.name', 'h.valid_from'])
+    .where('h.project_id', '=', projectId)
+    .where('h.valid_from', '>', sql<Date>`now() - interval '7 days'`)
+    // What was seen for the first time is no change.
+    .where(
+      sql<boolean>`(h.name <> b.name or (b.aliases is not null or b.regex is not null)
+        and (h.aliases, h.regex) is distinct from (b.aliases, b.regex))`,
+    )
+    .orderBy('h.valid_from', 'desc')
+    .limit(1)
+    .executeTakeFirst()
+  if (changed === undefined) return null
+  return `the brand ${changed.name ?? changed.brand_id} changed on ${dayOf(changed.valid_from)}`
 }

@@ -42,6 +42,8 @@ export function extraItems(operation: string, project: Project, world: World): u
         name: brand.name,
         domains: [brandDomain(brand)],
         is_own: index === 0,
+        aliases: brand.aliases ?? [],
+        ...(brand.regex !== undefined && { regex: brand.regex }),
       }))
     case 'GET /topics':
       return project.topics

@@ -3,7 +3,7 @@ import type { Filter } from '../core/vocabulary.ts'
 import { chatPasses, type DimensionValues, dimensionFields, type ReportQuery, tagsFor, valueOf } from './aggregate.ts'
 import { brandDomain } from './extras.ts'
 import { hashText, seededRandom } from './names.ts'
-import type { Chat, Project, World } from './world.ts'
+import type { Brand, Chat, Project, World } from './world.ts'
 
 /* What answers retrieve and cite: the reports of domains and URLs, aggregated from the chats as the brand report is. */
 
@@ -79,6 +79,13 @@ export function chatContent(project: Project, chat: Chat): Record<string, unknow
   }
 }
 
+/** The brands that a page or domain mentions: its own, and some of the others. */
+function mentionedOn({ brands }: Project, address: string): { id: string }[] {
+  const isMentioned = (brand: Brand) =>
+    address.includes(brandDomain(brand)) || hashText(`${address} ${brand.id}`) % 3 === 0
+  return brands.filter(isMentioned).map(({ id }) => ({ id }))
+}
+
 interface Group {
   values: DimensionValues
   chats: number
@@ -138,6 +145,8 @@ export function domainReport(world: World, project: Project, query: ReportQuery)
       citation_rate: cited / retrievals,
       retrieved_chat_count: chats.size,
       total_chat_count: all,
+      retrieval_count: retrievals,
+      mentioned_brands: mentionedOn(project, source.domain),
       ...dimensionFields(values, query.dimensions),
     })),
   )
@@ -146,7 +155,7 @@ export function domainReport(world: World, project: Project, query: ReportQuery)
 /** A few pages stand there twice, each row with a part of the counts: the report has no unique key. */
 export function urlReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
   const by = { nameOf: ({ url }: Source) => url, kindOf: ({ pageKind }: Source) => pageKind }
-  return grouped(world, project, query, by).flatMap(({ values, sources }) =>
+  return grouped(world, project, query, by).flatMap(({ values, chats: all, sources }) =>
     [...sources.values()].flatMap(({ source, chats, retrievals, cited }) => {
       const row = (usage: number, retrieved: number, citations: number) => ({
         url: source.url,
@@ -157,6 +166,10 @@ export function urlReport(world: World, project: Project, query: ReportQuery): R
         citation_avg: citations / usage,
         retrievals: retrieved,
         citation_rate: citations / retrieved,
+        retrieval_count: retrieved,
+        total_chat_count: all,
+        mentioned_brands: mentionedOn(project, source.url),
+        ...(source.pageKind === 'DISCUSSION' && { channel_title: source.domain }),
         ...dimensionFields(values, query.dimensions),
       })
       const isTwice = chats.size > 1 && retrievals > 1 && hashText(JSON.stringify([source.url, values])) % 5 === 0

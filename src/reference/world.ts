@@ -36,6 +36,8 @@ export interface WorldOptions {
 export interface Brand {
   id: string
   name: string
+  aliases?: string[]
+  regex?: string
   strength: number
 }
 

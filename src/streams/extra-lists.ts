@@ -42,6 +42,16 @@ const LISTS: Record<ExtraStream, List> = {
       { name: 'brand_id', path: 'id', type: 'text', about: "The service's id of the brand." },
       { name: 'name', path: 'name', type: 'text', about: 'The name as it was last read, or as a label says.' },
       { name: 'domains', path: 'domains', type: 'json', about: 'Its domains, a list of texts; null if not listed.' },
+      {
+        name: 'aliases',
+        path: 'aliases',
+        type: 'json',
+        about: 'Its other names, a list of texts; null if not listed.',
+      },
+      {
+        ...{ name: 'regex', path: 'regex', type: 'text', longest: TEXT_MAX },
+        about: 'The pattern by which the service finds it; null if not listed.',
+      },
       { name: 'listed_own', path: 'is_own', type: 'boolean', about: 'Whether the service lists it as own.' },
     ],
     isShared: true,

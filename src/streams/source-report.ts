@@ -14,6 +14,11 @@ const text = (name: string, about: string, longest?: number): DefinedColumn => (
   ...(longest !== undefined && { longest }),
 })
 
+const MENTIONED: DefinedColumn = {
+  ...{ name: 'mentioned_brands', path: 'mentioned_brands', type: 'json' },
+  about: 'The brands that it mentions, a list of objects with an id; null if the service does not say.',
+}
+
 const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
   domains: {
     path: 'reports/domains',
@@ -32,6 +37,8 @@ const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
         'total_chat_count',
         'Number of answers in the group. Every row of the group has it: never sum it over domains.',
       ),
+      number('retrieval_count', 'How often answers retrieve it.'),
+      MENTIONED,
     ],
   },
   urls: {
@@ -49,9 +56,16 @@ const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
       ),
       number('retrievals', 'How often it is retrieved.'),
       number('citation_rate', "The service's own rate of citations; null if rows were added up. Never average it."),
+      number('retrieval_count', 'How often answers retrieve it; newer answers have it instead of retrievals.'),
+      number(
+        'total_chat_count',
+        'Number of answers in the group. Every row of the group has it: never sum it over pages.',
+      ),
+      MENTIONED,
+      text('channel_title', 'The title of the channel on which it was published, as of a video.', TEXT_MAX),
     ],
     // The service gives a few pages twice on a day: their counts belong together.
-    adds: ['usage_count', 'citation_count', 'retrievals'],
+    adds: ['usage_count', 'citation_count', 'retrievals', 'retrieval_count'],
   },
 }
 

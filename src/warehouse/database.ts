@@ -12,6 +12,13 @@ interface Named {
 export interface WarehouseTables {
   projects: Named
   brands: Named & { brand_id: string; is_own: boolean }
+  brand_history: Named & {
+    brand_id: string
+    aliases: unknown
+    regex: string | null
+    valid_from: Date
+    valid_to: Date | null
+  }
   topics: Named & { topic_id: string }
   tags: Named & { tag_id: string }
   models: { project_id: string; model_id: string }
@@ -109,6 +116,7 @@ export interface OpsTables {
     rows_deleted: number
     seen_at: Generated<Date>
     run_id: number
+    cause: string | null
   }
   creations: {
     creation_id: Generated<number>

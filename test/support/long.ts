@@ -7,8 +7,8 @@ const IS_LONG = process.env.TEST_LONG === 'on'
 export const sized = (usual: number, long: number): number => (IS_LONG ? long : usual)
 
 /** A test that only the long run has. */
-export function longTest(name: string, work: () => void | Promise<void>): void {
-  if (IS_LONG) test(name, work)
+export function longTest(name: string, work: () => void | Promise<void>, timeoutMs?: number): void {
+  if (IS_LONG) test(name, work, timeoutMs)
   else process.stderr.write(`left to "npm run test:long": ${name}\n`)
 }
 

@@ -92,6 +92,13 @@ export async function ensureStreamTables(
         .execute()
     }
   }
+  // Views go on reading reports of domains and URLs that are no longer configured, so these get new columns, too.
+  for (const report of knownReports.values()) {
+    const isOther = report.of !== 'brands' && !reports.some(({ name }) => name === report.name)
+    const columns = there.get(report.name)
+    if (isOther && columns !== undefined)
+      await repairTable(database, warehouse, { stream: reportStream(report), columns, partition: 'none' })
+  }
   const knownStreams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
   for (const custom of custom_streams) {
     const known = knownStreams.find(({ name }) => name === custom.name)

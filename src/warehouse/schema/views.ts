@@ -66,7 +66,7 @@ export async function applyViews(database: Database, warehouse: Warehouse, confi
 
 function viewText(name: BiView, warehouse: Warehouse, report: ReportConfig | undefined): string {
   const { of, needs } = VIEWS[name]
-  const text = readSql(`views/${name}`)
+  const text = withParts(readSql(`views/${name}`))
   return report === undefined && of !== undefined
     ? fillIn(
         text.replaceAll(REPORT, () => noRows(needs, of)),
@@ -125,10 +125,14 @@ export function readSql(path: string): string {
   return readFileSync(packageFile(`sql/${path}.sql`), 'utf8')
 }
 
+/** The text with the parts that several views share. */
+function withParts(text: string): string {
+  return text.replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
+}
+
 /** Fills in the names of schemas and of the report, and the parts that several views share. */
 export function fillIn(text: string, warehouse: Pick<Warehouse, 'schema' | 'opsSchema'>, report = ''): string {
-  return text
-    .replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
+  return withParts(text)
     .replaceAll('{schema}', quote(warehouse.schema))
     .replaceAll('{ops}', quote(warehouse.opsSchema))
     .replaceAll('{stream}', escapeLiteral(report))

@@ -68,7 +68,7 @@ function list({ projects, ledgerNow }: RestatementsPage, report: RestatementRepo
   const names = new Map(projects.map(({ id, name }) => [id, name]))
   const rows = report.groups.map(
     (row) =>
-      html`<tr><td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${rangeText(row)}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}</td></tr>
+      html`<tr><td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${rangeText(row)}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}${row.cause === null ? '' : html` <span class="quiet">after ${row.cause}</span>`}</td></tr>
 `,
   )
   return html`<section class="card" aria-labelledby="by-run"><h2 id="by-run">By run and stream</h2>
