@@ -280,6 +280,45 @@ test.each([
   },
 )
 
+test('a report with having has the selected rows with their shares unchanged, and no view reads it', async () => {
+  const reports = [{ name: 'brand_daily', dimensions: ['date'] }]
+  const setup = await setUp({
+    world: { projects: 1, prompts: 6, models: 2, brands: 3 },
+    extras: 'all',
+    config: { reports },
+  })
+  const [brand] = setup.service.world.projects[0]!.brands
+  const one = {
+    name: 'one_brand',
+    dimensions: ['date', 'model_id'],
+    having: [{ field: 'brand_id', operator: 'in', values: [brand!.id] }],
+  }
+  const many = {
+    name: 'many',
+    dimensions: ['date', 'model_id'],
+    having: [{ field: 'mention_count', operator: 'gte', value: 3 }],
+  }
+  const all = { name: 'all_brands', dimensions: ['date', 'model_id'] }
+  const config = { ...setup.fileConfig, reports: [...reports, one, many, all] }
+  const options = { env: setup.env, config }
+  expect((await runCli(['sync'], options)).code).toBe(0)
+  const columns = 'project_id, date, brand_id, model_id, mention_count, share_of_voice'
+  const differing = (table: string, condition: string) =>
+    setup.database.rows(`(select ${columns} from visibility.${table} except select ${columns} from visibility.all_brands where ${condition})
+      union all (select ${columns} from visibility.all_brands where ${condition} except select ${columns} from visibility.${table})`)
+  expect(await differing('one_brand', `brand_id = '${brand!.id}'`)).toEqual([])
+  expect(await differing('many', 'mention_count >= 3')).toEqual([])
+  expect((await setup.database.rows('select from visibility.many')).length).toBeGreaterThan(5)
+  const [{ text }] = (await setup.database.rows(
+    "select pg_get_viewdef('visibility.visibility_by_model_weekly'::regclass) as text",
+  )) as [{ text: string }]
+  expect(text).toContain('all_brands')
+  const changed = { ...one, having: [{ field: 'mention_count', operator: 'gt', value: 1 }] }
+  const refused = await runCli(['sync'], { ...options, config: { ...config, reports: [...reports, changed] } })
+  expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('having')])
+  await setup.close()
+})
+
 test('rows with equal keys add up counts, keep a ratio that is the same, and contradict each other in anything else', () => {
   const stream = reportStream({ name: 'r', of: 'urls', dimensions: ['date'], filters: [] })
   const item = (more: object) => ({

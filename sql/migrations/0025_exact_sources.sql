@@ -45,3 +45,6 @@ return regexp_replace(regexp_replace(regexp_replace(regexp_replace(
 
 comment on function {schema}.url_key(text) is
   'The page behind an address: without scheme, "www.", trailing slash, fragment and parameters for tracking.';
+
+-- Conditions on the rows of a report after the sums are made; null if it has none.
+alter table {ops}.reports add "having" jsonb;

@@ -41,6 +41,12 @@ export interface Filter {
   values: string[]
 }
 
+/** Narrows the rows of a report after the sums are made, so that shares keep their denominators. */
+export type Having =
+  | { field: string; operator: 'in'; values: string[] }
+  | { field: string; operator: (typeof COMPARISONS)[number]; value: number }
+export const COMPARISONS = ['gt', 'gte', 'lt', 'lte'] as const
+
 export const METRICS = [
   'mention_count',
   'visibility',

@@ -7,7 +7,7 @@ import type { Stream } from '../streams/stream.ts'
 import { COMMENTS, customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
 import { VIEWS } from '../warehouse/schema/comments.ts'
 import { POINTS_TO } from '../warehouse/schema/relations.ts'
-import { reportBy } from '../warehouse/schema/views.ts'
+import { isWhole, reportBy } from '../warehouse/schema/views.ts'
 import { parseTemplate, type Values } from './template.ts'
 
 /* The catalogue as packs need it: every table and view for BI, with its key and the types of its columns. */
@@ -74,7 +74,7 @@ export function relationsOf({ streams, reports, custom_streams }: Catalogued): R
       const stream = reportStream(report)
       const kind = (report.of ?? 'brands') === 'brands' ? 'brands' : 'rows'
       // A prompt carries several tags.
-      const addsUp = kind === 'brands' && report.filters.length === 0 && !report.dimensions.includes('tag_id')
+      const addsUp = kind === 'brands' && isWhole(report) && !report.dimensions.includes('tag_id')
       return { ...ofStream(kind, reportNote(report), stream, neverNull(stream.key)), addsUp }
     }),
     ...custom_streams.map((custom) => {

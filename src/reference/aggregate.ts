@@ -1,6 +1,14 @@
 import * as z from 'zod'
 import { addDays, type Day, dayNumber, daysIn, type Range } from '../core/day.ts'
-import { DIMENSIONS, type Dimension, FILTER_FIELDS, FILTER_OPERATORS, type Filter } from '../core/vocabulary.ts'
+import {
+  type COMPARISONS,
+  DIMENSIONS,
+  type Dimension,
+  FILTER_FIELDS,
+  FILTER_OPERATORS,
+  type Filter,
+  type Having,
+} from '../core/vocabulary.ts'
 import { reportRequest } from '../source/requests.ts'
 import type { Brand, Chat, Project, World } from './world.ts'
 
@@ -191,15 +199,14 @@ export function chatList(
   )
 }
 
-/* What reports of the live service take besides. How `having` is written is not known: this is one way. */
+/* What reports of the live service take besides. */
 
-const COMPARISONS = {
+const IS: Record<(typeof COMPARISONS)[number], (value: number, than: number) => boolean> = {
   gt: (value: number, than: number) => value > than,
   gte: (value: number, than: number) => value >= than,
   lt: (value: number, than: number) => value < than,
   lte: (value: number, than: number) => value <= than,
 }
-const operators = Object.keys(COMPARISONS) as (keyof typeof COMPARISONS)[]
 
 export const widerReportRequest = reportRequest.extend({
   dimensions: z.array(z.enum([...DIMENSIONS, 'week', 'month'])).optional(),
@@ -212,21 +219,24 @@ export const widerReportRequest = reportRequest.extend({
       }),
     )
     .optional(),
-  having: z
-    .array(z.strictObject({ field: z.string().min(1), operator: z.enum(operators), value: z.number() }))
-    .optional(),
 })
 export type WiderReportRequest = z.infer<typeof widerReportRequest>
 
 /** Narrows the rows after the sums are made, so that shares keep their denominators. */
 export function applyHaving(
   rows: Record<string, unknown>[],
-  having: NonNullable<WiderReportRequest['having']> = [],
+  having: readonly Having[] = [],
 ): Record<string, unknown>[] {
   return rows.filter((row) =>
-    having.every(({ field, operator, value }) => {
-      const found = row[field]
-      return typeof found === 'number' && COMPARISONS[operator](found, value)
+    having.every((condition) => {
+      if (condition.operator === 'in') return condition.values.includes(idIn(row, condition.field))
+      const found = row[condition.field]
+      return typeof found === 'number' && IS[condition.operator](found, condition.value)
     }),
   )
+}
+
+function idIn(row: Record<string, unknown>, field: string): string {
+  const value = row[field === 'brand_id' ? 'brand' : FIELDS[field as ReportDimension]]
+  return typeof value === 'string' ? value : ((value as { id?: string } | null | undefined)?.id ?? '')
 }

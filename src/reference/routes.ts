@@ -132,7 +132,7 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     const isWider = ['domains', 'urls'].some((subject) => mood.offers(`POST /reports/${subject}`))
     const query: WiderReportRequest = isWider
       ? valid(widerReportRequest, call.body)
-      : valid(requests.reportRequest, call.body)
+      : valid(requests.reportRequest.omit({ having: true }), call.body)
     const filters = (query.filters ?? []) as Filter[]
     if (!isSources && filters.some(({ field }) => field === 'classification'))
       throw new Refusal(400, 'filters: classification is a field of reports of domains and URLs')

@@ -3,6 +3,7 @@ import { isDay } from '../core/day.ts'
 import {
   CLASSIFICATION_NAME_MAX,
   COLORS,
+  COMPARISONS,
   COUNTRIES,
   DIMENSIONS,
   FILTER_FIELDS,
@@ -50,6 +51,14 @@ export const reportRequest = z.strictObject({
         operator: z.enum(FILTER_OPERATORS),
         values: z.array(z.string()).min(1),
       }),
+    )
+    .optional(),
+  having: z
+    .array(
+      z.union([
+        z.strictObject({ field: z.enum(FILTER_FIELDS), operator: z.literal('in'), values: z.array(z.string()).min(1) }),
+        z.strictObject({ field: z.string().min(1), operator: z.enum(COMPARISONS), value: z.number() }),
+      ]),
     )
     .optional(),
   order_by: z

@@ -72,8 +72,8 @@ export function brandReport(report: ReportConfig): DayStream {
     },
     dimensions: others,
     filters: report.filters,
-    // A prompt has several tags, so rows by tag overlap and do not add up.
-    ...(namesTags ? {} : { control: 'brand totals' }),
+    // A prompt has several tags, so rows by tag overlap and do not add up. Nor do rows that `having` selects.
+    ...(namesTags || report.having ? {} : { control: 'brand totals' }),
     splitDimensions: splitDimensionsOf(others),
     filterTakes: 'lists',
     hasChangedAt: true,
@@ -86,6 +86,7 @@ export function brandReport(report: ReportConfig): DayStream {
           start_date: range.from,
           end_date: range.to,
           dimensions: report.dimensions,
+          ...(report.having && { having: report.having }),
           ...(report.filters.length + filters.length > 0 ? { filters: [...report.filters, ...filters] as never } : {}),
         },
         context,

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { isDay } from '../core/day.ts'
-import type { Dimension } from '../core/vocabulary.ts'
+import type { Dimension, Having } from '../core/vocabulary.ts'
 import type { Caller, Page } from '../source/client.ts'
 import {
   type Column,
@@ -46,6 +46,7 @@ export interface StreamDefinition {
   /** What a report is asked to be broken down by; a day too large for a page is split by them. */
   dimensions?: readonly Dimension[]
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
+  having?: readonly Having[] | undefined
   /** True if the table also has rows that the list does not show: what reports name. */
   isShared?: boolean
   /** A dimension over which the counts add up: a day too large for a page is asked for by it and added up again. */
@@ -123,6 +124,7 @@ export function definedStream(
         end_date: range.to,
         ...(dimensions.length > 0 && { dimensions: [...dimensions] }),
         ...(all.length > 0 && { filters: all as never }),
+        ...(definition.having && { having: definition.having as never }),
       }
       return client.open(caller, { method, path }, request, context)
     },

@@ -93,6 +93,7 @@ export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'b
     key: ['date', own!.name, ...others],
     dimensions: report.dimensions,
     filters: report.filters,
+    ...(report.having && { having: report.having }),
     columns: [
       { name: 'date', path: 'date', type: 'date', about: 'The day, UTC.' },
       own!,

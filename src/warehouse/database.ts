@@ -190,7 +190,14 @@ export interface OpsTables {
   }
   metric_totals: { sample: string; value: number }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
-  reports: { name: string; dimensions: string[]; filters: unknown; created_at: Generated<Date>; of: Generated<string> }
+  reports: {
+    name: string
+    dimensions: string[]
+    filters: unknown
+    created_at: Generated<Date>
+    of: Generated<string>
+    having: unknown
+  }
   not_offered: { project_id: string; stream: string; status: number; asked_at: Generated<Date> }
   unread_chats: { project_id: string; chat_id: string; status: number; asked_at: Generated<Date> }
   daily_requests: { project_id: string; stream: string; day: string; requests: number }

@@ -5,6 +5,7 @@ import { IDENTIFIER, IDENTIFIER_RULE } from '../identifier.ts'
 import { grouped } from '../text.ts'
 import {
   BASE_STREAMS,
+  COMPARISONS,
   DIMENSIONS,
   EXTRA_STREAMS,
   FILTER_FIELDS,
@@ -81,11 +82,26 @@ const filter = z.strictObject({
   field: oneOf(FILTER_FIELDS).refine((field) => field !== 'brand_id', {
     error:
       'a filter on another field: a brand_id filter shrinks the denominator of share_of_voice, so every share would be ' +
-      'wrong; filter brands in SQL instead',
+      'wrong; use `having`, which selects brands after the sums are made',
   }),
   operator: oneOf(FILTER_OPERATORS),
   values: z.array(z.string().min(1)).min(1, { error: 'at least one value' }),
 })
+
+const having = z.union(
+  [
+    z.strictObject({
+      field: oneOf(FILTER_FIELDS),
+      operator: z.literal('in'),
+      values: z.array(z.string().min(1)).min(1),
+    }),
+    z.strictObject({ field: z.string().regex(/^[a-z_]+$/), operator: oneOf(COMPARISONS), value: z.number() }),
+  ],
+  {
+    error:
+      'a condition such as { field: brand_id, operator: in, values: [kw_1] } or { field: mention_count, operator: gte, value: 5 }',
+  },
+)
 
 const report = z.strictObject({
   name: z
@@ -97,6 +113,7 @@ const report = z.strictObject({
     .refine((dimensions) => dimensions.includes('date'), { error: 'a list with the dimension date in it' })
     .refine((dimensions) => new Set(dimensions).size === dimensions.length, { error: 'each dimension once' }),
   filters: z.array(filter).default([]),
+  having: z.array(having).min(1, { error: 'at least one condition' }).optional(),
 })
 export type ReportConfig = z.infer<typeof report>
 

@@ -38,10 +38,13 @@ export async function readRelations(client: Pick<PoolClient, 'query'>, schema: s
 export async function readReports(ops: Ops): Promise<ReportConfig[]> {
   const known = await ops
     .selectFrom('reports')
-    .select(['name', 'of', 'dimensions', 'filters'])
+    .select(['name', 'of', 'dimensions', 'filters', 'having'])
     .orderBy('name')
     .execute()
-  return known as unknown as ReportConfig[]
+  return known.map(({ having, ...report }) => ({
+    ...report,
+    ...(having !== null && { having }),
+  })) as unknown as ReportConfig[]
 }
 
 /**
@@ -85,10 +88,16 @@ export async function ensureStreamTables(
     const known = knownReports.get(report.name)
     if (known !== undefined) refuseChangedReport(known, report)
     if (await ensure(reportStream(report), 'reports', known !== undefined)) {
-      const { name, dimensions, of = 'brands' } = report
+      const { name, dimensions, of = 'brands', having } = report
       await ops
         .insertInto('reports')
-        .values({ name, dimensions, filters: JSON.stringify(report.filters), of })
+        .values({
+          name,
+          dimensions,
+          filters: JSON.stringify(report.filters),
+          of,
+          having: having && JSON.stringify(having),
+        })
         .execute()
     }
   }
@@ -167,6 +176,8 @@ function refuseChangedReport(known: ReportConfig, report: ReportConfig): void {
     throw changed(report.name, 'dimensions', known.dimensions.join(', '), report.dimensions.join(', '))
   if (!same(sortedFilters(known.filters), sortedFilters(report.filters)))
     throw changed(report.name, 'filters', JSON.stringify(known.filters), JSON.stringify(report.filters))
+  if (!same(known.having ?? null, report.having ?? null))
+    throw changed(report.name, 'having', JSON.stringify(known.having), JSON.stringify(report.having))
   const subjectOf = ({ of = 'brands' }: ReportConfig) => of
   if (subjectOf(known) !== subjectOf(report)) throw changed(report.name, 'rows', subjectOf(known), subjectOf(report))
 }

@@ -87,8 +87,13 @@ function reportOf(reports: readonly ReportConfig[], { needs, of, mayBeFiner }: V
   const exact = reportBy(reports, needs, of)
   if (exact !== undefined || !mayBeFiner) return exact
   return reports
-    .filter((report) => report.of === of && report.filters.length === 0 && isFiner(report.dimensions, needs))
+    .filter((report) => report.of === of && isWhole(report) && isFiner(report.dimensions, needs))
     .toSorted((a, b) => a.dimensions.length - b.dimensions.length)[0]
+}
+
+/** True if a report has all rows of its dimensions. */
+export function isWhole({ filters, having }: Pick<ReportConfig, 'filters' | 'having'>): boolean {
+  return filters.length === 0 && having === undefined
 }
 
 /** Rows by tag overlap, so they do not add up. */
@@ -116,8 +121,8 @@ export function reportBy(
 ): ReportConfig | undefined {
   const wanted = [...needs].sort().join()
   return reports.find(
-    ({ dimensions, filters, of = 'brands' }) =>
-      of === subject && filters.length === 0 && [...dimensions].sort().join() === wanted,
+    ({ dimensions, of = 'brands', ...rest }) =>
+      of === subject && isWhole(rest) && [...dimensions].sort().join() === wanted,
   )
 }
 
