@@ -3,14 +3,13 @@ import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
 import { readOnlyHint } from '../warehouse/database-failure.ts'
+import { addBiCommands } from './bi-commands.ts'
 import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
 import { bad, toTerminal } from './table.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
-
-const TOOLS = ['dbt', 'superset', 'grafana', 'prometheus', 'contract']
 
 export const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 
@@ -198,7 +197,13 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     name: 'check',
     about: 'configuration, key, each project, database and its privileges: one verdict for each',
     load: async () => (await import('./commands/check.ts')).check,
-    examples: ['check', 'check --json'],
+    examples: ['check', 'check --json', 'check --spec https://api.example.com/v1/openapi.json'],
+    options: [
+      new Option(
+        '--spec <address>',
+        'only compare an OpenAPI description, an address or a file, with what is sent and read',
+      ),
+    ],
   })
   add({
     name: 'status',
@@ -301,55 +306,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     load: async () => (await import('./commands/partition.ts')).partition,
     examples: ['partition'],
   })
-  add({
-    name: 'grant',
-    about: 'lets a role of a BI tool read the tables and views, and nothing else',
-    load: async () => (await import('./commands/grant.ts')).grant,
-    examples: [
-      'grant --role metabase_reader',
-      'grant --role client_reader --project or_…',
-      'grant --role old_reader --revoke',
-    ],
-    options: [
-      new Option('--role <name>', 'an existing role of the database').makeOptionMandatory(),
-      new Option('--project <id>', 'show it this project only; may be given more than once').argParser(collect),
-      new Option('--revoke', 'take the access back'),
-      new Option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
-      new Option('--keep-settings', 'leave its time zone and its jit setting alone'),
-    ],
-  })
-  add({
-    name: 'pack',
-    about: 'writes files for dbt, Superset, Grafana or Prometheus, or the data contract, for this configuration',
-    load: async () => (await import('./commands/pack.ts')).pack,
-    examples: [
-      'pack dbt --out dbt',
-      'pack superset --out superset --project or_…',
-      'pack contract --out contract --force',
-    ],
-    arguments: [new Argument('<tool>', 'what the files are for').choices(TOOLS)],
-    options: [
-      new Option('--out <folder>', 'the folder to write to').makeOptionMandatory(),
-      new Option('--project <id>', 'only this project in dashboards, models and alerts; may be repeated').argParser(
-        collect,
-      ),
-      new Option('--force', 'overwrite files that were changed or that the command did not write'),
-    ],
-    offline: true,
-  })
-  add({
-    name: 'metabase',
-    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
-    load: async () => (await import('./commands/metabase.ts')).metabase,
-    examples: [
-      'metabase --url https://metabase.example.com',
-      'metabase --url https://metabase.example.com --project or_…',
-    ],
-    options: [
-      new Option('--url <address>', 'the address of the Metabase').makeOptionMandatory(),
-      new Option('--project <id>', 'make a connection, a collection and a dashboard for this client alone'),
-    ],
-  })
+  addBiCommands(add)
   add<object, [string]>({
     name: 'completion',
     about: 'prints a script that completes commands, options and names in a shell',

@@ -1,8 +1,11 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
+import { addDays, dayOf } from '../core/day.ts'
 import { clip } from '../core/text.ts'
+import { DIMENSIONS } from '../core/vocabulary.ts'
 import { changeSchema, changeWorld, type FaultSettings, faultsSchema } from './change.ts'
+import { describeService } from './description.ts'
 import { EXTRA_OPERATIONS, type ExtraOperation } from './extras.ts'
 import { seededRandom } from './names.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
@@ -76,6 +79,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       changeWorld(world, change.data)
       return reply(response, 200, { changed: change.data })
     }
+    if (call.path === '/v1/openapi.json' && call.method === 'GET') return reply(response, 200, description())
     let status = 200
     let created = false
     let body: unknown
@@ -111,6 +115,20 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     }
     if (created && random() < faults.drop_after_create) return void request.socket.destroy()
     send(request, response, status, body)
+  }
+
+  /** Published without a key, as the live service does. */
+  function description(): unknown {
+    const [project] = world.projects
+    const day = addDays(dayOf(world.clock()), -3)
+    return describeService(offers, (operation) => {
+      const [method, path] = operation.split(' ') as [string, string]
+      const chat = world.chatsOf(project!, day)[0]?.id ?? ''
+      const body = method === 'POST' ? { start_date: day, end_date: day, dimensions: [...DIMENSIONS] } : {}
+      const query: Record<string, string> = path === '/chats' ? { start_date: day, end_date: day } : {}
+      const call = { method, path: `/v1${path.replace('{id}', chat)}`, query, body, key: COMPANY_KEY }
+      return route(call, path === '/projects' ? undefined : project).body
+    })
   }
 
   function note({ method, path, query, body }: Call, status: number): void {

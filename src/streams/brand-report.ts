@@ -60,6 +60,7 @@ export function brandReport(report: ReportConfig): DayStream {
   const namesModels = others.includes('model_id')
   return defineDayStream<ReportItem>({
     name: report.name,
+    operation: 'POST reports/brands',
     table: report.name,
     columns,
     key: ['date', 'brand_id', ...others],

@@ -6,6 +6,7 @@ const COLUMNS = ['chat_id', 'prompt_id', 'model_id', 'model_channel_id'] as cons
 
 export const chats = defineDayStream<ChatItem>({
   name: 'chats',
+  operation: 'GET chats',
   control: 'answers',
   table: 'chats',
   columns: [...COLUMNS.map((name) => ({ name, type: 'text' as const })), { name: 'date', type: 'date' }],

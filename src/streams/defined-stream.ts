@@ -77,6 +77,7 @@ export function definedStream(
     override === undefined ? [] : columns.flatMap(({ name }, at) => (key.includes(name) ? [] : [{ name, at }]))
   const common = {
     name: definition.name,
+    operation: `${method} ${path}`,
     table: definition.table,
     columns: columns.map(
       ({ name, type, longest }): Column => ({ name, type: TYPES[type], ...(longest && { longest }) }),

@@ -92,6 +92,7 @@ export function extraList(name: ExtraStream): StreamDefinition {
 
 export const domainClassifications = defineListStream<ClassificationItem>({
   name: 'domain_classifications',
+  operation: 'GET classifications/domains',
   table: 'domain_classifications',
   columns: [
     { name: 'name', type: 'text' },
@@ -109,6 +110,7 @@ const json = (value: unknown): Value => (value == null ? null : JSON.stringify(v
 /** A list of one profile, or of none if the service gives null. */
 export const projectProfile = defineListStream<ProfileItem>({
   name: 'project_profile',
+  operation: 'GET project-profile',
   table: 'project_profiles',
   isSingleObject: true,
   columns: [

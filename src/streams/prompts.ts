@@ -22,6 +22,7 @@ function promptLike(
   ]
   return defineListStream<PromptItem>({
     name,
+    operation: name === 'prompts' ? 'GET prompts' : 'GET prompts/suggestions',
     table: name,
     columns,
     key: [id],

@@ -96,6 +96,8 @@ export interface Child<Item> {
 
 interface Common<Item> {
   name: string
+  /** What it is read by, as "GET prompts". */
+  operation: string
   table: string
   columns: Column[]
   /** Columns that identify a row within a project. */

@@ -7,6 +7,7 @@ import {
   openSource,
   openWarehouse,
 } from '../../app/open-services.ts'
+import { compareSpec, readSpec } from '../../app/spec-drift.ts'
 import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
@@ -50,7 +51,8 @@ interface Verdict {
 }
 
 /** `check`: one verdict each for configuration, key, every project, database and its privileges. */
-export async function check(session: Session): Promise<number> {
+export async function check(session: Session, { spec }: { spec?: string } = {}): Promise<number> {
+  if (spec !== undefined) return checkSpec(session, spec)
   const { config, log, clock } = session
   const verdicts: Verdict[] = []
   const notes: string[] = []
@@ -135,6 +137,23 @@ export async function check(session: Session): Promise<number> {
     render(session.config.redactor.value(verdicts), notes, names, session),
   )
   return ok ? 0 : isUsage ? 2 : 1
+}
+
+/** `check --spec`: what a published description of the service says of what is sent and read. */
+async function checkSpec(session: Session, from: string): Promise<number> {
+  const { gone, different, added } = compareSpec(await readSpec(from, session.signal), session.streams.all)
+  const ok = gone.length === 0
+  const lines = [
+    ...gone.map((text) => bad(text)),
+    ...different.map((text) => warning(text)),
+    ...added.map((text) => `  new: ${text}`),
+    '',
+    ok
+      ? `Everything that is needed is described. ${count(different.length, 'difference')}, ${count(added.length, 'addition')}.`
+      : `${count(gone.length, 'thing')} that visibility-sync uses ${gone.length === 1 ? 'is' : 'are'} not described any more (✗). Check the service's changelog before the next sync.`,
+  ]
+  session.print({ ok, gone, different, added }, lines.join('\n'))
+  return ok ? 0 : 1
 }
 
 /** Which projects a restricted role sees, asked in the database. */
