@@ -214,7 +214,7 @@ class SpecReader {
 
   /** The fields of an item of the answer; undefined if the description has none. */
   fieldsOf({ responses = {} }: Operation): ReadonlyMap<string, Schema> | undefined {
-    const good = Object.entries(responses).find(([status]) => /^2/.test(status))?.[1]
+    const good = Object.entries(responses).find(([status]) => status.startsWith('2'))?.[1]
     const answer = this.merged(jsonOf(this.follow(good ?? {})))
     const data = answer.properties?.data && this.merged(answer.properties.data)
     const item = this.merged(data?.items ?? answer.properties?.profile ?? data ?? answer)
