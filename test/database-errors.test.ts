@@ -12,6 +12,7 @@ import { type EmbeddedPostgres, startEmbedded } from '../src/warehouse/embedded/
 import { withRetries } from '../src/warehouse/retry.ts'
 import { selfSigned } from './support/certificate.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
+import { sized } from './support/long.ts'
 import { createDatabase, serverUrl } from './support/postgres.ts'
 
 /* What each way of failing to use a database says, on servers that really fail so. */
@@ -240,6 +241,6 @@ test('an address is accepted only where its host is the one that was meant, so t
         /^the database at db\.example\.com:6543\/warehouse cannot be used \(Connection terminated\)/,
       )
     }),
-    { numRuns: 500 },
+    { numRuns: sized(100, 500) },
   )
 })

@@ -199,3 +199,13 @@ test('after a change of aliases or the pattern, the next run compares the whole 
   ).toEqual([{ aliases: ['another name'], regex: null }])
   await expectSound()
 })
+
+test('a brand has the first day on which the report by date has rows of it', async () => {
+  const project = await start()
+  const firsts = () => rows('select brand_id, first_seen_on::text as first from visibility.brands order by 1')
+  const wanted = (first: string) =>
+    project.brands.map(({ id }) => ({ brand_id: id, first })).sort((a, b) => (a.brand_id < b.brand_id ? -1 : 1))
+  expect(await firsts()).toEqual(wanted('2026-03-01'))
+  await setup.sync({ command: 'backfill', range: { from: '2026-02-20', to: '2026-02-28' } })
+  expect(await firsts()).toEqual(wanted('2026-02-20'))
+})

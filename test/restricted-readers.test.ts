@@ -47,10 +47,10 @@ async function connect(role: string): Promise<Client> {
 
 beforeAll(async () => {
   setup = await setUp({
-    world: { projects: 3, prompts: 8 },
+    world: { projects: 3, prompts: 5, models: 3, brands: 3 },
     extras: 'all',
     config: {
-      start_date: '2026-03-09',
+      start_date: '2026-03-16',
       extras: 'auto',
       reports: REPORTS,
       chat_contents: { share: 0.05, requests_per_day: 5 },

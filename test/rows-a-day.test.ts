@@ -53,7 +53,7 @@ const SIZES = [
   { perDay: 270, prompts: 10, models: 3, brands: 9, length: 25, limit: 300 },
 ]
 
-test.each(some(SIZES, 3))(
+test.each(some(SIZES, 2))(
   '$perDay rows a day and $limit a page: at most 1.1 × rows / limit + 3 requests besides the control totals, first, again, and where rows vanished',
   async ({ perDay, length, limit, ...world }) => {
     await withReport(world, { length, limit }, async (setup, days, dropOne) => {

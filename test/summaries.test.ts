@@ -5,6 +5,7 @@ import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { ensureMonths } from '../src/warehouse/schema/partitions.ts'
 import { noteChangedDays, recheckSummaries, refreshSummaries } from '../src/warehouse/schema/summaries.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
+import { sized } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf, setUp } from './support/setup.ts'
 import { unusual } from './support/statistics.ts'
@@ -134,7 +135,7 @@ test('loads that insert, update and delete in any order are summarized right, wi
       await expectRightSums()
       await expectRightUsual({ mayBeNull: false })
     }),
-    { numRuns: 10 },
+    { numRuns: sized(4, 30) },
   )
 })
 

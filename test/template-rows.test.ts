@@ -8,6 +8,7 @@ import { siftingSink } from '../src/rows/sift.ts'
 import { parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import type { TemplatePaths } from '../src/streams/stream.ts'
+import { sized } from './support/long.ts'
 
 const report = brandReport({ name: 'r', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] })
 const range = { from: '2026-01-01', to: '2026-01-09' }
@@ -178,7 +179,7 @@ test('any answer with valid rows comes to the same rows, whichever way it is rea
       const [fast, slow] = [await read(text, true), await read(text, false)]
       expect(fast.sifted).toEqual(slow.sifted)
     }),
-    { numRuns: 400 },
+    { numRuns: sized(100, 400) },
   )
 })
 
@@ -199,7 +200,7 @@ test('numbers are read to the last bit as JSON.parse reads them', () => {
         else expect([Object.is(value, JSON.parse(text)), reader.end]).toEqual([true, text.length])
       }
     }),
-    { numRuns: 5000 },
+    { numRuns: sized(1000, 5000) },
   )
   for (const text of ['', '-', '01', '-01', '1.', '.5', 'x', '+1']) {
     reader.read(Buffer.from(`${text},`), 0)

@@ -1,7 +1,7 @@
 -- The aliases and the pattern by which the service finds a brand. If they or its name change, the service computes the brand's past
--- again, so the control totals of all days are read by the next run.
+-- again, so the control totals of all days are read by the next run. first_seen_on is the first day with rows of the brand.
 
-alter table {schema}.brands add aliases jsonb, add regex text;
+alter table {schema}.brands add aliases jsonb, add regex text, add first_seen_on date;
 alter table {schema}.brand_history add aliases jsonb, add regex text;
 
 create or replace function {ops}.keep_brand_history() returns trigger language plpgsql security definer set search_path = pg_catalog as $$

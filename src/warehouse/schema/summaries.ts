@@ -236,7 +236,7 @@ async function renewUsualDays(warehouse: Warehouse, config: Config, signal: Abor
   return renewed
 }
 
-/** The days that changed, those that are compared with them, and, if days were dropped, those that were compared with these. */
+/** The first day of each brand, and usual values: of the days that changed, those that are compared with them, and, if days were dropped, those that were compared with these. */
 async function renewProject(client: PoolClient, warehouse: Warehouse, table: string, projectId: string): Promise<void> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
   await client.query(
@@ -253,6 +253,12 @@ async function renewProject(client: PoolClient, warehouse: Warehouse, table: str
        where u.project_id = $1 and (u.is_due or date in (select day + 7 * week from unnest(u.due_days) day cross join generate_series(0, 8) week)
          or u.first_day < coalesce((select min(date) from ${table} where project_id = $1), 'infinity')
            and date < coalesce((select min(date) from ${table} where project_id = $1) + 56, 'infinity'))))`,
+    [projectId],
+  )
+  await client.query(
+    `update ${quote(warehouse.schema, 'brands')} b set first_seen_on = r.first
+     from (select brand_id, min(date) as first from ${table} where project_id = $1 group by brand_id) r
+     where b.project_id = $1 and b.brand_id = r.brand_id and b.first_seen_on is distinct from r.first`,
     [projectId],
   )
   await client.query(
