@@ -1,5 +1,5 @@
 // node bench/answer-memory.mjs: the peak memory of the real command for answers that are as large as source.max_response_mb
-// allows and made to cost as much as possible. Exits 1 where one of them takes more than the bar of docs/performance.md.
+// allows and made to cost as much as possible. Exits 1 where one of them takes more than the bar of docs/explanation/performance.md.
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'

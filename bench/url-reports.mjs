@@ -1,6 +1,6 @@
 // node bench/url-reports.mjs: reports of URLs as large as they get, read by the real command: a day of 200,000 URLs with and
 // without a dimension to split by, and a year of one project. Every count is compared with what the service has. Exits 1 if one is
-// wrong, or if the command takes more memory than the bar of docs/performance.md.
+// wrong, or if the command takes more memory than the bar of docs/explanation/performance.md.
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'

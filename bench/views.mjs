@@ -1,6 +1,6 @@
 // node bench/views.mjs: what BI tools ask, as a reader whom `grant` set up: the twelve questions, the panels of Grafana and every view, which
 // charts of Superset select from, each for all days and for the last 90, and the values of every text column. Beside each the same
-// with the settings that docs/bi.md recommends. At last the questions of one project, as a reader of all projects and as a reader of
+// with the settings that docs/how-to/grant-access.md recommends. At last the questions of one project, as a reader of all projects and as a reader of
 // that project alone. With --only restricted, nothing but these. Writes bench/results/views-ROWS.json and prints a table.
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -15,7 +15,7 @@ cursor = connection.cursor()
 cursor.execute(sys.argv[1])
 print("\n".join("|".join(str(cell) for cell in row) for row in (cursor.fetchall() if cursor.description else [])))' "$1"; }
 
-# A project of somebody's own that uses the package, as docs/bi/dbt.md says.
+# A project of somebody's own that uses the package, as docs/how-to/dbt.md says.
 make_pack dbt
 mkdir "$work/project"
 cd "$work/project"

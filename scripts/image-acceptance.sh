@@ -39,7 +39,7 @@ DATABASE_URL=$(wait_for "$work/database" 'postgres://[^ ]*')
 slow=$(wait_for "$work/slow" 'http://127[^ ]*/v1')
 
 # The documented commands, word for word; the network is all that is added, as the warehouse of the check is on loopback.
-documented() { awk '/^```/ { inside = !inside; next } inside' docs/operations.md | grep "^docker $1 "; }
+documented() { awk '/^```/ { inside = !inside; next } inside' docs/how-to/docker.md | grep "^docker $1 "; }
 docker() {
   case "$engine $1" in
     'podman build') command podman build --format docker "${@:2}" ;; # podman's own format has no HEALTHCHECK

@@ -24,7 +24,7 @@ port=$(node -e "const s = require('node:net').createServer().listen(0, '127.0.0.
 started+=($!)
 for _ in $(seq 120); do curl -fsS "http://127.0.0.1:$port/health" >/dev/null 2>&1 && break; sleep 1; done
 
-# As docs/bi/superset.md says: the address of the warehouse in one file, then a zip of the folder.
+# As docs/how-to/superset.md says: the address of the warehouse in one file, then a zip of the folder.
 make_pack superset
 sed -i -E "s#postgresql\+psycopg2://.*#postgresql+psycopg2://$PGUSER:XXXXXXXXXX@$PGHOST:$PGPORT/$PGDATABASE#" "$work/superset/databases/AI_visibility.yaml"
 (cd "$work" && "$work/venv/bin/python" -m zipfile -c visibility.zip superset)

@@ -18,12 +18,9 @@ const read = (path: string) => readFileSync(new URL(path, root), 'utf8')
 const pages = [
   'README.md',
   'src/README.md',
-  ...readdirSync(new URL('docs', root))
+  ...readdirSync(new URL('docs', root), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
-  ...readdirSync(new URL('docs/bi', root))
-    .filter((name) => name.endsWith('.md'))
-    .map((name) => `docs/bi/${name}`),
 ]
 
 /** The fenced block after a marker comment. */
@@ -51,8 +48,16 @@ test('no sentence has more than 35 words', () => {
   expect(long).toEqual([])
 })
 
+test('the docs are short: a how-to has at most 62 lines, and all pages but the tables 3,000', () => {
+  const lines = (page: string) => read(page).split('\n').length - 1
+  const long = pages.filter((page) => page.includes('/how-to/') && lines(page) > 62)
+  expect(long).toEqual([])
+  const all = pages.filter((page) => page.startsWith('docs/') && !page.endsWith('/tables.md'))
+  expect(all.reduce((sum, page) => sum + lines(page), 0)).toBeLessThanOrEqual(3000)
+})
+
 test('the generated pages are current', () => {
-  expect(read('docs/tables.md')).toBe(tablesPage())
+  expect(read('docs/reference/tables.md')).toBe(tablesPage())
   expect(JSON.parse(read('config/sync.schema.json'))).toEqual(configJsonSchema())
 })
 
@@ -64,7 +69,7 @@ test('the shipped configuration is valid and spells out the defaults', () => {
 })
 
 test('every setting, variable and fault is documented', () => {
-  const page = read('docs/configuration.md')
+  const page = read('docs/reference/configuration.md')
   for (const [section, schema] of Object.entries(configSchema.shape)) {
     expect(page).toContain(`\`${section}`)
     const inner = (schema as any).unwrap?.().shape ?? (schema as any).def?.innerType?.shape
@@ -85,7 +90,7 @@ test('every setting, variable and fault is documented', () => {
   ])
     expect(page).toContain(variable)
   for (const fault of Object.keys(faultsSchema.shape))
-    expect(read('docs/reference-service.md')).toContain(`\`${fault}\``)
+    expect(read('docs/reference/reference-service.md')).toContain(`\`${fault}\``)
 })
 
 test('links between pages lead somewhere', () => {
@@ -136,8 +141,8 @@ describe('against a database', () => {
   })
   afterAll(() => setup.close())
 
-  test('the statement in docs/tables.md runs', async () => {
-    const sql = /```sql\n([\s\S]*?)```/.exec(read('docs/tables.md'))![1]!
+  test('the statement in docs/reference/tables.md runs', async () => {
+    const sql = /```sql\n([\s\S]*?)```/.exec(read('docs/reference/tables.md'))![1]!
     expect((await setup.database.rows(sql)).length).toBeGreaterThan(3)
   })
 
@@ -180,22 +185,22 @@ describe('against a database', () => {
   })
 
   test.each(['grants', 'grants-with-schemas'])(
-    'the role of docs/operations.md (%s) can sync, audit, use the queue and be checked, and is no superuser',
+    'the role of docs/how-to/database-role.md (%s) can sync, audit, use the queue and be checked, and is no superuser',
     async (name) => {
       const database = await createDatabase()
       const role = `writer_${Math.random().toString(36).slice(2)}`
       const url = new URL(database.url)
-      const queue = name === 'grants' ? '' : block('docs/scale-out.md', 'queue-schema')
+      const queue = name === 'grants' ? '' : block('docs/how-to/workers.md', 'queue-schema')
       const inThisDatabase = (sql: string) =>
         sql.replaceAll('visibility_writer', role).replaceAll('database warehouse', `database ${url.pathname.slice(1)}`)
-      await database.rows(inThisDatabase(`${block('docs/operations.md', name)}${queue}`))
+      await database.rows(inThisDatabase(`${block('docs/how-to/database-role.md', name)}${queue}`))
       url.username = role
       url.password = 'choose one'
       const options = { env: { ...setup.env, DATABASE_URL: url.href }, config: setup.fileConfig }
       if (name !== 'grants') {
         const queued = { ...options, config: { ...setup.fileConfig, queue: { mode: 'pg-boss' } } }
         expect(await runCli(['migrate'], queued)).toMatchObject({ code: 0 })
-        await database.rows(inThisDatabase(block('docs/scale-out.md', 'queue-schema-after')))
+        await database.rows(inThisDatabase(block('docs/how-to/workers.md', 'queue-schema-after')))
       }
       for (const command of [['check'], ['sync'], ['audit'], ['sync', '--queue'], ['status']]) {
         const result = await runCli(command, options)

@@ -252,7 +252,7 @@ test('what is missing or unsafe is named before anything is sent', async () => {
 })
 
 test('the questions are those of the BI page, word for word', () => {
-  const page = readFileSync(new URL('../docs/bi.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../docs/reference/questions.md', import.meta.url), 'utf8')
   const questions = readQuestions('visibility')
   expect(questions.length).toBe(12)
   for (const { name, sql } of questions) expect(page).toContain(`-- ${name}\n${sql}`)

@@ -276,7 +276,7 @@ test('gaps are the domains cited for prompts and models where rivals appear in a
 })
 
 test('the statements of the BI page give rows', async () => {
-  const page = readFileSync(new URL('../docs/bi.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../docs/reference/questions.md', import.meta.url), 'utf8')
   const statements = [...page.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, text]) => text!)
   const ours = statements.filter((text) => viewsOf(13).some((name) => text.includes(`.${name}`)))
   expect(ours).toHaveLength(viewsOf(13).length)

@@ -11,7 +11,7 @@ import {
 } from '../warehouse/schema/catalogue.ts'
 import { QUESTIONS, VIEWS, viewsOf } from '../warehouse/schema/comments.ts'
 
-/* What is made from the code for editors and readers: the JSON Schema of the configuration, and docs/tables.md. */
+/* What is made from the code for editors and readers: the JSON Schema of the configuration, and docs/reference/tables.md. */
 
 export function configJsonSchema(): unknown {
   const schema = z.toJSONSchema(configSchema, { io: 'output', unrepresentable: 'any' })
@@ -50,7 +50,7 @@ export function tablesPage(): string {
     '',
     '## Which view answers which question',
     '',
-    '[bi.md](bi.md) has the SQL of each.',
+    '[The twelve questions](questions.md) has the SQL of each.',
     '',
     '| question | views | need a report by |',
     '|---|---|---|',

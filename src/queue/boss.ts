@@ -78,7 +78,7 @@ function lacksPrivilege(warehouse: Warehouse, cause: unknown): UsageError {
   return new UsageError(
     `the database role may not set up the queue (${messageOf(cause)}). pg-boss makes its own schema ${schema}: run ` +
       '"visibility-sync migrate" once as a role that may create schemas, or grant "create on database" to this one for ' +
-      'that; docs/scale-out.md lists the grants',
+      'that; docs/how-to/workers.md lists the grants',
     { cause },
   )
 }

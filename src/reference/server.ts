@@ -11,7 +11,7 @@ import { seededRandom } from './names.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
 
-/* The whole API over the synthetic world. What the API leaves open is listed in docs/reference-service.md. */
+/* The whole API over the synthetic world. What the API leaves open is listed in docs/reference/reference-service.md. */
 
 export interface ReferenceOptions {
   world: World

@@ -1,4 +1,4 @@
-/* The formulas of docs/metrics.md, worked out apart from the SQL. */
+/* The formulas of docs/explanation/statistics.md, worked out apart from the SQL. */
 
 const Z = 1.96
 

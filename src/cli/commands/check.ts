@@ -320,6 +320,6 @@ async function privileges(warehouse: Warehouse, config: Config, streams: StreamS
     ...(closed.length > 0 ? [`select, insert, update, delete on ${listSome(closed)}`] : []),
   ]
   if (lacking.length > 0)
-    throw new UsageError(`the role lacks: ${lacking.join(', ')}; docs/operations.md lists the grants`)
+    throw new UsageError(`the role lacks: ${lacking.join(', ')}; docs/how-to/database-role.md lists the grants`)
   return `enough to make and fill ${wanted.slice(0, -1).join(', ')} and ${wanted.at(-1)}`
 }

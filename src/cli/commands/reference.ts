@@ -66,7 +66,7 @@ export async function reference(session: Session, options: ReferenceOptions): Pr
   return 0
 }
 
-/** "--fault server_error=0.1": the names and values of docs/reference-service.md. */
+/** "--fault server_error=0.1": the names and values of docs/reference/reference-service.md. */
 function parseFaults(settings: string[]): Record<string, unknown> {
   const entries = settings.map((setting) => {
     const [name, ...rest] = setting.split('=')

@@ -31,7 +31,7 @@ export function describeIssue(issue: z.core.$ZodIssue, document: unknown): strin
 
 function hintFor(path: readonly PropertyKey[], key: string): string {
   const meant = settingLike(path, key)
-  return meant === undefined ? 'see docs/configuration.md for every setting' : `did you mean "${meant}"?`
+  return meant === undefined ? 'see docs/reference/configuration.md for every setting' : `did you mean "${meant}"?`
 }
 
 /** A text from outside for an error message, unless it looks like a key. */

@@ -6,7 +6,7 @@ import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 /* The settings as they were understood, for people who wonder why something happens. */
 
 export interface Explained {
-  /** As in docs/configuration.md; parts of lists by index: "reports.0.name". */
+  /** As in docs/reference/configuration.md; parts of lists by index: "reports.0.name". */
   setting: string
   /** Null if nothing is set and there is no default. Secrets are masked. */
   value: unknown

@@ -117,7 +117,7 @@ const report = z.strictObject({
 })
 export type ReportConfig = z.infer<typeof report>
 
-/** Enough to answer the twelve questions that docs/tables.md lists. */
+/** Enough to answer the twelve questions that docs/reference/tables.md lists. */
 export const DEFAULT_REPORTS: ReportConfig[] = [
   { name: 'brand_daily', dimensions: ['date'], filters: [] },
   { name: 'brand_daily_by_model', dimensions: ['date', 'model_id'], filters: [] },

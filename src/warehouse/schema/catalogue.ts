@@ -9,7 +9,7 @@ import { extraList } from '../../streams/extra-lists.ts'
 import { customDefinition, sourceReport } from '../../streams/source-report.ts'
 
 /*
- * What every table, view and column means: the one source of the comments in the database and of docs/tables.md. The texts are in
+ * What every table, view and column means: the one source of the comments in the database and of docs/reference/tables.md. The texts are in
  * sql/comments.json, apart from those of streams that are data, which are in their definitions.
  */
 

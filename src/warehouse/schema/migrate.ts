@@ -55,7 +55,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
   } catch (error) {
     if ((error as { code?: string }).code !== '42501') throw error
     throw new UsageError(
-      `the database role lacks a privilege: ${messageOf(error)}; docs/operations.md lists the grants it needs`,
+      `the database role lacks a privilege: ${messageOf(error)}; docs/how-to/database-role.md lists the grants it needs`,
     )
   }
 }

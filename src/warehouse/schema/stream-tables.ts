@@ -115,7 +115,7 @@ export async function ensureStreamTables(
     if (known !== undefined && meaningOf(known.definition as CustomStream) !== definition) {
       throw new UsageError(
         `custom_streams: the definition of "${custom.name}" changed, and its table has rows of the old one: give the new one ` +
-          'another name, or drop the old table and its entry in the custom_streams table first (docs/operations.md)',
+          'another name, or drop the old table and its entry in the custom_streams table first (docs/reference/exit-codes.md)',
       )
     }
     if (await ensure(definedStream(customDefinition(custom)), 'custom_streams', known !== undefined))
@@ -272,6 +272,6 @@ function changed(name: string, what: string, was: string, is: string): UsageErro
   return new UsageError(
     `reports: the ${what} of "${name}" were ${was || 'none'} and are now ${is || 'none'}. Its table holds rows of the old ` +
       'kind, and mixing them would make both wrong: give the new breakdown another name, or drop the old table and its ' +
-      `entry in the reports table first (docs/operations.md)`,
+      `entry in the reports table first (docs/reference/exit-codes.md)`,
   )
 }
