@@ -38,7 +38,10 @@ for version in ${POSTGRES:-15 16 17 18}; do
   port=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close() })')
   as_user "$bin/pg_ctl" -D "$folder/run" -l "$folder/run/log" -w -o "-p $port -k $folder/run -c max_connections=200 -c fsync=off" start > /dev/null
   echo "Postgres $("$bin/postgres" --version | grep -oE '[0-9.]+$')"
-  TEST_DATABASE_URL="postgres://postgres@127.0.0.1:$port/postgres" npm run --silent jest -- "${tests[@]}" || failed+=("$version")
+  # Rights are tested as a role that is no superuser.
+  node -e 'const { Client } = require("pg"), c = new Client(process.argv[1]); c.connect().then(() => c.query("create role tests login createdb createrole")).then(() => c.end())' \
+    "postgres://postgres@127.0.0.1:$port/postgres"
+  TEST_DATABASE_URL="postgres://tests@127.0.0.1:$port/postgres" npm run --silent jest -- "${tests[@]}" || failed+=("$version")
   stop
 done
 [ ${#failed[@]} -eq 0 ] || { echo "failed on Postgres: ${failed[*]}" >&2; exit 1; }

@@ -66,7 +66,9 @@ test('a role that reads what it should and nothing else is confirmed, with what 
 
 test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {
   const of = async () =>
-    (await database.rows('select setconfig from pg_db_role_setting')).flatMap((row) => row.setconfig)
+    (await database.rows(`select setconfig from pg_db_role_setting where setrole = '${reader}'::regrole`)).flatMap(
+      (row) => row.setconfig,
+    )
   await given(
     `alter role ${reader} in database ${name} reset all`,
     `alter role ${reader} in database ${name} reset all`,

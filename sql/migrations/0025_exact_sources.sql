@@ -34,6 +34,9 @@ create trigger keep_changed_name after update on {schema}.brands for each row
 -- A change of a brand in the week before, after which the service computes history again.
 alter table {ops}.restatements add cause text;
 
+-- The first release had this table without the column.
+alter table {ops}.alerts add column if not exists members text[] not null default '{}';
+
 -- A page under its different addresses: without scheme, "www.", trailing slash, fragment and parameters for tracking.
 create function {schema}.url_key(url text) returns text
 language sql immutable parallel safe

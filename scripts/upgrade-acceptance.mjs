@@ -1,0 +1,190 @@
+// node scripts/upgrade-acceptance.mjs: upgrades warehouses of the released versions 0.1.0 and 0.2.0, which it builds from their commits.
+// After the upgrade, rows, people's own views and grants must be the same, the twelve questions must have the answers of a new
+// warehouse, and the old version must be refused. Exits 1 otherwise.
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import pg from 'pg'
+import { readQuestions } from '../dist/packs/metabase/cards.js'
+import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+
+/** The last commit of each version. */
+const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c' }
+const TABLES = ['prompts', 'prompt_tags', 'chats', 'brand_daily', 'brand_daily_by_model', 'brand_daily_by_prompt_model']
+const root = fileURLToPath(new URL('..', import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-upgrade-'))
+const day = (ago) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10)
+const reports = Object.entries({
+  ...{
+    brand_daily: [],
+    brand_daily_by_model: ['model_id'],
+    brand_daily_by_topic: ['topic_id'],
+    brand_daily_by_tag: ['tag_id'],
+  },
+  ...{ brand_daily_by_country: ['country_code'], brand_daily_by_topic_model: ['topic_id', 'model_id'] },
+  brand_daily_by_prompt_model: ['prompt_id', 'model_id'],
+}).map(([name, breakdowns]) => ({ name, dimensions: ['date', ...breakdowns] }))
+const problems = []
+const say = (text) => process.stdout.write(`${text}\n`)
+const expect = (isTrue, text) => {
+  say(`${isTrue ? '✓' : '✗'} ${text}`)
+  if (!isTrue) problems.push(text)
+}
+
+/** The folder of a version, built once. */
+function built(commit) {
+  const id = execFileSync('git', ['rev-parse', '--short=12', commit], { cwd: root, encoding: 'utf8' }).trim()
+  const place = join(root, '.data', `version-${id}`)
+  if (!existsSync(join(place, 'node_modules'))) {
+    mkdirSync(place, { recursive: true })
+    const archive = execFileSync('git', ['archive', id], { cwd: root, maxBuffer: 2 ** 30 })
+    execFileSync('tar', ['-x', '-C', place], { input: archive })
+    execFileSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: place, stdio: ['ignore', 'ignore', 'inherit'] })
+  }
+  return place
+}
+
+const server = await startEmbedded({ folder: join(folder, 'data') })
+const admin = new pg.Client({ connectionString: server.url })
+await admin.connect()
+// Days that the service no longer measures again, and whole weeks before them.
+writeFileSync(
+  join(folder, 'sync.yaml'),
+  JSON.stringify({ start_date: day(40), end_date: day(5), source: { requests_per_minute: 100_000 }, reports }),
+)
+const service = spawn(
+  process.execPath,
+  [join(root, 'bin/visibility-sync.js'), 'reference', '--port', '0', '--fault', 'rate_limit=null', '--json'],
+  { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] },
+)
+const {
+  url,
+  company_key: key,
+  projects,
+} = await new Promise((resolve) => {
+  let text = ''
+  service.stdout.on('data', (chunk) => {
+    text += chunk
+    if (text.trimEnd().endsWith('}')) resolve(JSON.parse(text))
+  })
+})
+
+async function database(name) {
+  await admin.query(`create database ${name}`)
+  const address = new URL(server.url)
+  address.pathname = `/${name}`
+  const client = new pg.Client({ connectionString: address.href })
+  await client.connect()
+  const env = {
+    ...{ PATH: process.env.PATH, HOME: folder, VISIBILITY_API_URL: url, VISIBILITY_API_KEY: key },
+    ...{ VISIBILITY_PROJECTS: projects.map(({ id }) => id ?? '').join(','), DATABASE_URL: address.href },
+    VISIBILITY_CONFIG: join(folder, 'sync.yaml'),
+  }
+  const run = (place, ...args) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [join(place, 'bin/visibility-sync.js'), ...args], {
+      cwd: folder,
+      env,
+      encoding: 'utf8',
+    })
+    return { code: status, text: `${stdout}\n${stderr}` }
+  }
+  const rows = async (sql) => (await client.query({ text: sql, rowMode: 'array' })).rows
+  return { client, run, rows, address }
+}
+
+/** The rows of the tables, without the times at which they were written. */
+async function contents({ rows }) {
+  const found = {}
+  for (const table of TABLES)
+    found[table] = await rows(
+      `select count(*)::int, md5(string_agg(r, '' order by r)) from (
+         select (to_jsonb(t) - array['changed_at', 'first_seen_at'])::text as r from visibility.${table} t) x`,
+    )
+  return JSON.stringify(found)
+}
+/** The answers to the twelve questions, without the times at which something was read. */
+async function answers({ rows }) {
+  const found = new Map()
+  for (const { name, sql } of readQuestions('visibility')) {
+    const answer = await rows(sql.replace('-- filters', ''))
+    // Sums depend on the order of rows in their last digits, and so does the order of equal rows.
+    const shown = (value) =>
+      value instanceof Date ? 'a time' : typeof value === 'number' ? Number(value.toPrecision(10)) : value
+    found.set(
+      name,
+      answer
+        .map((row) => JSON.stringify(row.map(shown)))
+        .sort()
+        .join(),
+    )
+  }
+  return found
+}
+const differing = (wanted, found) => [...wanted.keys()].filter((name) => wanted.get(name) !== found.get(name))
+
+try {
+  const fresh = await database('fresh')
+  const filled = fresh.run(root, 'sync')
+  expect(
+    filled.code === 0,
+    `this version fills an empty warehouse${filled.code === 0 ? '' : `: ${filled.text.slice(-800)}`}`,
+  )
+  const wanted = await answers(fresh)
+  for (const [version, commit] of Object.entries(RELEASES)) {
+    say(`\n${version}`)
+    const old = built(commit)
+    const warehouse = await database(`from_${version.replaceAll('.', '_')}`)
+    const { run, rows, client, address } = warehouse
+    const first = run(old, 'sync')
+    expect(first.code === 0, `${version} fills a warehouse${first.code === 0 ? '' : `: ${first.text.slice(-800)}`}`)
+    const before = await contents(warehouse)
+    const reader = `reader_${version.replaceAll('.', '_')}`
+    await client.query(`create view visibility.mine as select project_id, date, visibility_count from visibility.brand_daily;
+      create role ${reader} login password 'reader'; grant usage on schema visibility to ${reader};
+      grant select on all tables in schema visibility to ${reader}`)
+    const mine = JSON.stringify(await rows('select * from visibility.mine order by 1, 2, 3'))
+
+    const migrated = run(root, 'migrate')
+    expect(
+      migrated.code === 0,
+      `this version upgrades it${migrated.code === 0 ? '' : `: ${migrated.text.slice(-800)}`}`,
+    )
+    expect((await contents(warehouse)) === before, 'the upgrade changes no row')
+    const synced = run(root, 'sync')
+    expect(synced.code === 0, `the next sync is complete${synced.code === 0 ? '' : `: ${synced.text.slice(-1500)}`}`)
+    expect((await contents(warehouse)) === before, 'the next sync changes no row of the tables that both versions have')
+    const other = differing(wanted, await answers(warehouse))
+    expect(
+      other.length === 0,
+      `the twelve questions have the answers of a new warehouse${other.length === 0 ? '' : `, but not ${other.join(', ')}`}`,
+    )
+    expect(
+      JSON.stringify(await rows('select * from visibility.mine order by 1, 2, 3')) === mine,
+      "people's own view has the same rows",
+    )
+    const asReader = new URL(address)
+    Object.assign(asReader, { username: reader, password: 'reader' })
+    const login = new pg.Client({ connectionString: asReader.href })
+    await login.connect()
+    const seen = await login.query('select from visibility.brand_daily limit 1').catch(() => ({ rowCount: 0 }))
+    expect(seen.rowCount === 1, 'a role that was granted by hand still reads')
+    await login.end()
+
+    const again = run(old, 'sync')
+    expect(
+      again.code === 2 && /newer/.test(again.text),
+      `${version} refuses the upgraded warehouse with exit code 2${again.code === 2 ? '' : `, got ${again.code}`}`,
+    )
+    expect((await contents(warehouse)) === before, `${version} changed no row of it`)
+    await client.end()
+  }
+  await fresh.client.end()
+} finally {
+  service.kill()
+  await admin.end()
+  await server.release()
+  rmSync(folder, { recursive: true, force: true })
+}
+process.exitCode = problems.length === 0 ? 0 : 1
