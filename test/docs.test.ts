@@ -190,15 +190,16 @@ describe('against a database', () => {
       const database = await createDatabase()
       const role = `writer_${Math.random().toString(36).slice(2)}`
       const url = new URL(database.url)
-      const queue = name === 'grants' ? '' : block('docs/how-to/workers.md', 'queue-schema')
       const inThisDatabase = (sql: string) =>
         sql.replaceAll('visibility_writer', role).replaceAll('database warehouse', `database ${url.pathname.slice(1)}`)
-      await database.rows(inThisDatabase(`${block('docs/how-to/database-role.md', name)}${queue}`))
+      await database.rows(inThisDatabase(block('docs/how-to/database-role.md', name)))
       url.username = role
       url.password = 'choose one'
       const options = { env: { ...setup.env, DATABASE_URL: url.href }, config: setup.fileConfig }
       if (name !== 'grants') {
         const queued = { ...options, config: { ...setup.fileConfig, queue: { mode: 'pg-boss' } } }
+        expect((await runCli(['check'], queued)).stdout).toMatch(/pg-boss makes the\s+schema visibility_queue/)
+        await database.rows(inThisDatabase(block('docs/how-to/workers.md', 'queue-schema')))
         expect(await runCli(['migrate'], queued)).toMatchObject({ code: 0 })
         await database.rows(inThisDatabase(block('docs/how-to/workers.md', 'queue-schema-after')))
       }

@@ -287,17 +287,20 @@ async function tables(warehouse: Warehouse, config: Config, notes: string[]): Pr
 
 async function privileges(warehouse: Warehouse, config: Config, streams: StreamSet): Promise<string> {
   const { schema, opsSchema } = warehouse
-  const wanted = [schema, opsSchema, ...(config.queue.mode === 'none' ? [] : [queueSchema(warehouse)])]
+  const queue = config.queue.mode === 'none' ? undefined : queueSchema(warehouse)
+  const wanted = [schema, opsSchema, ...(queue === undefined ? [] : [queue])]
   const { rows } = await warehouse.pool.query<{
     may_temp: boolean
     may_create: boolean
     is_read_only: boolean
+    has_queue: boolean
     schemas: { name: string; usable: boolean }[] | null
     closed: string[]
   }>(
     `select has_database_privilege(current_database(), 'temp') as may_temp,
        has_database_privilege(current_database(), 'create') as may_create,
        current_setting('transaction_read_only')::boolean as is_read_only,
+       exists (select from pg_tables where schemaname = $4 and tablename = 'job') as has_queue,
        (select json_agg(json_build_object('name', nspname, 'usable', has_schema_privilege(nspname, 'create') and has_schema_privilege(nspname, 'usage')))
         from pg_namespace where nspname = any($1)) as schemas,
        array(select format('%s.%s', nspname, relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -305,16 +308,19 @@ async function privileges(warehouse: Warehouse, config: Config, streams: StreamS
            and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
              and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) order by 1) as closed`,
     // Tables that people keep beside ours in the schema for people are theirs alone.
-    [wanted, schema, [...TABLES_OF_ROWS, ...streams.all.map(({ table }) => table)]],
+    [wanted, schema, [...TABLES_OF_ROWS, ...streams.all.map(({ table }) => table)], queue],
   )
-  const { may_temp, may_create, is_read_only, schemas, closed } = rows[0]!
+  const { may_temp, may_create, is_read_only, has_queue, schemas, closed } = rows[0]!
   if (is_read_only)
     throw new UsageError('the server can only be read, as a standby can: name the primary in DATABASE_URL')
-  const missing = wanted.filter((name) => !schemas?.some((found) => found.name === name))
+  const missing = [schema, opsSchema].filter((name) => !schemas?.some((found) => found.name === name))
   const lacking = [
     ...(may_temp ? [] : ['temp on the database']),
     ...(missing.length > 0 && !may_create
-      ? [`create on the database (or the schemas ${wanted.join(', ')} made beforehand)`]
+      ? [`create on the database (or the schemas ${schema} and ${opsSchema} made beforehand)`]
+      : []),
+    ...(queue !== undefined && !has_queue && !may_create
+      ? [`create on the database, once: pg-boss makes the schema ${queue} itself`]
       : []),
     ...(schemas ?? []).filter(({ usable }) => !usable).map(({ name }) => `usage and create on schema ${name}`),
     ...(closed.length > 0 ? [`select, insert, update, delete on ${listSome(closed)}`] : []),
