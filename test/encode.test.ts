@@ -100,7 +100,7 @@ test('rows stay what they are while others use memory that was given back', () =
   const bytesOf = (rows: PackedRows) => Buffer.concat([...rows.chunks()])
   const first = pack('first')
   const second = pack('second')
-  second.keepOrder(() => Array.from({ length: 8000 }, (_, index) => 7999 - index))
+  second.setOrder(() => Array.from({ length: 8000 }, (_, index) => 7999 - index))
   second.reorder()
   pack('third').release()
   pack('fourth')

@@ -105,7 +105,7 @@ test('rows of different batches that contradict each other are both rejected wit
   const range = { from: '2026-01-01', to: '2026-01-31' }
   const templates = new TemplateCaches()
   const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
-  const { takeByTemplate: _, ...sink } = siftingSink(
+  const { acceptByTemplate: _, ...sink } = siftingSink(
     report,
     { range, templates },
     () => new PackedRows(report.columns, 'p'),
@@ -125,10 +125,10 @@ test('large answers are read one after the other, and one that is given up does 
   const bodyOf = () => new Body(memory, 1e9)
   const [first, second, third] = [bodyOf(), bodyOf(), bodyOf()]
   const order: string[] = []
-  await first.takeTurn(undefined)
+  await first.waitForTurn(undefined)
   const stop = new AbortController()
-  const givenUp = second.takeTurn(stop.signal).catch((error: Error) => order.push(error.message))
-  const waiting = third.takeTurn(undefined).then(() => order.push('third'))
+  const givenUp = second.waitForTurn(stop.signal).catch((error: Error) => order.push(error.message))
+  const waiting = third.waitForTurn(undefined).then(() => order.push('third'))
   stop.abort()
   await givenUp
   second.release()

@@ -250,7 +250,7 @@ test('what was not handed out is given back whole, and nothing more', () => {
         const range = feed.next()
         if (range !== undefined) handedOut.push(...daysIn(range))
       }
-      const left = feed.takeRest().flatMap(daysIn)
+      const left = feed.removeRest().flatMap(daysIn)
       expect([...handedOut, ...left].sort()).toEqual([...due].sort())
       expect(feed.next()).toBeUndefined()
     }),

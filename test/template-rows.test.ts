@@ -17,15 +17,15 @@ const templates = new TemplateCaches()
 /** Reads an answer as a sync does, with rows that may be read by template or with each of them parsed. */
 async function read(text: string, byTemplate: boolean) {
   let taken = 0
-  const { takeByTemplate, ...sink } = siftingSink(
+  const { acceptByTemplate, ...sink } = siftingSink(
     report,
     { range, templates },
     () => new PackedRows(report.columns, 'or_1'),
   )
   const counting = {
     ...sink,
-    takeByTemplate(bytes: Buffer, start: number) {
-      const end = takeByTemplate!(bytes, start)
+    acceptByTemplate(bytes: Buffer, start: number) {
+      const end = acceptByTemplate!(bytes, start)
       if (end >= 0) taken++
       return end
     },

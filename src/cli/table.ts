@@ -42,12 +42,12 @@ function breakLine(line: string, width: number): string[] {
   if (widthOf(line) <= width) return [line]
   // A style would be cut in two.
   const plain = withoutStyles(line)
-  const head = takeColumns(plain, width)
+  const head = clipColumns(plain, width)
   return head === plain ? [plain] : [head, ...breakLine(plain.slice(head.length), width)]
 }
 
 /** The longest beginning of a text within a width, and at least one character. */
-function takeColumns(text: string, width: number): string {
+function clipColumns(text: string, width: number): string {
   let taken = ''
   for (const character of text) {
     if (taken !== '' && widthOf(taken + character) > width) break
@@ -58,7 +58,7 @@ function takeColumns(text: string, width: number): string {
 
 export function clipTo(text: string, width: number): string {
   const line = toOneLine(text)
-  return widthOf(line) <= width ? line : `${takeColumns(line, width - 1).trimEnd()}…`
+  return widthOf(line) <= width ? line : `${clipColumns(line, width - 1).trimEnd()}…`
 }
 
 /*

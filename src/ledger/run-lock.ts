@@ -61,7 +61,7 @@ export async function lockRun(
     const attempt = await withRetries(warehouse, signal, () =>
       tryLock(warehouse, projectStreams, { ...start, token, shared }),
     )
-    if ('runId' in attempt) return keepLock(warehouse, attempt.runId)
+    if ('runId' in attempt) return renewLock(warehouse, attempt.runId)
     if (attempt.silentSeconds < SILENT_SECONDS)
       throw new LockedError(`${activity(attempt.projectStream)} by ${attempt.holder}; nothing was read or written`)
     if (!isLogged) log.warn({ holder: attempt.holder }, 'waiting for the lease of a run that is silent')
@@ -187,7 +187,7 @@ async function closeDead({ ops }: Transaction): Promise<void> {
   await ops.deleteFrom('run_leases').where('run_id', '=', sql<number>`any(${dead}::bigint[])`).execute()
 }
 
-function keepLock(warehouse: Warehouse, runId: number): RunLock {
+function renewLock(warehouse: Warehouse, runId: number): RunLock {
   const lost = new AbortController()
   const released = new AbortController()
   const renewing = renewUntil(warehouse, runId, lost, released.signal)

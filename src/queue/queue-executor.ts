@@ -108,7 +108,7 @@ class QueueExecutor {
     for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
       // Tasks that are held back now may begin in the next round.
       const isHeldBack = this.tasks[0]?.shared.gate.pending !== undefined
-      const finished = await this.takeResults()
+      const finished = await this.collectResults()
       await this.maintain()
       const begun = (await this.feed()) + (await this.help())
       const isWaiting = isHeldBack || this.tasks[0]?.shared.gate.pending !== undefined || this.rotation.isWaiting
@@ -123,9 +123,9 @@ class QueueExecutor {
     return this.workers.slots === 0 || monotonic() - this.progressAt > HELP_MS ? 'helping' : 'shared'
   }
 
-  private async takeResults(): Promise<number> {
+  private async collectResults(): Promise<number> {
     const before = this.queued.size
-    const taken = await this.queued.takeResults((item, result) => this.applyOfWorker(item, result))
+    const taken = await this.queued.collectResults((item, result) => this.applyOfWorker(item, result))
     if (taken * 2 > before) this.perSlot = Math.min(MOST_PER_SLOT, this.perSlot * 2)
     return taken
   }

@@ -47,7 +47,7 @@ export class QueuedItems {
   }
 
   /** A result is deleted once it was applied, and applied once: then its item is not here any more. Gives their number. */
-  async takeResults(apply: (item: WorkItem, result: WindowResult) => void): Promise<number> {
+  async collectResults(apply: (item: WorkItem, result: WindowResult) => void): Promise<number> {
     if (this.items.size === 0) return 0
     const { warehouse, runId } = this.run
     const rows = await whileLeased(this.run, () => readResults(warehouse, runId, MOST_AT_ONCE))

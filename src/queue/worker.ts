@@ -77,7 +77,7 @@ export class QueueWorker {
   /** Signs in and begins to take windows. */
   async start(): Promise<void> {
     await this.heartbeat()
-    this.loop = this.takeAndPerform()
+    this.loop = this.fetchAndPerform()
     this.beating = this.beat()
   }
 
@@ -87,7 +87,7 @@ export class QueueWorker {
     await Promise.all([this.loop, this.beating, ...this.inProgress.values()])
   }
 
-  private async takeAndPerform(): Promise<void> {
+  private async fetchAndPerform(): Promise<void> {
     const { signal } = this.stopping
     for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
       try {

@@ -80,7 +80,7 @@ export class PackedRows implements Rows {
     for (let index = 0; index < types.length; index++)
       at = this.fields.write(segment, at, types[index]!, row[index] ?? null)
     segment.used = at
-    this.keepPlace(segment.number, start, at)
+    this.recordPlace(segment.number, start, at)
   }
 
   holds(position: number, row: Row): boolean {
@@ -110,7 +110,7 @@ export class PackedRows implements Rows {
   /** The rows at some of the positions. */
   only(isWanted: (position: number) => boolean): PackedRows {
     const some = new PackedRows(this.columns, this.projectId, this.memory)
-    for (let position = 0; position < this.count; position++) if (isWanted(position)) some.takeFrom(this, position)
+    for (let position = 0; position < this.count; position++) if (isWanted(position)) some.copyRow(this, position)
     return some
   }
 
@@ -121,7 +121,7 @@ export class PackedRows implements Rows {
     }
   }
 
-  keepOrder(order: Order): void {
+  setOrder(order: Order): void {
     this.order = order
   }
 
@@ -130,7 +130,7 @@ export class PackedRows implements Rows {
     const order = this.order?.()
     if (order === undefined) return
     const reordered = new PackedRows(this.columns, this.projectId, this.memory)
-    for (let index = 0; index < order.length; index++) reordered.takeFrom(this, order[index]!)
+    for (let index = 0; index < order.length; index++) reordered.copyRow(this, order[index]!)
     const { segments, segment, offsets } = reordered
     for (const { bytes } of [...this.segments, this.segment]) this.memory.giveBack(bytes)
     Object.assign(this, { segments, segment, offsets, order: undefined })
@@ -155,15 +155,15 @@ export class PackedRows implements Rows {
     yield TRAILER
   }
 
-  private takeFrom(other: PackedRows, position: number): void {
+  private copyRow(other: PackedRows, position: number): void {
     const start = other.offsets[position * 3 + 1]!
     const length = other.offsets[position * 3 + 2]! - start
     const segment = this.room(length)
-    this.keepPlace(segment.number, segment.used, segment.used + length)
+    this.recordPlace(segment.number, segment.used, segment.used + length)
     copy(other.segmentOf(position), start, segment, length)
   }
 
-  private keepPlace(segment: number, start: number, end: number): void {
+  private recordPlace(segment: number, start: number, end: number): void {
     const at = this.count * 3
     if (at + 3 > this.offsets.length) {
       const longer = new Int32Array(this.offsets.length * 2)

@@ -66,7 +66,7 @@ export function sift<R extends Rows>(
 ): Sifted<R> {
   const sifter = new Sifter(stream, options, rows)
   sifter.take(raws)
-  if (sifter.needsSecondPass()) sifter.takeSecondPass(raws)
+  if (sifter.needsSecondPass()) sifter.runSecondPass(raws)
   return sifter.finish()
 }
 
@@ -101,9 +101,11 @@ export function siftingSink<R extends Rows>(
       sifter = sifterOf(needsTextCheck)
     },
     take: (items, origin) => sifter.take(items, origin),
-    ...(stream.template && { takeByTemplate: (bytes: Buffer, start: number) => sifter.takeByTemplate(bytes, start) }),
+    ...(stream.template && {
+      acceptByTemplate: (bytes: Buffer, start: number) => sifter.acceptByTemplate(bytes, start),
+    }),
     needsSecondPass: () => sifter.needsSecondPass(),
-    takeSecondPass: (items) => sifter.takeSecondPass(items),
+    runSecondPass: (items) => sifter.runSecondPass(items),
     repeats: () => sifter.repeats,
     found: () => sifter.found,
     finish: () => sifter.finish(),
@@ -176,7 +178,7 @@ export class Sifter<R extends Rows> {
   }
 
   /** Takes the item that begins here, if it is like others before; gives its end, or -1. */
-  takeByTemplate(bytes: Buffer, start: number): number {
+  acceptByTemplate(bytes: Buffer, start: number): number {
     const { templateParser, rows } = this
     const end = templateParser?.read(bytes, start) ?? -1
     // A row whose key was seen before takes the slow path, which compares both rows.
@@ -205,12 +207,12 @@ export class Sifter<R extends Rows> {
   }
 
   /** Takes a part of an answer. Only rows that add up may have keys in common with other parts. */
-  takePart(raws: readonly unknown[], needsTextCheck: boolean): void {
+  acceptPart(raws: readonly unknown[], needsTextCheck: boolean): void {
     this.validate = itemValidator(this.stream, { ...this.options, needsTextCheck })
     this.checksTexts = needsTextCheck
     this.takenAgain = this.taken
     this.take(raws)
-    if (this.needsSecondPass()) this.takeSecondPass(raws)
+    if (this.needsSecondPass()) this.runSecondPass(raws)
   }
 
   /** True if a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
@@ -219,7 +221,7 @@ export class Sifter<R extends Rows> {
   }
 
   /** Takes the same items a second time. */
-  takeSecondPass(raws: readonly unknown[]): void {
+  runSecondPass(raws: readonly unknown[]): void {
     const { contradictions, keyIndex, stream } = this
     for (const raw of raws) {
       const index = this.takenAgain++
@@ -244,7 +246,7 @@ export class Sifter<R extends Rows> {
     const { rejects, rowsByDay, entities, contradictions, keyIndex, stream, sums } = this
     const common = { rowsByDay, totals: this.totals?.byDay, rejects, entities, drift: this.notes.list }
     if (contradictions.count === 0 && sums.size === 0) {
-      this.rows.keepOrder?.(() => keyIndex.inOrder(stream.key.indexOf('date')))
+      this.rows.setOrder?.(() => keyIndex.inOrder(stream.key.indexOf('date')))
       return { ...common, rows: this.rows, children: this.childRows(new Set()) }
     }
     const parents = contradictions.valuesAt(this.keyAt[0]!)

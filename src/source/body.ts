@@ -57,7 +57,7 @@ export class Body {
   }
 
   /** Waits until no other large answer is being read; the turn ends with `release`. */
-  async takeTurn(signal: AbortSignal | undefined): Promise<void> {
+  async waitForTurn(signal: AbortSignal | undefined): Promise<void> {
     if (this.endTurn !== undefined) return
     const before = this.shared.turns
     this.shared.turns = new Promise((resolve) => {
@@ -114,7 +114,7 @@ export async function unzipBody(body: Body, mostBytes: number, signal: AbortSign
       if (!isTooLarge(error) || mostBytes <= LARGE_BYTES) throw error
     }
   }
-  await body.takeTurn(signal)
+  await body.waitForTurn(signal)
   return unzip(bytes, mostBytes)
 }
 

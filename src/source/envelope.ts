@@ -29,11 +29,11 @@ export function refuseFailure(body: unknown, operation: string): void {
   const message = [fields.message, fields.error, fields.errors].find(isTruthy)
   const words = message === undefined ? '' : `: ${clip(textOf(message), LONGEST_MESSAGE)}`
   throw new TransientError(
-    `${operation}: the answer says ${failed.map((name) => said(name, fields[name])).join(', ')}${words}`,
+    `${operation}: the answer says ${failed.map((name) => describeMember(name, fields[name])).join(', ')}${words}`,
   )
 }
 
-function said(name: string, value: unknown): string {
+function describeMember(name: string, value: unknown): string {
   return typeof value === 'boolean' ? `${name}: ${value}` : name
 }
 

@@ -217,7 +217,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     answer.on('error', () => {})
     try {
       for await (const piece of answer as AsyncIterable<Buffer>) {
-        if (body.length + piece.length > LARGE_BYTES) await body.takeTurn(signal)
+        if (body.length + piece.length > LARGE_BYTES) await body.waitForTurn(signal)
         body.add(piece)
         if (body.length > options.maxResponseBytes) break
       }

@@ -12,10 +12,10 @@ export interface ItemSink {
   /** `origin` is where a single item was read. */
   take(items: unknown[], origin?: Origin): void
   /** Takes the item that begins here without parsing it, and gives where it ends; -1 if it has to be parsed. */
-  takeByTemplate?(bytes: Buffer, start: number): number
+  acceptByTemplate?(bytes: Buffer, start: number): number
   /** Asked at the end: true if all items are to be shown once more, in the same order. */
   needsSecondPass?(): boolean
-  takeSecondPass?(items: unknown[]): void
+  runSecondPass?(items: unknown[]): void
 }
 
 export interface Origin {
@@ -100,7 +100,7 @@ class PageParser {
     private readonly bounds: Bounds,
   ) {
     this.scanner = new JsonScanner(bytes)
-    this.goesOneByOne = sink.takeByTemplate !== undefined
+    this.goesOneByOne = sink.acceptByTemplate !== undefined
     this.guesses = bounds.values === undefined
     this.batchBytes = bounds.batchBytes ?? BATCH_BYTES
   }
@@ -155,7 +155,7 @@ class PageParser {
     let pauseAt = at + PAUSE_BYTES
     let reclaimAt = at + LARGE_BYTES
     for (;;) {
-      at = scanner.skipSpace(this.goesOneByOne ? this.takeOneByOne(at, pauseAt) : this.takeBatch(at, take))
+      at = scanner.skipSpace(this.goesOneByOne ? this.readOneByOne(at, pauseAt) : this.readBatch(at, take))
       if (bytes[at] === LIST_END) return at + 1
       if (bytes[at] !== COMMA) throw scanner.errorAt(at, 'a comma or an end')
       at = scanner.skipSpace(at + 1)
@@ -174,19 +174,19 @@ class PageParser {
     const { bytes, scanner } = this
     let at = scanner.skipSpace(list)
     while (bytes[at] !== LIST_END) {
-      at = scanner.skipSpace(this.takeBatch(at, (items) => this.sink.takeSecondPass?.(items)))
+      at = scanner.skipSpace(this.readBatch(at, (items) => this.sink.runSecondPass?.(items)))
       if (bytes[at] === COMMA) at = scanner.skipSpace(at + 1)
       await new Promise(setImmediate)
     }
   }
 
   /** Takes items that are like earlier ones, and the first one that is not, up to this place; gives where the last of them ends. */
-  private takeOneByOne(start: number, until: number): number {
+  private readOneByOne(start: number, until: number): number {
     const { bytes, scanner, sink } = this
     let at = start
     for (;;) {
-      const end = sink.takeByTemplate!(bytes, at)
-      if (end < 0) return this.takeParsed(at)
+      const end = sink.acceptByTemplate!(bytes, at)
+      if (end < 0) return this.readParsed(at)
       this.count++
       if (end >= until || bytes[end] !== COMMA) {
         this.checkCount()
@@ -196,7 +196,7 @@ class PageParser {
     }
   }
 
-  private takeParsed(start: number): number {
+  private readParsed(start: number): number {
     const { bytes } = this
     const end = this.scanner.endOfValue(start)
     this.sink.take([this.itemAt(start, end)], { bytes, start, end })
@@ -208,7 +208,7 @@ class PageParser {
   }
 
   /** Takes as many items as make a batch, and gives where the last of them ends. */
-  private takeBatch(start: number, take: Take): number {
+  private readBatch(start: number, take: Take): number {
     const end = this.guesses ? this.guessEnd(start) : -1
     if (end > start) {
       const items = this.parseGuess(start, end)
@@ -217,7 +217,7 @@ class PageParser {
         return end
       }
     }
-    return this.takeScanned(start, take)
+    return this.readScanned(start, take)
   }
 
   /**
@@ -242,7 +242,7 @@ class PageParser {
   }
 
   /** Looks for the ends of items instead of guessing them. */
-  private takeScanned(start: number, take: Take): number {
+  private readScanned(start: number, take: Take): number {
     const { bytes, scanner } = this
     let at = start
     let end = start

@@ -48,7 +48,7 @@ export interface StreamDefinition {
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
   having?: readonly Having[] | undefined
   /** True if the table also has rows that the list does not show: what reports name. */
-  isShared?: boolean
+  hasUnlistedRows?: boolean
   /** A dimension over which the counts add up: a day too large for a page is asked for by it and added up again. */
   finerBy?: DefinedColumn
   /** Fields that items have and that are not kept; any other is noted as drift. */
@@ -100,7 +100,7 @@ export function definedStream(
   if (definition.by === 'list') {
     return defineListStream<unknown>({
       ...common,
-      ...(definition.isShared && { isShared: true }),
+      ...(definition.hasUnlistedRows && { hasUnlistedRows: true }),
       ...(projectField && { isSingleObject: true }),
       read: (client, caller, page, context) =>
         projectField === undefined

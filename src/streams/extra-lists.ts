@@ -16,7 +16,7 @@ const named = (id: string, kind: string): List => ({
     { name: id, path: 'id', type: 'text', about: `The service's id of the ${kind}.` },
     { name: 'name', path: 'name', type: 'text', about: `The name of the ${kind}, if it is known.` },
   ],
-  isShared: true,
+  hasUnlistedRows: true,
 })
 
 const LISTS: Record<ExtraStream, List> = {
@@ -30,7 +30,7 @@ const LISTS: Record<ExtraStream, List> = {
       { name: 'status', path: 'status', type: 'text', about: 'As the service lists it.' },
       { name: 'created_at', path: 'created_at', type: 'text', about: 'When it was created, as the service writes it.' },
     ],
-    isShared: true,
+    hasUnlistedRows: true,
     projectField: 'id',
   },
   brands: {
@@ -54,7 +54,7 @@ const LISTS: Record<ExtraStream, List> = {
       },
       { name: 'listed_own', path: 'is_own', type: 'boolean', about: 'Whether the service lists it as own.' },
     ],
-    isShared: true,
+    hasUnlistedRows: true,
   },
   topics: named('topic_id', 'topic'),
   tags: named('tag_id', 'tag'),

@@ -27,7 +27,7 @@ export interface Rows {
   /** The values of the row at this position. */
   get(position: number): Row
   /** Called with the order of the table's index. */
-  keepOrder?(order: Order): void
+  setOrder?(order: Order): void
 }
 
 /** Gives the positions of rows, one after the other; undefined if their order cannot be found. */
@@ -167,7 +167,7 @@ export interface ListStream<Item = never> extends Common<Item> {
   /** Where the whole list is one object that may be null: no paging. */
   isSingleObject?: boolean
   /** True if the table also has rows that the list does not show: what reports name. Those do not count as removed. */
-  isShared?: boolean
+  hasUnlistedRows?: boolean
   read(client: Client, caller: Caller, page: { limit: number; offset: number }, context: CallContext): Promise<Page>
   children?: Child<Item>[]
 }

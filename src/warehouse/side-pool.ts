@@ -45,7 +45,7 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
   } as PoolConfig)
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
-  const turns = new Turns(options)
+  const turns = new ConnectionQueue(options)
   const inUse = new Set<DeadlineClient>()
   let closed = false
 
@@ -114,7 +114,7 @@ function beginning(mode: string, limitMs: number): string {
 }
 
 /** Lets so many in at once; the others wait in line, but neither too many nor for too long. */
-class Turns {
+class ConnectionQueue {
   private free: number
   private readonly line: (() => void)[] = []
 

@@ -23,13 +23,13 @@ export async function worker(
 ): Promise<number> {
   const heartbeat = startHeartbeat(options.heartbeatFile)
   try {
-    return await takeUntilStopped(session, options)
+    return await workUntilStopped(session, options)
   } finally {
     heartbeat.stop()
   }
 }
 
-async function takeUntilStopped(session: Session, options: { concurrency?: number }): Promise<number> {
+async function workUntilStopped(session: Session, options: { concurrency?: number }): Promise<number> {
   const { log, clock, version, signal } = session
   const concurrency = options.concurrency ?? session.config.source.concurrency
   // Others may reach the service: windows are given back soon, and this worker tries again by itself.

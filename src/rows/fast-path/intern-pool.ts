@@ -89,18 +89,18 @@ export class InternPool {
     // Rows come in some order: what followed the last time most likely follows again.
     const likely = this.last?.next
     const text = likely !== undefined && isAt(view, start, likely.quoted) ? likely : this.search(bytes, view, start)
-    if (text !== undefined) this.keepLast(text)
+    if (text !== undefined) this.rememberLast(text)
     return text
   }
 
   /** The same, but a text that is new is kept; undefined if there is no room for it. */
   findOrAdd(bytes: Buffer, view: DataView, start: number): Text | undefined {
     const text = this.search(bytes, view, start) ?? this.add(bytes, start)
-    if (text !== undefined) this.keepLast(text)
+    if (text !== undefined) this.rememberLast(text)
     return text
   }
 
-  private keepLast(text: Text): void {
+  private rememberLast(text: Text): void {
     if (this.last !== undefined) this.last.next = text
     this.last = text
     this.lastNumber = text.number

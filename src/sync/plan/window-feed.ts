@@ -131,7 +131,7 @@ export class WindowFeed {
   }
 
   /** Takes out what was not handed out, for a run that ends early. */
-  takeRest(): Range[] {
+  removeRest(): Range[] {
     const left = [...this.waiting]
     while (this.due.length > 0) {
       const days = this.due.splice(0, adjacent(this.due).length)

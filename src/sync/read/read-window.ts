@@ -229,7 +229,7 @@ async function readInParts<R extends Rows>(
     sift(split, items, { range, needsTextCheck }, new RowList())
   try {
     const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
-    const accept = ({ items, needsTextCheck }: Part) => sifter.takePart(items, needsTextCheck)
+    const accept = ({ items, needsTextCheck }: Part) => sifter.acceptPart(items, needsTextCheck)
     const rows = await readBySplitting(
       { stream: split, limit, siftDay, about, accept, valuesOf },
       (filters) => readPage(ask(split, filters), limit),

@@ -104,7 +104,7 @@ export function compareWindow(
   const days = daysIn(range)
   const hasRejects = (day: Day) => found.rejects.some(({ date }) => date === undefined || date === day)
   const compared = days.filter((day) => !hasRejects(day))
-  if (!adds(stream, ignored)) {
+  if (!isAdditive(stream, ignored)) {
     // The control report itself must repeat the totals that other streams of this run were compared with.
     const differences = isControl(stream) ? compareDays(stream, compared, { found, control, ignored }) : []
     const of = (day: Day) => {
@@ -131,7 +131,7 @@ export function compareWindow(
 }
 
 /** True if the stream is known to add up, or nothing is known against it. */
-function adds(stream: DayStream, ignored: ReadonlySet<Measure>): boolean {
+function isAdditive(stream: DayStream, ignored: ReadonlySet<Measure>): boolean {
   if (!isCompared(stream) || ignored.has('counts')) return false
   return stream.control !== 'answers' || !ignored.has('answers')
 }
@@ -148,6 +148,6 @@ export function needsProof(
 ): boolean {
   const { differences, uncompared, unknown } = comparison
   if (rejects.length + differences.length + uncompared.length + unknown.length > 0) return true
-  if (adds(stream, ignored)) return false
+  if (isAdditive(stream, ignored)) return false
   return daysIn(range).some((day) => (rowsByDay.get(day) ?? 0) !== rowsBefore.get(day))
 }

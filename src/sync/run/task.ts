@@ -126,7 +126,8 @@ export function countRequest({ report, observer }: Counted, status: number | und
 /** Writes down what was left, for a run or a stream that ends. */
 export function failRemaining(task: Task, inFlight: readonly (Range | undefined)[] = [], failure?: Failure): void {
   const { remaining, report } = task
-  const ranges = remaining.kind === 'windows' ? remaining.feed.takeRest() : remaining.state === 'due' ? [undefined] : []
+  const ranges =
+    remaining.kind === 'windows' ? remaining.feed.removeRest() : remaining.state === 'due' ? [undefined] : []
   const unread = failure === undefined ? notRead(task) : notReadBecause(failure)
   for (const range of [...inFlight, ...ranges]) addFailure(report, range, unread)
 }

@@ -8,8 +8,8 @@ import { digestSql, RowHashes } from './row-digest.ts'
 export type ListSnapshot = ReadonlyMap<string, { count: number; digest: bigint | undefined }>
 
 /** Rows of the table (t) that are on the list: not removed and, where reports mention others, shown by it. */
-export function isListed({ isShared }: Pick<ListStream, 'isShared'>): string {
-  return isShared ? 't.removed_at is null and t.listed_at is not null' : 't.removed_at is null'
+export function isListed({ hasUnlistedRows }: Pick<ListStream, 'hasUnlistedRows'>): string {
+  return hasUnlistedRows ? 't.removed_at is null and t.listed_at is not null' : 't.removed_at is null'
 }
 
 export function listSnapshot(

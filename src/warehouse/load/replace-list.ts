@@ -37,8 +37,8 @@ export async function replaceList(
   const sql = await stageRows(client, warehouse, stream, load.rows)
   // Rows that the list never showed, of what reports mention, are not missing from it.
   const listed = isListed(stream)
-  const changed = `(t.removed_at is not null ${stream.isShared ? 'or t.listed_at is null' : ''} or ${sql.valuesDiffer})`
-  const marks = stream.isShared
+  const changed = `(t.removed_at is not null ${stream.hasUnlistedRows ? 'or t.listed_at is null' : ''} or ${sql.valuesDiffer})`
+  const marks = stream.hasUnlistedRows
     ? ['removed_at = null', 'listed_at = coalesce(t.listed_at, now())']
     : ['removed_at = null']
   const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
@@ -89,11 +89,11 @@ export async function replaceList(
 async function insertListed(client: PoolClient, sql: Stage, stream: ListStream, projectId: string): Promise<number> {
   const names = sql.names.join(', ')
   const { rowCount } = await client.query(
-    `insert into ${sql.table} (${names}${stream.isShared ? ', listed_at' : ''})
-     select ${names}${stream.isShared ? ', now()' : ''} from ${sql.stage} s
+    `insert into ${sql.table} (${names}${stream.hasUnlistedRows ? ', listed_at' : ''})
+     select ${names}${stream.hasUnlistedRows ? ', now()' : ''} from ${sql.stage} s
      where not exists (select from ${sql.table} t where t.project_id = $1 and ${sql.keysMatch})
      order by ${['project_id', ...stream.key].map((name) => quote(name)).join(', ')}
-     ${stream.isShared ? 'on conflict do nothing' : ''}`,
+     ${stream.hasUnlistedRows ? 'on conflict do nothing' : ''}`,
     [projectId],
   )
   return rowCount ?? 0

@@ -162,19 +162,8 @@ export async function dropPolicies(client: PoolClient, table: string): Promise<v
   if (rows.length > 0) await client.query(`alter table ${table} disable row level security`)
 }
 
-export interface RestrictedView {
-  /** How many tables and views the role reads. */
-  relations: number
-  problems: string[]
-  /** False if the database could not be asked as that role. */
-  wasAsked: boolean
-}
-
-/** Asks the database, as the role itself if that is allowed, whether it sees only its projects. */
-export async function verifyRestriction(
-  warehouse: Warehouse,
-  { role, projects }: Restriction,
-): Promise<RestrictedView> {
+/** Asks the database whether a role sees only its projects. `wasAsked` is false if it could not be asked as that role. */
+export async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restriction) {
   const { pool, schema, opsSchema } = warehouse
   const { rows } = await pool.query<Found & { isReadable: boolean }>(
     `select f.*, has_table_privilege(to_regrole(($3::text[])[1]), f.name::regclass, 'select') as "isReadable" from (${relationsRead(warehouse)}) f`,
