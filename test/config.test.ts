@@ -302,7 +302,7 @@ describe('bad input is refused with the field, the value and what is allowed', (
 
   test('a setting that is like no other is answered with where all are listed, and several with a line each', () => {
     expect(failure('{ zzzz: 1, lookbak_days: 2 }').split('\n')).toEqual([
-      expect.stringMatching(/zzzz: unknown; see docs\/configuration\.md/),
+      expect.stringMatching(/zzzz: unknown; see docs\/reference\/configuration\.md/),
       expect.stringContaining('did you mean "lookback_days"?'),
     ])
     expect(failure('', { LOG_FORMAT: 'jsno' })).toContain(
