@@ -25,7 +25,7 @@ export interface Restriction {
 type Questioned = Pick<PoolClient, 'query'>
 type OfSchema = Pick<Warehouse, 'schema'>
 
-/** The policies of restricted roles. Their conditions are ours: project_id = ANY (ARRAY[…]). */
+/** The policies of restricted roles. Their conditions are ours: project_id = …, or = ANY (ARRAY[…]). */
 async function readPolicies(client: Questioned, { schema }: OfSchema) {
   const { rows } = await client.query<{ policy: string; role: string; condition: string }>(
     `select p.polname as policy, r.rolname::text as role, pg_get_expr(p.polqual, p.polrelid) as condition
@@ -40,7 +40,7 @@ async function readPolicies(client: Questioned, { schema }: OfSchema) {
 export async function listRestrictions(client: Questioned, warehouse: OfSchema): Promise<Restriction[]> {
   const restrictions: Restriction[] = []
   for (const { role, condition } of await readPolicies(client, warehouse)) {
-    const list = /ANY \((.*)\)\)$/s.exec(condition)?.[1]
+    const list = /ANY \((.*)\)\)$/s.exec(condition)?.[1] ?? `array[${/ = (.*)\)$/s.exec(condition)?.[1]}]`
     const { rows } = await client.query<{ projects: string[] }>(`select ${list} as projects`)
     restrictions.push({ role, projects: rows[0]!.projects })
   }
@@ -76,10 +76,12 @@ export async function setRestriction(
   const { rows: found } = await client.query<{ oid: number }>('select oid::int from pg_roles where rolname = $1', [
     role,
   ])
-  const list = projects.map(literal).join(', ')
+  // The planner carries an equal sign over to all joined tables, and no list.
+  const [only] = projects
+  const isSeen = projects.length === 1 ? `= ${literal(only!)}` : `= any (array[${projects.map(literal).join(', ')}])`
   await client.query(
     `create policy ${READER}${found[0]!.oid} on ${quote(warehouse.schema, 'projects')} as restrictive for select
-     to ${quote(role)} using (project_id = any (array[${list}]))`,
+     to ${quote(role)} using (project_id ${isSeen})`,
   )
   await applyRestrictions(client, warehouse)
 }
