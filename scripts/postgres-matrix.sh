@@ -9,6 +9,7 @@ platform="$(node -p 'process.platform')-$(node -p 'process.arch')"
 npm run --silent build
 folder=$(mktemp -d)
 chmod 711 "$folder"
+bin=
 stop() { [ -e "$folder/run/postmaster.pid" ] && as_user "$bin/pg_ctl" -D "$folder/run" -m immediate stop > /dev/null || true; }
 trap 'stop; rm -rf "$folder"' EXIT
 # Postgres refuses to run as root.

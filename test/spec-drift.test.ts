@@ -42,6 +42,8 @@ test('the description of a service that offers everything has all that is used',
   setup.service.setExtras('all')
   expect([few.code, few.json().gone]).toEqual([0, []])
   expect(few.json().different).toContain('GET topics: no such operation')
+  // Each dimension is used by a report, though not by every one.
+  expect((json().added as string[]).filter((text) => text.includes('topic_id'))).toEqual([])
 })
 
 test.each<[string, string, (spec: Node) => void]>([
@@ -104,6 +106,7 @@ test('references, shared parameters, alternatives and a common start of all path
     spec.paths['/chats'].parameters = [{ $ref: '#/components/parameters/Limit' }]
     get.parameters = get.parameters.filter(({ name }: Node) => name !== 'limit')
     spec.paths = Object.fromEntries(Object.entries(spec.paths).map(([path, of]) => [`/customer/v1${path}`, of]))
+    spec.paths['/health'] = { get: {} }
   })
   expect([code, gone]).toEqual([0, []])
 })

@@ -86,22 +86,26 @@ export async function readSpec(from: string, signal: AbortSignal): Promise<Spec>
 export function compareSpec(spec: Spec, streams: readonly Stream[]): SpecDrift {
   const drift: SpecDrift = { gone: [], different: [], added: [] }
   const reader = new SpecReader(spec)
-  const used = new Set<string>()
-  for (const use of [...streams.map(useOf), ...CREATIONS]) {
-    const found = reader.find(use.operation)
-    if (found === undefined) {
-      if (!used.has(use.operation))
-        drift[use.isExtra ? 'different' : 'gone'].push(`${use.operation}: no such operation`)
-      used.add(use.operation)
-      continue
-    }
-    used.add(found.name)
-    compareUse(reader, found.operation, use, drift)
+  const uses = joinUses([...streams.map(useOf), ...CREATIONS])
+  for (const use of uses.values()) {
+    const operation = reader.operations.get(use.operation)
+    if (operation !== undefined) compareUse(reader, operation, use, drift)
+    else drift[use.isExtra ? 'different' : 'gone'].push(`${use.operation}: no such operation`)
   }
-  const others = reader.names.filter((name) => !used.has(name))
-  drift.added.push(...others.map((name) => `${name}: not used`))
-  for (const list of ['gone', 'different', 'added'] as const) drift[list] = [...new Set(drift[list])].sort()
+  for (const name of reader.operations.keys()) if (!uses.has(name)) drift.added.push(`${name}: not used`)
+  for (const list of Object.values(drift)) list.sort()
   return drift
+}
+
+/** Several streams may use one operation, each with other dimensions. */
+function joinUses(uses: readonly Use[]): Map<string, Use> {
+  const joined = new Map<string, Use>()
+  for (const use of uses) {
+    const { dimensions = [], ...values } = joined.get(use.operation)?.values ?? use.values
+    const all = [...new Set([...dimensions, ...(use.values.dimensions ?? [])])]
+    joined.set(use.operation, { ...use, values: all.length === 0 ? values : { ...values, dimensions: all } })
+  }
+  return joined
 }
 
 function compareUse(reader: SpecReader, operation: Operation, use: Use, { gone, different, added }: SpecDrift): void {
@@ -166,29 +170,19 @@ const CREATIONS: Use[] = [
 
 class SpecReader {
   /** All operations, as "GET prompts". */
-  readonly names: string[]
-  private readonly operations = new Map<string, Operation>()
+  readonly operations = new Map<string, Operation>()
 
   constructor(private readonly spec: Spec) {
-    const shared = sharedStart(Object.keys(spec.paths))
+    const start = startOf(Object.keys(spec.paths))
     for (const [path, methods] of Object.entries(spec.paths)) {
-      for (const [method, operation] of Object.entries(methods ?? {})) {
-        if (!METHODS.includes(method)) continue
-        const common = (methods.parameters ?? []) as Parameter[]
-        const of = operation as Operation
-        const name = `${method.toUpperCase()} ${path
-          .slice(shared.length)
-          .replace(/^\//, '')
-          .replaceAll(/\{[^}]*\}/g, '{id}')}`
-        this.operations.set(name, { ...of, parameters: [...common, ...(of.parameters ?? [])] })
+      const place = path.replace(start, '').replaceAll(/\{[^}]*\}/g, '{id}')
+      for (const method of METHODS) {
+        const operation = methods[method] as Operation | undefined
+        if (operation === undefined) continue
+        const parameters = [...((methods.parameters ?? []) as Parameter[]), ...(operation.parameters ?? [])]
+        this.operations.set(`${method.toUpperCase()} ${place}`, { ...operation, parameters })
       }
     }
-    this.names = [...this.operations.keys()]
-  }
-
-  find(name: string): { name: string; operation: Operation } | undefined {
-    const operation = this.operations.get(name)
-    return operation && { name, operation }
   }
 
   /** The parameters of the address and the fields of the body, by name. */
@@ -262,11 +256,11 @@ function jsonOf({ content = {} }: Content): Schema {
   return Object.entries(content).find(([type]) => type.includes('json'))?.[1].schema ?? {}
 }
 
-/** What all paths begin with, as /v1. */
-function sharedStart(paths: readonly string[]): string {
-  const steps = (path: string) => path.split('/').slice(0, -1)
-  const [first = '', ...rest] = paths
-  const shared = steps(first)
-  while (!rest.every((path) => path.startsWith([...shared, ''].join('/'))) && shared.length > 0) shared.pop()
-  return shared.length === 0 ? '' : [...shared, ''].join('/')
+/** What comes before the paths that we know, as /v1/. Other paths of the description may begin otherwise. */
+function startOf(paths: readonly string[]): string {
+  const known = ['reports/brands', 'prompts/suggestions', 'project-profile']
+  const [start = '/'] = known.flatMap(
+    (end) => paths.find((path) => path.endsWith(`/${end}`))?.slice(0, -end.length) ?? [],
+  )
+  return start
 }

@@ -144,8 +144,8 @@ async function checkSpec(session: Session, from: string): Promise<number> {
   const { gone, different, added } = compareSpec(await readSpec(from, session.signal), session.streams.all)
   const ok = gone.length === 0
   const lines = [
-    ...gone.map((text) => bad(text)),
-    ...different.map((text) => warning(text)),
+    ...gone.map((text) => `${bad('✗')} ${text}`),
+    ...different.map((text) => `${warning('!')} ${text}`),
     ...added.map((text) => `  new: ${text}`),
     '',
     ok

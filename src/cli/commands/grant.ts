@@ -66,6 +66,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
       },
       [
         ...statements.map((statement) => `${statement};`),
+        ...(projects ? [`(and a policy and a grant for each of the ${verdict.relations} tables and views)`] : []),
         '',
         ...problems.map((problem) => `✗ ${problem}`),
         ok

@@ -123,7 +123,7 @@ export async function applyRestrictions(client: PoolClient, warehouse: Warehouse
         )
       if (!relation.isSecured) statements.push(`alter table ${name} enable row level security`)
     }
-    // Whoever reads our views reads these through them. Without the right to use the schema, nobody can name them.
+    // Our views need these with the rights of their reader, who cannot name them without the right to use the schema.
     if (isOps && !relation.isPublic) statements.push(`grant select on ${name} to public`)
     if (!isOps && relation.blind.length > 0) statements.push(`grant select on ${name} to ${relation.blind.join(', ')}`)
   }
