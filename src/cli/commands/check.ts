@@ -126,7 +126,10 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
       const own = await readOwnBrands(warehouse, ids, config.labels)
       notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
-      notes.push(...(await notComparedNotes(warehouse)), ...(await unnamedNotes(warehouse, ids)))
+      notes.push(
+        ...(await notComparedNotes(warehouse)),
+        ...(await unnamedNotes(warehouse, ids, config.extras === 'auto')),
+      )
     }
     await close()
   }
@@ -183,7 +186,11 @@ function render(
 }
 
 /** Topics and tags that reports show as ids, and the labels to copy that name them. */
-async function unnamedNotes(warehouse: Warehouse, projects: readonly string[]): Promise<string[]> {
+async function unnamedNotes(
+  warehouse: Warehouse,
+  projects: readonly string[],
+  asksForNames: boolean,
+): Promise<string[]> {
   const unnamed = async (kind: 'topic' | 'tag') => {
     const { rows } = await warehouse.pool.query<{ id: string }>(
       `select distinct ${kind}_id as id from ${tableName(warehouse, `${kind}s`)} where name is null and project_id = any($1) order by 1`,
@@ -193,7 +200,7 @@ async function unnamedNotes(warehouse: Warehouse, projects: readonly string[]): 
       .slice(0, 3)
       .map(({ id }) => `${id}: …`)
       .join(', ')} } }`
-    const remedy = `set "extras: auto" if the service lists names, or name them in the file: ${labels}`
+    const remedy = `${asksForNames ? '' : 'set "extras: auto" if the service lists names, or '}name them in the file: ${labels}`
     return rows.length === 0 ? [] : [`${count(rows.length, kind)} without a name, shown as ids; ${remedy}`]
   }
   return [...(await unnamed('topic')), ...(await unnamed('tag'))]

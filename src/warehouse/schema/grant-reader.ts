@@ -12,8 +12,8 @@ export interface ReaderRequest {
 }
 
 /**
- * Lets a role read the data schema, and nothing else. A role that sees all projects also reads tables that are made later by
- * whomever. One that sees some projects reads what has policies. Gives the statements that it ran, without those of policies.
+ * Lets a role read the data schema, and nothing else. A role that sees all projects also reads tables that others make there
+ * later. Gives the statements that it ran, without those of policies.
  */
 export async function grantReader(warehouse: Warehouse, { role, projects }: ReaderRequest): Promise<string[]> {
   return inTransaction(warehouse, async ({ client }) => {
@@ -21,9 +21,8 @@ export async function grantReader(warehouse: Warehouse, { role, projects }: Read
     const schema = quote(warehouse.schema)
     const statements = [
       `grant usage on schema ${schema} to ${quote(role)}`,
-      ...(projects === undefined
-        ? await accessStatements(client, warehouse, { role, verb: 'grant' })
-        : await accessStatements(client, warehouse, { role, verb: 'revoke' })),
+      // A role that sees some projects gets what has policies, and nothing else.
+      ...(await accessStatements(client, warehouse, { role, verb: projects === undefined ? 'grant' : 'revoke' })),
     ]
     for (const statement of statements) await client.query(statement)
     await setRestriction(client, warehouse, { role, projects })
