@@ -188,6 +188,19 @@ test('a control report that is cut again after it was corrected is not believed'
   expect(await isExact()).toBe(true)
 })
 
+test('a day that the service changes while a run reads it is read again by the same run', async () => {
+  await start()
+  await setup.sync()
+  let reports = 0
+  const change: Lie = (rows, asked) => {
+    // The first finer report was answered with the old rows, the others are answered with the new ones.
+    if (isFine(asked) && ++reports === 1) setup.service.world.rewriteDays(project(), ['2026-03-02'])
+    return rows
+  }
+  expect((await lying(change, setup.sync)).outcome).toBe('complete')
+  expect(await isExact()).toBe(true)
+})
+
 test('rows of a service that answered with nothing at first are read by the next run', async () => {
   await start()
   await lying(() => [], setup.sync)

@@ -8,7 +8,7 @@ import { monotonic } from '../../core/waiting.ts'
 import { filtersText } from '../../ledger/control-totals.ts'
 import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
-import { isControl, type Stream } from '../../streams/stream.ts'
+import type { Stream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { isTooMuch } from '../read/read-window.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
@@ -135,7 +135,7 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   switch (result.kind) {
     case 'loaded':
       feed.density.learn(range, result.rowsByDay)
-      readControlAgain(task, result.changedControl)
+      readChangedDays(task, result.changedControl)
       return feed.markLoaded()
     case 'disagreed':
       return feed.isolate(range, result.days)
@@ -150,15 +150,15 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   }
 }
 
-/** The report by date alone has a table, too: days of it that turned out to be wrong are read again. */
-function readControlAgain(task: Task, days: readonly Day[]): void {
+/** Days whose control totals changed are read again: by the report by date alone, and by streams that were compared too early. */
+function readChangedDays(task: Task, days: readonly Day[]): void {
   const { project, stream, shared } = task
   if (days.length === 0 || stream.by !== 'day') return
   for (const other of shared.tasks.values()) {
     const { stream: compared, remaining } = other
     if (other === task || other.project.id !== project.id || remaining.kind !== 'windows') continue
-    const isSame = compared.by === 'day' && filtersText(compared.filters) === filtersText(stream.filters)
-    if (isSame && isControl(compared)) remaining.feed.readAgain(days)
+    if (compared.by !== 'day' || compared.control === undefined) continue
+    if (filtersText(compared.filters) === filtersText(stream.filters)) remaining.feed.readAgain(days)
   }
 }
 
