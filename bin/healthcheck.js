@@ -1,15 +1,18 @@
 #!/usr/bin/env node
-// For HEALTHCHECK and probes: asks /healthz of the server in the same container, or looks at the heartbeat of a worker. It is
-// content where neither was started: then the end of the process is what counts. An argument names another process
-// than the first, or a file with its command line.
+// For HEALTHCHECK and probes: asks /healthz of the server in the same container, or reads the age of a worker's heartbeat.
+// Other commands always pass, because they end by themselves. The argument is the id of the process (default 1), or a file
+// with its command line.
 const { readFileSync, statSync } = require('node:fs')
 
 // Three beats of a worker, and a margin for a machine that is busy.
 const OLDEST_HEARTBEAT_MS = 30_000
 const LIMIT_MS = 4000
 
-const told = process.argv[2] ?? '1'
-const command = readFileSync(/^\d+$/.test(told) ? `/proc/${told}/cmdline` : told, 'utf8').split('\0')
+const processOrFile = process.argv[2] ?? '1'
+const command = readFileSync(
+  /^\d+$/.test(processOrFile) ? `/proc/${processOrFile}/cmdline` : processOrFile,
+  'utf8',
+).split('\0')
 const option = (name) => {
   const at = command.findIndex((word) => word === `--${name}` || word.startsWith(`--${name}=`))
   return at < 0 ? undefined : (command[at].split('=')[1] ?? command[at + 1])

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds the image with Docker or podman and runs the acceptance check against it: the documented commands, check, sync, backfill,
-# SIGTERM, exit codes, a read-only file system, HEALTHCHECK, settings by environment alone and by a mounted file. Needs npm ci
-# first: the warehouse and the service of the check are those of this checkout. Exits non-zero where no engine can run.
+# Builds the image with Docker, podman or buildah and runs the acceptance check against it: the documented commands, check, sync,
+# backfill, exit codes, a read-only file system, a user without a name, settings by environment alone, by a mounted file and by files
+# of secrets, serve with HEALTHCHECK, a worker, and SIGTERM for each. Needs npm ci first: the warehouse and the service of the check
+# are those of this checkout.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+. "$(dirname "$0")/acceptance-warehouse.sh"
+cd "$root"
 image=visibility-sync
 
 if command -v docker >/dev/null && docker info >/dev/null 2>&1; then
@@ -11,42 +13,40 @@ if command -v docker >/dev/null && docker info >/dev/null 2>&1; then
 elif command -v podman >/dev/null && podman info >/dev/null 2>&1; then
   engine=podman
 elif command -v buildah >/dev/null; then
-  echo 'image-acceptance: buildah can build here, but neither docker nor podman can run what it builds.' >&2
-  buildah bud --format docker --tag "$image" .
-  echo 'image-acceptance: the image was built and NOT run; the acceptance check did not happen.' >&2
-  exit 1
+  engine=buildah
 else
-  echo 'image-acceptance: neither docker, podman nor buildah is here, so nothing was built and nothing was checked.' >&2
-  exit 1
+  fail 'neither docker, podman nor buildah is here, so nothing was built and nothing was checked.'
 fi
-
-work=$(mktemp -d)
-cleanup() { kill $(jobs -p) 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$work"; }
-trap cleanup EXIT
-fail() { echo "image-acceptance: FAILED: $*" >&2; exit 1; }
-wait_for() { for _ in $(seq 150); do grep -oE "$2" "$1" 2>/dev/null | head -1 && return; sleep 0.2; done; fail "no '$2' in $1"; }
+if [ "$engine" = buildah ]; then
+  . "$root/scripts/image-by-buildah.sh"
+else
+  docker() {
+    case "$engine $1" in
+      'podman build') command podman build --format docker "${@:2}" ;; # podman's own format has no HEALTHCHECK
+      *' run') command "$engine" run --network host "${@:2}" ;; # the warehouse of the check is on loopback
+      *) command "$engine" "$@" ;;
+    esac
+  }
+fi
 # Runs the rest and demands its exit code.
 exits() { local want=$1 code=0; shift; "$@" || code=$?; [ "$code" = "$want" ] || fail "exit code $code instead of $want: $*"; }
 
 node bin/visibility-sync.js reference --port 0 >"$work/reference" 2>&1 &
+started+=($!)
 node bin/visibility-sync.js reference --port 0 --fault latency_ms=2000 >"$work/slow" 2>&1 &
-(cd "$work" && exec node "$OLDPWD/bin/visibility-sync.js" database) >"$work/database" 2>&1 &
+started+=($!)
+make_warehouse
+psql_url() { echo "postgres://$PGUSER:$PGPASSWORD@$PGHOST:$PGPORT/$1"; }
+node -e "const pg = require('pg'); const c = new pg.Client(process.argv[1]); c.connect().then(() => c.query('create database image')).then(() => c.query('create database slow')).then(() => c.end())" "$(psql_url "$PGDATABASE")"
 export VISIBILITY_API_URL VISIBILITY_API_KEY VISIBILITY_PROJECTS DATABASE_URL
 VISIBILITY_API_URL=$(wait_for "$work/reference" 'http://127[^ ]*/v1')
 VISIBILITY_API_KEY=reference-company-key
-VISIBILITY_PROJECTS=$(node -e "import('./dist/reference/world.js').then(({createWorld}) => console.log(createWorld({}).projects.map(({id}) => id).join(',')))")
-DATABASE_URL=$(wait_for "$work/database" 'postgres://[^ ]*')
+VISIBILITY_PROJECTS=$(wait_for "$work/reference" 'or_[^ ]*')
+DATABASE_URL=$(psql_url image)
 slow=$(wait_for "$work/slow" 'http://127[^ ]*/v1')
 
-# The first documented commands, word for word; the network is all that is added, as the warehouse of the check is on loopback.
+# The first documented commands, word for word.
 documented() { awk '/^```/ { inside = !inside; next } inside' docs/how-to/docker.md | grep "^docker $1 "; }
-docker() {
-  case "$engine $1" in
-    'podman build') command podman build --format docker "${@:2}" ;; # podman's own format has no HEALTHCHECK
-    *' run') command "$engine" run --network host "${@:2}" ;;
-    *) command "$engine" "$@" ;;
-  esac
-}
 exits 0 eval "$(documented build)"
 exits 0 eval "$(documented run | head -1)"
 
@@ -63,29 +63,50 @@ chmod 755 "$work"
 exits 0 run -e VISIBILITY_CONFIG=/settings/sync.yaml -v "$work/sync.yaml:/settings/sync.yaml:ro" "$image" sync
 exits 2 run "$image" nonsense
 
-# SIGTERM in the middle of a sync: the process ends by itself, and says that it did not succeed.
-name="visibility-sync-acceptance-$$"
-run --name "$name-sync" -e "VISIBILITY_API_URL=$slow" "$image" >"$work/sync" 2>&1 &
-sync=$!
-sleep 4
-docker stop --time 30 "$name-sync" >/dev/null
-exits 1 wait "$sync"
-grep -q 'Run [0-9]*: ' "$work/sync" || fail 'a sync that was stopped did not report'
+printf '%s' "$VISIBILITY_API_KEY" >"$work/api_key"
+printf '%s' "$DATABASE_URL" >"$work/database_url"
+chmod 644 "$work/api_key" "$work/database_url"
+exits 0 docker run --rm --read-only --tmpfs /tmp --user 34567:34567 -e VISIBILITY_API_URL -e VISIBILITY_PROJECTS \
+  -e VISIBILITY_API_KEY_FILE=/run/secrets/api_key -e DATABASE_URL_FILE=/run/secrets/database_url \
+  -v "$work/api_key:/run/secrets/api_key:ro" -v "$work/database_url:/run/secrets/database_url:ro" "$image" sync
 
-# serve: alive by its own HEALTHCHECK, and ends with 0 on SIGTERM.
-run --name "$name" "$image" serve --port 18080 >"$work/serve" 2>&1 &
-serve=$!
+# SIGTERM in the middle of a sync: the process ends by itself, and says that it did not succeed.
+container="visibility-sync-acceptance-$$"
+run --name "$container-sync" -e "VISIBILITY_API_URL=$slow" -e "DATABASE_URL=$(psql_url slow)" "$image" backfill --from "$(date -u -d '-60 days' +%F)" --to "$(date -u +%F)" >"$work/stopped" 2>&1 &
+sync=$! started+=($!)
+sleep 4
+docker stop --time 30 "$container-sync" >/dev/null || fail "$(cat "$work/stopped")"
+exits 1 wait "$sync"
+grep -qE 'Run [0-9]+: |run_id' "$work/stopped" || fail 'a sync that was stopped did not report'
+
+# serve: alive by its own HEALTHCHECK; it and a worker end with 0 on SIGTERM.
+run --name "$container-serve" "$image" serve --port 18080 >"$work/serve" 2>&1 &
+serve=$! started+=($!)
 wait_for "$work/serve" 'Serving: .*' >/dev/null
-exits 0 docker exec "$name" node /app/bin/healthcheck.js
-docker stop --time 30 "$name" >/dev/null
+exits 0 docker exec "$container-serve" node /app/bin/healthcheck.js
+docker stop --time 30 "$container-serve" >/dev/null
 exits 0 wait "$serve"
+printf 'queue: { mode: pg-boss }\n' >"$work/queue.yaml"
+chmod 644 "$work/queue.yaml"
+queued=(-e VISIBILITY_CONFIG=/settings/queue.yaml -v "$work/queue.yaml:/settings/queue.yaml:ro")
+run --name "$container-worker" "${queued[@]}" "$image" worker >"$work/worker" 2>&1 &
+worker=$! started+=($!)
+exits 0 run "${queued[@]}" "$image" backfill --from "$(date -u -d '-9 days' +%F)" --to "$(date -u -d '-4 days' +%F)"
+wait_for "$work/worker" 'window loaded' >/dev/null
+docker stop --time 30 "$container-worker" >/dev/null
+exits 0 wait "$worker"
 
 docker image inspect "$image" | grep -q '/app/bin/healthcheck.js' || fail 'the image has no HEALTHCHECK'
 docker image inspect "$image" | grep -q 'org.opencontainers.image.version' || fail 'the image has no labels'
-from=$(sed -n 's/^FROM \(node:[^ ]*\) AS base$/\1/p' Dockerfile)
-docker pull --quiet "$from" >/dev/null
-base=$(docker image inspect --format '{{.Size}}' "$from")
-size=$(docker image inspect --format '{{.Size}}' "$image")
-above=$(( (size - base) / 1000000 ))
-[ "$above" -lt 200 ] || fail "the image is $above MB above its base"
-echo "image-acceptance: all well with $engine; $above MB above the base image"
+if [ "$engine" = buildah ]; then
+  buildah rm "$working" >/dev/null
+else
+  from=$(sed -n 's/^FROM \(node:[^ ]*\) AS base$/\1/p' Dockerfile)
+  docker pull --quiet "$from" >/dev/null
+  base=$(docker image inspect --format '{{.Size}}' "$from")
+  size=$(docker image inspect --format '{{.Size}}' "$image")
+  above=$(( (size - base) / 1000000 ))
+  [ "$above" -lt 200 ] || fail "the image is $above MB above its base"
+  echo "$name: the image is $above MB larger than its base"
+fi
+echo "image-acceptance: all well with $engine"

@@ -379,7 +379,8 @@ longTest('what the image copies before it builds is enough to build the command'
 test('where no engine can run, the acceptance script says so and fails', () => {
   const folder = temporaryFolder()
   try {
-    for (const name of ['bash', 'dirname', 'env']) symlinkSync(`/usr/bin/${name}`, join(folder.path, name))
+    for (const name of ['basename', 'bash', 'dirname', 'env', 'mktemp', 'rm'])
+      symlinkSync(`/usr/bin/${name}`, join(folder.path, name))
     execFileSync('/bin/bash', [join(root, 'scripts/image-acceptance.sh')], {
       env: { PATH: folder.path },
       stdio: 'pipe',
