@@ -122,6 +122,26 @@ inBrowser('the pages', () => {
     await page.close()
   })
 
+  test('a long name of a project wraps, and a calendar without a gap is folded', async () => {
+    const [, other] = setup.service.world.projects
+    const long = `${'Fernweh'.repeat(14)} and ${'long names '.repeat(12)}`
+    await setup.database.rows('update visibility.projects set name = $2 where project_id = $1', [other!.id, long])
+    await until(async () => (await get(`${url}/`)).text.includes(long))
+    for (const path of ['/', `/?project=${other!.id}`, `/insights?project=${other!.id}`, '/quarantine', '/nothing']) {
+      const page = await open(path, { viewport: { width: 390, height: 844 } })
+      expect([path, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([path, 390])
+      await page.close()
+    }
+    const page = await open(`/?project=${other!.id}`)
+    const fold = page.locator('#days-by-stream')
+    expect(await fold.locator('#weeks').isVisible()).toBe(false)
+    await fold.locator('summary').click()
+    expect(await fold.locator('#weeks').isVisible()).toBe(true)
+    await page.close()
+    problems.splice(0, problems.length, ...problems.filter((text) => !text.includes('404')))
+    await setup.database.rows('update visibility.projects set name = $2 where project_id = $1', [other!.id, other!.id])
+  })
+
   test('dark mode is dark, and texts keep their contrast in both', async () => {
     for (const colorScheme of ['light', 'dark'] as const) {
       const page = await open('/', { colorScheme })

@@ -1,7 +1,7 @@
 /// <reference lib="dom" />
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parse } from 'csv-parse/sync'
 import { type Browser, chromium, type Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
@@ -33,7 +33,7 @@ beforeAll(async () => {
       start_date: '2026-01-26',
       end_date: '2026-03-31',
       reports: REPORTS,
-      streams: ['project_profile', 'prompts'],
+      streams: ['project_profile', 'prompts', 'chats'],
     },
   })
   const { projects } = setup.service.world
@@ -92,6 +92,9 @@ async function csv(section: string, query = RANGE): Promise<Record<string, strin
   expect(headers.get('content-type')).toContain('text/csv')
   return parse(text, { columns: true }) as Record<string, string>[]
 }
+
+const modelId = async () =>
+  (await setup.database.rows<{ id: string }>('select min(model_id) as id from visibility.brand_daily_by_model'))[0]!.id
 
 const shown = (share: number) => `${Number((share * 100).toFixed(1))} %`
 
@@ -183,7 +186,7 @@ test('a day that was held makes its week incomplete, and both are drawn as such'
   )
   const weekly = await page('from=2026-02-02&to=2026-03-01')
   expect(tableIn(weekly, 'visibility').map((row) => [row[0], row.at(-1)])).toContainEqual(['2026-02-09', 'incomplete'])
-  expect(weekly).toContain('<path class="own open"')
+  expect(weekly).toMatch(/<g class="c0" data-series="0">.*<path class="open"/)
   expect(weekly).toContain('1 of them is incomplete')
   const daily = await page('from=2026-02-02&to=2026-03-01&grain=day')
   for (const section of ['visibility', 'position'])
@@ -357,18 +360,21 @@ test('links of sections keep the filters, and presets move with the days', async
     for (const { searchParams } of [link, file])
       expect(Object.fromEntries(searchParams)).toMatchObject(Object.fromEntries(new URLSearchParams(query)))
   }
-  expect(text).toContain('name="rival"')
   const preset = await page('period=90d')
   expect(preset).toContain('2026-01-01 to 2026-03-31')
-  expect(preset).toMatch(/period=90d[^>]*aria-current="true">90 days/)
+  expect(preset).toContain('<option value="90d" selected>90 days')
+  expect(await page('period=week')).toContain('2026-03-23 to 2026-03-29, compared with 2026-03-16 to 2026-03-22.')
+  // The form sends its dates together with the period that replaces them.
+  expect(await page('period=4w&from=2026-03-01&to=2026-03-02')).toContain('2026-03-04 to 2026-03-31')
   // Where less than twice 90 days is of interest, there is nothing that 90 days could be compared with.
   expect(await page('')).toContain('2026-03-04 to 2026-03-31, compared with 2026-02-04 to 2026-03-03.')
   expect(await page('period=1y')).toContain('2025-04-01 to 2026-03-31')
 })
 
 test.each([
-  ['period=2w', 'period: got "2w"; allowed: 4w, 90d, 1y'],
-  ['period=4w&from=2026-03-01', 'period: given together'],
+  ['period=2w', 'period: got "2w"; allowed: week, 4w, 90d, 1y'],
+  ['compare=never', 'compare: got "never"; allowed: before, year, none'],
+  ['topic=to_1', 'topic: unknown'],
   ['grain=hour', 'grain: got "hour"; allowed: week, day'],
   ['brand=kw_nobody', 'brand: got "kw_nobody"; own brands are: kw_'],
   ["rival=' or 1=1", 'rival: got'],
@@ -383,6 +389,121 @@ test.each([
   expect(plain(answer.text)).toContain(sentence)
   const file = await get(`${url}/insights/head-to-head-by-model.csv?project=${project}&${query}`)
   expect(file.status).toBe(400)
+})
+
+describe('the page of a topic', () => {
+  const of = async (path: string, query: string) => {
+    const { status, text } = await get(`${url}${path}?project=${project}&${query}`)
+    expect(status).toBe(200)
+    return text
+  }
+  const file = async (path: string, query: string) =>
+    parse((await get(`${url}${path}.csv?project=${project}&${query}`)).text, { columns: true }) as Record<
+      string,
+      string
+    >[]
+  const topic = () => setup.service.world.projects[0]!.topics[0]!
+
+  test('has the sums of its report: by week, by brand, by model and by prompt', async () => {
+    const query = `topic=${topic().id}&${RANGE}`
+    const rows = (columns: string, table: string, where: string) =>
+      setup.database.rows<{ id: string; k: number; n: number }>(
+        `select ${columns} as id, sum(visibility_count) as k, max(n) as n from (
+           select *, sum(visibility_total) over (partition by ${columns}, brand_id) as n from visibility.${table}
+           where project_id = $1 and date between '2026-03-02' and '2026-03-29' and ${where}
+         ) r where brand_id = $2 group by 1`,
+        [project, own],
+      )
+    const inTopic = `topic_id = '${topic().id}'`
+    const ofPrompts = `prompt_id in (select prompt_id from visibility.prompts where topic_id = '${topic().id}')`
+    const expected = {
+      trend: await rows("date_trunc('week', date::timestamp)::date", 'brand_daily_by_topic_model', inTopic),
+      'by-model': await rows('model_id', 'brand_daily_by_topic_model', inTopic),
+      prompts: await rows('prompt_id', 'brand_daily_by_prompt_model', ofPrompts),
+      brands: await rows('brand_id', 'brand_daily_by_topic_model', inTopic),
+    }
+    for (const [section, sums] of Object.entries(expected)) {
+      const found = (await file(`/insights/topic/${section}`, query)).filter(
+        (row) => (row.brand_id ?? own) === own && (row.week ?? '2026-03-02') >= '2026-03-02',
+      )
+      expect(found.length).toBe(sums.length)
+      for (const { id, k, n } of sums) {
+        const row = found.find((one) => [one.week, one.id, one.brand_id].includes(id))!
+        expect([Number(row.visibility_count), Number(row.answers)]).toEqual([k, n])
+        expect(Number(row.visibility)).toBeCloseTo(k / n, 10)
+        expect([row.visibility_low, row.visibility_high].map(Number)).toEqual(
+          wilson(k, n)!.map((end) => expect.closeTo(end, 10)),
+        )
+      }
+    }
+    const shownBrands = tableIn(await of('/insights/topic', query), 'brands')
+    const { k, n } = expected.brands[0]!
+    expect(shownBrands.find(([name]) => name === setup.service.world.projects[0]!.brands.at(-1)!.name)![1]).toBe(
+      shown(k / n),
+    )
+  })
+
+  test('leads to its prompts and back, with the filters that it was opened with', async () => {
+    const query = `${RANGE}&grain=day&compare=none`
+    const first = await of('/insights', query)
+    const links = (text: string, path: string) =>
+      [...text.matchAll(/href="(\/insights[^"]*)"/g)]
+        .map(([, href]) => new URL(href!.replaceAll('&amp;', '&'), url))
+        .filter(({ pathname }) => pathname === path)
+    for (const path of ['/insights/topic', '/insights/model']) expect(links(first, path).length).toBeGreaterThan(0)
+    const [toTopic] = links(first, '/insights/topic').filter(({ searchParams }) => !searchParams.has('model'))
+    const ofTopic = await of('/insights/topic', toTopic!.search.slice(1).replace(/&?project=[^&]*/, ''))
+    const [toPrompt] = links(ofTopic, '/insights/prompt')
+    const ofPrompt = await of('/insights/prompt', toPrompt!.search.slice(1).replace(/&?project=[^&]*/, ''))
+    const back = links(ofPrompt, '/insights').find(({ search }) => search !== '')
+    for (const link of [toTopic!, toPrompt!, back!])
+      expect(Object.fromEntries(link.searchParams)).toMatchObject(Object.fromEntries(new URLSearchParams(query)))
+    expect(links(ofPrompt, '/insights/topic').length).toBeGreaterThan(0)
+    const prompt = toPrompt!.searchParams.get('prompt')!
+    const [{ chats }] = (await setup.database.rows<{ chats: number }>(
+      "select count(*)::int as chats from visibility.chats where prompt_id = $1 and date between '2026-03-02' and '2026-03-29'",
+      [prompt],
+    )) as [{ chats: number }]
+    expect((await file('/insights/prompt/chats', `prompt=${prompt}&${RANGE}`)).length).toBe(chats)
+    expect(tableIn(ofPrompt, 'chats').length).toBe(21)
+  })
+
+  test('of a model has its topics, and a page without its subject is refused', async () => {
+    const text = await of('/insights/model', `model=${encodeURIComponent(await modelId())}&${RANGE}`)
+    expect(tableIn(text, 'by-topic').length).toBeGreaterThan(3)
+    const refused = await get(`${url}/insights/topic?project=${project}`)
+    expect(refused.status).toBe(400)
+    expect(plain(refused.text)).toContain('topic: not given')
+    expect(refused.text).toContain('<a href="/insights">Open this page without filters</a>')
+  })
+})
+
+test('the numbers are compared with the same weekdays a year ago, or with nothing', async () => {
+  const none = await page(`${RANGE}&compare=none`)
+  expect(none).toContain('Nothing is compared, as chosen.')
+  expect(none).not.toContain('period before</text>')
+  expect(await page(`${RANGE}&compare=year`)).toContain('of the 28 days from 2025-03-03 to 2025-03-30, 0 are complete')
+})
+
+test('the heat map uses its colours for the shares that there are', async () => {
+  const text = await page()
+  const cells = [...text.matchAll(/<td class="n heat-(\d)"/g)].map(([, step]) => step)
+  expect(new Set(cells).size).toBeGreaterThanOrEqual(4)
+  expect([Math.min(...cells.map(Number)), Math.max(...cells.map(Number))]).toEqual([0, 5])
+})
+
+test('what to do next names the prompts, the clear falls and nothing that chance explains', async () => {
+  const text = await page()
+  const section = /<section class="card next"[\s\S]*?<\/section>/.exec(text)?.[0] ?? ''
+  const lines = [...section.matchAll(/<li>([\s\S]*?)<\/li>/g)].map(([, line]) => plain(line!))
+  const falls = (await csv('movers')).filter(
+    ({ brand_id, verdict: judged, q_value }) => brand_id === own && judged === 'down' && Number(q_value) <= 0.1,
+  )
+  const absent = (await csv('absent-prompts')).filter(({ answers }) => Number(answers) >= 30)
+  expect(lines.filter((line) => line.includes('a clear fall')).length).toBe(Math.min(3, falls.length))
+  expect(lines.filter((line) => line.includes('is in none of')).length).toBe(Math.min(3, absent.length))
+  for (const { answers, prompt } of absent.slice(0, 3))
+    expect(lines.some((line) => line.includes(prompt!) && line.includes(`none of ${answers} answers`))).toBe(true)
 })
 
 test('where there is nothing to see, the page names the cause and the step that helps', async () => {
@@ -432,14 +553,14 @@ inBrowser('in a browser', () => {
     const { x, y, width, height } = (await plot.locator('.area').boundingBox())!
     await opened.mouse.move(x + width * 0.99, y + height / 2)
     const tip = opened.locator('#visibility .tip')
-    await tip.filter({ hasText: /2026-03-30.*incomplete.*%.*answers/ }).waitFor()
+    await tip.filter({ hasText: /30 Mar 2026.*incomplete.*%.*answers/ }).waitFor()
     await opened.mouse.move(0, 0)
     await tip.waitFor({ state: 'hidden' })
     await plot.focus()
     await opened.keyboard.press('ArrowLeft')
-    await tip.filter({ hasText: '2026-03-23' }).waitFor()
+    await tip.filter({ hasText: '23 Mar 2026' }).waitFor()
     await opened.keyboard.press('Home')
-    await tip.filter({ hasText: '2026-02-09' }).waitFor()
+    await tip.filter({ hasText: '9 Feb 2026' }).waitFor()
     await opened.keyboard.press('Escape')
     await tip.waitFor({ state: 'hidden' })
     await opened.getByText('SQL', { exact: true }).nth(1).click()
@@ -450,15 +571,94 @@ inBrowser('in a browser', () => {
 
   test('on a phone nothing is wider than the screen, and without a script the charts and links are there', async () => {
     const opened = await open('', { viewport: { width: 360, height: 740 }, javaScriptEnabled: false })
-    expect(await opened.locator('.plot path.own').count()).toBeGreaterThanOrEqual(4)
-    await opened.getByRole('link', { name: 'Daily' }).click()
-    await opened.waitForURL(/grain=day/)
-    await opened.getByRole('link', { name: '90 days' }).click()
+    expect(await opened.locator('.plot .c0 path').count()).toBeGreaterThanOrEqual(4)
+    await opened.getByLabel('Steps').selectOption('day')
+    await opened.locator('select[name=period]').selectOption('90d')
+    await opened.getByRole('button', { name: 'Apply' }).click()
     await opened.waitForURL(/period=90d&grain=day/)
     await opened.close()
     const narrow = await open('', { viewport: { width: 360, height: 740 } })
     expect(await narrow.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360)
     await narrow.close()
+  })
+
+  test('a filter applies at once, and dates appear when they are asked for', async () => {
+    const opened = await open()
+    expect(await opened.getByRole('button', { name: 'Apply' }).isVisible()).toBe(false)
+    await opened.getByLabel('Compared with').selectOption('none')
+    await opened.waitForURL(/compare=none/)
+    await opened.locator('select[name=period]').selectOption('dates')
+    await opened.waitForURL(/period=dates/)
+    await opened.locator('input[name=from]').fill('2026-03-02')
+    await opened.waitForURL(/from=2026-03-02/)
+    await opened.getByText('2026-03-02 to 2026-03-31. All 30 days').waitFor()
+    await opened.close()
+  })
+
+  test('a line or a legend entry brings its brand out, and the tip leaves the labels free', async () => {
+    const opened = await open()
+    const box = opened.locator('#visibility .chart-box')
+    const opacity = (colour: number) =>
+      box.locator(`.lines [data-series="${colour}"]`).evaluate((element) => Number(getComputedStyle(element).opacity))
+    await box.locator('.legend button').nth(1).hover()
+    expect([await opacity(0), await opacity(1)]).toEqual([0.18, 1])
+    await box.locator('.legend button').nth(2).focus()
+    await opened.mouse.move(0, 0)
+    expect([await opacity(1), await opacity(2)]).toEqual([0.18, 1])
+    await box.locator('.legend button').nth(2).blur()
+    const area = (await box.locator('.area').boundingBox())!
+    await opened.mouse.move(area.x + area.width - 2, area.y + 5)
+    const [tip, ends] = [(await box.locator('.tip').boundingBox())!, (await box.locator('.ends').boundingBox())!]
+    expect(tip.x + tip.width).toBeLessThanOrEqual(ends.x + 1)
+    await box.locator('.ends .when', { hasText: 'Week of 23 Mar' }).waitFor()
+    await opened.close()
+  })
+
+  test.each([
+    [1440, 900],
+    [390, 844],
+  ])('no page is wider than a screen of %i px, no table is cut off, and axe finds nothing', async (width, height) => {
+    const { topics } = setup.service.world.projects[0]!
+    const [{ prompt }] = (await setup.database.rows<{ prompt: string }>(
+      'select min(prompt_id) as prompt from visibility.prompts where project_id = $1',
+      [project],
+    )) as [{ prompt: string }]
+    const model = await modelId()
+    const pages = [
+      '',
+      `/topic?topic=${topics[0]!.id}`,
+      `/prompt?prompt=${prompt}`,
+      `/model?model=${encodeURIComponent(model)}`,
+    ]
+    const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+    for (const path of pages) {
+      const opened = await open('', { viewport: { width, height } })
+      if (path !== '') await opened.goto(`${url}/insights${path}&project=${project}`)
+      for (const details of await opened.locator('details:has(.scroll)').all())
+        await details.evaluate((element) => element.setAttribute('open', ''))
+      const found = await opened.evaluate(() => ({
+        width: document.documentElement.scrollWidth,
+        cut: [...document.querySelectorAll('.scroll')]
+          .filter((box) => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1)
+          .map((box) => box.ariaLabel),
+        loose: [...document.querySelectorAll('.scroll th[scope=row]')].filter(
+          (cell) => getComputedStyle(cell).position !== 'sticky',
+        ).length,
+      }))
+      expect({ path, width: found.width, loose: found.loose }).toEqual({ path, width, loose: 0 })
+      if (width > 1000) expect({ path, cut: found.cut }).toEqual({ path, cut: [] })
+      if (path === '') {
+        const value = (await opened.locator('.tile .value').first().boundingBox())!
+        expect(value.y + value.height).toBeLessThan(height)
+      } else {
+        await opened.evaluate(source)
+        const violations = await opened.evaluate(async () =>
+          (await (window as any).axe.run()).violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`),
+        )
+        expect(violations).toEqual([])
+      }
+      await opened.close()
+    }
   })
 
   test('axe finds nothing, light and dark, and the page is light to load', async () => {

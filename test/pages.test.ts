@@ -235,6 +235,27 @@ test('rows in quarantine are shown by reason with an example, tried again, and d
   expect((await page('/quarantine')).text).toContain('There is no entry 999999')
 })
 
+test('who did not sign in sees commands that dismiss a whole group', async () => {
+  const { text } = await page('/quarantine', {})
+  const groups = [...text.matchAll(/<span class="badge warn">(\d+) rows?<\/span>[\s\S]*?<\/article>/g)]
+  expect(groups.length).toBeGreaterThan(0)
+  for (const [article, rows] of groups)
+    expect(article).toMatch(rows === '1' ? /quarantine dismiss \d+ / : /quarantine dismiss --stream \w+ --reason &#39;/)
+})
+
+test('creations do not push the syncs out of the list of last runs', async () => {
+  await setup.database.rows(
+    `insert into visibility_ops.runs (command, version, started_at, ended_at, outcome, host, pid, source)
+     select 'create prompts', '', now(), now(), 'complete', '', 1, '' from generate_series(1, 30)`,
+  )
+  await until(async () => (await page('/')).text.includes('Last runs'))
+  const { text } = await page('/')
+  const list = text.slice(text.indexOf('data-part="runs"'))
+  expect(list).not.toContain('create prompts')
+  expect(list).toMatch(/>(sync|backfill) \d+</)
+  await setup.database.rows("delete from visibility_ops.runs where command = 'create prompts'")
+})
+
 const BAD: [string, number, string][] = [
   ['/runs/999999', 404, 'there is no such run'],
   ['/runs/1e3', 404, 'there is no such run'],
@@ -251,6 +272,7 @@ test.each(BAD)('%s is refused with a sentence, as a page', async (path, status, 
   expect(answer.status).toBe(status)
   expect(answer.headers.get('content-type')).toContain('text/html')
   expect(answer.text).toContain(sentence)
+  expect(answer.text).toMatch(/<a href="\/">[oO]pen the status page<\/a>/)
 })
 
 test('signing out ends the session', async () => {

@@ -1,7 +1,14 @@
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Filter, ProjectStream } from '../core/vocabulary.ts'
-import { answersOf, type ControlTotals, digestOf } from '../rows/day-totals.ts'
+import {
+  answersOf,
+  type BrandTotals,
+  type ControlTotals,
+  type DayTotals,
+  digestOf,
+  type TotalsDigest,
+} from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { literal, type Statement } from '../warehouse/transaction.ts'
 
@@ -56,22 +63,38 @@ export function controlEntry(
   return { sql, read: (rows) => (rows as { date: Day }[]).map(({ date }) => date) }
 }
 
+/** Control totals as they are stored, with the digests that were computed then. */
+export interface StoredControl {
+  totals: ControlTotals
+  digests: ReadonlyMap<Day, TotalsDigest>
+}
+
 /** The totals of a range that one run read, by day. A day that the run did not read is missing. */
 export function controlOf(
   { opsSchema }: Warehouse,
   { projectId, filters }: ControlKey,
   range: Range,
   runId: number,
-): Statement<ControlTotals> {
-  const sql = `select date, totals from ${quote(opsSchema, 'control_totals')}
+): Statement<StoredControl> {
+  const sql = `select date, totals, counts_digest::text as counts, answers_digest::text as answers from ${quote(opsSchema, 'control_totals')}
     where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))} and run_id = ${runId}
       and date between ${literal(range.from)} and ${literal(range.to)}`
-  return { sql, read: totalsOf }
+  return { sql, read: storedControl }
 }
 
-function totalsOf(rows: Record<string, unknown>[]): ControlTotals {
-  const found = rows as { date: Day; totals: Record<string, [number, number, number]> | null }[]
-  return new Map(found.map(({ date, totals }) => [date, totals === null ? undefined : new Map(Object.entries(totals))]))
+function storedControl(rows: Record<string, unknown>[]): StoredControl {
+  const totals = new Map<Day, DayTotals | undefined>()
+  const digests = new Map<Day, TotalsDigest>()
+  for (const row of rows as {
+    date: Day
+    totals: Record<string, BrandTotals> | null
+    counts: string
+    answers: string
+  }[]) {
+    totals.set(row.date, row.totals === null ? undefined : new Map(Object.entries(row.totals)))
+    if (row.totals !== null) digests.set(row.date, { counts: BigInt(row.counts), answers: BigInt(row.answers) })
+  }
+  return { totals, digests }
 }
 
 /** How many brands each day had when the totals were last read, to size the next requests. */

@@ -61,11 +61,15 @@ export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
     .execute()
 }
 
-/** The last runs without their summaries, which of many projects are megabytes. */
+/**
+ * The last runs that read, without their summaries, which of many projects are megabytes. A program may create prompts one by
+ * one, which would leave nothing else in the list.
+ */
 export function lastRunHeads({ ops }: Warehouse, limit: number): Promise<Omit<RunRow, 'summary'>[]> {
   return ops
     .selectFrom('runs')
     .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'error'])
+    .where('command', 'not like', 'create %')
     .orderBy('run_id', 'desc')
     .limit(limit)
     .execute()

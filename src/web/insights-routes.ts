@@ -1,12 +1,15 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { daysOfInterest } from '../core/config/load.ts'
 import { dayOf } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { csvText } from '../core/text.ts'
 import { bodyOf, sendBody } from './cache.ts'
-import { address, type Filters, readFilters } from './insights/filters.ts'
-import { readAbsent, readAll, readInsights } from './insights/read-insights.ts'
+import { DETAILS } from './insights/detail-statements.ts'
+import { address, type Filters, PAGES, type PagePath, readFilters } from './insights/filters.ts'
+import { readDetail } from './insights/read-detail.ts'
+import { type AnySection, readAbsent, readAll, readInsights } from './insights/read-insights.ts'
 import { SECTIONS } from './insights/statements.ts'
+import { detailPage } from './pages/detail-page.ts'
 import { insightsPage } from './pages/insights-page.ts'
 import type { ServerOptions } from './server-options.ts'
 
@@ -14,15 +17,15 @@ import type { ServerOptions } from './server-options.ts'
 const TTL_MS = 15_000
 const MOST_ROWS = 100_000
 
-/** The insights page, and its sections as files. */
+/** The insights pages, and their sections as files. */
 export function insightsRoutes(app: FastifyInstance, { view, version }: Pick<ServerOptions, 'view' | 'version'>): void {
   const { config } = view.services
   const { redactor, reports } = config
 
-  const filtersOf = (query: unknown): Filters => {
+  const filtersOf = (query: unknown, path: PagePath = '/insights'): Filters => {
     const today = dayOf(view.now())
     const interest = daysOfInterest(config, today)
-    const filters = readFilters(query, { projects: view.projects, interest, today })
+    const filters = readFilters(query, { projects: view.projects, interest, today }, path)
     if (!view.database.up) throw new TransientError('the database does not answer')
     return filters
   }
@@ -42,16 +45,30 @@ export function insightsRoutes(app: FastifyInstance, { view, version }: Pick<Ser
     return sendBody(request, reply, 'text/html; charset=utf-8', body)
   })
 
-  for (const section of SECTIONS) {
-    app.get(`/insights/${section}.csv`, async (request, reply) => {
-      const filters = filtersOf(request.query)
-      const { header, rows } = await view.read((warehouse) =>
-        readAll(warehouse, { reports, filters }, { section, most: MOST_ROWS }),
-      )
-      const name = `${section}-${filters.range.from}-${filters.range.to}.csv`
-      reply.header('content-disposition', `attachment; filename="${name}"`)
-      return sendBody(request, reply, 'text/csv; charset=utf-8', await bodyOf(redactor.text(csvText(header, rows))))
+  const sendFile = async (request: FastifyRequest, reply: FastifyReply, path: PagePath, section: AnySection) => {
+    const filters = filtersOf(request.query, path)
+    const { header, rows } = await view.read((warehouse) =>
+      readAll(warehouse, { reports, filters }, { section, most: MOST_ROWS }),
+    )
+    const name = `${section}-${filters.range.from}-${filters.range.to}.csv`
+    reply.header('content-disposition', `attachment; filename="${name}"`)
+    return sendBody(request, reply, 'text/csv; charset=utf-8', await bodyOf(redactor.text(csvText(header, rows))))
+  }
+  for (const section of SECTIONS)
+    app.get(`/insights/${section}.csv`, (request, reply) => sendFile(request, reply, '/insights', section))
+
+  for (const path of (Object.keys(PAGES) as PagePath[]).filter((page) => page !== '/insights')) {
+    app.get(path, async (request, reply) => {
+      const filters = filtersOf(request.query, path)
+      const body = await view.cache.get(`page ${keyOf(filters)}`, TTL_MS, async () => {
+        const detail = await view.read((warehouse) => readDetail(warehouse, { reports, filters }))
+        const projects = view.names(await view.state())
+        return bodyOf(redactor.text(detailPage({ version, projects, filters, detail })))
+      })
+      return sendBody(request, reply, 'text/html; charset=utf-8', body)
     })
+    for (const section of DETAILS[path])
+      app.get(`${path}/${section}.csv`, (request, reply) => sendFile(request, reply, path, section))
   }
 }
 

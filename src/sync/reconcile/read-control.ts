@@ -195,7 +195,7 @@ export async function readDueControls(
     const key = { projectId: project.id, filters: same[0]![0].filters ?? [] }
     const controls = controlOf(warehouse, key, { from: days[0]!, to: days.at(-1)! }, runId)
     const [known] = await withRetries(warehouse, signal, () => runBatch(warehouse.pool, controls))
-    const missing = days.filter((day) => !known.has(day))
+    const missing = days.filter((day) => !known.totals.has(day))
     const range = { from: missing[0]!, to: missing.at(-1)! }
     if (missing.length > 0) await readControl(run, { project, filters: key.filters, range }, context)
   }

@@ -77,7 +77,7 @@ async function beginWindow(
   { project, stream, range }: Window,
 ): Promise<{ read: BegunRead; control: Control }> {
   const projectStream = { projectId: project.id, stream: stream.name }
-  const [read, totals, ignored] = await withRetries(warehouse, signal, () =>
+  const [read, stored, ignored] = await withRetries(warehouse, signal, () =>
     runBatch(
       warehouse.pool,
       beginRead(warehouse, projectStream, range),
@@ -85,7 +85,7 @@ async function beginWindow(
       notAdditive(warehouse, projectStream),
     ),
   )
-  return { read, control: { totals, ignored } }
+  return { read, control: { ...stored, ignored } }
 }
 
 type Answer =
@@ -153,7 +153,11 @@ async function settle(run: Run, window: BegunWindow, first: Answer, context: Cal
   for (let round = 0; round < ROUNDS && disagrees(); round++) {
     const again = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
     changedControl.push(...again.changed)
-    answer = await readAndCompare(run, { ...window, control: { ...control, totals: again.totals } }, context)
+    answer = await readAndCompare(
+      run,
+      { ...window, control: { totals: again.totals, ignored: control.ignored } },
+      context,
+    )
   }
   return { answer, changedControl: [...new Set(changedControl)] }
 }

@@ -1,4 +1,5 @@
-// The numbers under the pointer. Without this script, the tables have them.
+// The numbers under the pointer, lines that are brought out, and filters that apply at once. Without this script, the tables
+// have the numbers, and the filters have a button.
 const SVG = 'http://www.w3.org/2000/svg'
 
 function make(name, text = '', className = '') {
@@ -16,7 +17,10 @@ function makeShape(name, attributes) {
 
 const percent = (share) => `${share * 100}%`
 
-function follow(box) {
+// Nearer than this, in pixels, a line is meant.
+const NEAR = 14
+
+function interact(box) {
   const { x, across, notes, series } = JSON.parse(box.querySelector('script').textContent)
   const plot = box.querySelector('.plot')
   const area = plot.querySelector('.area')
@@ -29,6 +33,14 @@ function follow(box) {
   plot.tabIndex = 0
   let shown = -1
 
+  /** Dims all brands but one; undefined shows all alike. */
+  function bringOut(colour) {
+    if (colour === undefined) delete box.dataset.shown
+    else box.dataset.shown = String(colour)
+    for (const part of box.querySelectorAll('[data-series]'))
+      part.classList.toggle('shown', part.dataset.series === box.dataset.shown)
+  }
+
   function show(index) {
     if (index === shown) return
     shown = index
@@ -38,18 +50,21 @@ function follow(box) {
     const at = percent(across[index])
     shapes.append(makeShape('line', { class: 'cursor', x1: at, x2: at, y1: '0', y2: '100%' }))
     const list = make('dl')
-    for (const { name, own, texts, down } of [...series].sort((a, b) => (a.down[index] ?? 2) - (b.down[index] ?? 2))) {
+    for (const { name, own, colour, texts, down } of [...series].sort(
+      (a, b) => (a.down[index] ?? 2) - (b.down[index] ?? 2),
+    )) {
       if (texts[index] === '') continue
       const className = own ? 'own' : ''
       list.append(make('dt', name, className), make('dd', texts[index], className))
       if (down[index] !== null)
-        shapes.append(makeShape('circle', { class: own ? 'own' : 'rival', cx: at, cy: percent(down[index]), r: '4' }))
+        shapes.append(makeShape('circle', { class: `c${colour}`, cx: at, cy: percent(down[index]), r: '4' }))
     }
     const details = series.find(({ own }) => own)?.details[index] ?? ''
     const heading = make('p', [x[index], notes[index]].filter(Boolean).join(', '))
     tip.replaceChildren(heading, list, ...(details === '' ? [] : [make('p', details)]))
     const left = area.offsetLeft + across[index] * area.clientWidth
-    const room = box.clientWidth - tip.offsetWidth
+    // Not over the labels at the end of the lines.
+    const room = Math.max(0, area.offsetLeft + area.clientWidth - tip.offsetWidth)
     const wanted = across[index] > 0.5 ? left - tip.offsetWidth - 12 : left + 12
     tip.style.left = `${Math.max(0, Math.min(room, wanted))}px`
   }
@@ -63,9 +78,33 @@ function follow(box) {
     return best
   }
 
-  area.addEventListener('pointermove', (event) => show(nearest(event)))
+  /** The colour of the line under the pointer, if there is one. */
+  function lineAt(event, index) {
+    const { top, height } = area.getBoundingClientRect()
+    const distance = ({ down }) =>
+      down[index] === null ? Number.POSITIVE_INFINITY : Math.abs(top + down[index] * height - event.clientY)
+    const [closest] = [...series].sort((a, b) => distance(a) - distance(b))
+    return closest !== undefined && distance(closest) < NEAR ? closest.colour : undefined
+  }
+
+  const showFocused = () => bringOut(box.querySelector('.legend li:focus-within')?.dataset.series)
+
+  area.addEventListener('pointermove', (event) => {
+    show(nearest(event))
+    bringOut(lineAt(event, shown))
+  })
   area.addEventListener('pointerdown', (event) => show(nearest(event)))
-  area.addEventListener('pointerleave', () => show(-1))
+  area.addEventListener('pointerleave', () => {
+    show(-1)
+    showFocused()
+  })
+  for (const entry of box.querySelectorAll('.legend li')) {
+    const button = make('button', entry.textContent, 'name')
+    button.type = 'button'
+    entry.replaceChildren(button)
+    for (const event of ['pointerenter', 'focusin']) entry.addEventListener(event, () => bringOut(entry.dataset.series))
+    for (const event of ['pointerleave', 'focusout']) entry.addEventListener(event, showFocused)
+  }
   plot.addEventListener('focus', () => show(x.length - 1))
   plot.addEventListener('blur', () => show(-1))
   plot.addEventListener('keydown', (event) => {
@@ -78,10 +117,18 @@ function follow(box) {
   })
 }
 
-for (const box of document.querySelectorAll('.chart-box')) follow(box)
+for (const box of document.querySelectorAll('.chart-box')) interact(box)
 for (const place of document.querySelectorAll('.screen-only')) {
   const button = make('button', 'Print', 'button tiny')
   button.type = 'button'
   button.addEventListener('click', () => print())
   place.append(' ', button)
+}
+for (const form of document.querySelectorAll('.filters')) {
+  form.querySelector('button').hidden = true
+  form.addEventListener('change', (event) => {
+    // Both dates are chosen one after the other.
+    const isDate = event.target.type === 'date'
+    if (!isDate || form.reportValidity()) form.requestSubmit()
+  })
 }

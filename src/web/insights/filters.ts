@@ -4,9 +4,10 @@ import { clip } from '../../core/text.ts'
 import { href } from '../pages/layout.ts'
 import { dayIn, oneOf, projectOf, rangeOf, readQuery } from '../query.ts'
 
-/* What the insights page is asked for, in its address, so that a link shows the same to everyone. */
+/* What the insights pages are asked for, in their addresses, so that a link shows the same to everyone. */
 
 export const PERIODS = {
+  week: { days: 7, name: 'Last complete week' },
   '4w': { days: 28, name: '4 weeks' },
   '90d': { days: 90, name: '90 days' },
   '1y': { days: 365, name: 'A year' },
@@ -14,14 +15,39 @@ export const PERIODS = {
 export type Period = keyof typeof PERIODS
 export type Grain = 'week' | 'day'
 
+/** The range that the numbers are compared with. */
+export const COMPARISONS = {
+  before: 'the period before',
+  year: 'the same weekdays a year ago',
+  none: 'nothing',
+} as const
+export type Comparison = keyof typeof COMPARISONS
+// A multiple of 7, so that weeks are compared with weeks.
+const YEAR_DAYS = 364
+
+/** The pages: all of a project, and the reasons behind one of its numbers. */
+export const PAGES = {
+  '/insights': [],
+  '/insights/topic': ['topic', 'model'],
+  '/insights/model': ['model'],
+  '/insights/prompt': ['prompt', 'model'],
+  '/insights/source': ['domain'],
+} as const
+export type PagePath = keyof typeof PAGES
+export type Subject = Partial<Record<'topic' | 'model' | 'prompt' | 'domain', string>>
+
 export interface Filters {
+  path: PagePath
+  /** What a page other than the first is about. */
+  subject: Subject
   project: string
   /** Undefined if days of one's own were chosen. A period moves with the days; a range does not. */
   period: Period | undefined
   /** What is shown if none is asked for. */
   usualPeriod: Period
   range: Range
-  /** The equally long range before it, which it is compared with. */
+  comparison: Comparison
+  /** The range that it is compared with; it has no days if there is none. */
   before: Range
   grain: Grain
   /** The own brand to look at; undefined for the first. */
@@ -35,40 +61,65 @@ export interface Filters {
   print: boolean
 }
 
-const KNOWN = ['project', 'period', 'from', 'to', 'grain', 'brand', 'rival', 'week', 'page', 'print'] as const
+const KNOWN = [
+  'project',
+  'period',
+  'from',
+  'to',
+  'grain',
+  'compare',
+  'brand',
+  'rival',
+  'week',
+  'page',
+  'print',
+] as const
 /** The longest first: the default is one that there is a period before to compare with. */
 const DEFAULT_PERIODS: readonly Period[] = ['90d', '4w']
 // A shorter range has hardly a week to draw.
 const FEWEST_DAYS_BY_WEEK = 21
 const MOST_PAGES = 100_000
 
+export interface Known {
+  projects: readonly { id: string }[]
+  interest: Range
+  today: Day
+}
+
 export function readFilters(
   query: unknown,
-  { projects, interest, today }: { projects: readonly { id: string }[]; interest: Range; today: Day },
+  { projects, interest, today }: Known,
+  path: PagePath = '/insights',
 ): Filters {
-  const asked = readQuery(query, KNOWN)
+  const asked = readQuery(query, [...KNOWN, ...PAGES[path]])
+  const subject: Subject = Object.fromEntries(
+    PAGES[path].flatMap((name) => (asked[name] === undefined ? [] : [[name, asked[name]]])),
+  )
+  const [required] = PAGES[path]
+  if (required !== undefined && subject[required] === undefined) throw new UsageError(`${required}: not given`)
   const { from, to } = asked
-  const period = oneOf('period', asked.period, Object.keys(PERIODS) as Period[])
-  if (period !== undefined && (from ?? to) !== undefined)
-    throw new UsageError('period: given together with from or to; give one or the other')
+  const period = oneOf('period', asked.period, [...(Object.keys(PERIODS) as Period[]), 'dates' as const])
   const last = interest.to < today ? interest.to : today
   const known = countDays({ from: interest.from, to: last })
   const usualPeriod = DEFAULT_PERIODS.find((name) => 2 * PERIODS[name].days <= known) ?? '4w'
-  const chosen = from === undefined && to === undefined ? (period ?? usualPeriod) : undefined
+  // The form sends its dates together with the period, which says whether they count.
+  const hasDates = from !== undefined || to !== undefined
+  const chosen = period === 'dates' || (period === undefined && hasDates) ? undefined : (period ?? usualPeriod)
   const range =
-    chosen === undefined
-      ? rangeOf({ ...(from && { from }), ...(to && { to }) }, last, today)
-      : { from: addDays(last, 1 - PERIODS[chosen].days), to: last }
-  const days = countDays(range)
+    chosen === undefined ? rangeOf({ ...(from && { from }), ...(to && { to }) }, last, today) : rangeIn(chosen, last)
+  const comparison = oneOf('compare', asked.compare, Object.keys(COMPARISONS) as Comparison[]) ?? 'before'
   const week = dayIn('week', asked.week, today)
   if (week !== undefined && mondayOf(week) !== week)
     throw new UsageError(`week: got ${week}; allowed: a Monday, such as ${mondayOf(week)}`)
   return {
+    path,
+    subject,
     project: projectOf(projects, asked.project),
     period: chosen,
     usualPeriod,
     range,
-    before: { from: addDays(range.from, -days), to: addDays(range.from, -1) },
+    comparison,
+    before: comparedRange(range, comparison),
     grain: oneOf('grain', asked.grain, ['week', 'day']) ?? defaultGrain(range),
     brand: asked.brand,
     rival: asked.rival,
@@ -76,6 +127,23 @@ export function readFilters(
     page: pageOf(asked.page),
     print: oneOf('print', asked.print, ['1']) !== undefined,
   }
+}
+
+function rangeIn(period: Period, last: Day): Range {
+  const to = period === 'week' ? addDays(mondayOf(last), -1) : last
+  return { from: addDays(to, 1 - PERIODS[period].days), to }
+}
+
+function comparedRange({ from, to }: Range, comparison: Comparison): Range {
+  if (comparison === 'none') return noDays({ from, to })
+  const back =
+    comparison === 'year' ? YEAR_DAYS * Math.ceil(countDays({ from, to }) / YEAR_DAYS) : countDays({ from, to })
+  return { from: addDays(from, -back), to: addDays(to, -back) }
+}
+
+/** A range without days, where one is expected that a range is compared with. */
+export function noDays({ from }: Range): Range {
+  return { from, to: addDays(from, -1) }
 }
 
 function defaultGrain(range: Range): Grain {
@@ -104,21 +172,27 @@ export function weeksIn({ from, to }: Range): Range {
 // With more points than this, the period before would crowd out the one that was asked for.
 const MOST_POINTS_WITH_BEFORE = 31
 
-/** The days that charts show: the range, and the one before if both fit. */
-export function chartRange({ range, before, grain }: Filters): Range {
+/** The days that charts show: the range, and the one right before it if both fit. */
+export function chartRange({ range, before, grain, comparison }: Filters): Range {
   const points = countDays(range) / (grain === 'week' ? 7 : 1)
-  return points <= MOST_POINTS_WITH_BEFORE ? { from: before.from, to: range.to } : range
+  return comparison === 'before' && points <= MOST_POINTS_WITH_BEFORE ? { from: before.from, to: range.to } : range
 }
 
 /** The address of what these filters show. Defaults are left out. */
-export function address(filters: Filters, path = '/insights', anchor = ''): string {
-  const { project, period, usualPeriod, range, grain, brand, rival, week, page, print } = filters
+export function address(filters: Filters, path: string = filters.path, anchor = ''): string {
+  const { subject, project, period, usualPeriod, range, comparison, grain, brand, rival, week, page, print } = filters
   const days = period === undefined ? range : { period: period === usualPeriod ? undefined : period }
   const shown = {
     grain: grain === defaultGrain(range) ? undefined : grain,
+    compare: comparison === 'before' ? undefined : comparison,
     ...{ brand, rival, week },
     page: page === 1 ? undefined : String(page),
     print: print ? '1' : undefined,
   }
-  return href(path, { project, ...days, ...shown }, anchor === '' ? '' : `#${anchor}`)
+  return href(path, { ...subject, project, ...days, ...shown }, anchor === '' ? '' : `#${anchor}`)
+}
+
+/** The address of a page about something, with the same filters. */
+export function subjectAddress(filters: Filters, path: PagePath, subject: Subject = {}): string {
+  return address({ ...filters, path, subject, rival: undefined, week: undefined, page: 1, print: false })
 }

@@ -50,7 +50,8 @@ export interface Verdict {
   tone: 'better' | 'worse' | 'plain'
 }
 
-const ENOUGH = 30
+/** From so many answers on, a share is worth a statement. */
+export const ENOUGH = 30
 const plain = (words: string): Verdict => ({ mark: '=', words, tone: 'plain' })
 const better = (words: string): Verdict => ({ mark: '▲', words, tone: 'better' })
 const worse = (words: string): Verdict => ({ mark: '▼', words, tone: 'worse' })

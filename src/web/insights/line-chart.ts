@@ -1,8 +1,9 @@
-import { dayNumber } from '../../core/day.ts'
+import { type Day, dayNumber } from '../../core/day.ts'
 import { clip } from '../../core/text.ts'
 import { type Html, html, jsonFor } from '../html.ts'
+import { shortDay } from '../pages/layout.ts'
 import { measured, type Unit, whole } from './format.ts'
-import { adjoin, type ChartData, type Point, type Series } from './series.ts'
+import { adjoin, type ChartData, lineValue, type Point, type Series } from './series.ts'
 
 /*
  * Charts as SVG, drawn here, so that they are there without any script and on paper. Lines are stretched to the width of
@@ -39,17 +40,23 @@ ${beginning(data, across)}
 </svg></div>
 <svg class="ends" aria-hidden="true">${endLabels(data, axis, print ? LABEL_ROOM_IN_PRINT : LABEL_ROOM)}</svg>
 <svg class="x-axis" aria-hidden="true">${dayLabels(x, across)}</svg>
-</div><script type="application/json">${jsonFor(numbersOf(data, axis, across))}</script></div>`
+</div>${series.length < 2 || print ? '' : legend(series)}<script type="application/json">${jsonFor(numbersOf(data, axis, across))}</script></div>`
+}
+
+/** A script makes each name a button that brings its line out. */
+function legend(series: readonly Series[]): Html {
+  return html`<ul class="legend" aria-label="Brands">${series.map((one) => html`<li class="c${one.colour}" data-series="${one.colour}"><span class="name">${one.name}</span></li>`)}</ul>`
 }
 
 /** What the axis must hold. A day that has just begun may be anywhere, and must not squeeze all others together. */
 function valuesOf({ series, isComplete }: ChartData): number[] {
+  const isByMean = series[0]?.means !== undefined
   const within = (wanted: (index: number) => boolean) =>
     series.flatMap(({ points, isFocus }) =>
       points.flatMap((point, index) =>
         point === undefined || !wanted(index)
           ? []
-          : [point.value, ...(isFocus ? [point.low, point.high] : [])].filter((value) => value !== null),
+          : [point.value, ...(isFocus && !isByMean ? [point.low, point.high] : [])].filter((value) => value !== null),
       ),
     )
   const complete = within((index) => isComplete[index]!)
@@ -64,11 +71,11 @@ function acrossOf({ x }: ChartData): number[] {
   return x.map((day) => (last === first ? 0.5 : (dayNumber(day) - first) / (last - first)))
 }
 
-function coordinatesOf({ points }: Series, axis: Axis, across: readonly number[]): (Coordinates | undefined)[] {
-  return points.map((point, index) =>
-    point === undefined || point.value === null ? undefined : coordinates(across[index]!, axis.down(point.value)),
-  )
+function coordinatesOf(values: readonly (number | null)[], axis: Axis, across: readonly number[]) {
+  return values.map((value, index) => (value === null ? undefined : coordinates(across[index]!, axis.down(value))))
 }
+
+const lineOf = (series: Series) => series.points.map((_, index) => lineValue(series, index))
 
 /** What lies beyond the axis is drawn at its edge. */
 const coordinates = (across: number, down: number): Coordinates => [
@@ -78,7 +85,7 @@ const coordinates = (across: number, down: number): Coordinates => [
 
 /** The line of a brand, dashed where an end of it is incomplete, and the band of the own brand's interval. */
 function lines(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html {
-  const drawn = coordinatesOf(series, axis, across)
+  const drawn = coordinatesOf(lineOf(series), axis, across)
   const paths = { whole: '', open: '' }
   let last: { path: keyof typeof paths; index: number } | undefined
   for (let index = 1; index < drawn.length; index++) {
@@ -89,8 +96,8 @@ function lines(data: ChartData, series: Series, axis: Axis, across: readonly num
     paths[path] += `L${b[0]} ${b[1]}`
     last = { path, index }
   }
-  const name = series.isFocus ? 'own' : 'rival'
-  return html`${series.isFocus ? band(data, series, axis, across) : ''}${paths.whole === '' ? '' : html`<path class="${name}" d="${paths.whole}"/>`}${paths.open === '' ? '' : html`<path class="${name} open" d="${paths.open}"/>`}`
+  const hasBand = series.isFocus && series.means === undefined
+  return html`<g class="c${series.colour}" data-series="${series.colour}">${hasBand ? band(data, series, axis, across) : ''}${paths.whole === '' ? '' : html`<path d="${paths.whole}"/>`}${paths.open === '' ? '' : html`<path class="open" d="${paths.open}"/>`}</g>`
 }
 
 function band(data: ChartData, { points }: Series, axis: Axis, across: readonly number[]): Html[] {
@@ -140,36 +147,43 @@ function beginning({ start, x }: ChartData, across: readonly number[]): Html | '
 }
 
 /** Points of the own brand, and those of any brand that no line reaches. Hollow where days are missing. */
-function dots(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html[] {
+function dots(data: ChartData, series: Series, axis: Axis, across: readonly number[]): Html {
   const { x, isComplete } = data
-  const drawn = coordinatesOf(series, axis, across)
-  return drawn.flatMap((at, index) => {
+  const values = series.isFocus ? series.points.map((point) => point?.value ?? null) : lineOf(series)
+  const drawn = coordinatesOf(values, axis, across)
+  const radius = series.means !== undefined ? 2 : series.isFocus ? 3.5 : 2.5
+  const isOnLine = (index: number) =>
+    adjoin(data, index) && drawn[index - 1] !== undefined && drawn[index] !== undefined
+  const circles = drawn.flatMap((at, index) => {
     if (at === undefined) return []
-    const reached =
-      (drawn[index - 1] !== undefined && adjoin(data, index)) ||
-      (drawn[index + 1] !== undefined && adjoin(data, index + 1))
-    const wanted = series.isFocus && (x.length <= MOST_POINTS || !isComplete[index] || index === x.length - 1)
-    if (!wanted && reached) return []
-    const name = `${series.isFocus ? 'own' : 'rival'}${isComplete[index] ? '' : ' open'}`
-    return [
-      html`<circle class="${name}" cx="${percentOf(at[0] / SIZE)}" cy="${percentOf(at[1] / SIZE)}" r="${series.isFocus ? 3.5 : 2.5}"/>`,
-    ]
+    const isReached = isOnLine(index) || (index + 1 < x.length && isOnLine(index + 1))
+    const isWanted =
+      series.isFocus &&
+      (series.means !== undefined || x.length <= MOST_POINTS || !isComplete[index] || index === x.length - 1)
+    if (!isWanted && isReached) return []
+    const open = isComplete[index] ? '' : html` class="open"`
+    return [html`<circle${open} cx="${percentOf(at[0] / SIZE)}" cy="${percentOf(at[1] / SIZE)}" r="${radius}"/>`]
   })
+  return html`<g class="c${series.colour}${series.means === undefined ? '' : ' days'}" data-series="${series.colour}">${circles}</g>`
 }
 
-/** The last point that is complete, or the last that there is. */
-function lastOf({ isComplete }: ChartData, points: Series['points']): Point | undefined {
-  const known = (point: Point | undefined) => point !== undefined && point.value !== null
-  return points.findLast((point, index) => known(point) && isComplete[index] === true) ?? points.findLast(known)
+/** The index of the last x that is complete and has a value, or of the last that has one; -1 if none has. */
+function lastOf({ isComplete }: ChartData, values: readonly (number | null)[]): number {
+  const complete = values.findLastIndex((value, index) => value !== null && isComplete[index] === true)
+  return complete >= 0 ? complete : values.findLastIndex((value) => value !== null)
 }
 
 /** The name and the last value of each brand beside the end of its line, moved apart if they would touch. */
 function endLabels(data: ChartData, axis: Axis, room: number): Html[] {
-  const { kind, series } = data
+  const { kind, series, x, grain } = data
+  let when: Day | undefined
   const labels = series
-    .flatMap(({ name, isFocus, points }) => {
-      const value = lastOf(data, points)?.value
-      return typeof value === 'number' ? [{ name, isFocus, value, at: axis.down(value) * 100 }] : []
+    .flatMap((one) => {
+      const values = lineOf(one)
+      const index = lastOf(data, values)
+      if (index < 0) return []
+      if (when === undefined || x[index]! > when) when = x[index]!
+      return [{ name: one.name, colour: one.colour, value: values[index]!, at: axis.down(values[index]!) * 100 }]
     })
     .sort((a, b) => a.at - b.at)
   for (let index = 1; index < labels.length; index++)
@@ -179,10 +193,14 @@ function endLabels(data: ChartData, axis: Axis, room: number): Html[] {
     label.at = Math.min(label.at, bottom)
     bottom = label.at - room
   }
-  return labels.map(
-    ({ name, isFocus, value, at }) =>
-      html`<text class="${isFocus ? 'own' : 'rival'}" x="8" y="${percentOf(at / 100)}" dy="0.32em">${short(name)}<tspan class="value"> ${measured(value, kind.unit)}</tspan></text>`,
-  )
+  const heading = grain === 'week' ? 'Week of ' : series[0]?.means === undefined ? '' : '7 days to '
+  const ends = labels.map(({ name, colour, value, at }) => {
+    const y = percentOf(at / 100)
+    return html`<g class="c${colour}" data-series="${colour}"><circle cx="14" cy="${y}" r="3"/><text x="22" y="${y}" dy="0.32em">${short(name)}<tspan class="value"> ${measured(value, kind.unit)}</tspan></text></g>`
+  })
+  return when === undefined
+    ? []
+    : [html`<text class="when" x="11" y="0" dy="-0.8em">${heading}${shortDay(when)}</text>`, ...ends]
 }
 
 function short(name: string): string {
@@ -191,22 +209,24 @@ function short(name: string): string {
 }
 
 /** The first and the last day, and what lies between if there is room. */
-function dayLabels(x: readonly string[], across: readonly number[]): Html[] {
+function dayLabels(x: readonly Day[], across: readonly number[]): Html[] {
   const last = x.length - 1
+  const spansYears = x[0]!.slice(0, 4) !== x[last]!.slice(0, 4)
   const middle = across.findIndex((share) => share >= 0.5)
   const wanted = [0, ...(across[middle]! > 0.35 && across[middle]! < 0.65 ? [middle] : []), last]
   return [...new Set(wanted)].map((index) => {
     const anchor = last === 0 ? 'middle' : index === 0 ? 'start' : index === last ? 'end' : 'middle'
     const name = index === 0 || index === last ? 'day' : 'day between'
-    return html`<text class="${name}" x="${percentOf(across[index]!)}" y="1em" text-anchor="${anchor}">${x[index]}</text>`
+    return html`<text class="${name}" x="${percentOf(across[index]!)}" y="1em" text-anchor="${anchor}">${shortDay(x[index]!, spansYears)}</text>`
   })
 }
 
 function describe(data: ChartData): string {
   const { kind, grain, x, series } = data
-  const ends = series.flatMap(({ name, points }) => {
-    const last = lastOf(data, points)
-    return last === undefined ? [] : [`${clip(name, 60)} ${measured(last.value, kind.unit)}`]
+  const ends = series.flatMap((one) => {
+    const values = lineOf(one)
+    const last = lastOf(data, values)
+    return last < 0 ? [] : [`${clip(one.name, 60)} ${measured(values[last]!, kind.unit)}`]
   })
   return `${kind.title} by ${grain}, ${x[0]} to ${x.at(-1)}. Last complete ${grain}: ${ends.join(', ')}. The numbers are in the table below.`
 }
@@ -214,11 +234,12 @@ function describe(data: ChartData): string {
 /** What the script shows where somebody points: texts, so that they are written once only. */
 function numbersOf({ kind, x, isComplete, isProvisional, series }: ChartData, axis: Axis, across: readonly number[]) {
   return {
-    x,
+    x: x.map((day) => shortDay(day, true)),
     across: across.map((share) => Number(share.toFixed(4))),
     notes: x.map((_, index) => (!isComplete[index] ? 'incomplete' : isProvisional[index] ? 'may still change' : '')),
-    series: series.map(({ name, isFocus, points }) => ({
+    series: series.map(({ name, isFocus, colour, points, means }) => ({
       name,
+      colour,
       own: isFocus,
       down: points.map((point) =>
         point === undefined || point.value === null ? null : Number(axis.down(point.value).toFixed(4)),
@@ -226,10 +247,16 @@ function numbersOf({ kind, x, isComplete, isProvisional, series }: ChartData, ax
       texts: points.map((point) => (point === undefined ? '' : measured(point.value, kind.unit))),
       ...(isFocus
         ? {
-            details: points.map((point) =>
+            details: points.map((point, index) =>
               point === undefined
                 ? ''
-                : `${point.low === null ? '' : `${measured(point.low, kind.unit)} to ${measured(point.high, kind.unit)}, `}${whole(point.sample)} ${kind.sample.name}`,
+                : [
+                    point.low === null ? '' : `${measured(point.low, kind.unit)} to ${measured(point.high, kind.unit)}`,
+                    `${whole(point.sample)} ${kind.sample.name}`,
+                    means?.[index] == null ? '' : `mean of 7 days ${measured(means[index]!, kind.unit)}`,
+                  ]
+                    .filter((part) => part !== '')
+                    .join(', '),
             ),
           }
         : {}),
@@ -259,7 +286,7 @@ export function sparkline(data: ChartData): Html | '' {
     const joined = values[index - 1] != null && adjoin(data, index)
     path += `${joined ? 'L' : 'M'}${coordinates(across(index), down(value)).join(' ')}`
   }
-  return html`<svg class="spark" aria-hidden="true"><svg class="lines" viewBox="0 0 ${SIZE} ${SIZE}" preserveAspectRatio="none" width="100%" height="100%"><path class="own" d="${path}"/></svg><circle class="own" cx="${percentOf(across(last))}" cy="${percentOf(down(values[last]!))}" r="3"/></svg>`
+  return html`<svg class="spark c0" aria-hidden="true"><svg class="lines" viewBox="0 0 ${SIZE} ${SIZE}" preserveAspectRatio="none" width="100%" height="100%"><path d="${path}"/></svg><circle cx="${percentOf(across(last))}" cy="${percentOf(down(values[last]!))}" r="3"/></svg>`
 }
 
 interface Axis {

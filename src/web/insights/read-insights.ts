@@ -4,7 +4,14 @@ import { UsageError } from '../../core/errors.ts'
 import { clip, count, listSome } from '../../core/text.ts'
 import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
-import type { Filters } from './filters.ts'
+import {
+  DETAIL_SECTIONS,
+  type DetailSection,
+  DOMAINS_BY_PROMPT,
+  detailNeeds,
+  detailStatement,
+} from './detail-statements.ts'
+import { type Filters, noDays } from './filters.ts'
 import {
   dailyStream,
   daysRead,
@@ -30,10 +37,10 @@ export interface Read<R> {
   missing?: string
 }
 
-type Numbers<K extends string> = Record<K, number>
-type NumbersOrNull<K extends string> = Record<K, number | null>
+export type Numbers<K extends string> = Record<K, number>
+export type NumbersOrNull<K extends string> = Record<K, number | null>
 /** A share and the bounds of its interval. */
-type Share<K extends string> = K | `${K}_low` | `${K}_high`
+export type Share<K extends string> = K | `${K}_low` | `${K}_high`
 
 export interface SummaryRow
   extends NumbersOrNull<
@@ -78,6 +85,7 @@ export interface MoverRow
     Numbers<'whole_count' | 'judged_count' | 'clear_count'> {
   brand: string
   is_own: boolean
+  topic_id: string | null
   topic: string
   model_id: string | null
   /** What the rows compare: the finest grain with enough answers. */
@@ -88,7 +96,9 @@ export interface MoverRow
 }
 
 export interface AbsentRow extends Numbers<'weeks_absent' | 'answers' | 'best_rival_visibility' | 'whole_count'> {
+  prompt_id: string
   prompt: string
+  topic_id: string | null
   topic: string
   model_id: string | null
   last_week: Day
@@ -134,7 +144,18 @@ export interface Insights {
   movers: Read<MoverRow>
   sources: Read<SourceRow>
   sourceGaps: Read<SourceGapRow>
+  /** What is worth a look first. */
+  next: { absent: AbsentRow[]; falls: MoverRow[] }
 }
+
+/** A section of any page. */
+export type AnySection = Section | DetailSection
+
+const isDetail = (section: AnySection): section is DetailSection =>
+  (DETAIL_SECTIONS as readonly string[]).includes(section)
+
+const sqlFor = (section: AnySection, context: StatementContext) =>
+  isDetail(section) ? detailStatement(section, context) : statement(section, context)
 
 export interface InsightsRequest {
   reports: readonly ReportConfig[]
@@ -146,6 +167,10 @@ export const ABSENT_SHOWN = 25
 export const SOURCES_SHOWN = 12
 
 /** Everything of the page but the absent prompts, which have pages of their own. */
+// The list of what to do next is short.
+const NEXT_SHOWN = 3
+const ENOUGH_ANSWERS = 30
+
 export async function readInsights(warehouse: Warehouse, request: InsightsRequest): Promise<Insights> {
   const reader = await openReader(warehouse, request)
   const { brands, own, context } = reader
@@ -170,7 +195,15 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
     movers: await reader.read<MoverRow>('movers', `\nlimit ${MOVERS_SHOWN}`),
     sources: await reader.read<SourceRow>('sources', `\nlimit ${SOURCES_SHOWN}`),
     sourceGaps: await reader.read<SourceGapRow>('source-gaps', `\nlimit ${SOURCES_SHOWN}`),
+    next: await readNext(reader),
   }
+}
+
+async function readNext(reader: Reader): Promise<Insights['next']> {
+  const absent = await reader.read<AbsentRow>('absent-prompts', `\nlimit ${4 * NEXT_SHOWN}`)
+  const falls = await reader.read<MoverRow>('falls', `\nlimit ${NEXT_SHOWN}`)
+  const isSure = ({ answers }: AbsentRow) => answers >= ENOUGH_ANSWERS
+  return { absent: absent.rows.filter(isSure).slice(0, NEXT_SHOWN), falls: falls.rows }
 }
 
 export interface AbsentPrompts extends Read<AbsentRow> {
@@ -199,7 +232,7 @@ export async function readAbsent(warehouse: Warehouse, request: InsightsRequest)
 export async function readAll(
   warehouse: Warehouse,
   request: InsightsRequest,
-  { section, most }: { section: Section; most: number },
+  { section, most }: { section: AnySection; most: number },
 ): Promise<{ header: string[]; rows: (string | number | boolean | null)[][] }> {
   const reader = await openReader(warehouse, request)
   const { brands, context } = reader
@@ -211,15 +244,18 @@ export async function readAll(
   const missing = reader.missing(section)
   if (missing !== undefined) throw new UsageError(missing)
   const { rows, fields } = await warehouse.pool.query<(string | number | boolean | null)[]>({
-    ...slowQuery(`${statement(section, context)}\nlimit ${most + 1}`),
+    ...slowQuery(`${sqlFor(section, context)}\nlimit ${most + 1}`),
     rowMode: 'array',
   })
   if (rows.length > most)
     throw new UsageError(`from, to: more than ${most.toLocaleString('en-US')} rows; choose a shorter range`)
-  return { header: fields.map(({ name }) => name), rows }
+  const cell = (value: unknown) => (typeof value === 'object' && value !== null ? JSON.stringify(value) : value)
+  return { header: fields.map(({ name }) => name), rows: rows.map((row) => row.map(cell) as typeof row) }
 }
 
-async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRequest) {
+type Reader = Awaited<ReturnType<typeof openReader>>
+
+export async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRequest) {
   const { schema, pool } = warehouse
   const relations = await relationsIn(warehouse)
   const all = async <R extends object>(sql: string) => (await pool.query<R>(slowQuery(sql))).rows
@@ -229,10 +265,19 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
     [filters.project],
   )
   const own = chooseOwn(brands, filters.brand)
-  const context: StatementContext = { schema, reports, filters, before: filters.before, own: own?.id ?? '', rival: '' }
+  const context: StatementContext = {
+    schema,
+    reports,
+    filters,
+    before: filters.before,
+    own: own?.id ?? '',
+    rival: '',
+    hasContents: relations.has('chat_contents'),
+  }
   let noMovers: string | undefined
-  const missing = (section: Section) =>
-    missingFor(section, { filters, reports }, relations) ?? (section === 'movers' ? noMovers : undefined)
+  const missing = (section: AnySection) =>
+    missingFor(section, { filters, reports }, relations) ??
+    (section === 'movers' || section === 'falls' ? noMovers : undefined)
   const readDays = async (range: Range, before: Range) => (await all<DaysRead>(daysRead(context, range, before)))[0]!
   return {
     brands,
@@ -244,7 +289,7 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
       const { range, before, week } = filters
       const days = await readDays(range, before)
       const incomparable = whyIncomparable(days, before)
-      if (incomparable !== undefined) context.before = { from: range.from, to: addDays(range.from, -1) }
+      if (incomparable !== undefined) context.before = noDays(range)
       noMovers = incomparable
       if (week !== undefined) {
         const weekBefore = { from: addDays(week, -7), to: addDays(week, -1) }
@@ -252,10 +297,10 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
       }
       return { days, incomparable }
     },
-    async read<R extends object>(section: Section, page = ''): Promise<Read<R>> {
+    async read<R extends object>(section: AnySection, page = ''): Promise<Read<R>> {
       const reason = missing(section)
       if (reason !== undefined) return { sql: '', rows: [], missing: reason }
-      const sql = `${statement(section, context)}${page};`
+      const sql = `${sqlFor(section, context)}${page};`
       // Without an own brand there is nothing that most sections could be about.
       if (own === undefined && !WITHOUT_OWN.has(section)) return { sql, rows: [] }
       return { sql, rows: await all<R>(sql) }
@@ -276,12 +321,16 @@ const LEAST_SHARE_BEFORE = 0.8
 
 function whyIncomparable({ whole_days_before }: DaysRead, before: Range): string | undefined {
   const all = countDays(before)
+  if (all === 0) return 'Nothing is compared, as chosen.'
   const least = Math.ceil(LEAST_SHARE_BEFORE * all)
   if (whole_days_before >= least) return undefined
   return `Nothing is compared: of the ${count(all, 'day')} from ${before.from} to ${before.to}, ${count(whole_days_before, 'is', 'are')} complete, and a comparison needs ${least}.`
 }
 
-const WITHOUT_OWN: ReadonlySet<Section> = new Set([...CHARTS, 'movers', 'sources'])
+const WITHOUT_OWN: ReadonlySet<AnySection> = new Set<AnySection>([
+  ...[...CHARTS, 'movers' as const, 'sources' as const],
+  ...['trend' as const, 'brands' as const, 'chats' as const, 'cited' as const],
+])
 
 function chooseOwn(brands: readonly Brand[], asked: string | undefined): Brand | undefined {
   const own = brands.filter(({ isOwn }) => isOwn)
@@ -312,8 +361,10 @@ async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
 }
 
 /** Why a section cannot be read, and what helps; undefined if it can. */
-function missingFor(section: Section, { filters, reports }: InsightsRequest, relations: ReadonlySet<string>) {
-  const { views, report } = needsOf(section, filters)
+function missingFor(section: AnySection, { filters, reports }: InsightsRequest, relations: ReadonlySet<string>) {
+  const { views, report } = isDetail(section) ? detailNeeds(section, filters, reports) : needsOf(section, filters)
+  if (section === 'source-prompts' && reportBy(reports, DOMAINS_BY_PROMPT, 'domains') === undefined)
+    return 'No report of domains by prompt and model is configured.'
   for (const view of views) {
     if (!relations.has(view))
       return `The view ${view} is not there: "visibility-sync migrate" says which report it needs.`

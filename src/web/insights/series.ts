@@ -1,6 +1,6 @@
 import { type Day, dayNumber } from '../../core/day.ts'
 import type { Grain } from './filters.ts'
-import type { Unit } from './format.ts'
+import { ENOUGH, type Unit } from './format.ts'
 import type { ChartRow, ChartSection } from './read-insights.ts'
 
 export interface ChartKind {
@@ -56,8 +56,12 @@ export interface Series {
   brandId: string
   name: string
   isFocus: boolean
+  /** The number of its colour; that of the own brand is 0. */
+  colour: number
   /** One for each of the chart's x; undefined if the brand has no row. */
   points: (Point | undefined)[]
+  /** The mean of the seven days that end with each x, null if one of them is missing. Undefined by week and for a few days. */
+  means: (number | null)[] | undefined
   sample: number
 }
 
@@ -76,13 +80,23 @@ export interface ChartData {
   left: number
 }
 
+const MEAN_DAYS = 7
 // More lines than this are a tangle.
 const MOST_RIVALS = 5
+
+export interface ChartRequest {
+  grain: Grain
+  /** The own brand. */
+  focus: string | undefined
+  from: Day
+  /** The brands of the project: if there are few, each has the same colour in every chart. */
+  brands: readonly { id: string }[]
+}
 
 export function chartData(
   section: ChartSection,
   rows: readonly ChartRow[],
-  { grain, focus, from }: { grain: Grain; focus: string | undefined; from: Day },
+  { grain, focus, from, brands }: ChartRequest,
 ): ChartData {
   const kind = CHART_KINDS[section]
   const at = (row: ChartRow) => (grain === 'week' ? row.week : row.date)!
@@ -100,6 +114,8 @@ export function chartData(
       brandId: row.brand_id,
       name: row.brand,
       isFocus: row.brand_id === focus,
+      colour: 0,
+      means: undefined,
       points: x.map(() => undefined),
       sample: 0,
     }
@@ -117,9 +133,48 @@ export function chartData(
   }
   const rank = ({ brandId, isFocus }: Series) => (isFocus ? Infinity : mentions.get(brandId)!)
   const sorted = [...byBrand.values()].sort((a, b) => rank(b) - rank(a) || (a.name < b.name ? -1 : 1))
-  const series = sorted.slice(0, MOST_RIVALS + (sorted[0]?.isFocus ? 1 : 0))
+  const hasFocus = sorted[0]?.isFocus === true
+  const series = sorted.slice(0, MOST_RIVALS + (hasFocus ? 1 : 0))
+  const rivals = brands.filter(({ id }) => id !== focus)
+  for (const [index, one] of series.entries()) {
+    const colour = rivals.length > MOST_RIVALS ? -1 : rivals.findIndex(({ id }) => id === one.brandId)
+    one.colour = one.isFocus ? 0 : 1 + (colour >= 0 ? colour : index - (hasFocus ? 1 : 0))
+  }
   const start = x.filter((day) => day < from).length
-  return { kind, grain, x, isComplete, isProvisional, start, series, left: sorted.length - series.length }
+  const data = { kind, grain, x, isComplete, isProvisional, start, series, left: sorted.length - series.length }
+  leaveOutRunning(data)
+  if (grain === 'day' && x.length >= 2 * MEAN_DAYS) for (const one of series) one.means = meansOf(data, one)
+  return data
+}
+
+/** A period that has just begun has few answers, and would look like a fall. */
+function leaveOutRunning({ x, isComplete, isProvisional, series }: ChartData): void {
+  if (isComplete.at(-1) !== false) return
+  for (const { points } of series) if ((points.at(-1)?.sample ?? 0) < ENOUGH) points[x.length - 1] = undefined
+  if (x.length === 1 || series.some(({ points }) => points.at(-1) !== undefined)) return
+  for (const list of [x, isComplete, isProvisional, ...series.map(({ points }) => points)]) list.pop()
+}
+
+/** Weighted by the samples, so that the mean of shares is the share of all answers of the seven days. */
+function meansOf(data: ChartData, { points }: Series): (number | null)[] {
+  return points.map((_, index) => {
+    const first = index + 1 - MEAN_DAYS
+    if (first < 0) return null
+    let [sum, weight] = [0, 0]
+    for (let at = first; at <= index; at++) {
+      const point = points[at]
+      if (point === undefined || point.value === null || !data.isComplete[at] || (at > first && !adjoin(data, at)))
+        return null
+      sum += point.value * point.sample
+      weight += point.sample
+    }
+    return weight === 0 ? null : sum / weight
+  })
+}
+
+/** What the line of a series goes through. */
+export function lineValue({ points, means }: Series, index: number): number | null {
+  return means === undefined ? (points[index]?.value ?? null) : means[index]!
 }
 
 function numberIn(row: ChartRow, column: string): number | null {

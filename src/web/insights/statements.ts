@@ -1,6 +1,6 @@
 import { escapeLiteral } from 'pg'
 import type { ReportConfig } from '../../core/config/load.ts'
-import type { Range } from '../../core/day.ts'
+import { addDays, type Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { BiView, Dimension } from '../../core/vocabulary.ts'
 import { fillIn, reportBy } from '../../warehouse/schema/views.ts'
@@ -36,6 +36,8 @@ export interface StatementContext {
   /** The own brand that is looked at, and the rival that it is compared with by model. */
   own: string
   rival: string
+  /** True if contents of chats are read. */
+  hasContents: boolean
 }
 
 const BY_DAY: Dimension[] = ['date']
@@ -82,30 +84,42 @@ export function relation(schema: string, name: string): string {
   return schema === 'visibility' ? `visibility.${name}` : quote(schema, name)
 }
 
-const text = escapeLiteral
-const between = (column: string, { from, to }: Range) => `${column} between ${text(from)} and ${text(to)}`
-const whole = (alias: string) =>
+export const text = escapeLiteral
+export const between = (column: string, { from, to }: Range) => `${column} between ${text(from)} and ${text(to)}`
+export const whole = (alias: string) =>
   `${alias}.state in ('read', 'stale') and (${alias}.read_at at time zone 'UTC')::date > ${alias}.date`
-const weekOf = (column: string) => `date_trunc('week', ${column}::timestamp)::date`
+
+/** Filters of sums for a range and for the one that it is compared with, and the condition that selects both. */
+export function periods(column: string, range: Range, before: Range): Record<'now' | 'previous' | 'both', string> {
+  const adjoins = addDays(before.to, 1) === range.from
+  return {
+    now: `filter (where ${column} >= ${text(range.from)})`,
+    previous: `filter (where ${column} < ${text(range.from)})`,
+    both: adjoins
+      ? between(column, { from: before.from, to: range.to })
+      : `(${between(column, range)} or ${between(column, before)})`,
+  }
+}
+
+export const weekOf = (column: string) => `date_trunc('week', ${column}::timestamp)::date`
 
 const STATEMENTS: Record<Section, (context: StatementContext) => string> = {
   summary({ schema, filters, before, own }) {
     const { project, range } = filters
     const of = (name: string) => relation(schema, name)
-    const now = `filter (where date >= ${text(range.from)})`
-    const previous = `filter (where date < ${text(range.from)})`
-    const where = `where project_id = ${text(project)} and brand_id = ${text(own)}
-    and ${between('date', { from: before.from, to: range.to })}`
+    const { now, previous, both } = periods('date', range, before)
+    const where = `where project_id = ${text(project)} and brand_id = ${text(own)} and ${both}`
     const mean = (
       name: string,
     ) => `select '${name}', ${name}_points / nullif(${name}_count, 0), null, null, previous_${name}_points / nullif(previous_${name}_count, 0),
   ${name}_points / nullif(${name}_count, 0) - previous_${name}_points / nullif(previous_${name}_count, 0), null, null, null,
   null, ${name}_count, previous_${name}_count, n, previous_n
 from v`
-    const pointsOf = (name: string) => `sum(${name}_points) ${now} as ${name}_points,
-    sum(${name}_count) filter (where date >= ${text(range.from)} and ${name}_points is not null) as ${name}_count,
-    sum(${name}_points) ${previous} as previous_${name}_points,
-    sum(${name}_count) filter (where date < ${text(range.from)} and ${name}_points is not null) as previous_${name}_count`
+    const counted = (name: string) => `sum(case when ${name}_points is not null then ${name}_count end)`
+    const pointsOf = (
+      name: string,
+    ) => `sum(${name}_points) ${now} as ${name}_points, ${counted(name)} ${now} as ${name}_count,
+    sum(${name}_points) ${previous} as previous_${name}_points, ${counted(name)} ${previous} as previous_${name}_count`
     return `with v as (
   select sum(visibility_count) ${now} as k, sum(answers) ${now} as n,
     sum(visibility_count) ${previous} as previous_k, sum(answers) ${previous} as previous_n,
@@ -202,7 +216,7 @@ order by lead nulls last, model_id`
     const counts = `count(*) over () as whole_count, count(rank) over () as judged_count,
   count(*) filter (where q_value <= 0.1 and clarity > 1) over () as clear_count`
     if (filters.week === undefined) return moversOfRange(context, counts)
-    return `select rank, brand, is_own, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
+    return `select rank, brand_id, brand, is_own, topic_id, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
   clarity, q_value, visibility_count, answers, previous_visibility_count, previous_answers, week, is_complete, comparison_is_complete,
   ${counts}
 from ${relation(schema, 'movers_weekly')}
@@ -211,7 +225,7 @@ order by rank, clarity desc, brand_id, topic_id, model_id`
   },
 
   'absent-prompts'({ schema, filters, own }) {
-    return `select prompt, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
+    return `select prompt_id, prompt, topic_id, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
   max(best_rival_visibility) as best_rival_visibility,
   (array_agg(rival_list order by best_rival_visibility desc, week desc))[1] as rivals_in_their_best_week,
   count(*) over () as whole_count
@@ -256,7 +270,7 @@ order by citation_count desc, domain, is_own, is_rival`
 }
 
 /** A share and the bounds of its interval, under a name. */
-function shareOf(schema: string, name: string, k: string, n: string): string {
+export function shareOf(schema: string, name: string, k: string, n: string): string {
   const bound = (side: string) => `${relation(schema, `wilson_${side}`)}(${k}, ${n}) as ${name}_${side}`
   return `${k} / nullif(${n}, 0) as ${name}, ${bound('low')}, ${bound('high')}`
 }
@@ -264,14 +278,12 @@ function shareOf(schema: string, name: string, k: string, n: string): string {
 /** Counts and answers of the range and of the one before, by columns of the report by topic and model. */
 function topicModelSums({ schema, reports, filters, before }: StatementContext, columns: string, where = ''): string {
   const { project, range } = filters
-  const now = `filter (where r.date >= ${text(range.from)})`
-  const previous = `filter (where r.date < ${text(range.from)})`
+  const { now, previous, both } = periods('r.date', range, before)
   return `select ${columns},
     sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
     sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
   from ${relation(schema, topicModelStream(reports))} r
-  where r.project_id = ${text(project)}${where}
-    and ${between('r.date', { from: before.from, to: range.to })}
+  where r.project_id = ${text(project)}${where} and ${both}
   group by ${columns}`
 }
 
@@ -334,7 +346,7 @@ order by w.week, w.brand, w.brand_id`
 }
 
 /** As the view of movers by week, over any range against the one before. */
-function moversOfRange(context: StatementContext, counts: string): string {
+export function moversOfRange(context: StatementContext, counts: string): string {
   const { schema, filters } = context
   const of = (name: string) => relation(schema, name)
   return `with cells as (
@@ -344,7 +356,7 @@ function moversOfRange(context: StatementContext, counts: string): string {
   ${topicModelSums(context, 'r.brand_id, r.topic_id, r.model_id')}
   ) c
 )
-select rank, coalesce(b.name, m.brand_id) as brand, coalesce(b.is_own, false) as is_own,
+select rank, m.brand_id, coalesce(b.name, m.brand_id) as brand, coalesce(b.is_own, false) as is_own, m.topic_id,
   case when level > 2 then '(all topics)' else coalesce(t.name, m.topic_id, '(no topic)') end as topic, model_id,
   (array['topic and model', 'topic', 'model', 'brand'])[level] as grain,
   k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
@@ -363,9 +375,10 @@ order by rank, clarity desc, m.brand_id, m.topic_id, model_id`
 /** How many days of the range and of the one before were read, and how many of them are whole or may still change. */
 export function daysRead({ schema, reports, filters }: StatementContext, range: Range, before: Range): string {
   const now = (condition: string) => `count(*) filter (where s.date >= ${text(range.from)}${condition})`
+  const { both } = periods('s.date', range, before)
   return `select ${now('')} as days, ${now(` and ${whole('s')}`)} as whole_days, ${now(' and s.is_provisional')} as provisional_days,
   count(*) filter (where s.date < ${text(range.from)} and ${whole('s')}) as whole_days_before
 from ${relation(schema, 'data_status')} s
 where s.project_id = ${text(filters.project)} and s.stream = ${text(dailyStream(reports))}
-  and ${between('s.date', { from: before.from, to: range.to })}`
+  and ${both}`
 }

@@ -3,7 +3,7 @@ import { count } from '../../core/text.ts'
 import type { CalendarDay, YearDay } from '../../ledger/calendar.ts'
 import { type Html, html, jsonFor } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
-import { href } from './layout.ts'
+import { href, MONTHS, shortDay } from './layout.ts'
 
 export type CellState = 'read' | 'missing' | 'held' | 'unreconciled' | 'quarantined' | 'stale' | 'restated'
 
@@ -26,7 +26,6 @@ const MARK: Record<CellState, string> = {
   stale: '↻',
   missing: '·',
 }
-const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
 const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
 
 export function stateOf(day: Pick<CalendarDay, 'state' | 'restated'> | undefined): CellState {
@@ -108,14 +107,24 @@ export function year({ streams, yearRange, first, year: days }: CalendarData): H
   })}</script></div>`
 }
 
-/** How many days of the year are in each state. */
-export function yearWords({ streams, yearRange, first, year: days }: CalendarData): string {
+/** The states of the days of the year, as far as they are to be read. */
+function yearStates({ streams, yearRange, first, year: days }: CalendarData): CellState[] {
   const known = new Map((days ?? []).map((day) => [day.date, day]))
   const all = daysIn(yearRange).filter((day) => day >= first || known.has(day))
-  const states = all.map((day) => stateOfYearDay(known.get(day), streams.length))
+  return all.map((day) => stateOfYearDay(known.get(day), streams.length))
+}
+
+/** True if every day of the year was read by every stream, and nothing is to be looked at. */
+export function isYearComplete(calendar: CalendarData): boolean {
+  return yearStates(calendar).every((state) => state === 'read' || state === 'restated')
+}
+
+/** How many days of the year are in each state. */
+export function yearWords(calendar: CalendarData): string {
+  const states = yearStates(calendar)
   const of = (...wanted: CellState[]) => states.filter((state) => wanted.includes(state)).length
   const parts = [
-    `${count(of('read', 'restated'), 'day')} of ${all.length} complete`,
+    `${count(of('read', 'restated'), 'day')} of ${states.length} complete`,
     ...(of('held') > 0 ? [`${of('held')} with something held`] : []),
     ...(of('unreconciled') > 0 ? [`${of('unreconciled')} not reconciled`] : []),
     ...(of('quarantined') > 0 ? [`${of('quarantined')} with rows in quarantine`] : []),
@@ -150,11 +159,6 @@ function weekSpans(days: readonly Day[]): { first: Day; length: number }[] {
     spans.at(-1)!.length++
   }
   return spans
-}
-
-/** "9 Mar" */
-export function shortDay(day: Day): string {
-  return `${Number(day.slice(8))} ${MONTHS[Number(day.slice(5, 7)) - 1]}`
 }
 
 /** The month's name over its first whole week, unless the table ends before there is room for it. */

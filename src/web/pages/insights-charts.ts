@@ -1,7 +1,8 @@
 import { type Html, html } from '../html.ts'
-import { address, type Filters } from '../insights/filters.ts'
+import { address, COMPARISONS, type Filters, type PagePath, type Subject, subjectAddress } from '../insights/filters.ts'
 import {
   changed,
+  ENOUGH,
   measured,
   percent,
   points,
@@ -11,9 +12,8 @@ import {
   whole,
 } from '../insights/format.ts'
 import { lineChart, sparkline } from '../insights/line-chart.ts'
-import type { ChartRow, ChartSection, HeatRow, Read, SummaryRow } from '../insights/read-insights.ts'
+import type { AnySection, ChartRow, ChartSection, HeatRow, Read, SummaryRow } from '../insights/read-insights.ts'
 import { CHART_KINDS, type ChartData } from '../insights/series.ts'
-import type { Section } from '../insights/statements.ts'
 import { scrolling } from './layout.ts'
 
 const SECTION: Record<SummaryRow['metric'], ChartSection> = {
@@ -64,24 +64,23 @@ const MOST_ROWS = 60
 
 export function chartPanel(filters: Filters, section: ChartSection, read: Read<ChartRow>, data?: ChartData): Html {
   const { title, about } = CHART_KINDS[section]
-  return panel(filters, {
-    id: section,
-    title,
-    about,
-    read,
-    wide: false,
-    body:
-      data === undefined
-        ? html`<p class="empty">No ${filters.grain} of this range has a value.</p>`
-        : html`${lineChart(data, filters.print)}${filters.print ? '' : html`${key(data)}${numbers(title, data)}`}`,
-  })
+  return panel(filters, { id: section, title, about, read, wide: false, body: chart(filters, title, data) })
+}
+
+/** A chart with what its signs mean and its numbers. */
+export function chart(filters: Filters, title: string, data: ChartData | undefined): Html {
+  return data === undefined
+    ? html`<p class="empty">No ${filters.grain} of this range has a value.</p>`
+    : html`${lineChart(data, filters.print)}${filters.print ? '' : html`${key(data)}${numbers(title, data)}`}`
 }
 
 /** What the signs in a chart mean, those that occur in it. */
 function key({ kind, grain, isComplete, isProvisional, left, series }: ChartData): Html | '' {
-  const hasBand = kind.interval !== undefined && series.some(({ isFocus }) => isFocus)
+  const hasMeans = series[0]?.means !== undefined
+  const hasBand = kind.interval !== undefined && !hasMeans && series.some(({ isFocus }) => isFocus)
   const signs = [
     hasBand && 'Band: 95 % interval.',
+    hasMeans && 'Lines: means of seven days. Points: single days of the own brand.',
     isComplete.includes(false) && `Dashed and hollow: the ${grain} is incomplete.`,
     isProvisional.includes(true) && 'Shaded: may still change.',
     left > 0 && `${left} more ${left === 1 ? 'brand is' : 'brands are'} in the CSV.`,
@@ -104,14 +103,11 @@ function numbers(title: string, { kind, grain, x, isComplete, isProvisional, ser
   return html`<details><summary>Numbers</summary>${scrolling(`Numbers of ${title}`, table)}${cut > 0 ? html`<p class="note">The last ${MOST_ROWS}; the CSV has all ${x.length}.</p>` : ''}</details>`
 }
 
-/** The lower bounds of the steps of colour: fixed, so that two maps can be compared. */
-const STEPS = [0, 0.1, 0.2, 0.3, 0.45, 0.6]
+const COLOURS = 6
 const MOST_TOPICS = 15
 const MOST_TOPICS_IN_PRINT = 8
 const MOST_MODELS = 12
 const MOST_MODELS_IN_PRINT = 5
-const ENOUGH = 30
-
 interface Sum {
   name: string
   count: number
@@ -123,7 +119,7 @@ export function heatPanel(filters: Filters, read: Read<HeatRow>, own: string): H
   return panel(filters, {
     id: 'topics-by-model',
     title: 'Topics by model',
-    about: `Share of answers that name ${own}; ▲ and ▼ mark clear changes against the period before.`,
+    about: `Share of answers that name ${own}.${filters.comparison === 'none' ? '' : ` ▲ and ▼ mark clear changes against ${COMPARISONS[filters.comparison]}.`}`,
     read,
     body:
       read.rows.length === 0
@@ -137,24 +133,44 @@ function map(rows: readonly HeatRow[], filters: Filters): Html {
   const models = summed(rows, (row) => [row.model_id ?? '', row.model_id ?? '(no model)'])
   const shownTopics = [...topics].slice(0, filters.print ? MOST_TOPICS_IN_PRINT : MOST_TOPICS)
   const shownModels = [...models].slice(0, filters.print ? MOST_MODELS_IN_PRINT : MOST_MODELS)
+  const steps = stepsOf(rows)
+  const link = (path: PagePath, subject: Subject, name: string) =>
+    filters.print ? html`${name}` : html`<a href="${subjectAddress(filters, path, subject)}">${name}</a>`
+  const topicLink = (id: string, name: string) =>
+    id === '' ? html`${name}` : link('/insights/topic', { topic: id }, name)
+  const modelLink = (id: string, name: string) =>
+    id === '' ? html`${name}` : link('/insights/model', { model: id }, name)
   const cells = new Map(rows.map((row) => [`${row.topic_id ?? ''}\n${row.model_id ?? ''}`, row]))
   const left = [
     ...(topics.size > shownTopics.length ? [`${topics.size - shownTopics.length} more topics`] : []),
     ...(models.size > shownModels.length ? [`${models.size - shownModels.length} more models`] : []),
   ]
-  const table = html`<table class="heat"><thead><tr><th scope="col">topic</th><th scope="col" class="n">all models</th>${shownModels.map(([, { name }]) => html`<th scope="col" class="n">${name}</th>`)}</tr></thead>
+  const table = html`<table class="heat"><thead><tr><th scope="col">topic</th><th scope="col" class="n">all models</th>${shownModels.map(([id, { name }]) => html`<th scope="col" class="n">${modelLink(id, name)}</th>`)}</tr></thead>
 <tbody>${shownTopics.map(
     ([
       topicId,
       topic,
-    ]) => html`<tr><th scope="row">${topic.name}</th>${total(topic)}${shownModels.map(([modelId]) => cell(cells.get(`${topicId}\n${modelId}`)))}</tr>
+    ]) => html`<tr><th scope="row">${topicLink(topicId, topic.name)}</th>${total(topic)}${shownModels.map(([modelId]) => cell(cells.get(`${topicId}\n${modelId}`), steps, filters))}</tr>
 `,
   )}</tbody>
 <tfoot><tr><th scope="row">all topics</th>${total(sumOf('', [...topics.values()]))}${shownModels.map(([, model]) => total(model))}</tr></tfoot></table>`
   return html`${scrolling('Visibility by topic and model', table)}
-<p class="note scale"><span>Answers stand below each share; hatched: fewer than ${ENOUGH}.</span> ${STEPS.map((step, index) => html`<span class="step heat-${index}">${index === STEPS.length - 1 ? `${percent(step)} and more` : `from ${percent(step)}`}</span>`)}</p>
+<p class="note scale"><span>Answers stand below each share; hatched: fewer than ${ENOUGH}.</span> ${steps.map((step, index) => html`<span class="step heat-${colourOf(index, steps)}">from ${percent(step)}</span>`)}</p>
 ${left.length === 0 ? '' : html`<p class="note">${left.join(', ')} ${filters.print ? 'are not shown' : 'in the CSV'}.</p>`}`
 }
+
+/** The lower bounds of the steps of colour, from the lowest share with enough answers to the highest. */
+function stepsOf(rows: readonly HeatRow[]): number[] {
+  const sure = rows.filter(({ answers }) => answers >= ENOUGH)
+  const shares = (sure.length > 0 ? sure : rows).map(({ visibility }) => visibility)
+  const [lowest, highest] = [Math.min(...shares), Math.max(...shares)]
+  const steps = Array.from({ length: COLOURS }, (_, index) => lowest + ((highest - lowest) * index) / COLOURS)
+  return [...new Set(steps.map((step) => Math.floor(step * 1000) / 1000))]
+}
+
+/** If there are fewer steps than colours, they are the outer ones. */
+const colourOf = (index: number, steps: readonly number[]) =>
+  steps.length === 1 ? 2 : Math.round((index * (COLOURS - 1)) / (steps.length - 1))
 
 /** Sums by a key, the highest share first. Counts and answers add up over topics and models: a prompt has one topic. */
 function summed(rows: readonly HeatRow[], keyOf: (row: HeatRow) => [key: string, name: string]): Map<string, Sum> {
@@ -180,18 +196,29 @@ function sumOf(name: string, sums: readonly Sum[]): Sum {
 const total = ({ count, answers }: Sum) =>
   html`<td class="n total">${percent(count / answers)}<small>${whole(answers)}</small></td>`
 
-function cell(row: HeatRow | undefined): Html {
+function cell(row: HeatRow | undefined, steps: readonly number[], filters: Filters): Html {
   if (row === undefined) return html`<td class="n none">–</td>`
-  const step = STEPS.findLastIndex((bound) => row.visibility >= bound)
+  const step = colourOf(
+    Math.max(
+      0,
+      steps.findLastIndex((bound) => row.visibility >= bound),
+    ),
+    steps,
+  )
   const { mark, words } = verdictFor(row.verdict)
   const before =
     row.previous_visibility === null ? words : `${percent(row.previous_visibility)} before: ${words.toLowerCase()}`
   const tip = `${row.topic}, ${row.model_id ?? '(no model)'}: ${percent(row.visibility)}, ${interval(row.visibility_low, row.visibility_high)}, ${whole(row.visibility_count)} of ${whole(row.answers)} answers; ${before}`
-  return html`<td class="n heat-${step}${row.answers < ENOUGH ? ' few' : ''}" title="${tip}">${percent(row.visibility)}${mark === '=' ? '' : html` <span class="mark">${mark}</span>`}<small>${whole(row.answers)}</small></td>`
+  const isLinked = !filters.print && row.topic_id !== null && row.model_id !== null
+  const subject = { topic: row.topic_id ?? '', model: row.model_id ?? '' }
+  const share = isLinked
+    ? html`<a href="${subjectAddress(filters, '/insights/topic', subject)}">${percent(row.visibility)}</a>`
+    : percent(row.visibility)
+  return html`<td class="n heat-${step}${row.answers < ENOUGH ? ' few' : ''}" title="${tip}">${share}${mark === '=' ? '' : html` <span class="mark">${mark}</span>`}<small>${whole(row.answers)}</small></td>`
 }
 
 export interface Panel {
-  id: Section
+  id: AnySection
   title: string
   about: Html | string
   read: Pick<Read<unknown>, 'sql' | 'missing'>
@@ -210,8 +237,8 @@ ${links}${read.missing === undefined ? body : html`<p class="empty">${read.missi
 ${filters.print || read.missing !== undefined ? '' : sqlOf(title, read.sql)}</section>`
 }
 
-function actions(filters: Filters, id: Section, title: string): Html {
-  return html`<p class="actions"><a href="${address(filters, '/insights', id)}" aria-label="Link to ${title}, with these filters">Link</a><a href="${address(filters, `/insights/${id}.csv`)}" aria-label="${title} as CSV" download>CSV</a></p>`
+function actions(filters: Filters, id: AnySection, title: string): Html {
+  return html`<p class="actions"><a href="${address(filters, filters.path, id)}" aria-label="Link to ${title}, with these filters">Link</a><a href="${address(filters, `${filters.path}/${id}.csv`)}" aria-label="${title} as CSV" download>CSV</a></p>`
 }
 
 export function sqlOf(title: string, sql: string, summary = 'SQL'): Html {

@@ -1,12 +1,23 @@
 import { addDays, countDays, type Day } from '../../core/day.ts'
 import { count, listSome } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
-import { address, type Filters, PERIODS, type Period } from '../insights/filters.ts'
+import { address, type Filters } from '../insights/filters.ts'
+import { percent, whole } from '../insights/format.ts'
 import { type AbsentPrompts, CHARTS, type ChartSection, type Insights } from '../insights/read-insights.ts'
 import { type ChartData, chartData } from '../insights/series.ts'
+import { filterBar, rangeWords } from './filter-bar.ts'
 import { chartPanel, heatPanel, sqlOf, tiles } from './insights-charts.ts'
-import { absentPanel, leadPanel, moverPanel, sourceGapPanel, sourcePanel } from './insights-tables.ts'
-import { hiddenFields, layout, option } from './layout.ts'
+import {
+  absentPanel,
+  leadPanel,
+  moverAddress,
+  moverPanel,
+  promptLink,
+  sourceGapPanel,
+  sourceLink,
+  sourcePanel,
+} from './insights-tables.ts'
+import { layout } from './layout.ts'
 
 export interface InsightsPage {
   version: string
@@ -40,7 +51,7 @@ function sections({ filters, insights, absent }: InsightsPage): Html {
       ? noOwnBrand(insights)
       : html`<section class="headlines" id="summary" aria-labelledby="summary-title"><div class="title"><h2 id="summary-title">${own.name}</h2>${filters.print || summary.missing !== undefined ? '' : html`<p class="actions"><a href="${address(filters, '/insights', 'summary')}" aria-label="Link to the headlines, with these filters">Link</a><a href="${address(filters, '/insights/summary.csv')}" aria-label="Headlines as CSV" download>CSV</a></p>`}</div>
 ${summary.missing === undefined ? tiles(summary.rows, charts, beforeName(filters, insights)) : html`<p class="empty">${summary.missing}</p>`}
-${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', summary.sql)}</section>`
+${filters.print || summary.missing !== undefined ? '' : sqlOf('the headlines', summary.sql)}</section>${filters.print ? '' : nextSteps(filters, insights, own.name)}`
   }
 <div class="panels">${CHARTS.map((section) => chartPanel(filters, section, insights.charts[section], charts[section]))}
 ${own === undefined ? '' : heatPanel(filters, heat, name)}
@@ -52,36 +63,51 @@ ${own === undefined ? '' : sourceGapPanel(filters, insights.sourceGaps, name)}</
 ${filters.print ? html`<p class="note">In the charts the band is the 95 % interval, dashed lines and hollow points are incomplete, and what is shaded may still change. Intervals cover asking these prompts again, not the market.</p>` : ''}`
 }
 
-function chartOf(section: ChartSection, { charts, own }: Insights, { grain, range }: Filters): ChartData | undefined {
-  const data = chartData(section, charts[section].rows, { grain, focus: own?.id, from: range.from })
+const SOURCES_TO_WIN = 2
+
+/** What is worth a look first. Each line is a count, or a change that is clear if all changes are considered together. */
+function nextSteps(filters: Filters, { next, sourceGaps }: Insights, own: string): Html | '' {
+  const absent = next.absent.map(
+    (row) =>
+      html`${promptLink(filters, row)} (${row.model_id ?? 'no model'}): ${own} is in none of ${whole(row.answers)} answers, a rival in up to ${percent(row.best_rival_visibility)} of a week.`,
+  )
+  const falls = next.falls.map((row) => {
+    const name = row.grain.startsWith('topic') ? row.topic : (row.model_id ?? row.brand)
+    const to = moverAddress(filters, row)
+    return html`${to === undefined ? name : html`<a href="${to}">${name}</a>`}${row.grain === 'topic and model' ? ` (${row.model_id ?? 'no model'})` : ''}: visibility fell from ${percent(row.previous_visibility)} to ${percent(row.visibility)}, a clear fall.`
+  })
+  const sources = sourceGaps.rows
+    .filter((row) => !row.is_own && !row.is_rival)
+    .slice(0, SOURCES_TO_WIN)
+    .map(
+      (row) =>
+        html`${sourceLink(filters, row.domain)} is cited ${count(row.citation_count ?? 0, 'time')} in answers to prompts where rivals appear and ${own} does not.`,
+    )
+  const groups = [
+    ['Clear falls', falls],
+    ['Prompts where rivals appear and you do not', absent],
+    ['Sources to win', sources],
+  ] as const
+  const shown = groups.filter(([, lines]) => lines.length > 0)
+  if (shown.length === 0) return ''
+  return html`<section class="card next" id="next" aria-labelledby="next-title"><h2 id="next-title">What to do next</h2>
+<div class="columns">${shown.map(([title, lines]) => html`<div><h3>${title}</h3><ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></div>`)}</div></section>`
+}
+
+function chartOf(
+  section: ChartSection,
+  { charts, own, brands }: Insights,
+  { grain, range }: Filters,
+): ChartData | undefined {
+  const data = chartData(section, charts[section].rows, { grain, focus: own?.id, from: range.from, brands })
   const drawn = data.series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
   return drawn ? data : undefined
 }
 
-/** What is shown, and how to see something else. Everything is a link or a form, so that it works without a script. */
 function head({ projects, filters, insights }: InsightsPage): Html {
-  const { own, brands } = insights
-  const owns = brands.filter(({ isOwn }) => isOwn)
-  const current = (is: boolean) => (is ? html` aria-current="true"` : '')
-  const first = { ...filters, page: 1, week: undefined }
-  const period = (name: Period) => {
-    const asked = { ...first, period: name }
-    return html`<a href="${address(asked)}"${current(filters.period === name)}>${PERIODS[name].name}</a>`
-  }
-  return html`<div class="title"><h1>Insights</h1><a class="button tiny" href="${address({ ...first, print: true })}">Printable report</a></div>
-<div class="row controls">
-<nav class="segments" aria-label="Period">${(Object.keys(PERIODS) as Period[]).map(period)}</nav>
-<nav class="segments" aria-label="Steps of the charts"><a href="${address({ ...filters, grain: 'week' })}"${current(filters.grain === 'week')}>Weekly</a><a href="${address({ ...filters, grain: 'day' })}"${current(filters.grain === 'day')}>Daily</a></nav>
-${owns.length < 2 ? '' : html`<nav class="segments" aria-label="Own brand">${owns.map(({ id, name }) => html`<a href="${address({ ...first, brand: id })}"${current(id === own?.id)}>${name}</a>`)}</nav>`}
-${projects.length < 2 ? '' : html`<form method="get" action="/insights" class="choose">${kept(first, ['project', 'brand', 'rival'])}<label>Project <select name="project">${projects.map(({ id, name }) => option(id, name, filters.project))}</select></label><button>Go</button></form>`}
-<form method="get" action="/insights" class="choose">${kept(first, ['period', 'from', 'to'])}<label>From <input type="date" name="from" value="${filters.range.from}" required></label><label>To <input type="date" name="to" value="${filters.range.to}" required></label><button>Show</button></form></div>
+  return html`<div class="title"><h1>Insights</h1><a class="button tiny" href="${address({ ...filters, page: 1, week: undefined, print: true })}">Printable report</a></div>
+${filterBar({ projects, filters, insights })}
 <p class="note">${rangeWords(filters, insights)}</p>`
-}
-
-/** What a form sends besides its own fields, so that the other filters stay. */
-function kept(filters: Filters, without: readonly string[]): Html[] {
-  const query = [...new URL(address(filters), 'http://localhost').searchParams]
-  return hiddenFields(Object.fromEntries(query.filter(([name]) => !without.includes(name))))
 }
 
 function reportHead({ now, filters, insights }: InsightsPage, project: string): Html {
@@ -92,23 +118,6 @@ function reportHead({ now, filters, insights }: InsightsPage, project: string): 
 function beforeName({ before }: Filters, { days }: Insights): string {
   const all = countDays(before)
   return days.whole_days_before < all ? `Before (${days.whole_days_before} of ${count(all, 'day')})` : 'Before'
-}
-
-/** The days that are shown, those that they are compared with, and how much of both was read. */
-function rangeWords({ range, before }: Filters, { days, extent, incomparable }: Insights): string {
-  const all = countDays(range)
-  const open = days.days - days.whole_days
-  const isPart = days.whole_days_before < all
-  const isCompared = incomparable === undefined
-  const sentences = [
-    `${range.from} to ${range.to}${isCompared ? `, compared with ${before.from} to ${before.to}` : ''}.`,
-    days.days < all ? `${days.days} of ${count(all, 'day')} were read.` : `All ${count(all, 'day')} were read.`,
-    open > 0 && `${count(open, 'of them is', 'of them are')} incomplete.`,
-    days.provisional_days > 0 && `${days.provisional_days} may still change.`,
-    isCompared ? isPart && `Of the ${count(all, 'day')} before, ${days.whole_days_before} are complete.` : incomparable,
-    isPart && extent !== undefined && extent.first > before.from && `The first day that was read is ${extent.first}.`,
-  ]
-  return sentences.filter(Boolean).join(' ')
 }
 
 /* Why there is nothing to see, and the step that helps. */

@@ -1,7 +1,7 @@
 import { addDays } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
-import { address, type Filters, mondayOf, weeksIn } from '../insights/filters.ts'
+import { address, COMPARISONS, type Filters, mondayOf, subjectAddress, weeksIn } from '../insights/filters.ts'
 import { percent, points, verdictFor, whole } from '../insights/format.ts'
 import {
   ABSENT_SHOWN,
@@ -21,12 +21,12 @@ const SHOWN_IN_PRINT = 5
 
 /** What changed against the period or the week before, the clearest first. */
 export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
-  const { week, range } = filters
+  const { week, range, comparison } = filters
   const rows = filters.print ? movers.rows.slice(0, SHOWN_IN_PRINT) : movers.rows
   const [first] = rows
   const compared =
     week === undefined
-      ? `${range.from} to ${range.to} against the period before`
+      ? `${range.from} to ${range.to}${comparison === 'none' ? '' : ` against ${COMPARISONS[comparison]}`}`
       : `Week of ${week} against the week before`
   return panel(filters, {
     id: 'movers',
@@ -37,7 +37,7 @@ export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
     body: html`${
       first === undefined
         ? html`<p class="empty">Nothing can be compared: ${week === undefined ? 'one of the two periods has no answers. A week may have one before.' : `the week of ${week} or the one before it has no answers.`}</p>`
-        : moverTable(rows)
+        : moverTable(filters, rows)
     }${first === undefined || filters.print ? '' : more(first.whole_count, rows.length)}`,
   })
 }
@@ -52,18 +52,30 @@ function clearWords({ whole_count, judged_count, clear_count, grain }: MoverRow)
   return `${grain === 'topic and model' ? '' : coarser}${found} if all are considered together (false discovery rate 10 %).`
 }
 
-function moverTable(movers: readonly MoverRow[]): Html {
+function moverTable(filters: Filters, movers: readonly MoverRow[]): Html {
   const titles = ['brand', 'topic', 'model', 'change', '#95 % interval', '#before', '#now', '#answers']
   const rows = movers.map(
     (row) =>
-      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${row.topic}</td><td>${row.model_id ?? (row.grain.endsWith('model') ? '(no model)' : '(all models)')}</td><td>${verdictOf(toned(row.verdict, row.is_own), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
+      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${moverLink(filters, row)}</td><td>${row.model_id ?? (row.grain.endsWith('model') ? '(no model)' : '(all models)')}</td><td>${verdictOf(toned(row.verdict, row.is_own), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
 `,
   )
   return table('Table of movers', titles, rows)
 }
 
+/** The page of what moved: a topic, alone or with a model, or a model. */
+export function moverAddress(filters: Filters, { topic_id, model_id }: MoverRow): string | undefined {
+  const model = model_id === null ? {} : { model: model_id }
+  if (topic_id !== null) return subjectAddress(filters, '/insights/topic', { topic: topic_id, ...model })
+  return model_id === null ? undefined : subjectAddress(filters, '/insights/model', model)
+}
+
+function moverLink(filters: Filters, row: MoverRow): Html {
+  const to = filters.print ? undefined : moverAddress(filters, row)
+  return to === undefined ? html`${row.topic}` : html`<a href="${to}">${row.topic}</a>`
+}
+
 /** A rival's rise is no good news, so only own brands have colours. */
-function toned(verdict: string, isOwn: boolean) {
+export function toned(verdict: string, isOwn: boolean) {
   const judged = verdictFor(verdict)
   return isOwn ? judged : { ...judged, tone: 'plain' as const }
 }
@@ -93,7 +105,7 @@ export function absentPanel(filters: Filters, absent: AbsentPrompts, own: string
   ]
   const rows = shown.map(
     (row) =>
-      html`<tr><th scope="row" class="prompt">${clip(row.prompt, 200)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks_absent)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td><td>${row.rivals_in_their_best_week}</td><td class="n">${whole(row.answers)}</td></tr>
+      html`<tr><th scope="row" class="prompt">${promptLink(filters, row)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks_absent)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td><td class="names">${row.rivals_in_their_best_week}</td><td class="n">${whole(row.answers)}</td></tr>
 `,
   )
   return panel(filters, {
@@ -106,6 +118,13 @@ export function absentPanel(filters: Filters, absent: AbsentPrompts, own: string
         ? html`<p class="empty">None: in every week that begins in this range, ${own} is named wherever a rival is.</p>`
         : html`${table('Table of absent prompts', titles, rows)}${filters.print ? '' : paging(filters, absent)}`,
   })
+}
+
+/** A prompt as a link to its page. */
+export function promptLink(filters: Filters, { prompt_id, prompt }: { prompt_id: string; prompt: string }): Html {
+  const text = clip(prompt, 200)
+  if (filters.print) return html`${text}`
+  return html`<a href="${subjectAddress(filters, '/insights/prompt', { prompt: prompt_id })}">${text}</a>`
 }
 
 function paging(filters: Filters, { whole: all, page, pages, rows }: AbsentPrompts): Html {
@@ -195,7 +214,7 @@ export function sourcePanel(filters: Filters, sources: Insights['sources']): Htm
   const titles = ['domain', 'kind', '#citations', '#retrieved by', '#95 % interval', '#answers']
   const rows = sources.rows.map(
     (row) =>
-      html`${domainCells(row)}<td class="n">${percent(row.retrieved_share)}</td><td class="n">${interval(row.retrieved_share_low, row.retrieved_share_high)}</td><td class="n">${number(row.answers)}</td></tr>
+      html`${domainCells(row, html`${row.domain}`)}<td class="n">${percent(row.retrieved_share)}</td><td class="n">${interval(row.retrieved_share_low, row.retrieved_share_high)}</td><td class="n">${number(row.answers)}</td></tr>
 `,
   )
   return panel(filters, {
@@ -221,7 +240,7 @@ export function sourceGapPanel(filters: Filters, gaps: Insights['sourceGaps'], o
   ]
   const rows = gaps.rows.map(
     (row) =>
-      html`${domainCells(row)}<td class="n">${number(row.retrieved_chat_count)}</td><td class="n">${whole(row.most_prompts_in_a_week)}</td><td class="n">${whole(row.weeks)}</td><td>${row.last_week}</td></tr>
+      html`${domainCells(row, sourceLink(filters, row.domain))}<td class="n">${number(row.retrieved_chat_count)}</td><td class="n">${whole(row.most_prompts_in_a_week)}</td><td class="n">${whole(row.weeks)}</td><td>${row.last_week}</td></tr>
 `,
   )
   return panel(filters, {
@@ -233,9 +252,13 @@ export function sourceGapPanel(filters: Filters, gaps: Insights['sourceGaps'], o
   })
 }
 
+export function sourceLink(filters: Filters, domain: string): Html {
+  return html`<a href="${subjectAddress(filters, '/insights/source', { domain })}">${domain}</a>`
+}
+
 /** The beginning of a row: the domain, its kind and its citations. */
-function domainCells(row: SourceRow | SourceGapRow): Html {
-  return html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.domain}</th><td>${kindOf(row)}</td><td class="n">${number(row.citation_count)}</td>`
+function domainCells(row: SourceRow | SourceGapRow, domain: Html): Html {
+  return html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${domain}</th><td>${kindOf(row)}</td><td class="n">${number(row.citation_count)}</td>`
 }
 
 /** Own domains and those of rivals first: the service may class them otherwise. */
@@ -245,8 +268,8 @@ function kindOf({ is_own, is_rival, classification }: SourceRow | SourceGapRow):
   return (classification ?? '–').toLowerCase().replaceAll('_', ' ')
 }
 
-const number = (value: number | null) => (value === null ? '–' : whole(value))
+export const number = (value: number | null) => (value === null ? '–' : whole(value))
 
-function more(all: number, shown: number): Html | '' {
+export function more(all: number, shown: number): Html | '' {
   return all > shown ? html`<p class="note">${shown} of ${whole(all)}; the CSV has all.</p>` : ''
 }

@@ -1,3 +1,4 @@
+import type { Day } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import type { ListFilters, Notice, Viewer } from '../status-data.ts'
@@ -109,6 +110,13 @@ export function rangeText({ from, to }: { from: string; to: string }): string {
   return from === to ? from : `${from} to ${to}`
 }
 
+export const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+
+/** "9 Mar", or "9 Mar 2026". */
+export function shortDay(day: Day, withYear = false): string {
+  return `${Number(day.slice(8))} ${MONTHS[Number(day.slice(5, 7)) - 1]}${withYear ? ` ${day.slice(0, 4)}` : ''}`
+}
+
 /** An address on this server. Parameters without a value are left out. */
 export function href(path: string, parameters: Record<string, string | undefined>, hash = ''): string {
   const query = new URLSearchParams()
@@ -141,7 +149,8 @@ export const number = (value: number) => NUMBERS.format(value)
 /** Why a page cannot be shown, in a sentence. */
 export function errorPage(version: string, text: string, path?: PageOptions['path']): string {
   const body = html`<div class="title"><h1>This page cannot be shown</h1></div>
-<p class="verdict banner bad" role="status">${text}</p>`
+<p class="verdict banner bad" role="status">${text}</p>
+<p>${path === undefined || path === '/' ? '' : html`<a href="${path}">Open this page without filters</a> or `}<a href="/">${path === undefined || path === '/' ? 'Open' : 'open'} the status page</a>.</p>`
   return layout({ title: 'Not shown', path, version }, body)
 }
 

@@ -60,11 +60,13 @@ function exampleOf(entry: QuarantineEntry): Html {
   return html`<details id="raw-${entry.quarantine_id}"><summary class="small">An example as it came: entry ${entry.quarantine_id}, seen ${number(entry.times_seen)} ${entry.times_seen === 1 ? 'time' : 'times'}</summary><pre tabindex="0" aria-label="Entry ${entry.quarantine_id}"><code>${clip(raw, LONGEST_RAW)}</code></pre></details>`
 }
 
-function commands({ state }: QuarantinePage, { example_id }: QuarantineGroup): Html {
-  return html`<p class="help">${command(`visibility-sync quarantine show ${example_id}`)} ${
-    state === 'open'
-      ? html`${command(`visibility-sync quarantine retry ${example_id}`)} ${command(`visibility-sync quarantine dismiss ${example_id} --because "…"`)}`
-      : command(`visibility-sync quarantine retry ${example_id}`)
+/** Commands for all rows of the group: by its id if it is one row, else by stream and reason. */
+function commands({ state, project }: QuarantinePage, { example_id, rows, stream, reason }: QuarantineGroup): Html {
+  const ofProject = project === undefined ? '' : ` --project ${project}`
+  const which =
+    rows === 1 ? String(example_id) : `--stream ${stream}${ofProject} --reason '${reason.replaceAll("'", "'\\''")}'`
+  return html`<p class="help">${command(`visibility-sync quarantine show ${example_id}`)} ${command(`visibility-sync quarantine retry ${which}${state === 'open' ? '' : ' --dismissed'}`)} ${
+    state === 'open' ? command(`visibility-sync quarantine dismiss ${which} --because "…"`) : ''
   }</p>`
 }
 

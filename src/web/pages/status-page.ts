@@ -4,9 +4,21 @@ import type { QueueStatus } from '../../queue/status.ts'
 import { freshWords, type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
-import { legend, shortDay, weeks, year, yearWords } from './calendar.ts'
+import { isYearComplete, legend, weeks, year, yearWords } from './calendar.ts'
 import { dayPanel } from './day-panel.ts'
-import { hiddenFields, href, layout, MOST_OPTIONS, noticeBanner, number, option, span, tile, time } from './layout.ts'
+import {
+  hiddenFields,
+  href,
+  layout,
+  MOST_OPTIONS,
+  noticeBanner,
+  number,
+  option,
+  shortDay,
+  span,
+  tile,
+  time,
+} from './layout.ts'
 import { needs, syncForm } from './needs.ts'
 import { projectList, streamTables } from './projects.ts'
 import { outcomeBadge, running, runningElsewhere, runsTable } from './runs.ts'
@@ -94,23 +106,31 @@ ${tile('Request budget', tightest === undefined ? '–' : `${number(tightest.rem
 }
 
 function projectSection(page: StatusData, project: ProjectHealth | undefined): Html | '' {
-  const { calendar, ledgerNow } = page
+  const { calendar } = page
   if (page.ledgerAgeMs !== undefined && page.status === undefined) return ''
-  const { range } = calendar
-  const at = (to: string) => href('/', { project: calendar.project, to }, '#project')
   const known = calendar.days !== undefined
+  // Somebody who chose other weeks or a day wants to see them.
+  const isFolded = known && calendar.later === undefined && calendar.day === undefined && isYearComplete(calendar)
+  const days = known ? daysByStream(page) : ''
   return html`<section class="card" id="project" aria-labelledby="project-title">
 <header><h2 id="project-title">Coverage of ${project?.name ?? calendar.project}</h2>${projectForm(page)}</header>
 <div data-part="streams">${streamTables(page, project)}</div>
 ${
   known
     ? html`<div data-part="year"><p class="small">A year at a glance: ${yearWords(calendar)}.</p>${year(calendar)}</div>
-<nav class="title weeks-nav" aria-label="Weeks"><a href="${at(addDays(range.from, -1))}">← earlier</a><span class="quiet small">${shortDay(range.from)} to ${shortDay(range.to)} ${range.to.slice(0, 4)}</span>${calendar.later === undefined ? html`<span></span>` : html`<a href="${at(calendar.later)}">later →</a>`}</nav>
+${isFolded ? html`<details class="fold" id="days-by-stream"><summary>Days by stream</summary>${days}</details>` : days}`
+    : html`<p class="empty" data-part="weeks">Not known while the database is away.</p>`
+}</section>`
+}
+
+/** The days of a few weeks by stream, and what is known of one of them. */
+function daysByStream({ calendar, ledgerNow }: StatusData): Html {
+  const { range } = calendar
+  const at = (to: string) => href('/', { project: calendar.project, to }, '#project')
+  return html`<nav class="title weeks-nav" aria-label="Weeks"><a href="${at(addDays(range.from, -1))}">← earlier</a><span class="quiet small">${shortDay(range.from)} to ${shortDay(range.to)} ${range.to.slice(0, 4)}</span>${calendar.later === undefined ? html`<span></span>` : html`<a href="${at(calendar.later)}">later →</a>`}</nav>
 <div data-part="weeks">${weeks(calendar)}</div>
 ${legend()}
 ${dayPanel(calendar, ledgerNow)}`
-    : html`<p class="empty" data-part="weeks">Not known while the database is away.</p>`
-}</section>`
 }
 
 function projectForm({ projects, calendar }: StatusData): Html {

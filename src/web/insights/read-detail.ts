@@ -1,0 +1,103 @@
+import type { Day } from '../../core/day.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
+import { DETAILS, type DetailSection } from './detail-statements.ts'
+import {
+  type Insights,
+  type InsightsRequest,
+  type Numbers,
+  type NumbersOrNull,
+  openReader,
+  type Read,
+  type Share,
+} from './read-insights.ts'
+import { relation } from './statements.ts'
+
+/* The pages behind a number. */
+
+/** The own brand in a group of answers, and the rival that is most visible there. */
+export interface GroupRow
+  extends Numbers<'answers' | 'visibility_count' | 'whole_count'>,
+    NumbersOrNull<Share<'visibility'> | 'previous_visibility' | 'change' | 'rival_visibility'> {
+  grouped_by: 'model_id' | 'model_channel_id' | 'topic_id' | 'prompt_id'
+  id: string | null
+  name: string | null
+  verdict: string
+  rival: string | null
+}
+
+/** A brand in the answers that a page is about. */
+export interface BrandRow
+  extends Numbers<'answers' | 'visibility_count'>,
+    NumbersOrNull<Share<'visibility'> | 'previous_visibility' | 'change'> {
+  brand: string
+  is_own: boolean
+  verdict: string
+}
+
+export interface ChatRow {
+  date: Day
+  chat_id: string
+  model_id: string | null
+  model_channel_id: string | null
+  /** Null if the content of the chat was not read. */
+  messages: { role?: string; content?: string }[] | null
+  sources: { url?: string; domain?: string; citationCount?: number }[] | null
+  brands_mentioned: { name?: string; position?: number }[] | null
+  whole_count: number
+}
+
+export interface CitedRow extends NumbersOrNull<'citation_count'> {
+  domain: string | null
+  answers: number
+  whole_count: number
+}
+
+export interface SourcePromptRow extends Numbers<'weeks' | 'best_rival_visibility' | 'whole_count'> {
+  prompt_id: string
+  prompt: string
+  topic: string
+  model_id: string | null
+  last_week: Day
+}
+
+export interface SourcePageRow extends NumbersOrNull<'citation_count'> {
+  url: string
+  title: string | null
+  rival_names: string | string[] | null
+  last_week: Day
+  whole_count: number
+}
+
+export interface Detail extends Pick<Insights, 'brands' | 'own' | 'extent' | 'days' | 'incomparable'> {
+  /** The names of what the page is about. */
+  names: { topic: string | undefined; topicId: string | undefined; prompt: string | undefined }
+  sections: Partial<Record<DetailSection, Read<object>>>
+}
+
+const SHOWN = 50
+const CHATS_SHOWN = 20
+
+export async function readDetail(warehouse: Warehouse, request: InsightsRequest): Promise<Detail> {
+  const reader = await openReader(warehouse, request)
+  const { brands, own } = reader
+  const { path, subject, project } = request.filters
+  const { rows } = await warehouse.pool.query<{ topic: string | null; topic_id: string | null; prompt: string | null }>(
+    `select coalesce(t.name, t.topic_id) as topic, t.topic_id, p.text as prompt
+     from (select $1::text as project_id, $2::text as topic_id, $3::text as prompt_id) s
+     left join ${relation(warehouse.schema, 'prompts')} p using (project_id, prompt_id)
+     left join ${relation(warehouse.schema, 'topics')} t
+       on t.project_id = s.project_id and t.topic_id = coalesce(s.topic_id, p.topic_id)`,
+    [project, subject.topic ?? null, subject.prompt ?? null],
+  )
+  const [named] = rows
+  const extent = await reader.extent()
+  const compared = await reader.compare()
+  const sections: Detail['sections'] = {}
+  for (const section of DETAILS[path])
+    sections[section] = await reader.read<object>(
+      section,
+      section === 'trend' ? '' : `\nlimit ${section === 'chats' ? CHATS_SHOWN : SHOWN}`,
+    )
+  const [topic, topicId, prompt] = [named?.topic, named?.topic_id, named?.prompt].map((value) => value ?? undefined)
+  return { brands, own, extent, ...compared, names: { topic, topicId, prompt }, sections }
+}

@@ -1,0 +1,269 @@
+import { clip } from '../../core/text.ts'
+import { type Html, html } from '../html.ts'
+import { DETAILS, type DetailSection } from '../insights/detail-statements.ts'
+import { type Filters, subjectAddress } from '../insights/filters.ts'
+import { percent, points, whole } from '../insights/format.ts'
+import type {
+  BrandRow,
+  ChatRow,
+  CitedRow,
+  Detail,
+  GroupRow,
+  SourcePageRow,
+  SourcePromptRow,
+} from '../insights/read-detail.ts'
+import type { ChartRow, Read } from '../insights/read-insights.ts'
+import { chartData } from '../insights/series.ts'
+import { filterBar, rangeWords } from './filter-bar.ts'
+import { chart, interval, panel, verdictOf } from './insights-charts.ts'
+import { more, number, promptLink, toned } from './insights-tables.ts'
+import { layout, table } from './layout.ts'
+
+export interface DetailPage {
+  version: string
+  projects: { id: string; name: string }[]
+  filters: Filters
+  detail: Detail
+}
+
+/** The reasons behind a number: of a topic, a model, a prompt or a source. */
+export function detailPage({ version, projects, filters, detail }: DetailPage): string {
+  const title = titleOf(filters, detail)
+  const sections = DETAILS[filters.path].map((section) =>
+    SECTIONS[section]!(filters, detail, detail.sections[section]!),
+  )
+  const body = html`<div class="insights detail">
+${breadcrumbs(filters, detail)}
+<div class="title"><h1>${title}</h1></div>
+${filterBar({ projects, filters, insights: detail })}
+<p class="note">${rangeWords(filters, detail)}</p>
+<div class="panels">${sections}</div>
+</div>`
+  const assets = { scripts: ['status.js', 'insights.js'], styles: ['insights.css'] }
+  return layout({ title: clip(title, 80), path: '/insights', version, ...assets }, body)
+}
+
+function titleOf({ subject }: Filters, { names }: Detail): string {
+  const model = subject.model === undefined ? '' : ` · ${subject.model}`
+  if (subject.prompt !== undefined) return `${names.prompt ?? subject.prompt}${model}`
+  if (subject.topic !== undefined) return `${names.topic ?? subject.topic}${model}`
+  return subject.model ?? subject.domain ?? ''
+}
+
+/** The way back, with the filters of this page. */
+function breadcrumbs(filters: Filters, { names }: Detail): Html {
+  const { subject } = filters
+  const { topicId } = names
+  const isBelowTopic = topicId !== undefined && (subject.prompt !== undefined || subject.model !== undefined)
+  const topic = isBelowTopic
+    ? html`<li><a href="${subjectAddress(filters, '/insights/topic', { topic: topicId })}">${names.topic ?? topicId}</a></li>`
+    : ''
+  const prompt =
+    subject.prompt !== undefined && subject.model !== undefined
+      ? html`<li><a href="${subjectAddress(filters, '/insights/prompt', { prompt: subject.prompt })}">${clip(names.prompt ?? subject.prompt, 60)}</a></li>`
+      : ''
+  const kind = { topic: 'Topic', model: 'Model', prompt: 'Prompt', source: 'Source' }[filters.path.split('/')[2] ?? '']
+  return html`<nav aria-label="Breadcrumbs"><ol class="crumbs"><li><a href="${subjectAddress(filters, '/insights')}">Insights</a></li>${topic}${prompt}<li aria-current="page">${kind}</li></ol></nav>`
+}
+
+type Section = (filters: Filters, detail: Detail, read: Read<object>) => Html
+
+const SECTIONS: Partial<Record<DetailSection, Section>> = {
+  trend(filters, { own, brands }, read) {
+    const { grain, range } = filters
+    const data = chartData('visibility', read.rows as ChartRow[], { grain, focus: own?.id, from: range.from, brands })
+    const title = 'Visibility'
+    const body = chart(filters, title, data.x.length === 0 ? undefined : data)
+    return panel(filters, { id: 'trend', title, about: 'Share of answers that name the brand.', read, body })
+  },
+
+  brands(filters, _, read) {
+    const titles = ['brand', '#visibility', '#95 % interval', '#before', 'change', '#answers']
+    const rows = (read.rows as BrandRow[]).map(
+      (row) =>
+        html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th>${shareCells(row, row.is_own)}<td class="n">${whole(row.answers)}</td></tr>
+`,
+    )
+    return panel(filters, {
+      id: 'brands',
+      title: 'You and rivals',
+      about: 'All tracked brands in these answers, the most visible first.',
+      read,
+      body: rows.length === 0 ? none : table('Table of brands', titles, rows),
+    })
+  },
+
+  'by-model': (filters, detail, read) => {
+    const rows = read.rows as GroupRow[]
+    const isByChannel = rows[0]?.grouped_by === 'model_channel_id'
+    return groups(filters, read, {
+      id: 'by-model',
+      title: isByChannel ? 'By channel' : 'By model',
+      what: isByChannel ? 'channel' : 'model',
+      own: ownName(detail),
+      name: ({ id, name }) =>
+        id === null || isByChannel || filters.subject.model === id
+          ? html`${name ?? '(no model)'}`
+          : html`<a href="${subjectAddress(filters, filters.path, { ...filters.subject, model: id })}">${name}</a>`,
+    })
+  },
+
+  'by-topic': (filters, detail, read) =>
+    groups(filters, read, {
+      id: 'by-topic',
+      title: 'By topic',
+      what: 'topic',
+      own: ownName(detail),
+      name: ({ id, name }) =>
+        id === null
+          ? html`(no topic)`
+          : html`<a href="${subjectAddress(filters, '/insights/topic', { ...filters.subject, topic: id })}">${name}</a>`,
+    }),
+
+  prompts: (filters, detail, read) =>
+    groups(filters, read, {
+      id: 'prompts',
+      title: 'Prompts',
+      what: 'prompt',
+      own: ownName(detail),
+      name: ({ id, name }) =>
+        id === null ? html`(no prompt)` : promptLink(filters, { prompt_id: id, prompt: name ?? id }),
+    }),
+
+  chats(filters, _, read) {
+    const rows = read.rows as ChatRow[]
+    const hasContents = rows.some(({ messages }) => messages !== null)
+    const titles = ['day', 'model', 'chat', ...(hasContents ? ['answer'] : [])]
+    const cells = rows.map(
+      (row) =>
+        html`<tr><th scope="row">${row.date}</th><td>${row.model_channel_id ?? row.model_id ?? '–'}</td><td><code title="${row.chat_id}">${shortId(row.chat_id)}</code></td>${hasContents ? html`<td class="prompt">${content(row)}</td>` : ''}</tr>
+`,
+    )
+    const how = hasContents
+      ? 'those whose content was read first, then the newest.'
+      : html`the newest first. To read what they say, set <code>chat_contents</code> in the configuration.`
+    return panel(filters, {
+      id: 'chats',
+      title: 'Chats',
+      about: html`Single answers to this prompt, ${how}`,
+      read,
+      body:
+        cells.length === 0
+          ? none
+          : html`${table('Table of chats', titles, cells)}${more(rows[0]!.whole_count, rows.length)}`,
+    })
+  },
+
+  cited(filters, _, read) {
+    const rows = read.rows as CitedRow[]
+    if (rows.length === 0) return html``
+    const cells = rows.map(
+      (row) =>
+        html`<tr><th scope="row">${row.domain ?? '–'}</th><td class="n">${number(row.citation_count)}</td><td class="n">${whole(row.answers)}</td></tr>
+`,
+    )
+    return panel(filters, {
+      id: 'cited',
+      title: 'Sources cited',
+      about: 'Domains in the answers whose content was read, the most cited first.',
+      read,
+      body: html`${table('Table of sources', ['domain', '#citations', '#answers'], cells)}${more(rows[0]!.whole_count, rows.length)}`,
+    })
+  },
+
+  'source-prompts'(filters, detail, read) {
+    const rows = read.rows as SourcePromptRow[]
+    const titles = ['prompt', 'topic', 'model', '#weeks', 'last', '#best rival']
+    const cells = rows.map(
+      (row) =>
+        html`<tr><th scope="row" class="prompt">${promptLink(filters, row)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td></tr>
+`,
+    )
+    return panel(filters, {
+      id: 'source-prompts',
+      title: 'Prompts',
+      about: `Prompts and models whose answers retrieve this domain in weeks in which rivals appear and ${ownName(detail)} does not.`,
+      read,
+      body:
+        rows.length === 0
+          ? none
+          : html`${table('Table of prompts', titles, cells)}${more(rows[0]!.whole_count, rows.length)}`,
+    })
+  },
+
+  'source-pages'(filters, _, read) {
+    const rows = read.rows as SourcePageRow[]
+    if (rows.length === 0 || read.missing !== undefined) return html``
+    const cells = rows.map(
+      (row) =>
+        html`<tr><th scope="row" class="prompt">${outside(row.url, clip(row.title ?? row.url, 120))}</th><td class="prompt">${[row.rival_names ?? []].flat().join(', ')}</td><td class="n">${number(row.citation_count)}</td><td>${row.last_week}</td></tr>
+`,
+    )
+    return panel(filters, {
+      id: 'source-pages',
+      title: 'Pages that mention rivals and not you',
+      about: 'The most cited first.',
+      read,
+      body: html`${table('Table of pages', ['page', 'rivals', '#citations', 'last'], cells)}${more(rows[0]!.whole_count, rows.length)}`,
+    })
+  },
+}
+
+/** An id that is easy to tell from others in a table; the whole is in its title. */
+const shortId = (id: string) => (id.length <= 14 ? id : `${id.slice(0, 7)}…${id.slice(-4)}`)
+
+const none = html`<p class="empty">No answer in this range. Choose a longer one.</p>`
+const ownName = ({ own }: Detail) => own?.name ?? 'the own brand'
+
+/** The share with its interval, the one before, and the change. */
+function shareCells(row: BrandRow | GroupRow, isOwn: boolean): Html {
+  const change = row.change === null ? '' : points(row.change)
+  return html`<td class="n">${percent(row.visibility)}</td><td class="n">${interval(row.visibility_low, row.visibility_high)}</td><td class="n">${percent(row.previous_visibility)}</td><td>${verdictOf(toned(row.verdict, isOwn), change)}</td>`
+}
+
+interface Groups {
+  id: DetailSection
+  title: string
+  what: string
+  own: string
+  name: (row: GroupRow) => Html
+}
+
+function groups(filters: Filters, read: Read<object>, { id, title, what, own, name }: Groups): Html {
+  const rows = read.rows as GroupRow[]
+  const titles = [what, '#visibility', '#95 % interval', '#before', 'change', 'best rival', '#answers']
+  const cells = rows.map(
+    (row) =>
+      html`<tr><th scope="row" class="prompt">${name(row)}</th>${shareCells(row, true)}<td>${row.rival === null ? '–' : `${row.rival}, ${percent(row.rival_visibility)}`}</td><td class="n">${whole(row.answers)}</td></tr>
+`,
+  )
+  return panel(filters, {
+    id,
+    title,
+    about: `${own} and the most visible rival of each ${what}, where ${own} is furthest behind first.`,
+    read,
+    body:
+      rows.length === 0
+        ? none
+        : html`${table(`Table by ${what}`, titles, cells)}${more(rows[0]!.whole_count, rows.length)}`,
+  })
+}
+
+/** A link to an address that the service gave. Anything but a web address is shown as text. */
+function outside(url: string, name: string): Html {
+  return /^https?:\/\//i.test(url) ? html`<a href="${url}" rel="noreferrer nofollow">${name}</a>` : html`${name}`
+}
+
+const MOST_LETTERS = 6000
+const MOST_SOURCES = 10
+
+/** What an answer says, which brands it names, and what it cites. */
+function content({ messages, sources, brands_mentioned }: ChatRow): Html {
+  if (messages === null) return html`<span class="quiet">not read</span>`
+  const answer = messages.findLast(({ role }) => role === 'assistant')?.content ?? messages.at(-1)?.content ?? ''
+  const brands = (brands_mentioned ?? []).flatMap(({ name }) => (name === undefined ? [] : [name]))
+  const cited = (sources ?? []).flatMap(({ url, domain }) => (url === undefined ? [] : [{ url, name: domain ?? url }]))
+  return html`<details><summary>${clip(answer, 90)}</summary><p class="answer">${clip(answer, MOST_LETTERS)}</p>
+${brands.length === 0 ? '' : html`<p>Names ${brands.join(', ')}.</p>`}
+${cited.length === 0 ? '' : html`<p>Cites ${cited.slice(0, MOST_SOURCES).map(({ url, name }, index) => html`${index === 0 ? '' : ', '}${outside(url, name)}`)}${cited.length > MOST_SOURCES ? ` and ${cited.length - MOST_SOURCES} more` : ''}.</p>`}</details>`
+}
