@@ -615,51 +615,54 @@ inBrowser('in a browser', () => {
   })
 
   test.each([
-    [1440, 900],
-    [390, 844],
-  ])('no page is wider than a screen of %i px, no table is cut off, and axe finds nothing', async (width, height) => {
-    const { topics } = setup.service.world.projects[0]!
-    const [{ prompt }] = (await setup.database.rows<{ prompt: string }>(
-      'select min(prompt_id) as prompt from visibility.prompts where project_id = $1',
-      [project],
-    )) as [{ prompt: string }]
-    const model = await modelId()
-    const pages = [
-      '',
-      `/topic?topic=${topics[0]!.id}`,
-      `/prompt?prompt=${prompt}`,
-      `/model?model=${encodeURIComponent(model)}`,
-    ]
-    const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
-    for (const path of pages) {
-      const opened = await open('', { viewport: { width, height } })
-      if (path !== '') await opened.goto(`${url}/insights${path}&project=${project}`)
-      for (const details of await opened.locator('details:has(.scroll)').all())
-        await details.evaluate((element) => element.setAttribute('open', ''))
-      const found = await opened.evaluate(() => ({
-        width: document.documentElement.scrollWidth,
-        cut: [...document.querySelectorAll('.scroll')]
-          .filter((box) => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1)
-          .map((box) => box.ariaLabel),
-        loose: [...document.querySelectorAll('.scroll th[scope=row]')].filter(
-          (cell) => getComputedStyle(cell).position !== 'sticky',
-        ).length,
-      }))
-      expect({ path, width: found.width, loose: found.loose }).toEqual({ path, width, loose: 0 })
-      if (width > 1000) expect({ path, cut: found.cut }).toEqual({ path, cut: [] })
-      if (path === '') {
-        const value = (await opened.locator('.tile .value').first().boundingBox())!
-        expect(value.y + value.height).toBeLessThan(height)
-      } else {
-        await opened.evaluate(source)
-        const violations = await opened.evaluate(async () =>
-          (await (window as any).axe.run()).violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`),
-        )
-        expect(violations).toEqual([])
+    [1440, 900, 'light'],
+    [390, 844, 'dark'],
+  ] as const)(
+    'no page is wider than a screen of %i by %i px, no table is cut off, and axe finds nothing, %s',
+    async (width, height, colorScheme) => {
+      const { topics } = setup.service.world.projects[0]!
+      const [{ prompt }] = (await setup.database.rows<{ prompt: string }>(
+        'select min(prompt_id) as prompt from visibility.prompts where project_id = $1',
+        [project],
+      )) as [{ prompt: string }]
+      const model = await modelId()
+      const pages = [
+        '',
+        `/topic?topic=${topics[0]!.id}`,
+        `/prompt?prompt=${prompt}`,
+        `/model?model=${encodeURIComponent(model)}`,
+      ]
+      const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+      for (const path of pages) {
+        const opened = await open('', { viewport: { width, height }, colorScheme })
+        if (path !== '') await opened.goto(`${url}/insights${path}&project=${project}`)
+        for (const details of await opened.locator('details:has(.scroll)').all())
+          await details.evaluate((element) => element.setAttribute('open', ''))
+        const found = await opened.evaluate(() => ({
+          width: document.documentElement.scrollWidth,
+          cut: [...document.querySelectorAll('.scroll')]
+            .filter((box) => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1)
+            .map((box) => box.ariaLabel),
+          loose: [...document.querySelectorAll('.scroll th[scope=row]')].filter(
+            (cell) => getComputedStyle(cell).position !== 'sticky',
+          ).length,
+        }))
+        expect({ path, width: found.width, loose: found.loose }).toEqual({ path, width, loose: 0 })
+        if (width > 1000) expect({ path, cut: found.cut }).toEqual({ path, cut: [] })
+        if (path === '') {
+          const value = (await opened.locator('.tile .value').first().boundingBox())!
+          expect(value.y + value.height).toBeLessThan(height)
+        } else {
+          await opened.evaluate(source)
+          const violations = await opened.evaluate(async () =>
+            (await (window as any).axe.run()).violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`),
+          )
+          expect(violations).toEqual([])
+        }
+        await opened.close()
       }
-      await opened.close()
-    }
-  })
+    },
+  )
 
   test('axe finds nothing, light and dark, and the page is light to load', async () => {
     const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
@@ -692,6 +695,15 @@ inBrowser('in a browser', () => {
     const opened = await open('&print=1', { colorScheme: 'dark' })
     const pdf = (await opened.pdf({ preferCSSPageSize: true })).toString('latin1')
     expect([...pdf.matchAll(/\/Type\s*\/Page\b/g)].length).toBe(1)
+    // A4 without its margins, at 96 dots an inch.
+    await opened.setViewportSize({ width: 718, height: 1047 })
+    await opened.emulateMedia({ media: 'print' })
+    const cut = await opened.evaluate(() =>
+      [...document.querySelectorAll('.scroll')]
+        .filter((box) => box.scrollWidth > box.clientWidth + 1)
+        .map((box) => box.ariaLabel),
+    )
+    expect(cut).toEqual([])
     expect(await opened.locator('form, details').count()).toBe(0)
     await opened.close()
   })

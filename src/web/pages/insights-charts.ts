@@ -159,13 +159,12 @@ function map(rows: readonly HeatRow[], filters: Filters): Html {
 ${left.length === 0 ? '' : html`<p class="note">${left.join(', ')} ${filters.print ? 'are not shown' : 'in the CSV'}.</p>`}`
 }
 
-/** The lower bounds of the steps of colour, from the lowest share with enough answers to the highest. */
+/** The lower bounds of the steps of colour: each step has as many cells with enough answers as the others. */
 function stepsOf(rows: readonly HeatRow[]): number[] {
   const sure = rows.filter(({ answers }) => answers >= ENOUGH)
-  const shares = (sure.length > 0 ? sure : rows).map(({ visibility }) => visibility)
-  const [lowest, highest] = [Math.min(...shares), Math.max(...shares)]
-  const steps = Array.from({ length: COLOURS }, (_, index) => lowest + ((highest - lowest) * index) / COLOURS)
-  return [...new Set(steps.map((step) => Math.floor(step * 1000) / 1000))]
+  const shares = (sure.length > 0 ? sure : rows).map(({ visibility }) => visibility).sort((a, b) => a - b)
+  const bounds = Array.from({ length: COLOURS }, (_, index) => shares[Math.floor((index * shares.length) / COLOURS)]!)
+  return [...new Set(bounds.map((bound) => Math.floor(bound * 1000) / 1000))]
 }
 
 /** If there are fewer steps than colours, they are the outer ones. */
