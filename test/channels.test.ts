@@ -1,139 +1,94 @@
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import { createLog } from '../src/core/logger.ts'
-import { Alerts } from '../src/observe/alerts.ts'
-import { channelsOf } from '../src/observe/channels.ts'
-import { findingsOfRun } from '../src/observe/findings.ts'
-import { emptyReport } from '../src/sync/run/report.ts'
-import { type Outside, startMailServer, startOutside } from './support/outside.ts'
-import { configOf } from './support/setup.ts'
+import { afterEach, expect, test } from '@jest/globals'
+import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { createClient } from '../src/source/client.ts'
+import { readFilters } from '../src/web/insights/filters.ts'
+import { type GroupRow, readDetail } from '../src/web/insights/read-detail.ts'
+import { readInsights } from '../src/web/insights/read-insights.ts'
+import { startProxy } from './support/proxy.ts'
+import { type Setup, setUp } from './support/setup.ts'
+import { expectExact } from './support/truth.ts'
 
-/* What arrives at each channel, at real servers. The ledger is away: it is not what is looked at here. */
+/* A channel stays the same when the model behind it changes, so default reports by model have twins by channel. */
 
-let outside: Outside
-let mail: Awaited<ReturnType<typeof startMailServer>>
-let answer: number | 'nothing' = 200
-let isSilent = false
-const logs: string[] = []
-beforeAll(async () => {
-  outside = await startOutside(() => answer)
-  mail = await startMailServer(() => isSilent)
-})
-afterAll(async () => {
-  await outside.close()
-  await mail.close()
-})
+const RANGE = { from: '2026-03-01', to: '2026-03-14' }
+const TWINS = [
+  { name: 'brand_daily_by_topic_channel', dimensions: ['date', 'topic_id', 'model_channel_id'] },
+  { name: 'brand_daily_by_prompt_channel', dimensions: ['date', 'prompt_id', 'model_channel_id'] },
+]
+let setup: Setup
+afterEach(() => setup.close())
 
-const KEY = 'pagerduty-routing-key-0123456789'
-const PASSWORD = 'password-of-the-mail-server'
-function makeAlerts(): Alerts {
-  const config = configOf({
-    alerts: {
-      slack_url: `${outside.url}/slack/T000/secret-of-slack`,
-      pagerduty_key: KEY,
-      pagerduty_url: `${outside.url}/v2/enqueue`,
-      smtp_url: `smtp://robot@127.0.0.1:${mail.port}`,
-      smtp_password: PASSWORD,
-      email_from: 'visibility-sync <robot@example.com>',
-      email_to: ['oncall@example.com', 'Second <second@example.com>'],
-    },
-  })
-  return new Alerts({
-    channels: channelsOf(config, 'postgres://warehouse.example.com:5432/visibility'),
-    quietMs: 0,
-    pageUrl: 'https://status.example.com',
-    nameOf: (id) => (id === 'or_1' ? 'Acme <Shoes> & Co' : id),
-    log: createLog({
-      level: 'trace',
-      redactor: config.redactor,
-      destination: { write: (line) => void logs.push(line) },
-    }),
-    redactor: config.redactor,
-    clock: () => new Date('2026-04-01T10:30:00Z'),
-    ledger: () => Promise.reject(new Error('away')),
-  })
+const start = async () => {
+  const config = { start_date: RANGE.from, end_date: RANGE.to, extras: 'auto', reports: DEFAULT_REPORTS }
+  setup = await setUp({ world: { projects: 1, prompts: 6, models: 3, brands: 3 }, extras: 'all', config })
+}
+const request = (path: '/insights' | '/insights/topic', query: object) => {
+  const { config, projects } = { config: setup.services.config, projects: setup.projects }
+  const filters = readFilters({ ...query, ...RANGE }, { projects, interest: RANGE, today: RANGE.to }, path)
+  return { reports: config.reports, filters }
 }
 
-const stream = { ...emptyReport('or_1', 'chats'), windows: 1 }
-const run = { run_id: 12, command: 'sync', source: 's', seconds: 1, notes: [] }
-const error = `GET /chats: HTTP 503: busy with ${PASSWORD}`
-const bad = findingsOfRun(
-  {
-    ...run,
-    outcome: 'partial',
-    streams: [{ ...stream, failed: [{ range: '2026-03-01', error, code: 'transient' }] }],
-  },
-  { coversEverything: true },
-)
-const well = findingsOfRun({ ...run, run_id: 13, outcome: 'complete', streams: [stream] }, { coversEverything: true })
-const heardAt = (path: string) =>
-  outside.heard.filter((one) => one.path.startsWith(path)).map(({ body }) => JSON.parse(body))
-
-test('Slack gets blocks, PagerDuty an event that is resolved later, and e-mail a message, each with all that helps', async () => {
-  const alerts = makeAlerts()
-  await alerts.update(bad)
-  await alerts.update(well)
-
-  const [raised, cleared] = heardAt('/slack')
-  expect(raised.text).toContain('Acme &lt;Shoes&gt; &amp; Co')
-  expect(raised.blocks.map(({ type }: { type: string }) => type)).toEqual([
-    'header',
-    'section',
-    'section',
-    'section',
-    'actions',
-  ])
-  expect(raised.blocks[0].text).toEqual({ type: 'plain_text', text: '🟠 run 12 (sync) was partial', emoji: true })
-  expect(raised.blocks[1].fields.map(({ text }: { text: string }) => text)).toEqual([
-    '*Projects*\nAcme &lt;Shoes&gt; &amp; Co',
-    '*Since*\n2026-04-01 10:30 UTC',
-    '*Run*\n12',
-  ])
-  expect(raised.blocks[2].text.text).toBe('*Reason*\n1 failure; GET /chats: HTTP 503: busy with [redacted]')
-  expect(raised.blocks[3].text.text).toBe('*What helps*\n`visibility-sync status`')
-  expect(raised.blocks[4].elements[0].url).toBe('https://status.example.com/?project=or_1')
-  expect(cleared.blocks[0].text.text).toContain('🟢 over: run 12 (sync) was partial')
-
-  const [trigger, resolve] = heardAt('/v2/enqueue')
-  expect(trigger).toMatchObject({
-    routing_key: KEY,
-    event_action: 'trigger',
-    client_url: 'https://status.example.com/?project=or_1',
-    payload: {
-      source: 'postgres://warehouse.example.com:5432/visibility',
-      severity: 'warning',
-      timestamp: '2026-04-01T10:30:00.000Z',
-      class: 'run',
-      custom_details: { projects: ['Acme <Shoes> & Co'], run: 12, command: 'visibility-sync status' },
-    },
-  })
-  expect(resolve).toMatchObject({ event_action: 'resolve', dedup_key: trigger.dedup_key })
-
-  expect(mail.mails.map(({ login, from, to }) => ({ login, from, to }))).toEqual(
-    Array.from({ length: 2 }, () => ({
-      login: `robot ${PASSWORD}`,
-      from: 'robot@example.com',
-      to: ['oncall@example.com', 'second@example.com'],
-    })),
+test('with extras: auto the twins are loaded exactly, and the pages prefer channels', async () => {
+  await start()
+  expect((await setup.sync()).outcome).toBe('complete')
+  await expectExact(setup.database, { world: setup.service.world, range: RANGE, reports: TWINS as never })
+  const own = setup.service.world.projects[0]!.brands[0]!.id
+  await setup.database.rows('update visibility.brands set is_own = brand_id = $1', [own])
+  const { warehouse } = setup.database
+  const { heat } = await readInsights(warehouse, request('/insights', {}))
+  const channels = await setup.database.rows<{ id: string; name: string }>(
+    'select model_channel_id as id, name from visibility.model_channels order by 1',
   )
-  const text = mail.mails[0]!.data.replaceAll('=\n', '')
-  expect(text).toContain('Subject: visibility-sync: run 12 (sync) was partial')
-  for (const line of ['Acme <Shoes> & Co', '2026-04-01 10:30 UTC', 'Run:        12', 'visibility-sync status'])
-    expect(text).toContain(line)
-  expect(mail.mails[1]!.data).toContain('Subject: visibility-sync: over: run 12 (sync) was partial')
-  expect([...outside.heard.map(({ body }) => body), text].join().includes(PASSWORD)).toBe(false)
+  expect(new Set(heat.rows.map(({ model }) => model))).toEqual(new Set(channels.map(({ name }) => name)))
+  const topic = heat.rows.find(({ topic_id }) => topic_id !== null)!.topic_id!
+  const { sections } = await readDetail(warehouse, request('/insights/topic', { topic, channel: channels[0]!.id }))
+  const [row] = sections['by-model']!.rows as GroupRow[]
+  const [expected] = await setup.database.rows(
+    `select sum(visibility_count) as k, sum(visibility_total) as n from visibility.brand_daily_by_topic_channel
+     where topic_id = $1 and model_channel_id = $2 and brand_id = $3`,
+    [topic, channels[0]!.id, own],
+  )
+  expect({ k: row!.visibility_count, n: row!.answers }).toEqual(expected)
+  expect(row!.name).toBe(channels[0]!.name)
 })
 
-test('a channel that fails or hangs keeps no other from being told, and shows no secret in the log', async () => {
-  const alerts = makeAlerts()
-  answer = 500
-  isSilent = true
-  await alerts.update(bad)
-  expect(alerts.open).toEqual([])
-  // One that takes it is enough.
-  answer = 200
-  await alerts.sendUnsent()
-  expect(alerts.open.map(({ condition }) => condition)).toEqual(['run'])
-  const text = logs.join('')
-  expect(text).toContain('"channel":"e-mail"')
-  for (const secret of [KEY, PASSWORD, 'secret-of-slack']) expect(text).not.toContain(secret)
+test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
+  await start()
+  const asked: string[] = []
+  const proxy = await startProxy(
+    setup.service.url,
+    (_, body) => {
+      const refused = /model_channel_id/.test(body) && /topic_id|prompt_id/.test(body)
+      if (refused) asked.push(body)
+      return refused
+    },
+    400,
+  )
+  const honest = setup.services.client
+  setup.services.client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000 })
+  try {
+    expect((await setup.sync()).outcome).toBe('complete')
+    const first = asked.length
+    expect(first).toBeGreaterThanOrEqual(2)
+    expect((await setup.sync()).outcome).toBe('complete')
+    expect(asked.length).toBe(first)
+    await expectExact(setup.database, { world: setup.service.world, range: RANGE, reports: DEFAULT_REPORTS as never })
+  } finally {
+    setup.services.client.close()
+    setup.services.client = honest
+    await proxy.close()
+  }
+})
+
+test('without extras, and for reports of other names, there are no twins', async () => {
+  await start()
+  const names = setup.services.config.reports.map(({ name }) => name)
+  expect(names.slice(DEFAULT_REPORTS.length)).toEqual(TWINS.map(({ name }) => name))
+  await setup.close()
+  const reports = [{ name: 'mine', dimensions: ['date', 'topic_id', 'model_id'] }]
+  setup = await setUp({ config: { extras: 'auto', reports } })
+  expect(setup.services.config.reports.length).toBe(1)
+  await setup.close()
+  setup = await setUp({ config: { reports: DEFAULT_REPORTS } })
+  expect(setup.services.config.reports.length).toBe(DEFAULT_REPORTS.length)
 })

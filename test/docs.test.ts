@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { configJsonSchema, tablesPage } from '../src/cli/generated.ts'
 import { loadConfig } from '../src/core/config/load.ts'
-import { configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { channelTwins, configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { faultsSchema } from '../src/reference/change.ts'
 import { HELPER_VIEWS, OPS_TABLES, reportNote, SUM_VIEWS, TABLES } from '../src/warehouse/schema/catalogue.ts'
 import { VIEWS } from '../src/warehouse/schema/comments.ts'
@@ -63,7 +63,7 @@ test('the generated pages are current', () => {
 
 test('the shipped configuration is valid and spells out the defaults', () => {
   const config = loadConfig({ file: new URL('config/sync.yaml', root).pathname, env: {} })
-  expect(config.reports).toEqual(DEFAULT_REPORTS)
+  expect(config.reports).toEqual([...DEFAULT_REPORTS, ...channelTwins(DEFAULT_REPORTS)])
   expect(config.warnings).toEqual([])
   expect(config.source.base_url).toBeUndefined()
 })

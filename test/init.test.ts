@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test } from '@jest/globals'
 import { parse } from 'yaml'
 import { loadConfig } from '../src/core/config/load.ts'
-import { configSchema } from '../src/core/config/schema.ts'
+import { channelTwins, configSchema } from '../src/core/config/schema.ts'
 import { everySetting } from '../src/core/config/settings.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
 
@@ -63,7 +63,8 @@ describe('the template', () => {
     writeFileSync(file, TEMPLATE)
     const { file: _file, redactor: _one, ...written } = loadConfig({ file, env: {} })
     const { file: _none, redactor: _other, ...defaults } = loadConfig({ file: '/dev/null', env: {} })
-    expect(written).toEqual({ ...defaults, extras: 'auto' })
+    const reports = [...defaults.reports, ...channelTwins(defaults.reports)]
+    expect(written).toEqual({ ...defaults, extras: 'auto', reports })
   })
 
   test('explains each setting: a comment stands above it or above its group', () => {

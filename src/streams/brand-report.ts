@@ -78,6 +78,7 @@ export function brandReport(report: ReportConfig): DayStream {
     splitDimensions: splitDimensionsOf(others),
     filterTakes: 'lists',
     hasChangedAt: true,
+    ...(report.isTwin && { isExtra: true }),
 
     read: (client, caller, { range, page, filters }, context) =>
       client.brandsReport(

@@ -10,13 +10,14 @@ import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
 import { type Explained, explain } from './explain.ts'
 import { readDocument } from './read-document.ts'
-import { configSchema, type FileConfig } from './schema.ts'
+import { channelTwins, configSchema, type FileConfig, type ReportConfig } from './schema.ts'
 import { mayHoldSecret, refusePlainHttp, secretsIn, secretsOfAddress, textsIn } from './secrets.ts'
 import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 
 export type { FileConfig, ReportConfig } from './schema.ts'
 
 export interface Config extends FileConfig {
+  reports: ReportConfig[]
   /** Undefined if nobody asked for one. */
   log_level: string | undefined
   /** `auto` leaves it to the command: lines for people, or JSON where programs read them. */
@@ -135,6 +136,7 @@ function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redac
   refuseStraySecrets(config, secrets, origin)
   return {
     ...config,
+    reports: config.extras === 'auto' ? [...config.reports, ...channelTwins(config.reports)] : config.reports,
     log_level: level,
     log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
     disabled: disabledParts(env),

@@ -115,7 +115,10 @@ const report = z.strictObject({
   filters: z.array(filter).default([]),
   having: z.array(having).min(1, { error: 'at least one condition' }).optional(),
 })
-export type ReportConfig = z.infer<typeof report>
+export type ReportConfig = z.infer<typeof report> & {
+  /** Set for a report that nobody configured: the twin by channel of a default report by model. */
+  isTwin?: true
+}
 
 /** Enough to answer the twelve questions that docs/reference/tables.md lists. */
 export const DEFAULT_REPORTS: ReportConfig[] = [
@@ -128,6 +131,26 @@ export const DEFAULT_REPORTS: ReportConfig[] = [
   { name: 'brand_daily_by_topic_model', dimensions: ['date', 'topic_id', 'model_id'], filters: [] },
   { name: 'brand_daily_by_prompt_model', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] },
 ]
+
+/**
+ * Reports by channel beside default ones by model: a channel stays the same when the model behind it changes. Only
+ * `extras: auto` reads them, because not every service has channels.
+ */
+export function channelTwins(reports: readonly ReportConfig[]): ReportConfig[] {
+  return reports.flatMap((one) => {
+    const isDefault = DEFAULT_REPORTS.some(
+      ({ name, dimensions }) => name === one.name && dimensions.join() === one.dimensions.join(),
+    )
+    const twin: ReportConfig = {
+      name: one.name.replace('model', 'channel'),
+      dimensions: one.dimensions.map((name) => (name === 'model_id' ? 'model_channel_id' : name)),
+      filters: [],
+      isTwin: true,
+    }
+    const isThere = reports.some(({ name }) => name === twin.name)
+    return isDefault && one.dimensions.includes('model_id') && one.filters.length === 0 && !isThere ? [twin] : []
+  })
+}
 
 const SHARE = 'a share of the chats above 0, up to 1'
 

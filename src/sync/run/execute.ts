@@ -182,7 +182,8 @@ export function isUsualRefusal(status: number): boolean {
 }
 
 /** True if somebody asked for the stream by its name, and not for whatever there is by `extras: auto`. */
-export function isNamed({ extras, streams }: Config, stream: string): boolean {
+export function isNamed({ extras, streams, reports }: Config, stream: string): boolean {
+  if (reports.some(({ name, isTwin }) => name === stream && isTwin)) return false
   return extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || streams.some((name) => name === stream)
 }
 

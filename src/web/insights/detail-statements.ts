@@ -4,6 +4,7 @@ import { reportBy } from '../../warehouse/schema/views.ts'
 import { chartRange, type Filters, weeksIn } from './filters.ts'
 import {
   between,
+  byChannelIfThere,
   moversOfRange,
   periods,
   relation,
@@ -35,6 +36,7 @@ export const DETAILS = {
   '/insights': [],
   '/insights/topic': ['trend', 'brands', 'by-model', 'prompts'],
   '/insights/model': ['trend', 'brands', 'by-topic', 'prompts'],
+  '/insights/channel': ['trend', 'brands', 'by-topic', 'prompts'],
   '/insights/prompt': ['trend', 'brands', 'by-model', 'chats', 'cited'],
   '/insights/source': ['source-prompts', 'source-pages'],
 } as const satisfies Record<Filters['path'], readonly DetailSection[]>
@@ -45,19 +47,18 @@ interface Grouped {
   column: Dimension
 }
 
-/** A channel stays the same when the model behind it changes, so the report by channel is preferred. */
-function byModel({ subject }: Filters, reports: readonly ReportConfig[]): Grouped {
-  const of: Dimension = subject.prompt === undefined ? 'topic_id' : 'prompt_id'
-  const byChannel: Grouped = { dimensions: ['date', of, 'model_channel_id'], column: 'model_channel_id' }
-  return reportBy(reports, byChannel.dimensions) === undefined
-    ? { dimensions: ['date', of, 'model_id'], column: 'model_id' }
-    : byChannel
+/** Whether rows are told apart by model or by channel: by what the page is about, else by channel if there is such a report. */
+function modelDimension({ subject }: Filters, of: Dimension, reports: readonly ReportConfig[]): Dimension {
+  if (subject.channel !== undefined) return 'model_channel_id'
+  if (subject.model !== undefined) return 'model_id'
+  return byChannelIfThere(reports, of)
 }
 
 function groupedBy(section: DetailSection, filters: Filters, reports: readonly ReportConfig[]): Grouped {
-  if (section === 'by-model') return byModel(filters, reports)
-  if (section === 'by-topic') return { dimensions: ['date', 'topic_id', 'model_id'], column: 'topic_id' }
-  return { dimensions: ['date', 'prompt_id', 'model_id'], column: 'prompt_id' }
+  const of: Dimension = section === 'prompts' || filters.subject.prompt !== undefined ? 'prompt_id' : 'topic_id'
+  const model = modelDimension(filters, of, reports)
+  const column = section === 'by-model' ? model : of
+  return { dimensions: ['date', of, model], column }
 }
 
 /** The views, tables and report that a section reads. */
@@ -66,13 +67,11 @@ export function detailNeeds(
   filters: Filters,
   reports: readonly ReportConfig[],
 ): { views: (BiView | 'chats' | 'chat_contents')[]; report?: Dimension[] } {
-  const isOfPrompt = filters.subject.prompt !== undefined
   switch (section) {
-    case 'trend':
-    case 'brands':
-      return { views: [], report: ['date', isOfPrompt ? 'prompt_id' : 'topic_id', 'model_id'] }
     case 'falls':
       return { views: [], report: ['date', 'topic_id', 'model_id'] }
+    case 'trend':
+    case 'brands':
     case 'by-model':
     case 'by-topic':
     case 'prompts':
@@ -150,7 +149,7 @@ order by visibility desc nulls last, brand, c.brand_id`
       : `null::jsonb as messages, null::jsonb as sources, null::jsonb as brands_mentioned`
     return `select c.date, c.chat_id, c.model_id, c.model_channel_id, ${contents}, count(*) over () as whole_count
 from ${relation(schema, 'chats')} c
-${hasContents ? `left join ${relation(schema, 'chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n` : ''}where c.project_id = ${text(project)} and c.prompt_id = ${text(subject.prompt ?? '')}${subject.model === undefined ? '' : ` and c.model_id = ${text(subject.model)}`}
+${hasContents ? `left join ${relation(schema, 'chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n` : ''}where c.project_id = ${text(project)} and c.prompt_id = ${text(subject.prompt ?? '')}${subject.model === undefined ? '' : ` and c.model_id = ${text(subject.model)}`}${subject.channel === undefined ? '' : ` and c.model_channel_id = ${text(subject.channel)}`}
   and ${between('c.date', range)}
 order by messages is null, c.date desc, c.model_id, c.chat_id`
   },
@@ -226,6 +225,7 @@ function conditions({ schema, filters, reports }: StatementContext, section: Det
     ...is('topic_id', subject.topic),
     ...is('prompt_id', subject.prompt),
     ...is('model_id', subject.model),
+    ...is('model_channel_id', subject.channel),
     ...ofTopic,
   ].join(' and ')
 }

@@ -28,13 +28,14 @@ const YEAR_DAYS = 364
 /** The pages: all of a project, and the reasons behind one of its numbers. */
 export const PAGES = {
   '/insights': [],
-  '/insights/topic': ['topic', 'model'],
+  '/insights/topic': ['topic', 'model', 'channel'],
   '/insights/model': ['model'],
-  '/insights/prompt': ['prompt', 'model'],
+  '/insights/channel': ['channel'],
+  '/insights/prompt': ['prompt', 'model', 'channel'],
   '/insights/source': ['domain'],
 } as const
 export type PagePath = keyof typeof PAGES
-export type Subject = Partial<Record<'topic' | 'model' | 'prompt' | 'domain', string>>
+export type Subject = Partial<Record<'topic' | 'model' | 'channel' | 'prompt' | 'domain', string>>
 
 export interface Filters {
   path: PagePath

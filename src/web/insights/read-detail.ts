@@ -70,7 +70,7 @@ export interface SourcePageRow extends NumbersOrNull<'citation_count'> {
 
 export interface Detail extends Pick<Insights, 'brands' | 'own' | 'extent' | 'days' | 'incomparable'> {
   /** The names of what the page is about. */
-  names: { topic: string | undefined; topicId: string | undefined; prompt: string | undefined }
+  names: Record<'topic' | 'topicId' | 'prompt' | 'channel', string | undefined>
   sections: Partial<Record<DetailSection, Read<object>>>
 }
 
@@ -81,13 +81,14 @@ export async function readDetail(warehouse: Warehouse, request: InsightsRequest)
   const reader = await openReader(warehouse, request)
   const { brands, own } = reader
   const { path, subject, project } = request.filters
-  const { rows } = await warehouse.pool.query<{ topic: string | null; topic_id: string | null; prompt: string | null }>(
-    `select coalesce(t.name, t.topic_id) as topic, t.topic_id, p.text as prompt
-     from (select $1::text as project_id, $2::text as topic_id, $3::text as prompt_id) s
+  const { rows } = await warehouse.pool.query<Record<'topic' | 'topic_id' | 'prompt' | 'channel', string | null>>(
+    `select coalesce(t.name, t.topic_id) as topic, t.topic_id, p.text as prompt, h.name as channel
+     from (select $1::text as project_id, $2::text as topic_id, $3::text as prompt_id, $4::text as model_channel_id) s
      left join ${relation(warehouse.schema, 'prompts')} p using (project_id, prompt_id)
+     left join ${relation(warehouse.schema, 'model_channels')} h using (project_id, model_channel_id)
      left join ${relation(warehouse.schema, 'topics')} t
        on t.project_id = s.project_id and t.topic_id = coalesce(s.topic_id, p.topic_id)`,
-    [project, subject.topic ?? null, subject.prompt ?? null],
+    [project, subject.topic ?? null, subject.prompt ?? null, subject.channel ?? null],
   )
   const [named] = rows
   const extent = await reader.extent()
@@ -98,6 +99,8 @@ export async function readDetail(warehouse: Warehouse, request: InsightsRequest)
       section,
       section === 'trend' ? '' : `\nlimit ${section === 'chats' ? CHATS_SHOWN : SHOWN}`,
     )
-  const [topic, topicId, prompt] = [named?.topic, named?.topic_id, named?.prompt].map((value) => value ?? undefined)
-  return { brands, own, extent, ...compared, names: { topic, topicId, prompt }, sections }
+  const [topic, topicId, prompt, channel] = [named?.topic, named?.topic_id, named?.prompt, named?.channel].map(
+    (value) => value ?? undefined,
+  )
+  return { brands, own, extent, ...compared, names: { topic, topicId, prompt, channel }, sections }
 }

@@ -66,7 +66,10 @@ export interface ChartRow {
 export interface HeatRow extends Numbers<Share<'visibility'> | 'visibility_count' | 'answers'> {
   topic_id: string | null
   topic: string
-  model_id: string | null
+  /** One of both, by what the rows are told apart. */
+  model_id?: string | null
+  model_channel_id?: string | null
+  model: string | null
   previous_visibility: number | null
   verdict: string
 }
@@ -362,7 +365,9 @@ async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
 
 /** Why a section cannot be read, and what helps; undefined if it can. */
 function missingFor(section: AnySection, { filters, reports }: InsightsRequest, relations: ReadonlySet<string>) {
-  const { views, report } = isDetail(section) ? detailNeeds(section, filters, reports) : needsOf(section, filters)
+  const { views, report } = isDetail(section)
+    ? detailNeeds(section, filters, reports)
+    : needsOf(section, filters, reports)
   if (section === 'source-prompts' && reportBy(reports, DOMAINS_BY_PROMPT, 'domains') === undefined)
     return 'No report of domains by prompt and model is configured.'
   for (const view of views) {

@@ -43,13 +43,22 @@ export interface StatementContext {
 const BY_DAY: Dimension[] = ['date']
 const BY_TOPIC_AND_MODEL: Dimension[] = ['date', 'topic_id', 'model_id']
 
+/** A channel stays the same when the model behind it changes, so a report by channel is preferred. */
+export function byChannelIfThere(reports: readonly ReportConfig[], of: Dimension): 'model_channel_id' | 'model_id' {
+  return reportBy(reports, ['date', of, 'model_channel_id']) === undefined ? 'model_id' : 'model_channel_id'
+}
+
 /** Everything but the page of a list: `limit` and `offset` are added by who shows pages. */
 export function statement(section: Section, context: StatementContext): string {
   return STATEMENTS[section](context)
 }
 
 /** The views that a section reads, and the breakdown of the report that it reads besides. */
-export function needsOf(section: Section, { grain, week }: Filters): { views: BiView[]; report?: Dimension[] } {
+export function needsOf(
+  section: Section,
+  { grain, week }: Filters,
+  reports: readonly ReportConfig[],
+): { views: BiView[]; report?: Dimension[] } {
   const step = grain === 'week' ? 'weekly' : 'daily'
   const ofReport = { views: [], report: BY_TOPIC_AND_MODEL }
   const needs: Record<Section, ReturnType<typeof needsOf>> = {
@@ -58,7 +67,7 @@ export function needsOf(section: Section, { grain, week }: Filters): { views: Bi
     'share-of-voice': { views: [`share_of_voice_${step}`] },
     position: { views: ['visibility_daily'] },
     sentiment: { views: ['visibility_daily'] },
-    'topics-by-model': ofReport,
+    'topics-by-model': { views: [], report: ['date', 'topic_id', byChannelIfThere(reports, 'topic_id')] },
     'head-to-head': { views: ['visibility_daily'] },
     'head-to-head-by-model': { views: ['head_to_head_weekly'] },
     movers: week === undefined ? ofReport : { views: ['movers_weekly'] },
@@ -74,9 +83,9 @@ export function dailyStream(reports: readonly ReportConfig[]): string {
   return reportBy(reports, BY_DAY)?.name ?? ''
 }
 
-/** The stream, and table, of the report by topic and model. */
-function topicModelStream(reports: readonly ReportConfig[]): string {
-  return reportBy(reports, BY_TOPIC_AND_MODEL)?.name ?? ''
+/** The stream, and table, of the report by topic and model, or by topic and channel. */
+function topicModelStream(reports: readonly ReportConfig[], byChannel: boolean): string {
+  return reportBy(reports, byChannel ? ['date', 'topic_id', 'model_channel_id'] : BY_TOPIC_AND_MODEL)?.name ?? ''
 }
 
 /** A relation by its name; plain if that is safe and what people type. */
@@ -158,18 +167,20 @@ ${mean('sentiment')}`
   sentiment: (context) => means(context, 'sentiment'),
 
   'topics-by-model'(context) {
-    const { schema, filters, own } = context
+    const { schema, filters, own, reports } = context
     const of = (name: string) => relation(schema, name)
-    return `select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.model_id,
+    const model = byChannelIfThere(reports, 'topic_id')
+    const isByChannel = model === 'model_channel_id'
+    return `select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.${model}, ${isByChannel ? 'coalesce(h.name, c.model_channel_id)' : 'c.model_id'} as model,
   ${shareOf(schema, 'visibility', 'k', 'n')},
   k as visibility_count, n as answers, previous_k / nullif(previous_n, 0) as previous_visibility, previous_n as previous_answers,
   k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${of('verdict')}(k, n, previous_k, previous_n) as verdict
 from (
-  ${topicModelSums(context, 'r.topic_id, r.model_id', ` and r.brand_id = ${text(own)}`)}
+  ${topicModelSums(context, `r.topic_id, r.${model}`, ` and r.brand_id = ${text(own)}`)}
 ) c
-left join ${of('topics')} t on t.project_id = ${text(filters.project)} and t.topic_id = c.topic_id
+${isByChannel ? `left join ${of('model_channels')} h on h.project_id = ${text(filters.project)} and h.model_channel_id = c.model_channel_id\n` : ''}left join ${of('topics')} t on t.project_id = ${text(filters.project)} and t.topic_id = c.topic_id
 where n > 0
-order by topic, c.topic_id, c.model_id`
+order by topic, c.topic_id, c.${model}`
   },
 
   'head-to-head'({ schema, filters, own }) {
@@ -282,7 +293,7 @@ function topicModelSums({ schema, reports, filters, before }: StatementContext, 
   return `select ${columns},
     sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
     sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
-  from ${relation(schema, topicModelStream(reports))} r
+  from ${relation(schema, topicModelStream(reports, columns.includes('model_channel_id')))} r
   where r.project_id = ${text(project)}${where} and ${both}
   group by ${columns}`
 }

@@ -44,25 +44,28 @@ ${filterBar({ projects, filters, insights: detail })}
 }
 
 function titleOf({ subject }: Filters, { names }: Detail): string {
-  const model = subject.model === undefined ? '' : ` · ${subject.model}`
-  if (subject.prompt !== undefined) return `${names.prompt ?? subject.prompt}${model}`
-  if (subject.topic !== undefined) return `${names.topic ?? subject.topic}${model}`
-  return subject.model ?? subject.domain ?? ''
+  const model = subject.model ?? names.channel ?? subject.channel
+  const suffix = model === undefined ? '' : ` · ${model}`
+  if (subject.prompt !== undefined) return `${names.prompt ?? subject.prompt}${suffix}`
+  if (subject.topic !== undefined) return `${names.topic ?? subject.topic}${suffix}`
+  return model ?? subject.domain ?? ''
 }
 
 /** The way back, with the filters of this page. */
 function breadcrumbs(filters: Filters, { names }: Detail): Html {
   const { subject } = filters
   const { topicId } = names
-  const isBelowTopic = topicId !== undefined && (subject.prompt !== undefined || subject.model !== undefined)
+  const isBelowTopic = topicId !== undefined && (subject.prompt ?? subject.model ?? subject.channel) !== undefined
   const topic = isBelowTopic
     ? html`<li><a href="${subjectAddress(filters, '/insights/topic', { topic: topicId })}">${names.topic ?? topicId}</a></li>`
     : ''
   const prompt =
-    subject.prompt !== undefined && subject.model !== undefined
+    subject.prompt !== undefined && (subject.model ?? subject.channel) !== undefined
       ? html`<li><a href="${subjectAddress(filters, '/insights/prompt', { prompt: subject.prompt })}">${clip(names.prompt ?? subject.prompt, 60)}</a></li>`
       : ''
-  const kind = { topic: 'Topic', model: 'Model', prompt: 'Prompt', source: 'Source' }[filters.path.split('/')[2] ?? '']
+  const kind = { topic: 'Topic', model: 'Model', channel: 'Channel', prompt: 'Prompt', source: 'Source' }[
+    filters.path.split('/')[2] ?? ''
+  ]
   return html`<nav aria-label="Breadcrumbs"><ol class="crumbs"><li><a href="${subjectAddress(filters, '/insights')}">Insights</a></li>${topic}${prompt}<li aria-current="page">${kind}</li></ol></nav>`
 }
 
@@ -102,9 +105,9 @@ const SECTIONS: Partial<Record<DetailSection, Section>> = {
       what: isByChannel ? 'channel' : 'model',
       own: ownName(detail),
       name: ({ id, name }) =>
-        id === null || isByChannel || filters.subject.model === id
+        id === null || id === (filters.subject.model ?? filters.subject.channel)
           ? html`${name ?? '(no model)'}`
-          : html`<a href="${subjectAddress(filters, filters.path, { ...filters.subject, model: id })}">${name}</a>`,
+          : html`<a href="${subjectAddress(filters, filters.path, { ...filters.subject, [isByChannel ? 'channel' : 'model']: id })}">${name}</a>`,
     })
   },
 

@@ -118,7 +118,7 @@ interface Sum {
 export function heatPanel(filters: Filters, read: Read<HeatRow>, own: string): Html {
   return panel(filters, {
     id: 'topics-by-model',
-    title: 'Topics by model',
+    title: isByChannel(read.rows) ? 'Topics by channel' : 'Topics by model',
     about: `Share of answers that name ${own}.${filters.comparison === 'none' ? '' : ` ▲ and ▼ mark clear changes against ${COMPARISONS[filters.comparison]}.`}`,
     read,
     body:
@@ -128,9 +128,12 @@ export function heatPanel(filters: Filters, read: Read<HeatRow>, own: string): H
   })
 }
 
+const isByChannel = (rows: readonly HeatRow[]) => rows[0]?.model_channel_id !== undefined
+const modelOf = (row: HeatRow) => row.model_channel_id ?? row.model_id ?? ''
+
 function map(rows: readonly HeatRow[], filters: Filters): Html {
   const topics = summed(rows, (row) => [row.topic_id ?? '', row.topic])
-  const models = summed(rows, (row) => [row.model_id ?? '', row.model_id ?? '(no model)'])
+  const models = summed(rows, (row) => [modelOf(row), row.model ?? '(no model)'])
   const shownTopics = [...topics].slice(0, filters.print ? MOST_TOPICS_IN_PRINT : MOST_TOPICS)
   const shownModels = [...models].slice(0, filters.print ? MOST_MODELS_IN_PRINT : MOST_MODELS)
   const steps = stepsOf(rows)
@@ -139,13 +142,17 @@ function map(rows: readonly HeatRow[], filters: Filters): Html {
   const topicLink = (id: string, name: string) =>
     id === '' ? html`${name}` : link('/insights/topic', { topic: id }, name)
   const modelLink = (id: string, name: string) =>
-    id === '' ? html`${name}` : link('/insights/model', { model: id }, name)
-  const cells = new Map(rows.map((row) => [`${row.topic_id ?? ''}\n${row.model_id ?? ''}`, row]))
+    id === ''
+      ? html`${name}`
+      : isByChannel(rows)
+        ? link('/insights/channel', { channel: id }, name)
+        : link('/insights/model', { model: id }, name)
+  const cells = new Map(rows.map((row) => [`${row.topic_id ?? ''}\n${modelOf(row)}`, row]))
   const left = [
     ...(topics.size > shownTopics.length ? [`${topics.size - shownTopics.length} more topics`] : []),
     ...(models.size > shownModels.length ? [`${models.size - shownModels.length} more models`] : []),
   ]
-  const table = html`<table class="heat"><thead><tr><th scope="col">topic</th><th scope="col" class="n">all models</th>${shownModels.map(([id, { name }]) => html`<th scope="col" class="n">${modelLink(id, name)}</th>`)}</tr></thead>
+  const table = html`<table class="heat"><thead><tr><th scope="col">topic</th><th scope="col" class="n">${isByChannel(rows) ? 'all channels' : 'all models'}</th>${shownModels.map(([id, { name }]) => html`<th scope="col" class="n">${modelLink(id, name)}</th>`)}</tr></thead>
 <tbody>${shownTopics.map(
     ([
       topicId,
@@ -207,9 +214,9 @@ function cell(row: HeatRow | undefined, steps: readonly number[], filters: Filte
   const { mark, words } = verdictFor(row.verdict)
   const before =
     row.previous_visibility === null ? words : `${percent(row.previous_visibility)} before: ${words.toLowerCase()}`
-  const tip = `${row.topic}, ${row.model_id ?? '(no model)'}: ${percent(row.visibility)}, ${interval(row.visibility_low, row.visibility_high)}, ${whole(row.visibility_count)} of ${whole(row.answers)} answers; ${before}`
-  const isLinked = !filters.print && row.topic_id !== null && row.model_id !== null
-  const subject = { topic: row.topic_id ?? '', model: row.model_id ?? '' }
+  const tip = `${row.topic}, ${row.model ?? '(no model)'}: ${percent(row.visibility)}, ${interval(row.visibility_low, row.visibility_high)}, ${whole(row.visibility_count)} of ${whole(row.answers)} answers; ${before}`
+  const isLinked = !filters.print && row.topic_id !== null && modelOf(row) !== ''
+  const subject = { topic: row.topic_id ?? '', [isByChannel([row]) ? 'channel' : 'model']: modelOf(row) }
   const share = isLinked
     ? html`<a href="${subjectAddress(filters, '/insights/topic', subject)}">${percent(row.visibility)}</a>`
     : percent(row.visibility)
