@@ -152,7 +152,7 @@ describe('a configuration of its own', () => {
     expect(Object.keys(files.superset).filter((path) => path.startsWith('charts/'))).toEqual(
       ['Visibility', 'Share_of_voice', 'Answers']
         .map((name) => `charts/${name}_by_week.yaml`)
-        .concat(['charts/Sources_cited.yaml', 'charts/Freshness.yaml']),
+        .concat(['charts/Freshness.yaml']),
     )
     expect(parse(files.dbt['dbt_project.yml']).vars).toEqual({
       ...{ visibility_schema: 'order', visibility_projects: [] },

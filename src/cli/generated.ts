@@ -72,7 +72,7 @@ export function tablesPage(): string {
     '       sum(d.visibility_count) / nullif(sum(d.visibility_total), 0) as visibility,',
     '       sum(d.visibility_total) as answers',
     'from visibility.brand_daily d join visibility.brands b using (project_id, brand_id) join visibility.projects p using (project_id)',
-    'group by 1, 2, 3 order by 1, 2, 4 desc;',
+    'group by 1, p.project_id, p.name, b.brand_id, b.name order by 1, 2, 4 desc;',
     '```',
     '',
     '## Schema visibility',

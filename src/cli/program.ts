@@ -244,7 +244,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     progress: true,
   })
   const quarantine = addGroup(program, 'quarantine', 'the rows that failed validation')
-  const reason = () => new Option('--reason <text>', 'only rows that failed for this reason, to the letter')
+  const reason = () => new Option('--reason <text>', 'only rows with exactly this reason')
   const dismissed = (about: string) => new Option('--dismissed', about)
   add({
     name: 'list',

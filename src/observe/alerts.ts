@@ -201,7 +201,7 @@ export class Alerts {
           (error: unknown) => {
             log.warn(
               { condition: notice.condition, channel: channel.name, reason: outsideFailure(error) },
-              'an alert was not taken',
+              'the channel did not accept an alert',
             )
             return false
           },

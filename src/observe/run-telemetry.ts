@@ -94,7 +94,7 @@ export class RunTelemetry {
     if (ping_url === undefined) return
     await ping(ping_url, what, signal, reason === undefined ? undefined : `${command}: ${reason}`).catch(
       (error: unknown) => {
-        if (!signal.aborted) log.warn({ what, reason: outsideFailure(error) }, 'the ping was not taken')
+        if (!signal.aborted) log.warn({ what, reason: outsideFailure(error) }, 'the ping failed')
       },
     )
   }
@@ -102,7 +102,7 @@ export class RunTelemetry {
   private async event(event: LineageEvent, signal: AbortSignal): Promise<void> {
     const { config, log } = this.options
     await sendLineage(config.lineage, config.redactor.value(event), signal).catch((error: unknown) => {
-      if (!signal.aborted) log.warn({ reason: outsideFailure(error) }, 'the lineage event was not taken')
+      if (!signal.aborted) log.warn({ reason: outsideFailure(error) }, 'the lineage event was not accepted')
     })
   }
 

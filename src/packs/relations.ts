@@ -33,6 +33,8 @@ export interface Relation {
   columns: Column[]
   /** The configured stream that fills it, if one does. */
   stream?: string
+  /** True for a view of domains or URLs without such a report. */
+  isEmpty?: boolean
   /** True if the rows of a day and brand add up to the report by day. */
   addsUp?: boolean
   /** Columns that, with the project, name a row of another table. */
@@ -88,7 +90,9 @@ export function relationsOf({ streams, reports, custom_streams }: Catalogued): R
       return of !== undefined || needs.length === 0 || reportBy(reports, needs) !== undefined
     }).map((name) => {
       const key = grainOf(VIEWS[name], notes.grain)
-      return relation({ kind: 'view', name, note: VIEWS[name], key, required: neverNull(key) })
+      const { needs, of } = VIEWS[name]
+      const isEmpty = of !== undefined && reportBy(reports, needs, of) === undefined
+      return { ...relation({ kind: 'view', name, note: VIEWS[name], key, required: neverNull(key) }), isEmpty }
     }),
   ]
 }

@@ -37,7 +37,8 @@ interface Template {
 
 const ROW_LIMIT = 10_000
 
-export function supersetFiles({ relations, projects, values }: Pack): Record<string, string> {
+export function supersetFiles({ relations: all, projects, values }: Pack): Record<string, string> {
+  const relations = all.filter(({ isEmpty }) => !isEmpty)
   const template = parseTemplate<Template>('superset.yml')
   const { database, choices } = template
   const charts = template.charts.filter(({ view }) => relations.some(({ name }) => name === view))

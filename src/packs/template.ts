@@ -62,7 +62,7 @@ export function parseTemplate<T>(path: string): T {
 /** Python reads YAML 1.1, in which dates, yes and no need quotes. */
 export function yamlFile(content: unknown): string {
   const text = stringify(content, { lineWidth: 120, aliasDuplicateObjects: false, version: '1.1' })
-  return `# Written by "visibility-sync pack" for your configuration. Run it again instead of editing this file.\n${text}`
+  return `# Written by "visibility-sync pack" for your configuration. The next run with --force overwrites changes.\n${text}`
 }
 
 /** A metric that is a sum divided by a sum. */

@@ -160,6 +160,8 @@ export function quarantineShow(session: Session, _options: object, id: string): 
   })
 }
 
+const MOST_REASONS = 20
+
 /** `quarantine retry`: validates again and loads what passes now. */
 export function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const numbers = ids.map(parseId)
@@ -169,14 +171,18 @@ export function quarantineRetry(session: Session, options: QuarantineOptions, id
       ...filterOf(options),
       ids: numbers,
     })
-    const lines = result.still_bad.slice(0, 20).map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`)
+    const lines = result.still_bad
+      .slice(0, MOST_REASONS)
+      .map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`)
+    const left = result.still_bad.length - lines.length
     session.print(
       result,
       [
         result.tried === 0
           ? 'No open rows in quarantine.'
-          : `${count(result.tried, 'row')} tried again, ${result.loaded} loaded, ${result.still_bad.length} still bad.`,
+          : `${count(result.tried, 'entry', 'entries')} tried again, ${result.loaded} loaded, ${result.still_bad.length} still bad.`,
         ...lines,
+        ...(left > 0 ? [`  and ${left} more`] : []),
       ].join('\n'),
     )
     return result.still_bad.length === 0 ? 0 : 1

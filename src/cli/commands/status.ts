@@ -118,7 +118,7 @@ function render(found: Status, queue: QueueStatus | undefined, ledger: LedgerSiz
       ),
     ),
     ...section(
-      'Drift (not in the API; data, not an error)',
+      'Drift: undocumented behaviour of the service (no action needed)',
       found.drift.map((note) => item(`${of(note)}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`)),
     ),
     ...section('Lookback', lookbackText(found.lookback).map(item)),
@@ -232,10 +232,10 @@ function stateOf(row: StreamStatus): string {
   return parts.length === 0 ? 'complete' : parts.join(', ')
 }
 
-/** "10 rows, 3 of them without a readable day, from 2026-01-01..2026-03-25" */
+/** "10 rows (3 of them without a valid date, in answers for 2026-01-01..2026-03-25)" */
 function quarantinedText({ open, undated, undated_from, undated_to }: QuarantineStatus): string {
   const unknown =
-    undated === 0 ? '' : `, ${undated} of them without a readable day, from ${undated_from}..${undated_to}`
+    undated === 0 ? '' : ` (${undated} of them without a valid date, in answers for ${undated_from}..${undated_to})`
   return `${count(open, 'row')}${unknown}`
 }
 

@@ -94,6 +94,7 @@ export interface MoverRow
   /** What the rows compare: the finest grain with enough answers. */
   grain: 'topic and model' | 'topic' | 'model' | 'brand'
   verdict: string
+  q_value: number | null
   /** Of a week only. */
   comparison_is_complete?: boolean
 }

@@ -242,7 +242,7 @@ order by rank, clarity desc, brand_id, topic_id, model_id`
   count(*) over () as whole_count
 from ${relation(schema, 'absent_prompts')}
 where project_id = ${text(filters.project)} and own_brand_id = ${text(own)}
-  and ${between('week', weeksIn(filters.range))}
+  and ${between('week', weeksIn(filters.range))} and is_complete
 group by prompt_id, prompt, topic_id, topic, model_id
 order by weeks_absent desc, best_rival_visibility desc, answers desc, prompt_id, model_id`
   },

@@ -124,7 +124,7 @@ export function yearWords(calendar: CalendarData): string {
   const states = yearStates(calendar)
   const of = (...wanted: CellState[]) => states.filter((state) => wanted.includes(state)).length
   const parts = [
-    `${count(of('read', 'restated'), 'day')} of ${states.length} complete`,
+    `${count(of('read', 'restated'), 'day')} of ${states.length} read`,
     ...(of('held') > 0 ? [`${of('held')} with something held`] : []),
     ...(of('unreconciled') > 0 ? [`${of('unreconciled')} not reconciled`] : []),
     ...(of('quarantined') > 0 ? [`${of('quarantined')} with rows in quarantine`] : []),

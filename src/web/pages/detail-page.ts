@@ -136,7 +136,8 @@ const SECTIONS: Partial<Record<DetailSection, Section>> = {
   chats(filters, _, read) {
     const rows = read.rows as ChatRow[]
     const hasContents = rows.some(({ messages }) => messages !== null)
-    const titles = ['day', 'model', 'chat', ...(hasContents ? ['answer'] : [])]
+    const hasChannels = rows.some(({ model_channel_id }) => model_channel_id !== null)
+    const titles = ['day', hasChannels ? 'channel' : 'model', 'chat', ...(hasContents ? ['answer'] : [])]
     const cells = rows.map(
       (row) =>
         html`<tr><th scope="row">${row.date}</th><td>${row.model_channel_id ?? row.model_id ?? '–'}</td><td><code title="${row.chat_id}">${shortId(row.chat_id)}</code></td>${hasContents ? html`<td class="prompt">${content(row)}</td>` : ''}</tr>

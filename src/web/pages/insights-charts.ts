@@ -55,7 +55,7 @@ function before({ previous_value, change_low, change_high, metric }: SummaryRow,
   const span =
     change_low === null || change_high === null
       ? ''
-      : `, so the change is ${points(change_low).replace(' points', '')} to ${points(change_high)}`
+      : `. 95 % interval of the change: ${points(change_low).replace(' points', '')} to ${points(change_high)}`
   return ` ${previous}: ${measured(previous_value, unit)}${span}.`
 }
 

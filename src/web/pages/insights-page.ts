@@ -2,7 +2,7 @@ import { addDays, countDays, type Day } from '../../core/day.ts'
 import { count, listSome } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, type Filters } from '../insights/filters.ts'
-import { percent, whole } from '../insights/format.ts'
+import { ENOUGH, percent, whole } from '../insights/format.ts'
 import { type AbsentPrompts, CHARTS, type ChartSection, type Insights } from '../insights/read-insights.ts'
 import { type ChartData, chartData } from '../insights/series.ts'
 import { filterBar, rangeWords } from './filter-bar.ts'
@@ -89,9 +89,9 @@ function nextSteps(filters: Filters, { next, sourceGaps }: Insights, own: string
     ['Sources to win', sources],
   ] as const
   const shown = groups.filter(([, lines]) => lines.length > 0)
-  if (shown.length === 0) return ''
+  const nothing = html`<p class="about">Nothing stands out: no clear fall, no prompt with ${ENOUGH} answers in which only rivals appear, and no source to win.</p>`
   return html`<section class="card next" id="next" aria-labelledby="next-title"><h2 id="next-title">What to do next</h2>
-<div class="columns">${shown.map(([title, lines]) => html`<div><h3>${title}</h3><ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></div>`)}</div></section>`
+${shown.length === 0 ? nothing : ''}<div class="columns">${shown.map(([title, lines]) => html`<div><h3>${title}</h3><ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></div>`)}</div></section>`
 }
 
 function chartOf(

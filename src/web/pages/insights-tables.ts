@@ -2,7 +2,7 @@ import { addDays } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, COMPARISONS, type Filters, mondayOf, subjectAddress, weeksIn } from '../insights/filters.ts'
-import { percent, points, verdictFor, whole } from '../insights/format.ts'
+import { percent, points, type Verdict, verdictFor, whole } from '../insights/format.ts'
 import {
   ABSENT_SHOWN,
   type AbsentPrompts,
@@ -18,6 +18,7 @@ import { interval, panel, sqlOf, verdictOf } from './insights-charts.ts'
 import { scrolling, table } from './layout.ts'
 
 const SHOWN_IN_PRINT = 5
+const FALSE_DISCOVERY_RATE = 0.1
 
 /** What changed against the period or the week before, the clearest first. */
 export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
@@ -31,7 +32,7 @@ export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
   return panel(filters, {
     id: 'movers',
     title: 'Movers',
-    about: html`${compared}, the clearest changes first. ${first === undefined ? '' : clearWords(first)}${first?.comparison_is_complete === false ? html` <strong>One of the two weeks is incomplete.</strong>` : ''}`,
+    about: html`${compared}, the clearest changes first. ${first === undefined ? '' : clearWords(first)}`,
     read: movers,
     links: filters.print ? '' : steps(filters),
     body: html`${
@@ -42,7 +43,9 @@ export function moverPanel(filters: Filters, movers: Insights['movers']): Html {
   })
 }
 
-function clearWords({ whole_count, judged_count, clear_count, grain }: MoverRow): string {
+function clearWords({ whole_count, judged_count, clear_count, grain, comparison_is_complete }: MoverRow): string {
+  if (judged_count === 0 && comparison_is_complete === false)
+    return 'No change is ranked before both weeks are complete.'
   if (judged_count === 0) return `None of the ${count(whole_count, 'change')} has 30 answers in both periods.`
   const coarser = `Compared by ${grain}, because no topic and model together has 30 answers in both periods. `
   const found =
@@ -56,7 +59,7 @@ function moverTable(filters: Filters, movers: readonly MoverRow[]): Html {
   const titles = ['brand', 'topic', 'model', 'change', '#95 % interval', '#before', '#now', '#answers']
   const rows = movers.map(
     (row) =>
-      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${moverLink(filters, row)}</td><td>${row.model_id ?? (row.grain.endsWith('model') ? '(no model)' : '(all models)')}</td><td>${verdictOf(toned(row.verdict, row.is_own), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
+      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${moverLink(filters, row)}</td><td>${row.model_id ?? (row.grain.endsWith('model') ? '(no model)' : '(all models)')}</td><td>${verdictOf(moverVerdict(row), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
 `,
   )
   return table('Table of movers', titles, rows)
@@ -72,6 +75,12 @@ export function moverAddress(filters: Filters, { topic_id, model_id }: MoverRow)
 function moverLink(filters: Filters, row: MoverRow): Html {
   const to = filters.print ? undefined : moverAddress(filters, row)
   return to === undefined ? html`${row.topic}` : html`<a href="${to}">${row.topic}</a>`
+}
+
+/** A change that is clear by itself, but not if all changes of the list are considered, may be chance. */
+function moverVerdict(row: MoverRow): Verdict {
+  const isChance = ['up', 'down'].includes(row.verdict) && !((row.q_value ?? 1) <= FALSE_DISCOVERY_RATE)
+  return isChance ? { mark: '=', words: 'May be chance', tone: 'plain' } : toned(row.verdict, row.is_own)
 }
 
 /** A rival's rise is no good news, so only own brands have colours. */
@@ -93,16 +102,7 @@ function steps(filters: Filters): Html {
 export function absentPanel(filters: Filters, absent: AbsentPrompts, own: string): Html {
   const shown = filters.print ? absent.rows.slice(0, SHOWN_IN_PRINT) : absent.rows
   const days = weeksIn(filters.range)
-  const titles = [
-    'prompt',
-    'topic',
-    'model',
-    '#weeks absent',
-    'last',
-    '#best rival',
-    'rivals in their best week',
-    '#answers',
-  ]
+  const titles = ['prompt', 'topic', 'model', '#weeks absent', 'last', '#best rival', 'rivals (best week)', '#answers']
   const rows = shown.map(
     (row) =>
       html`<tr><th scope="row" class="prompt">${promptLink(filters, row)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks_absent)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td><td class="names">${row.rivals_in_their_best_week}</td><td class="n">${whole(row.answers)}</td></tr>
@@ -111,11 +111,11 @@ export function absentPanel(filters: Filters, absent: AbsentPrompts, own: string
   return panel(filters, {
     id: 'absent-prompts',
     title: 'Absent prompts',
-    about: html`Prompts and models where ${own} is in no answer of a week and rivals are. <strong>${whole(absent.whole)}</strong> in the weeks from ${days.from} to ${days.to}; those absent most often first.`,
+    about: html`Prompts and models with a complete week in which no answer names ${own} and rivals are named: <strong>${whole(absent.whole)}</strong> in the weeks from ${days.from} to ${days.to}. Those absent most often come first.`,
     read: absent,
     body:
       rows.length === 0
-        ? html`<p class="empty">None: in every week that begins in this range, ${own} is named wherever a rival is.</p>`
+        ? html`<p class="empty">None: in every complete week that begins in this range, ${own} is named wherever a rival is.</p>`
         : html`${table('Table of absent prompts', titles, rows)}${filters.print ? '' : paging(filters, absent)}`,
   })
 }
