@@ -1,6 +1,6 @@
 // node scripts/upgrade-acceptance.mjs: upgrades warehouses of the released versions 0.1.0 and 0.2.0, which it builds from their commits.
 // After the upgrade, rows, people's own views and grants must be the same, the twelve questions must have the answers of a new
-// warehouse, and the old version must be refused. Exits 1 otherwise.
+// warehouse, and the old version must be refused, also a `serve` that runs during the upgrade. Exits 1 otherwise.
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -54,6 +54,13 @@ writeFileSync(
   join(folder, 'sync.yaml'),
   JSON.stringify({ start_date: day(40), end_date: day(5), source: { requests_per_minute: 100_000 }, reports }),
 )
+writeFileSync(
+  join(folder, 'serve.yaml'),
+  JSON.stringify({
+    ...{ start_date: day(40), end_date: day(5), source: { requests_per_minute: 100_000 }, reports },
+    schedule: { cron: '*/5 * * * * *' },
+  }),
+)
 const service = spawn(
   process.execPath,
   [join(root, 'bin/visibility-sync.js'), 'reference', '--port', '0', '--fault', 'rate_limit=null', '--json'],
@@ -90,8 +97,27 @@ async function database(name) {
     })
     return { code: status, text: `${stdout}\n${stderr}` }
   }
+  /** Starts `serve` of a version, which syncs every five seconds, and collects what it prints. */
+  const serve = (place) => {
+    const child = spawn(process.execPath, [join(place, 'bin/visibility-sync.js'), 'serve', '--port', '0'], {
+      cwd: folder,
+      env: { ...env, VISIBILITY_CONFIG: join(folder, 'serve.yaml'), LOG_LEVEL: 'info' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    const serving = { text: '', ended: new Promise((done) => child.on('exit', done)), stop: () => child.kill() }
+    for (const stream of [child.stdout, child.stderr])
+      stream.on('data', (chunk) => {
+        serving.text += chunk
+      })
+    return serving
+  }
   const rows = async (sql) => (await client.query({ text: sql, rowMode: 'array' })).rows
-  return { client, run, rows, address }
+  return { client, run, serve, rows, address }
+}
+
+const until = async (isTrue) => {
+  for (let tries = 0; tries < 240 && !isTrue(); tries++) await new Promise((done) => setTimeout(done, 250))
+  return isTrue()
 }
 
 /** The rows of the tables, without the times at which they were written. */
@@ -136,7 +162,7 @@ try {
     say(`\n${version}`)
     const old = built(commit)
     const warehouse = await database(`from_${version.replaceAll('.', '_')}`)
-    const { run, rows, client, address } = warehouse
+    const { run, serve, rows, client, address } = warehouse
     const first = run(old, 'sync')
     expect(first.code === 0, `${version} fills a warehouse${first.code === 0 ? '' : `: ${first.text.slice(-800)}`}`)
     const before = await contents(warehouse)
@@ -146,6 +172,9 @@ try {
       grant select on all tables in schema visibility to ${reader}`)
     const mine = JSON.stringify(await rows('select * from visibility.mine order by 1, 2, 3'))
 
+    const serving = serve(old)
+    const isServing = await until(() => /run ended|outcome/.test(serving.text))
+    expect(isServing, `serve of ${version} syncs before the upgrade${isServing ? '' : `: ${serving.text.slice(-800)}`}`)
     const migrated = run(root, 'migrate')
     expect(
       migrated.code === 0,
@@ -171,6 +200,12 @@ try {
     const seen = await login.query('select from visibility.brand_daily limit 1').catch(() => ({ rowCount: 0 }))
     expect(seen.rowCount === 1, 'a role that was granted by hand still reads')
     await login.end()
+
+    const isRefused = await until(() => /newer/.test(serving.text))
+    expect(isRefused, `the running serve of ${version} is refused${isRefused ? '' : `: ${serving.text.slice(-800)}`}`)
+    serving.stop()
+    await serving.ended
+    expect((await contents(warehouse)) === before, `the running serve of ${version} changed no row`)
 
     const again = run(old, 'sync')
     expect(

@@ -2,7 +2,7 @@ import type { Argument, Command, Option } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import type { Session, SessionKind } from './session.ts'
 
-export type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
+type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
 export interface CommandSettings<O extends object, A extends unknown[]> extends SessionKind {
   name: string

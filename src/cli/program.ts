@@ -11,7 +11,7 @@ import { bad, toTerminal } from './table.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
 
-export const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
+const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 
 /** Runs a command line and gives the exit code. Never throws. */
 export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {

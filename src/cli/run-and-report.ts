@@ -174,7 +174,7 @@ const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, pat
  * Sends alerts about a run of a command that ends, and about what is held or not reconciled now. It comes after the result and cannot change it.
  * Without a database, each command that fails sends its alerts anew: nothing remembers what was sent before.
  */
-export async function alertAfterRun(
+async function alertAfterRun(
   session: Session,
   open: Open | undefined,
   report: RunReport,

@@ -166,11 +166,7 @@ export function untilStopped({ signal }: Session): Promise<void> {
 const MOST_ALIKE = 3
 
 /** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result names all. */
-export function linesForPeople(
-  config: Config,
-  isService: boolean,
-  write: (line: string) => void,
-): (line: string) => void {
+function linesForPeople(config: Config, isService: boolean, write: (line: string) => void): (line: string) => void {
   const short = shortIds(config.projects.flatMap(({ id }) => id ?? []))
   const shortOf = (id: string) => short.get(id) ?? shortIds([id]).get(id)!
   const seen = new Map<string, number>()

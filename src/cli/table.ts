@@ -31,7 +31,7 @@ export function wrap(text: string, width: number, indent = '', hanging = ' '.rep
 }
 
 /** The lines of a table's cell: broken at spaces, and anywhere in words that are too long. */
-export function wrapCell(text: string, width: number): string[] {
+function wrapCell(text: string, width: number): string[] {
   if (widthOf(text) <= width) return [text]
   return wrap(text, width)
     .split('\n')

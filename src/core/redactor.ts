@@ -145,7 +145,7 @@ function copy(value: unknown, text: (text: string) => string): unknown {
 const LEAST_ENCODED = 8
 
 /** The secret, and how it is written in an address, JSON, HTML, SQL, CSV, base64 and hex. */
-export function formsOf(secret: string): string[] {
+function formsOf(secret: string): string[] {
   const escaped = [jsonText(secret), jsonText(jsonText(secret)), asciiText(secret)]
   const quoted = [
     secret.replaceAll("'", "''"),

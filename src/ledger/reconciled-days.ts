@@ -87,7 +87,7 @@ export async function markOvertaken(
  * True in SQL if the coverage `c` of a day differs from the control totals of its project under the filters $4. A day of chats
  * with rejected rows has fewer rows than the totals say, so it differs only if the totals changed since it was compared.
  */
-export function differs({ opsSchema }: Pick<Warehouse, 'opsSchema'>, { control, name }: DayStream): string {
+function differs({ opsSchema }: Pick<Warehouse, 'opsSchema'>, { control, name }: DayStream): string {
   const isAdditive = (measure: string) =>
     `not exists (select from ${quote(opsSchema, 'not_additive')} n
        where n.project_id = c.project_id and n.stream = '${name}' and n.measure in ('counts', '${measure}'))`

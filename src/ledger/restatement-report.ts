@@ -8,7 +8,7 @@ import type { Transaction } from '../warehouse/transaction.ts'
 
 /* What the service changed in days that were read before, for people. */
 
-export interface RestatementTotals {
+interface RestatementTotals {
   days: number
   rows_inserted: number
   rows_updated: number
@@ -16,7 +16,7 @@ export interface RestatementTotals {
 }
 
 /** What one run found changed in one stream of a project. */
-export interface RestatementGroup extends RestatementTotals {
+interface RestatementGroup extends RestatementTotals {
   run_id: number
   project_id: string
   stream: string

@@ -17,7 +17,7 @@ export interface Trouble {
   occurrences: Occurrence[]
 }
 
-export interface Occurrence {
+interface Occurrence {
   project_id: string
   stream: string
   range: string | undefined

@@ -7,7 +7,7 @@ import type { Transaction } from '../warehouse/transaction.ts'
 
 /* What the service was found not to offer. It is not asked for again for a week: it may begin to offer it. */
 
-export const ASK_AGAIN_DAYS = 7
+const ASK_AGAIN_DAYS = 7
 
 export interface NotOffered {
   project_id: string

@@ -54,7 +54,7 @@ interface PagerDutyOptions {
 }
 
 /** An event of the Events API v2. The end of a condition resolves the incident that its beginning opened. */
-export function pagerDutyEvent(notice: Notice, { key, installation }: PagerDutyOptions): Record<string, unknown> {
+function pagerDutyEvent(notice: Notice, { key, installation }: PagerDutyOptions): Record<string, unknown> {
   const { event, condition, severity, text, projects, since, run, reason, page, command } = notice
   const installed = createHash('sha256').update(installation).digest('hex').slice(0, 12)
   return {
@@ -81,7 +81,7 @@ const LONGEST_FIELD = 1900
 const MARKS = { critical: '🔴', error: '🔴', warning: '🟠' }
 
 /** A message in Slack's blocks; `text` is for notifications, which show no blocks. */
-export function slackMessage(notice: Notice): Record<string, unknown> {
+function slackMessage(notice: Notice): Record<string, unknown> {
   const { event, severity, title, run, reason, page, command } = notice
   const mark = event === 'cleared' ? '🟢' : MARKS[severity]
   const fields = [

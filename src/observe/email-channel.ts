@@ -14,7 +14,7 @@ export interface EmailOptions {
   allowPlain: boolean
 }
 
-export function emailOf(notice: Notice): { subject: string; text: string } {
+function emailOf(notice: Notice): { subject: string; text: string } {
   const { event, title, text, run, reason, page, command, projects } = notice
   const lines = [
     event === 'cleared' ? `Over: ${text}` : text,

@@ -18,7 +18,7 @@ export interface Metrics {
 /** How a run ended; `locked` if another one held the lock, so that it never began. */
 export type RunEnd = RunReport['outcome'] | 'locked'
 
-export interface State {
+interface State {
   database: Pick<DatabaseState, 'up'>
   ledger: { status: LedgerStatus | undefined; queue: QueueStatus | undefined } | undefined
   ledgerAgeMs: number

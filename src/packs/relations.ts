@@ -174,7 +174,7 @@ export function isShare(relation: string, column: string): boolean {
 }
 
 /** The type of a column in Postgres. */
-export function typeOf(column: string): string {
+function typeOf(column: string): string {
   if (SHARES.has(column)) return 'double precision'
   return TYPES.get(column) ?? (column.startsWith('is_') ? 'boolean' : 'text')
 }

@@ -158,7 +158,7 @@ export function createSharedBudget(
 }
 
 /** How long the next request of a project would have to wait, as far as is known. */
-export async function budgetWaitMs(warehouse: Warehouse, projectId: string, perMinute: number): Promise<number> {
+async function budgetWaitMs(warehouse: Warehouse, projectId: string, perMinute: number): Promise<number> {
   const { state, now } = await new WarehouseBudgetStore(warehouse, projectId, perMinute).read()
   return advanceAndWait(state, now, perMinute)
 }

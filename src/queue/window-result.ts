@@ -9,13 +9,13 @@ export interface WindowResult {
 }
 
 /** The requests of the project are spent for so long that windows of others go first. */
-export interface Deferred {
+interface Deferred {
   kind: 'deferred'
   waitMs: number
 }
 
 /** The worker may not be the right one to do it, so the process of the run does. */
-export interface Returned {
+interface Returned {
   kind: 'returned'
   reason: string
 }

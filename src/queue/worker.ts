@@ -329,7 +329,7 @@ const FIRST_PAUSE_MS = 1000
 const LONGEST_PAUSE_MS = 30_000
 
 /** How a worker holds itself back after faults of its own: longer each time, until something works again. */
-export class BackOff {
+class BackOff {
   /** Why; null while all is well. */
   reason: string | null = null
   private failedAt = 0

@@ -22,7 +22,7 @@ export interface ReferenceOptions {
   extras?: 'all' | readonly ExtraOperation[]
 }
 
-export interface ReferenceRequest {
+interface ReferenceRequest {
   method: string
   path: string
   query: Record<string, string>

@@ -50,7 +50,7 @@ export interface Prompt {
   volume: number | string | undefined
 }
 
-export interface Mention {
+interface Mention {
   brand: Brand
   mentions: number
   position: number

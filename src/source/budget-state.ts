@@ -252,7 +252,7 @@ function untilOf(second: number): number {
   return (second + 1) * 1000 + MINUTE_MS
 }
 
-export function countUnderWay(state: BudgetState): number {
+function countUnderWay(state: BudgetState): number {
   return Object.values(state.underWay).reduce((sum, { requests }) => sum + requests, 0)
 }
 

@@ -28,7 +28,7 @@ const day = z.string().refine(isDay, { error: 'a real calendar date, YYYY-MM-DD'
 const country = z.enum(COUNTRIES, { error: 'a country code of the API, such as DE' })
 const id = z.string().min(1)
 
-export const paging = {
+const paging = {
   limit: z
     .int()
     .min(1, { error: `a limit from 1 to ${PAGE_LIMIT_MAX}` })
@@ -93,7 +93,6 @@ export const createClassificationRequest = z.strictObject({
   color: z.enum(COLORS, { error: `a colour: ${COLORS.join(', ')}` }).optional(),
 })
 
-export type ProfileRequest = z.infer<typeof profileRequest>
 export type PromptsRequest = z.infer<typeof promptsRequest>
 export type SuggestionsRequest = z.infer<typeof suggestionsRequest>
 export type ClassificationsRequest = z.infer<typeof classificationsRequest>

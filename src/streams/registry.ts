@@ -34,7 +34,7 @@ function baseStreams({ streams }: Config): BaseStream[] {
 }
 
 /** The extra lists that are asked for: by `extras`, or by their names in `streams`. */
-export function extraStreams({ streams, extras }: Config): ExtraStream[] {
+function extraStreams({ streams, extras }: Config): ExtraStream[] {
   return EXTRA_STREAMS.filter((name) => extras === 'auto' || extras.includes(name) || streams.includes(name))
 }
 
@@ -109,7 +109,7 @@ function withoutTemplates(stream: DayStream): DayStream {
 }
 
 /** What labels say instead of a list: the names of brands, topics and tags. Undefined if they say nothing. */
-export function labelsOf(
+function labelsOf(
   labels: Config['labels'],
   stream: ExtraStream,
 ): ((column: string, id: string) => Value | undefined) | undefined {

@@ -79,7 +79,7 @@ export function noEntities(): Entities {
 }
 
 /** Values that come from an open enumeration: new ones are data, and worth a note. */
-export interface Vocabulary {
+interface Vocabulary {
   kind: 'colour' | 'country'
   known: ReadonlySet<string>
   valueOf(item: never): string | null | undefined
@@ -130,7 +130,7 @@ export interface TemplatePaths {
   collect(entities: Entities, ...texts: [string | null, string | null, string | null]): void
 }
 
-export interface PageRequest {
+interface PageRequest {
   range: Range
   page: { limit: number; offset: number }
   filters: Filter[]

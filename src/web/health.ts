@@ -6,7 +6,7 @@ import type { View } from './view.ts'
 /* What is wrong, as data: for the banner, for the list below it, and for the order of projects. */
 
 /** How one stream is: its words, and how grave the gravest of them is; 0 is well. */
-export interface StreamHealth {
+interface StreamHealth {
   row: StreamStatus
   words: string[]
   rank: number
@@ -73,7 +73,7 @@ export function freshWords({ database }: Pick<StatusData, 'database'>): string {
   return database.up ? 'fresh and complete' : 'fresh and complete when last read'
 }
 
-export type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'unreconciled' | 'quarantine' | 'dead' | 'missing'
+type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'unreconciled' | 'quarantine' | 'dead' | 'missing'
 
 export interface Problem {
   kind: ProblemKind

@@ -51,9 +51,9 @@ export interface LoadOptions {
 const ALL_PROJECTS = 'all'
 const DEFAULT_FILE = 'config/sync.yaml'
 const LOG_FORMATS = ['auto', 'json', 'text'] as const
-export type LogFormat = (typeof LOG_FORMATS)[number]
+type LogFormat = (typeof LOG_FORMATS)[number]
 const FAST_PARTS = ['template-parser', 'window-digest'] as const
-export type FastPart = (typeof FAST_PARTS)[number]
+type FastPart = (typeof FAST_PARTS)[number]
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']
 const START_DAYS_AGO = 90
 /** Variables that hold a secret, or an address with a password. */

@@ -26,7 +26,7 @@ import {
 } from './read-pages.ts'
 import { type Part, readBySplitting } from './split-day.ts'
 
-export interface RangeRequest {
+interface RangeRequest {
   caller: Caller
   stream: DayStream
   range: Range

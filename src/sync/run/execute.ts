@@ -57,7 +57,7 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
 
 const stopped: ItemResult = { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
 
-export function failedItem(error: unknown): FailedItem {
+function failedItem(error: unknown): FailedItem {
   return { kind: 'failed', reason: messageOf(error), code: failureCodeOf(error) }
 }
 

@@ -201,7 +201,7 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
 /* What is done once all windows are loaded. */
 
 /** Own brands by labels or by the profile, and what to say of them. */
-export async function markOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
+async function markOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
   const hasChanged = await applyOwnBrands(warehouse, ids, config.labels)
   const { derived, without } = await readOwnBrands(warehouse, ids, config.labels)
   // Said when it is decided, not again by every run.
@@ -210,7 +210,7 @@ export async function markOwnBrands({ warehouse, config }: Services, ids: readon
 }
 
 /** Computes what views read beside the rows. A run that read everything is complete without this: views are only slower. */
-export async function prepareViews(run: Run, reports: readonly StreamReport[]): Promise<void> {
+async function prepareViews(run: Run, reports: readonly StreamReport[]): Promise<void> {
   const { warehouse, config, signal, log, streams } = run
   try {
     await analyzeChanged(warehouse, reports, (stream) => streams.get(stream)?.table)
@@ -222,7 +222,7 @@ export async function prepareViews(run: Run, reports: readonly StreamReport[]): 
 }
 
 /** A key that needs a project, but has none, is found out by one request, before anything is locked or written. */
-export async function requireProject(
+async function requireProject(
   client: Client,
   projects: readonly SyncedProject[],
   signal: AbortSignal | undefined,

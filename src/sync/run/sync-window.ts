@@ -176,7 +176,7 @@ interface LoadableWindow extends LoadableAnswer<DayStream> {
 }
 
 /** Replaces a window, with its coverage, its rejects and its restatements. */
-export async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
+async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { warehouse, config, signal } = run
   const { projectStream, stream, range, sifted, read } = load
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
@@ -302,7 +302,7 @@ interface Answered {
 }
 
 /** Refuses an answer of which no row has a dimension that was asked for, although the project has values for it. */
-export async function refuseIgnoredDimensions(
+async function refuseIgnoredDimensions(
   { warehouse, signal }: Run,
   { projectId, about, dimensions }: Answered,
 ): Promise<void> {

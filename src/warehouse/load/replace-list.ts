@@ -126,7 +126,7 @@ async function replaceChildren(
  * Keeps what each prompt of a project was, in the transaction that changed it. Prompts that did not change are only
  * compared. One that is no longer listed keeps its open row: it still means what it meant.
  */
-export async function savePromptHistory(client: PoolClient, warehouse: Warehouse, projectId: string): Promise<void> {
+async function savePromptHistory(client: PoolClient, warehouse: Warehouse, projectId: string): Promise<void> {
   const table = (name: string) => quote(warehouse.schema, name)
   const now = `(
     select p.project_id, p.prompt_id, p.text, p.topic_id, p.country_code, array(

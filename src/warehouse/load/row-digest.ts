@@ -135,7 +135,7 @@ function halves(value: number): [number, number] {
  * A packed jsonb value as Postgres writes it: a space after each colon and comma, keys by their length and then by their
  * bytes. Numbers that JavaScript writes with an exponent come out otherwise, so their rows look changed and are compared.
  */
-export function jsonbText({ buffer, byteOffset }: DataView, at: number, length: number): DataView {
+function jsonbText({ buffer, byteOffset }: DataView, at: number, length: number): DataView {
   const start = byteOffset + at + JSONB_VERSION_BYTES
   const written = Buffer.from(buffer, start, length - JSONB_VERSION_BYTES).toString('utf8')
   const bytes = Buffer.from(printed(JSON.parse(written)))

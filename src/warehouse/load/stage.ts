@@ -49,7 +49,7 @@ export async function stageRows(
 // instead of milliseconds. What else the transaction asks finds single rows by index, or joins by hash anyway.
 const JOIN_BY_HASH = 'set local enable_nestloop = off; set local enable_mergejoin = off'
 
-export function stageSql(warehouse: Warehouse, target: Staged): Stage {
+function stageSql(warehouse: Warehouse, target: Staged): Stage {
   const others = target.columns.map(({ name }) => name).filter((name) => !target.key.includes(name))
   const side = (alias: string) => `(${others.map((name) => `${alias}.${quote(name)}`).join(', ')})`
   return {

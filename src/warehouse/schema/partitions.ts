@@ -13,7 +13,7 @@ export type Layout = 'plain' | 'months' | 'moving'
 /** The month of a day, as YYYY-MM. */
 export type Month = string
 
-export const monthOf = (day: Day): Month => day.slice(0, 7)
+const monthOf = (day: Day): Month => day.slice(0, 7)
 
 const FRESH_MS = 60_000
 // What is known of a database goes with its connections, and is asked again after a minute.
@@ -60,7 +60,7 @@ export async function readLayout(
 }
 
 /** Makes the partition of a month, in a transaction; nothing if another process was faster. */
-export async function makeMonth(client: PoolClient, warehouse: Warehouse, table: string, month: Month): Promise<void> {
+async function makeMonth(client: PoolClient, warehouse: Warehouse, table: string, month: Month): Promise<void> {
   await client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${warehouse.schema}.${table}`])
   const { layout, months } = await readLayout(client, warehouse, table)
   if (layout !== 'months' || months.has(month)) return

@@ -21,7 +21,7 @@ export function percent(share: number | null): string {
 export const points = (change: number) => `${signed(change * 100, 1)} points`
 
 /** "+2.3", "−0.4", "0". */
-export function signed(value: number, digits: number): string {
+function signed(value: number, digits: number): string {
   const text = trimmed(Math.abs(value), digits)
   return text === '0' ? '0' : `${value > 0 ? '+' : '−'}${text}`
 }

@@ -99,7 +99,7 @@ export interface MoverRow
   comparison_is_complete?: boolean
 }
 
-export interface AbsentRow extends Numbers<'weeks_absent' | 'answers' | 'best_rival_visibility' | 'whole_count'> {
+interface AbsentRow extends Numbers<'weeks_absent' | 'answers' | 'best_rival_visibility' | 'whole_count'> {
   prompt_id: string
   prompt: string
   topic_id: string | null
@@ -166,9 +166,9 @@ export interface InsightsRequest {
   filters: Filters
 }
 
-export const MOVERS_SHOWN = 12
+const MOVERS_SHOWN = 12
 export const ABSENT_SHOWN = 25
-export const SOURCES_SHOWN = 12
+const SOURCES_SHOWN = 12
 
 /** Everything of the page but the absent prompts, which have pages of their own. */
 // The list of what to do next is short.
