@@ -492,6 +492,16 @@ test('the heat map uses its colours for the shares that there are', async () => 
   expect([Math.min(...cells.map(Number)), Math.max(...cells.map(Number))]).toEqual([0, 5])
 })
 
+test('topics without a name are listed with a template to copy', async () => {
+  const { id, name } = setup.service.world.projects[0]!.topics[0]!
+  expect(await page()).not.toContain('topic has no name')
+  await setup.database.rows('update visibility.topics set name = null where topic_id = $1', [id])
+  const text = plain(await page(`${RANGE}&grain=day&compare=none`))
+  expect(text).toContain('1 topic has no name')
+  expect(text).toContain(`labels: topics: ${id}: …`)
+  await setup.database.rows('update visibility.topics set name = $2 where topic_id = $1', [id, name])
+})
+
 test('what to do next names the prompts, the clear falls and nothing that chance explains', async () => {
   const text = await page()
   const section = /<section class="card next"[\s\S]*?<\/section>/.exec(text)?.[0] ?? ''

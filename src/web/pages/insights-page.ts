@@ -107,7 +107,17 @@ function chartOf(
 function head({ projects, filters, insights }: InsightsPage): Html {
   return html`<div class="title"><h1>Insights</h1><a class="button tiny" href="${address({ ...filters, page: 1, week: undefined, print: true })}">Printable report</a></div>
 ${filterBar({ projects, filters, insights })}
-<p class="note">${rangeWords(filters, insights)}</p>`
+<p class="note">${rangeWords(filters, insights)}</p>
+${unnamedTopics(insights)}`
+}
+
+/** How to name topics that are shown by their ids. */
+function unnamedTopics({ heat }: Insights): Html | '' {
+  const ids = [...new Set(heat.rows.flatMap(({ topic_id, topic }) => (topic_id === topic ? [topic_id] : [])))]
+  if (ids.length === 0) return ''
+  return html`<details class="note"><summary>${count(ids.length, 'topic has', 'topics have')} no name</summary><p>Set <code>extras: auto</code> if the service lists names, or copy this into the configuration, fill it in, and sync once more:</p>
+<pre tabindex="0" role="region" aria-label="Names of topics"><code>labels:
+  topics:${ids.map((id) => `\n    ${id}: …`)}</code></pre></details>`
 }
 
 function reportHead({ now, filters, insights }: InsightsPage, project: string): Html {
