@@ -213,7 +213,7 @@ inBrowser('the status page', () => {
     await page.evaluate(() => {
       document.body.dataset.same = 'yes'
     })
-    const { observer, end } = pages.live.follow()
+    const { observer, end } = pages.live.watch()
     observer.started!({ runId: 41, command: 'sync' })
     observer.planned!({ days: 100, lists: 0 })
     pages.live.runs[0]!.startedAt = new Date(Date.now() - 60_000)

@@ -245,11 +245,11 @@ describe('a budget', () => {
       memoryStore(() => now),
       { wait },
     )
-    const permit = await budget.take()
+    const permit = await budget.acquire()
     permit.learn({ limit: 50, remaining: 40, resetMs: 10_000 }, false)
-    for (let index = 0; index < 40; index++) (await budget.take()).drop()
+    for (let index = 0; index < 40; index++) (await budget.acquire()).drop()
     expect(waits).toEqual([])
-    await budget.take()
+    await budget.acquire()
     expect(waits).toEqual([10_005])
   })
 
@@ -261,7 +261,7 @@ describe('a budget', () => {
       memoryStore(() => now),
       { wait },
     )
-    for (let index = 0; index < 4; index++) await budget.take()
+    for (let index = 0; index < 4; index++) await budget.acquire()
     expect(now).toBeGreaterThanOrEqual(1_060_000)
   })
 
@@ -287,7 +287,7 @@ describe('a budget', () => {
     const asked = Array.from({ length: 8 }, (_, owner) => createBudget(3, storeOf(), { owner: `${owner}` }))
     const granted = await Promise.all(
       [...asked, ...asked].map((budget) =>
-        budget.take(signal).then(
+        budget.acquire(signal).then(
           () => 1,
           () => 0,
         ),
@@ -299,16 +299,16 @@ describe('a budget', () => {
   test.each(stores)('kept %s learns for everyone from the answer that anyone gets', async (_, make) => {
     const storeOf = make()
     const [first, second] = [createBudget(7, storeOf(), { owner: 'a' }), createBudget(7, storeOf(), { owner: 'b' })]
-    const permit = await first.take()
+    const permit = await first.acquire()
     permit.learn({ limit: 90, remaining: 33, resetMs: 50_000 }, false)
-    await first.take()
-    await second.take()
+    await first.acquire()
+    await second.acquire()
     expect(second.view()).toMatchObject({ limit: 90, remaining: 31 })
   })
 
   test('forgets what was left when the period is over', async () => {
     const budget = createBudget(7)
-    const permit = await budget.take()
+    const permit = await budget.acquire()
     permit.learn({ limit: 90, remaining: 33, resetMs: 200 }, false)
     await until(() => budget.view().remaining === 33)
     await until(() => budget.view().remaining === undefined)
@@ -316,8 +316,8 @@ describe('a budget', () => {
 
   test('in the warehouse forgets what a dead process had under way', async () => {
     const store = new WarehouseBudgetStore(database.warehouse, 'voided', 7)
-    await createBudget(7, store, { owner: 'dead' }).take()
-    await createBudget(7, store, { owner: 'alive' }).take()
+    await createBudget(7, store, { owner: 'dead' }).acquire()
+    await createBudget(7, store, { owner: 'alive' }).acquire()
     await voidRequestsOf(database.warehouse, 'dead')
     expect(Object.keys((await store.read()).state.underWay)).toEqual(['alive'])
   })

@@ -321,7 +321,7 @@ describe('faults', () => {
       let ids: string[] = []
       const sink = {
         begin: () => void (ids = []),
-        take: (items: unknown[]) => ids.push(...items.map((item) => (item as { id: string }).id)) > 0,
+        addItems: (items: unknown[]) => ids.push(...items.map((item) => (item as { id: string }).id)) > 0,
       }
       await client.prompts(caller, { limit }, { sink })
       return ids

@@ -268,7 +268,7 @@ test('quarantined rows are listed, shown with their raw JSON, and retried', asyn
        'brand', coalesce(nullif(raw::jsonb -> 'brand', 'null'), '{"id": "kw_lost", "name": "Lost"}')))::json where resolved_at is null`,
   )
   const retried = await cli('quarantine', 'retry', String(entries[0].quarantine_id))
-  expect([retried.code, retried.stdout.trim()]).toEqual([0, '1 row tried again, 1 loaded, 0 still bad.'])
+  expect([retried.code, retried.stdout.trim()]).toEqual([0, '1 entry tried again, 1 loaded, 0 still bad.'])
   const rest = await cli('quarantine', 'retry', '--json')
   expect([rest.code, rest.json().loaded]).toEqual([0, entries.length - 1])
   expect((await cli('quarantine', 'list')).stdout).toContain('No open rows')

@@ -184,7 +184,7 @@ test('a run that is asked to stop counts no request that it broke off', async ()
   await start({ faults: { ...NO_LIMIT, hang: 1 }, config: { source: { timeout_seconds: 60 } } })
   const stop = new AbortController()
   const asked: unknown[] = []
-  const running = setup.sync({ signal: stop.signal }, { asked: (status) => void asked.push(status) })
+  const running = setup.sync({ signal: stop.signal }, { onRequest: (status) => void asked.push(status) })
   while (setup.service.requests.length < 4) await new Promise((done) => setTimeout(done, 10))
   stop.abort()
   const report = await running

@@ -19,7 +19,7 @@ async function parse(text: string, bounds: Partial<Bounds> = {}) {
       items = []
       batches = 0
     },
-    take(batch: unknown[]) {
+    addItems(batch: unknown[]) {
       items = items.concat(batch)
       batches++
     },

@@ -232,7 +232,9 @@ test('identical rejects and rejects without a day are counted alike in the run, 
     expect(fresh).toEqual({ rows: inRun })
     const shown = await cli('status')
     expect(shown.stdout).not.toMatch(/days? with quarantined rows/)
-    expect(shown.stdout).toMatch(/\d+\s+of\s+them\s+without\s+a\s+valid\s+date,\s+in\s+answers\s+for\s+2026-03-\d\d\.\.2026-03-\d\d/)
+    expect(shown.stdout).toMatch(
+      /\d+\s+of\s+them\s+without\s+a\s+valid\s+date,\s+in\s+answers\s+for\s+2026-03-\d\d\.\.2026-03-\d\d/,
+    )
     const { quarantine } = (await cli('status', '--json')).json() as { quarantine: { open: number }[] }
     expect(quarantine.reduce((sum, { open }) => sum + open, 0)).toBe(inRun)
   } finally {

@@ -841,7 +841,7 @@ describe('the shared request budget', () => {
     await begin()
     const broken = { opsSchema: 'x', pool: { query: () => Promise.reject(new Error('gone')) } } as never
     const budget = createSharedBudget(broken, 'p', { perMinute: 5, owner: 'a', log: quiet })
-    const permit = await budget.take()
+    const permit = await budget.acquire()
     permit.learn({ remaining: 3, resetMs: 1000 }, false)
   })
 })

@@ -174,6 +174,6 @@ test('the text of a server follows the format, with every command, outcome and s
     for (const outcome of ['complete', 'partial', 'failed', 'interrupted', 'locked'])
       expect(samples.get(`visibility_sync_runs_total{command="${command}",outcome="${outcome}"}`)).toBe(0)
   expect(samples.get('visibility_sync_rows_total{stream="chats",effect="quarantined"}')).toBe(0)
-  metrics.observer.asked?.(401)
+  metrics.observer.onRequest?.(401)
   expect(parseExposition(await metrics.text(state)).get('visibility_sync_retries_total')).toBe(0)
 })

@@ -58,8 +58,8 @@ function membersOf(text: string): number {
   return text.trimStart().startsWith('{') ? found : 0
 }
 
-function withoutTemplates({ begin, take }: ItemSink): ItemSink {
-  return { begin, take }
+function withoutTemplates({ begin, addItems }: ItemSink): ItemSink {
+  return { begin, addItems }
 }
 
 const WAYS: Record<string, (sink: ItemSink) => [ItemSink, Bounds]> = {
@@ -330,7 +330,7 @@ test('a page with more items than were asked for is shown as such, and one with 
     let taken = 0
     const sink = {
       begin: () => void (taken = 0),
-      take: (items: unknown[]) => void (taken += items.length),
+      addItems: (items: unknown[]) => void (taken += items.length),
     }
     expect(await parseItems(Buffer.from(many(60)), false, sink, bounds)).toMatchObject({ count: 60 })
     const refused = parseItems(Buffer.from(many(500_000)), false, sink, bounds)
@@ -342,7 +342,7 @@ test('a page with more items than were asked for is shown as such, and one with 
 
 test('an answer with more values than may be kept is refused', async () => {
   const values = `{"data":[${Array.from({ length: 100 }, () => `[${'{},'.repeat(999)}{}]`).join(',')}]}`
-  const sink = { begin() {}, take() {} }
+  const sink = { begin() {}, addItems() {} }
   await expect(parseItems(Buffer.from(values), false, sink, { limit: 100, values: 50_000 })).rejects.toThrow(
     'the answer holds more than 50,000 values',
   )

@@ -9,3 +9,8 @@ create or replace function {schema}.wilson_high(k double precision, n double pre
 language sql immutable parallel safe
 return case when n > 0 and k >= n then 1 when n > 0 and k is not null then
   least(1, (k + 1.9208 + 1.96 * sqrt(greatest(0, k * (n - k) / n + 0.9604))) / (n + 3.8416)) end;
+
+comment on function {schema}.wilson_low(double precision, double precision) is
+  'Lower end of the 95 % Wilson interval of k out of n; null without answers.';
+comment on function {schema}.wilson_high(double precision, double precision) is
+  'Upper end of the 95 % Wilson interval of k out of n; null without answers.';

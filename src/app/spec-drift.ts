@@ -187,10 +187,10 @@ class SpecReader {
 
   /** The parameters of the address and the fields of the body, by name. */
   parametersOf({ parameters = [], requestBody }: Operation): Map<string, Schema> {
-    const body = this.merged(jsonOf(this.follow(requestBody ?? {})))
+    const body = this.merged(jsonOf(this.resolve(requestBody ?? {})))
     return new Map([
       ...parameters.map((parameter): [string, Schema] => {
-        const { name = '', schema = {} } = this.follow(parameter)
+        const { name = '', schema = {} } = this.resolve(parameter)
         return [name.replace(/\[\]$/, ''), this.merged(schema)]
       }),
       ...Object.entries(body.properties ?? {}).map(([name, schema]): [string, Schema] => [name, this.merged(schema)]),
@@ -209,7 +209,7 @@ class SpecReader {
   /** The fields of an item of the answer; undefined if the description has none. */
   fieldsOf({ responses = {} }: Operation): ReadonlyMap<string, Schema> | undefined {
     const good = Object.entries(responses).find(([status]) => status.startsWith('2'))?.[1]
-    const answer = this.merged(jsonOf(this.follow(good ?? {})))
+    const answer = this.merged(jsonOf(this.resolve(good ?? {})))
     const data = answer.properties?.data && this.merged(answer.properties.data)
     const item = this.merged(data?.items ?? answer.properties?.profile ?? data ?? answer)
     return item.properties && new Map(Object.entries(item.properties))
@@ -221,7 +221,7 @@ class SpecReader {
     return new Set(names.map((name) => (name === 'integer' ? 'number' : name)).filter((name) => name !== 'null'))
   }
 
-  private follow<T extends { $ref?: string }>(node: T): T {
+  private resolve<T extends { $ref?: string }>(node: T): T {
     let found = node
     for (let step = 0; found.$ref?.startsWith('#/') && step < 20; step++) {
       const names = found.$ref
@@ -236,7 +236,7 @@ class SpecReader {
 
   /** A schema with its references followed and its alternatives joined. */
   private merged(schema: Schema, depth = 0): Schema {
-    const own = this.follow(schema)
+    const own = this.resolve(schema)
     const parts = [...(own.allOf ?? []), ...(own.anyOf ?? []), ...(own.oneOf ?? [])]
     if (parts.length === 0 || depth > 20) return own
     const all = [{ ...own, allOf: [], anyOf: [], oneOf: [] }, ...parts.map((part) => this.merged(part, depth + 1))]

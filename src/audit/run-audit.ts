@@ -71,7 +71,7 @@ async function compareAndRepair(
   let requests = 0
   const onAttempt = (status: number | undefined) => {
     requests++
-    observer.asked?.(status)
+    observer.onRequest?.(status)
   }
   const compareAll = async () => {
     const reader = { ...services, runId, signal, limit: newRunMemory(config.source.page_limit).limit }

@@ -80,7 +80,7 @@ export class RunReporter {
   }
 
   /** Does what needs the service and the database, and reports what goes wrong there while they are open. */
-  async inside<T>(open: Open, work: () => Promise<T>): Promise<T> {
+  async run<T>(open: Open, work: () => Promise<T>): Promise<T> {
     this.open = open
     try {
       return await work()

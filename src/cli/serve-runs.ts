@@ -51,7 +51,7 @@ export function serveRuns(
     const telemetry = new RunTelemetry({ config, log, clock, version, command, streams })
     telemetry.begin()
     let runId = NO_RUN
-    const follow = live.follow((id) => {
+    const watch = live.watch((id) => {
       // The first is the run itself: an audit that repairs begins another one.
       if (runId !== NO_RUN) return
       runId = id
@@ -60,7 +60,7 @@ export function serveRuns(
     })
     const secondsSince = () => (monotonic() - begun) / 1000
     try {
-      const report = await work(follow.observer)
+      const report = await work(watch.observer)
       finished({ ...report, run_id: runId, seconds: secondsSince() }, report.outcome, telemetry)
     } catch (error) {
       const about = { run_id: runId, command, source: open.source, seconds: secondsSince() }
@@ -68,7 +68,7 @@ export function serveRuns(
       finished(report, end, telemetry)
       throw error
     } finally {
-      follow.end()
+      watch.end()
     }
   }
 

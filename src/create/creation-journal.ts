@@ -110,7 +110,7 @@ export class CreationJournal {
     const made = await this.send(wish, request)
     if (made.status !== 'failed') {
       known.set(key.identity, made.id)
-      await this.keep(wish, made.id)
+      await this.saveCreated(wish, made.id)
       await finishCreation(this.services.warehouse, key, { state: made.status, id: made.id, warning: made.message })
     } else if (made.open) {
       this.inDoubt.add(`${wish.kind} ${key.identity}`)
@@ -236,7 +236,7 @@ export class CreationJournal {
   }
 
   /** What the API cannot list is kept from its creation. */
-  private async keep(wish: CreationRequest, id: string | null): Promise<void> {
+  private async saveCreated(wish: CreationRequest, id: string | null): Promise<void> {
     const { tables } = this.services.warehouse
     if (wish.kind === 'topic' && id !== null) {
       this.topicIds.set(wish.name!, id)

@@ -159,7 +159,7 @@ export function createMetrics(streams: readonly string[]): Metrics {
         }
         windowSeconds.observe({ stream }, seconds)
       },
-      asked(status) {
+      onRequest(status) {
         requests.inc({ status: String(status ?? 'none') })
         if (isTriedAgain(status)) retries.inc()
       },

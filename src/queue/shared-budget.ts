@@ -144,13 +144,13 @@ export function createSharedBudget(
   const store = new WarehouseBudgetStore(warehouse, projectId, perMinute)
   const shared = createBudget(perMinute, store, { owner, longestNapMs: LONGEST_NAP_MS })
   return {
-    async take(signal, onWait) {
+    async acquire(signal, onWait) {
       try {
-        return await shared.take(signal, onWait)
+        return await shared.acquire(signal, onWait)
       } catch (error) {
         if (signal?.aborted) throw error
         log.debug({ reason: messageOf(error) }, 'the shared budget cannot be asked; this process keeps to its own')
-        return alone.take(signal, onWait)
+        return alone.acquire(signal, onWait)
       }
     },
     view: () => shared.view(),

@@ -96,7 +96,7 @@ export class QueueWorker {
           await (this.inProgress.size > 0 ? Promise.race(this.inProgress.values()) : sleep(LONGEST_NAP_MS, signal))
           continue
         }
-        const windows = await this.take(free)
+        const windows = await this.fetchWindows(free)
         if (windows.length > 0) napMs = SHORTEST_NAP_MS
         else await sleep(napMs, signal)
         if (windows.length === 0) napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
@@ -108,7 +108,7 @@ export class QueueWorker {
     }
   }
 
-  private async take(most: number): Promise<TakenWindow[]> {
+  private async fetchWindows(most: number): Promise<TakenWindow[]> {
     this.isTaking = true
     try {
       const windows = await takeWindows(this.queue, this.self.id, most, this.stallAfterMs)

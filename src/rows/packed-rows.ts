@@ -23,7 +23,7 @@ export const JSONB_VERSION_BYTES = 1
 export class SegmentMemory {
   private readonly spare: Buffer[] = []
 
-  take(): Buffer {
+  allocate(): Buffer {
     return this.spare.pop() ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES)
   }
 
@@ -179,7 +179,7 @@ export class PackedRows implements Rows {
   private room(most: number): Segment {
     if (this.segment.used + most > this.segment.bytes.length) {
       this.segments.push(this.segment)
-      const bytes = most > SEGMENT_BYTES ? Buffer.allocUnsafeSlow(most) : this.memory.take()
+      const bytes = most > SEGMENT_BYTES ? Buffer.allocUnsafeSlow(most) : this.memory.allocate()
       this.segment = openSegment(this.segments.length, bytes)
     }
     return this.segment

@@ -65,7 +65,7 @@ export function sift<R extends Rows>(
   rows: R,
 ): Sifted<R> {
   const sifter = new Sifter(stream, options, rows)
-  sifter.take(raws)
+  sifter.addItems(raws)
   if (sifter.needsSecondPass()) sifter.runSecondPass(raws)
   return sifter.finish()
 }
@@ -100,7 +100,7 @@ export function siftingSink<R extends Rows>(
     begin: (needsTextCheck) => {
       sifter = sifterOf(needsTextCheck)
     },
-    take: (items, origin) => sifter.take(items, origin),
+    addItems: (items, origin) => sifter.addItems(items, origin),
     ...(stream.template && {
       acceptByTemplate: (bytes: Buffer, start: number) => sifter.acceptByTemplate(bytes, start),
     }),
@@ -191,13 +191,13 @@ export class Sifter<R extends Rows> {
     return end
   }
 
-  take(raws: readonly unknown[], origin?: Origin): void {
+  addItems(raws: readonly unknown[], origin?: Origin): void {
     for (const raw of raws) {
       const index = this.taken++
       if (this.checksTexts) this.noteSecrets(raw)
       const checked = this.validate(raw)
       if ('reason' in checked) this.reject(raw, index, checked.reason)
-      else if (this.keep(raw, index, checked.item, checked.row) && origin !== undefined) {
+      else if (this.addRow(raw, index, checked.item, checked.row) && origin !== undefined) {
         this.templateParser?.learn(origin, checked.row)
       }
     }
@@ -211,7 +211,7 @@ export class Sifter<R extends Rows> {
     this.validate = itemValidator(this.stream, { ...this.options, needsTextCheck })
     this.checksTexts = needsTextCheck
     this.takenAgain = this.taken
-    this.take(raws)
+    this.addItems(raws)
     if (this.needsSecondPass()) this.runSecondPass(raws)
   }
 
@@ -256,7 +256,7 @@ export class Sifter<R extends Rows> {
   }
 
   /** False for a row whose key another row has. */
-  private keep(raw: unknown, index: number, item: never, row: Row): boolean {
+  private addRow(raw: unknown, index: number, item: never, row: Row): boolean {
     const { stream, rows, notes, entities } = this
     for (const field in raw as object) {
       if (!this.knownFields.has(field)) notes.add('field', field, (raw as Record<string, unknown>)[field])

@@ -7,9 +7,9 @@ const FARTHEST_MS = 367 * 24 * 60 * MINUTE
 /** When a cron expression fires in a time zone. Pure: it is asked about moments, and has no clock of its own. */
 export interface Cron {
   text: string
-  isTime(moment: Date): boolean
+  isTime(time: Date): boolean
   next(after: Date): Date | undefined
-  /** The last time before a moment, within a week. */
+  /** The last time before a time, within a week. */
   previous(before: Date): Date | undefined
 }
 
@@ -24,17 +24,17 @@ export function createCron(text: string, timezone: string): Cron {
   const everyHour = fields.hour.length === 24
   const wall = wallClock(timezone)
 
-  const matches = (moment: Date) => task.match(moment)
-  const isRepeated = (moment: Date) => wall(moment).offset < wall(new Date(moment.getTime() - 60 * MINUTE)).offset
-  /** The clock jumped forward at this moment, over a time that the text names. */
-  const isSkipped = (moment: Date) => {
-    if (moment.getTime() % MINUTE !== 0) return false
-    const now = wall(moment)
-    const before = wall(new Date(moment.getTime() - MINUTE))
+  const matches = (time: Date) => task.match(time)
+  const isRepeated = (time: Date) => wall(time).offset < wall(new Date(time.getTime() - 60 * MINUTE)).offset
+  /** The clock jumped forward at this time, over a time that the text names. */
+  const isSkipped = (time: Date) => {
+    if (time.getTime() % MINUTE !== 0) return false
+    const now = wall(time)
+    const before = wall(new Date(time.getTime() - MINUTE))
     const skipped = now.offset - before.offset
     if (skipped <= 0) return false
     for (let minute = 0; minute < skipped; minute++) {
-      // The same time by the wall as if the clock had not jumped; the day is that of the moment itself.
+      // The same time by the wall as if the clock had not jumped; the day is that of the time itself.
       const named = now.minuteOfDay - skipped + minute
       if (named < 0) continue
       const [hour, minuteOfHour] = [Math.floor(named / 60), named % 60]
@@ -43,10 +43,10 @@ export function createCron(text: string, timezone: string): Cron {
     return false
   }
 
-  const isTime = (moment: Date) => {
-    if (everyHour) return matches(moment)
-    if (matches(moment)) return !isRepeated(moment)
-    return isSkipped(moment)
+  const isTime = (time: Date) => {
+    if (everyHour) return matches(time)
+    if (matches(time)) return !isRepeated(time)
+    return isSkipped(time)
   }
   const seconds = fields.second
   const search = (from: number, direction: 1 | -1, farthestMs: number) => {
@@ -54,10 +54,10 @@ export function createCron(text: string, timezone: string): Cron {
     for (const end = from + direction * farthestMs; (end - at) * direction >= 0; at += direction * MINUTE) {
       // Minute by minute: the seconds matter only within a minute that matches.
       for (const second of direction === 1 ? seconds : [...seconds].reverse()) {
-        const moment = at + second * SECOND
-        if ((moment - from) * direction <= 0) continue
-        if (!isTime(new Date(moment))) break
-        return new Date(moment)
+        const time = at + second * SECOND
+        if ((time - from) * direction <= 0) continue
+        if (!isTime(new Date(time))) break
+        return new Date(time)
       }
       // Days that do not match are passed over, leaving a margin for the offset of any time zone.
       if (at % (60 * MINUTE) === 0 && !mayComeWithin(fields, at, direction)) at += direction * 23 * 60 * MINUTE
@@ -107,8 +107,8 @@ function wallClock(timezone: string) {
     hour: 'numeric',
     minute: 'numeric',
   })
-  return (moment: Date) => {
-    const parts = Object.fromEntries(format.formatToParts(moment).map(({ type, value }) => [type, Number(value)]))
+  return (time: Date) => {
+    const parts = Object.fromEntries(format.formatToParts(time).map(({ type, value }) => [type, Number(value)]))
     const { year = 0, month = 0, day = 0, hour = 0, minute = 0 } = parts
     const shown = Date.UTC(year, month - 1, day, hour, minute)
     return {
@@ -116,7 +116,7 @@ function wallClock(timezone: string) {
       month,
       weekday: new Date(shown).getUTCDay(),
       minuteOfDay: hour * 60 + minute,
-      offset: Math.round((shown - Math.floor(moment.getTime() / MINUTE) * MINUTE) / MINUTE),
+      offset: Math.round((shown - Math.floor(time.getTime() / MINUTE) * MINUTE) / MINUTE),
     }
   }
 }

@@ -12,7 +12,7 @@ export interface LiveRun {
   stream: string
 }
 
-export interface Follow {
+export interface WatchedRun {
   observer: Observer
   end(): void
 }
@@ -27,7 +27,7 @@ export class Live {
   ) {}
 
   /** `started` is called once it is known which run it is. */
-  follow(started?: (runId: number) => void): Follow {
+  watch(started?: (runId: number) => void): WatchedRun {
     const notify = (call: (observer: Observer) => void) => {
       for (const observer of this.others) call(observer)
     }
@@ -52,8 +52,8 @@ export class Live {
         run.rows += step.rows
         run.stream = step.stream
       },
-      asked: (status) => {
-        notify((other) => other.asked?.(status))
+      onRequest: (status) => {
+        notify((other) => other.onRequest?.(status))
         if (run !== undefined) run.requests++
       },
     }

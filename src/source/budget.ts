@@ -13,7 +13,7 @@ export interface BudgetView {
 /** Where requests for one project and key are paced. */
 export interface RequestBudget {
   /** Waits until a request may be sent; `onWait` is called for each wait. */
-  take(signal?: AbortSignal, onWait?: (ms: number) => void): Promise<Permit>
+  acquire(signal?: AbortSignal, onWait?: (ms: number) => void): Promise<Permit>
   view(): BudgetView
 }
 
@@ -91,7 +91,7 @@ export function createBudget(
   }
 
   return {
-    async take(signal, onWait) {
+    async acquire(signal, onWait) {
       for (;;) {
         await lastLesson
         signal?.throwIfAborted()

@@ -127,7 +127,7 @@ export class Gate {
     this.waiting.set(stop, account)
     try {
       if (signal?.aborted) onAbort()
-      const permit = await account.budget.take(stop.signal, onWait)
+      const permit = await account.budget.acquire(stop.signal, onWait)
       if (!this.isBlocked(account)) return permit
       permit.drop()
       return undefined

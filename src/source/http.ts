@@ -171,7 +171,7 @@ export function createHttp(options: HttpOptions): HttpClient {
 
   /** Whether anything answers. */
   async function probe(account: Account, { signal, onAttempt }: CallContext): Promise<FailedAttempt | undefined> {
-    const permit = await account.budget.take(signal)
+    const permit = await account.budget.acquire(signal)
     try {
       await attempt(smallRequest(account.projectId), account, permit, { signal, onAttempt })
       return undefined

@@ -86,7 +86,7 @@ class Collected implements ItemSink {
     this.items = []
   }
 
-  take(items: unknown[]): void {
+  addItems(items: unknown[]): void {
     for (const item of items) this.items.push(item)
   }
 }

@@ -10,7 +10,7 @@ export interface ItemSink {
   /** An answer begins; what an earlier attempt gave does not count. */
   begin(needsTextCheck: boolean): void
   /** `origin` is where a single item was read. */
-  take(items: unknown[], origin?: Origin): void
+  addItems(items: unknown[], origin?: Origin): void
   /** Takes the item that begins here without parsing it, and gives where it ends; -1 if it has to be parsed. */
   acceptByTemplate?(bytes: Buffer, start: number): number
   /** Asked at the end: true if all items are to be shown once more, in the same order. */
@@ -83,7 +83,7 @@ export async function parseItems(
   return new PageParser(bytes, sink, bounds).parse(needsTextCheck)
 }
 
-type Take = (items: unknown[]) => void
+type AddItems = (items: unknown[]) => void
 
 class PageParser {
   private readonly scanner: JsonScanner
@@ -145,17 +145,17 @@ class PageParser {
   /** Reads the items of the list whose first one begins here, and gives where it ends. */
   private async readItems(start: number): Promise<number> {
     const { bytes, scanner } = this
-    const take: Take = (items) => {
+    const add: AddItems = (items) => {
       this.count += items.length
       this.checkCount()
-      this.sink.take(items)
+      this.sink.addItems(items)
     }
     let at = scanner.skipSpace(start)
     if (bytes[at] === LIST_END) return at + 1
     let pauseAt = at + PAUSE_BYTES
     let reclaimAt = at + LARGE_BYTES
     for (;;) {
-      at = scanner.skipSpace(this.goesOneByOne ? this.readOneByOne(at, pauseAt) : this.readBatch(at, take))
+      at = scanner.skipSpace(this.goesOneByOne ? this.readOneByOne(at, pauseAt) : this.readBatch(at, add))
       if (bytes[at] === LIST_END) return at + 1
       if (bytes[at] !== COMMA) throw scanner.errorAt(at, 'a comma or an end')
       at = scanner.skipSpace(at + 1)
@@ -199,7 +199,7 @@ class PageParser {
   private readParsed(start: number): number {
     const { bytes } = this
     const end = this.scanner.endOfValue(start)
-    this.sink.take([this.itemAt(start, end)], { bytes, start, end })
+    this.sink.addItems([this.itemAt(start, end)], { bytes, start, end })
     this.count++
     this.checkCount()
     this.parsedAlone++
@@ -208,16 +208,16 @@ class PageParser {
   }
 
   /** Takes as many items as make a batch, and gives where the last of them ends. */
-  private readBatch(start: number, take: Take): number {
+  private readBatch(start: number, add: AddItems): number {
     const end = this.guesses ? this.guessEnd(start) : -1
     if (end > start) {
       const items = this.parseGuess(start, end)
       if (items !== undefined) {
-        take(items)
+        add(items)
         return end
       }
     }
-    return this.readScanned(start, take)
+    return this.readScanned(start, add)
   }
 
   /**
@@ -242,7 +242,7 @@ class PageParser {
   }
 
   /** Looks for the ends of items instead of guessing them. */
-  private readScanned(start: number, take: Take): number {
+  private readScanned(start: number, add: AddItems): number {
     const { bytes, scanner } = this
     let at = start
     let end = start
@@ -250,8 +250,8 @@ class PageParser {
       const itemEnd = scanner.endOfValue(at)
       this.checkValues()
       if (itemEnd - at > ITEM_BYTES) {
-        if (end > start) take(this.itemsAt(start, end))
-        take([LargeItem.at(bytes, at, itemEnd)])
+        if (end > start) add(this.itemsAt(start, end))
+        add([LargeItem.at(bytes, at, itemEnd)])
         return itemEnd
       }
       end = itemEnd
@@ -260,7 +260,7 @@ class PageParser {
       at = scanner.skipSpace(at + 1)
       if (at - start >= this.batchBytes) break
     }
-    take(this.itemsAt(start, end))
+    add(this.itemsAt(start, end))
     return end
   }
 

@@ -50,7 +50,7 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
   let closed = false
 
   async function use<T>(mode: string, limitMs: number, work: (bound: Warehouse) => Promise<T>): Promise<T> {
-    await turns.take()
+    await turns.wait()
     let client: PoolClient | undefined
     let connection: DeadlineClient | undefined
     let late = false
@@ -122,7 +122,7 @@ class ConnectionQueue {
     this.free = options.connections
   }
 
-  async take(): Promise<void> {
+  async wait(): Promise<void> {
     if (this.free > 0) {
       this.free--
       return

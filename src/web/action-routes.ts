@@ -81,7 +81,7 @@ export function actionRoutes(app: FastifyInstance, options: ActionOptions): void
     const state = form.state === 'dismissed' ? { state: 'dismissed' as const } : {}
     const filter = { ...(await reasonOf(view, form)), ...state }
     const { tried, loaded, still_bad } = await retryQuarantine(services, services.streams.named(), filter)
-    const text = `${count(tried, 'row')} tried again, ${loaded} loaded, ${still_bad.length} still bad${still_bad.length === 0 ? '' : `: ${clip(still_bad[0]!.reason, 160)}`}.`
+    const text = `${count(tried, 'entry', 'entries')} tried again, ${loaded} loaded, ${still_bad.length} still bad${still_bad.length === 0 ? '' : `: ${clip(still_bad[0]!.reason, 160)}`}.`
     return { notice: { kind: still_bad.length === 0 ? 'good' : 'bad', text } }
   })
 

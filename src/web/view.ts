@@ -131,7 +131,7 @@ export class View {
   }
 
   /** Refreshes `latest` until the signal is aborted. */
-  async follow(signal: AbortSignal): Promise<void> {
+  async refreshUntil(signal: AbortSignal): Promise<void> {
     const { monotonic, services } = this.options
     while (!signal.aborted) {
       const begun = monotonic()

@@ -35,7 +35,7 @@ export async function audit(session: Session, options: AuditOptions): Promise<nu
   }
   return runAndReport(session, request, (reporter) =>
     withServices({ config, log, clock, version, projects: options.project ?? [] }, (open) =>
-      reporter.inside(open, async () => {
+      reporter.run(open, async () => {
         await prepareWarehouse(open, session.signal)
         return auditAndPrint(session, { ...options, range }, open, reporter)
       }),

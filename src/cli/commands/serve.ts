@@ -91,7 +91,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     const isThere = await readiness.begin(watch)
     printStart(session, open, { address, isThere, next: scheduler.next('sync') })
     watch.start((state) => readiness.databaseSeen(state, catchUp))
-    void view.follow(ended.signal)
+    void view.refreshUntil(ended.signal)
     scheduler.start()
     if (isThere)
       await catchUp().catch((error: unknown) =>

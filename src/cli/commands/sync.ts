@@ -47,7 +47,7 @@ export async function runAndPrint(
   }
   return runAndReport(session, command, (reporter) =>
     withServices({ config, log, clock, version, projects: projects ?? [] }, (open) =>
-      reporter.inside(open, async () => {
+      reporter.run(open, async () => {
         const { shown, embedded } = open.database
         log.info({ source: open.source, warehouse: shown, embedded }, 'connected')
         session.say(`connected: from ${open.source} to ${shown}`)

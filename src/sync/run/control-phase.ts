@@ -27,7 +27,7 @@ export class ControlPhase implements Gate {
     /** Gives the days of each stream that are due now; undefined if the run was given its days. */
     private readonly replan: ((project: SyncedProject) => Promise<(stream: string) => Day[]>) | undefined,
   ) {
-    this.context = { signal: run.signal, onAttempt: (status) => shared.observer.asked?.(status) }
+    this.context = { signal: run.signal, onAttempt: (status) => shared.observer.onRequest?.(status) }
   }
 
   mayBegin(task: Task): boolean {

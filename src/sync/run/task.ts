@@ -16,7 +16,7 @@ export interface Observer {
   planned?(totals: { days: number; lists: number }): void
   advanced?(step: Step): void
   /** An attempt of a request: its status, or undefined if there was no answer. */
-  asked?(status: number | undefined): void
+  onRequest?(status: number | undefined): void
 }
 
 /** A window or list that was loaded. */
@@ -120,7 +120,7 @@ export function countLoad(
 export function countRequest({ report, observer }: Counted, status: number | undefined): void {
   report.requests++
   if (isTriedAgain(status)) report.retries++
-  observer.asked?.(status)
+  observer.onRequest?.(status)
 }
 
 /** Writes down what was left, for a run or a stream that ends. */
