@@ -1,6 +1,7 @@
 // node scripts/upgrade-acceptance.mjs: upgrades warehouses of the released versions 0.1.0 and 0.2.0, which it builds from their commits.
-// After the upgrade, rows, people's own views and grants must be the same, the twelve questions must have the answers of a new
-// warehouse, and the old version must be refused, also a `serve` that runs during the upgrade. Exits 1 otherwise.
+// After the upgrade, rows, people's own views and grants must be the same, and the twelve questions must have the answers of a new
+// warehouse. The old version must be refused, also a `serve` that runs during the upgrade. A worker of it must do no harm. Exits 1
+// otherwise.
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -61,6 +62,13 @@ writeFileSync(
     schedule: { cron: '*/5 * * * * *' },
   }),
 )
+writeFileSync(
+  join(folder, 'queue.yaml'),
+  JSON.stringify({
+    ...{ start_date: day(40), end_date: day(5), source: { requests_per_minute: 100_000 }, reports },
+    queue: { mode: 'pg-boss' },
+  }),
+)
 const service = spawn(
   process.execPath,
   [join(root, 'bin/visibility-sync.js'), 'reference', '--port', '0', '--fault', 'rate_limit=null', '--json'],
@@ -97,22 +105,22 @@ async function database(name) {
     })
     return { code: status, text: `${stdout}\n${stderr}` }
   }
-  /** Starts `serve` of a version, which syncs every five seconds, and collects what it prints. */
-  const serve = (place) => {
-    const child = spawn(process.execPath, [join(place, 'bin/visibility-sync.js'), 'serve', '--port', '0'], {
+  /** Starts a command that does not end by itself, and collects what it prints. */
+  const start = (place, config, ...args) => {
+    const child = spawn(process.execPath, [join(place, 'bin/visibility-sync.js'), ...args], {
       cwd: folder,
-      env: { ...env, VISIBILITY_CONFIG: join(folder, 'serve.yaml'), LOG_LEVEL: 'info' },
+      env: { ...env, VISIBILITY_CONFIG: join(folder, config), LOG_LEVEL: 'info' },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
-    const serving = { text: '', ended: new Promise((done) => child.on('exit', done)), stop: () => child.kill() }
+    const started = { text: '', ended: new Promise((done) => child.on('exit', done)), stop: () => child.kill() }
     for (const stream of [child.stdout, child.stderr])
       stream.on('data', (chunk) => {
-        serving.text += chunk
+        started.text += chunk
       })
-    return serving
+    return started
   }
   const rows = async (sql) => (await client.query({ text: sql, rowMode: 'array' })).rows
-  return { client, run, serve, rows, address }
+  return { client, run, start, rows, address }
 }
 
 const until = async (isTrue) => {
@@ -162,7 +170,7 @@ try {
     say(`\n${version}`)
     const old = built(commit)
     const warehouse = await database(`from_${version.replaceAll('.', '_')}`)
-    const { run, serve, rows, client, address } = warehouse
+    const { run, start, rows, client, address } = warehouse
     const first = run(old, 'sync')
     expect(first.code === 0, `${version} fills a warehouse${first.code === 0 ? '' : `: ${first.text.slice(-800)}`}`)
     const before = await contents(warehouse)
@@ -172,7 +180,8 @@ try {
       grant select on all tables in schema visibility to ${reader}`)
     const mine = JSON.stringify(await rows('select * from visibility.mine order by 1, 2, 3'))
 
-    const serving = serve(old)
+    // It syncs every five seconds.
+    const serving = start(old, 'serve.yaml', 'serve', '--port', '0')
     const isServing = await until(() => /run ended|outcome/.test(serving.text))
     expect(isServing, `serve of ${version} syncs before the upgrade${isServing ? '' : `: ${serving.text.slice(-800)}`}`)
     const migrated = run(root, 'migrate')
@@ -205,7 +214,16 @@ try {
     expect(isRefused, `the running serve of ${version} is refused${isRefused ? '' : `: ${serving.text.slice(-800)}`}`)
     serving.stop()
     await serving.ended
-    expect((await contents(warehouse)) === before, `the running serve of ${version} changed no row`)
+    // A worker of 0.2.0; 0.1.0 has none.
+    const worker = start(old, 'queue.yaml', 'worker')
+    const queued = run(root, 'backfill', '--from', day(12), '--to', day(5), '--config', join(folder, 'queue.yaml'))
+    expect(
+      queued.code === 0,
+      `a backfill with a queue is complete${queued.code === 0 ? '' : `: ${queued.text.slice(-800)}`}`,
+    )
+    worker.stop()
+    await worker.ended
+    expect((await contents(warehouse)) === before, `the running serve and worker of ${version} changed no row`)
 
     const again = run(old, 'sync')
     expect(
