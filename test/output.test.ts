@@ -111,7 +111,7 @@ describe('the log', () => {
     const lines = people.stderr.trim().split('\n')
     expect(lines.length).toBeLessThanOrEqual(6)
     expect(lines[0]).toMatch(/^\d\d:\d\d:\d\d connected: from http/)
-    expect(people.stderr).toMatch(/run \d+ started: backfill\n.* to read: 186 days of streams\n/)
+    expect(people.stderr).toMatch(/run \d+ started: backfill\n.* to read: 186 stream-days\n/)
     expect(lines.at(-1)).toMatch(/run \d+ ended: complete$/)
     for (const asked of [await cli([...range, '--json']), await cli(range, { LOG_FORMAT: 'json' })]) {
       const messages = asked.stderr

@@ -54,7 +54,7 @@ test('without a terminal there is a line for each step, and one every few second
   progress.say('run 3 ended: complete')
   expect(lines.slice(0, 3)).toEqual([
     '00:00:00 run 3 started: sync\n',
-    '00:00:00 to read: 20 days of streams and 1 list\n',
+    '00:00:00 to read: 20 stream-days and 1 list\n',
     '00:00:05 23 %, 500 rows, 100/s, 16 s left\n',
   ])
   expect(lines.length).toBe(7)

@@ -69,10 +69,7 @@ export function lineProgress(write: (line: string) => void, now: () => number = 
       planned({ days, lists }) {
         total = days + lists
         saidAt = now()
-        const parts = [
-          ...(days > 0 ? [`${count(days, 'day')} of streams`] : []),
-          ...(lists > 0 ? [count(lists, 'list')] : []),
-        ]
+        const parts = [...(days > 0 ? [count(days, 'stream-day')] : []), ...(lists > 0 ? [count(lists, 'list')] : [])]
         const text = total === 0 ? 'nothing is due' : `to read: ${parts.join(' and ')}`
         // The plan of a project is made again once its control totals are known.
         if (text !== plan) say(text)

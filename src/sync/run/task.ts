@@ -10,7 +10,7 @@ import type { FailedItem, LoadSummary, Run, SyncedProject } from './run.ts'
 
 /* One project and stream of a run: what is left to do of it, and what its failures end. */
 
-/** Called with a run's progress, in days of streams. */
+/** Called with a run's progress, in stream-days: one day of one stream each. */
 export interface Observer {
   started?(run: { runId: number; command: string }): void
   planned?(totals: { days: number; lists: number }): void
