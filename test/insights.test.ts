@@ -496,10 +496,14 @@ test('topics without a name are listed with a template to copy', async () => {
   const { id, name } = setup.service.world.projects[0]!.topics[0]!
   expect(await page()).not.toContain('topic has no name')
   await setup.database.rows('update visibility.topics set name = null where topic_id = $1', [id])
-  const text = plain(await page(`${RANGE}&grain=day&compare=none`))
-  expect(text).toContain('1 topic has no name')
-  expect(text).toContain(`labels: topics: ${id}: …`)
-  await setup.database.rows('update visibility.topics set name = $2 where topic_id = $1', [id, name])
+  try {
+    // A range that no other test asks for: pages are cached.
+    const text = plain(await page('from=2026-03-03&to=2026-03-30'))
+    expect(text.includes('1 topic has no name')).toBe(true)
+    expect(text.includes(`labels: topics: ${id}: …`)).toBe(true)
+  } finally {
+    await setup.database.rows('update visibility.topics set name = $2 where topic_id = $1', [id, name])
+  }
 })
 
 test('what to do next names the prompts, the clear falls and nothing that chance explains', async () => {
