@@ -81,10 +81,7 @@ const FALLBACKS = [1000, 100]
 // A page this small would prove nothing.
 const SMALLEST = 10
 
-/**
- * The page limit in force. It starts from the configuration and is lowered when the service refuses it and accepts a
- * lower one, or is found to cap answers at fewer rows without saying so.
- */
+/** The page limit in force: lowered if the service refuses it, or is found to return fewer rows than it. */
 export class PageLimit {
   constructor(private limit: number) {}
 

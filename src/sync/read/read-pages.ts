@@ -59,10 +59,7 @@ export function countDifferent({ items }: Page): number {
   return new Set(items.map(safeJson)).size
 }
 
-/**
- * True if there are no more than so many rows. The number of rows that lie behind an offset does not depend on their
- * order, so this holds though the order is unstable.
- */
+/** True if there are no more than so many rows. This works with any row order. */
 export async function hasNoRowAfter(read: ReadPage, rows: number): Promise<boolean> {
   const { count } = await read({ limit: 1, offset: rows })
   return count === 0

@@ -71,10 +71,7 @@ export type WindowAnswer<R extends Rows> =
 const WINDOW_ATTEMPTS = 2
 const DAY_ATTEMPTS = 3
 
-/**
- * Reads one window as one page, sifting it into `makeRows` while it is parsed. A page that may be truncated is never
- * loaded. A day that had more rows than a page is read in parts at once.
- */
+/** Reads one window as one page, sifting it while it is parsed. A day that had more rows than a page is read in parts at once. */
 export async function readWindow<R extends Rows>(
   reader: Reader,
   request: WindowRequest,

@@ -12,10 +12,7 @@ function isReadFirst({ stream }: Task): boolean {
   return stream.by === 'list' || isControl(stream)
 }
 
-/**
- * Reads the control totals of each project, between the streams that are read first and those that must add up to the totals.
- * Projects do not wait for each other.
- */
+/** Reads the control totals of each project, after its first streams and before those that are compared with the totals. */
 export class ControlPhase implements Gate {
   private readonly reading = new Map<string, Promise<void>>()
   private readonly open = new Set<string>()

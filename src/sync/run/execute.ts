@@ -187,10 +187,7 @@ export function isNamed({ extras, streams, reports }: Config, stream: string): b
   return extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || streams.some((name) => name === stream)
 }
 
-/**
- * True if the error says that an extra stream is not offered. Of a list that nobody named, every refusal says
- * so: a service may answer what it does not know with 400, or with the words of a wrong key.
- */
+/** True if the error says that an extra stream is not offered. Of a stream that nobody named, every refusal says so. */
 export function saysNotOffered(
   config: Config,
   { name, isExtra }: Stream,
