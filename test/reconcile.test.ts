@@ -189,11 +189,11 @@ test('a control report that is cut again after it was corrected is not believed'
 })
 
 test('a day that the service changes while a run reads it is read again by the same run', async () => {
-  await start()
+  // One request after the other: the first finer report is answered with the old rows, the others with the new ones.
+  await start({ config: { source: { concurrency: 1 } } })
   await setup.sync()
   let reports = 0
   const change: Lie = (rows, asked) => {
-    // The first finer report was answered with the old rows, the others are answered with the new ones.
     if (isFine(asked) && ++reports === 1) setup.service.world.rewriteDays(project(), ['2026-03-02'])
     return rows
   }
