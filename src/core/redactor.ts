@@ -13,7 +13,7 @@ export interface Redactor {
 
 export const REDACTED = '[redacted]'
 
-// Three characters stand everywhere. Up to seven may be a word, or a part of one: those count only if they stand alone.
+// Three characters occur everywhere. Up to seven may be a word, or a part of one: those count only as whole words.
 const SHORTEST = 4
 const SHORTEST_ANYWHERE = 8
 /** Ends a text that was cut. The text before it may end with the beginning of a secret. */

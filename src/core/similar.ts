@@ -17,7 +17,7 @@ export function editDistance(from: string, to: string): number {
 
 // A word from elsewhere may be of any length, and the comparison takes the product of both.
 const LONGEST = 80
-// Shorter parts of a name stand in too many others.
+// Shorter parts of a name occur in too many others.
 const SHORTEST_PART = 4
 
 /** The candidate that was probably meant: one with a third of its letters wrong at most, or one that begins or ends alike. */

@@ -195,7 +195,7 @@ const PATIENCE_MS = 3000
 const PLENTY = 20
 const ASK_MS = 1000
 
-/** Tells, before a window is begun, whether its project has requests left. */
+/** Checks, before a window is begun, whether its project has requests left. */
 export class BudgetWatch {
   private readonly askedAt = new Map<string, number>()
 

@@ -74,7 +74,7 @@ export const faultsSchema = z.strictObject({
   extra_fields: z.boolean().default(false),
   /** A share of rows that is malformed: always the same rows. */
   malformed: chance,
-  /** Some rows stand twice in an answer. */
+  /** Some rows occur twice in an answer. */
   duplicate_rows: chance,
   /** Lists and reports answer with no rows at all. */
   empty: z.boolean().default(false),

@@ -152,7 +152,7 @@ export function domainReport(world: World, project: Project, query: ReportQuery)
   )
 }
 
-/** A few pages stand there twice, each row with a part of the counts: the report has no unique key. */
+/** A few pages occur twice, each row with a part of the counts: the report has no unique key. */
 export function urlReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
   const by = { nameOf: ({ url }: Source) => url, kindOf: ({ pageKind }: Source) => pageKind }
   return grouped(world, project, query, by).flatMap(({ values, chats: all, sources }) =>

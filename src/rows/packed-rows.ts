@@ -16,7 +16,7 @@ const SPARE_KEPT = 64
 const FIRST_ROWS = 128
 const DAYS_TO_2000 = 10_957
 const JSONB_VERSION = 1
-/** They stand before the text of a jsonb value. */
+/** The bytes before the text of a jsonb value. */
 export const JSONB_VERSION_BYTES = 1
 
 /** Memory of rows that were loaded, for those that come after them: left to the garbage collector, it piles up. */

@@ -8,7 +8,7 @@ import { PLACEHOLDER } from './variables.ts'
 /* What is wrong with a setting, in a sentence that shows nothing that may be, or hold, a secret. */
 
 const HIDDEN = 'a text that is not shown'
-/** Sections in whose place a key may stand by mistake. */
+/** Sections whose keys are often written one level too high. */
 const SECTION = /^(source|warehouse|alerts|metrics|lineage|projects)(\.\d+)?$/
 const PROJECT_ID = /^projects\.\d+\.id$/
 /** No setting has a digit in its name, so one with digits may be a key that was pasted in the wrong place. */

@@ -90,7 +90,7 @@ export function loadConfig({ file, env = process.env, redactor = createRedactor(
   }
 }
 
-/** Tells the secrets of the environment, whether or not the rest of the configuration can be read. */
+/** Collects the secrets of the environment, whether or not the rest of the configuration can be read. */
 export function learnEnvironment(redactor: Redactor, env: NodeJS.ProcessEnv = process.env): void {
   for (const name of SECRET_VARIABLES) {
     const value = nonEmpty(env[name])
@@ -265,7 +265,7 @@ function fromEnvironment(env: NodeJS.ProcessEnv, name: string): string | undefin
   }
 }
 
-/** The secret itself may stand where the name of its file belongs. */
+/** People may write the secret itself where the name of its file belongs. */
 function shownPath(path: string): string {
   return /^\.{0,2}\/[^:@]*$/.test(path) ? path : 'a path that is not shown'
 }

@@ -9,7 +9,7 @@ const SECRET_ADDRESS = /^(webhook|slack|ping|push)_url$/
 const SECRET_PARAMETER = /key|token|secret|pass|sig|auth/i
 // A part of a path that is as long is likely to be a token, not a word.
 const SHORTEST_TOKEN = 16
-// These stand in ordinary output. Taking such a password out of it would hide nothing, and show which word it is.
+// These words occur in ordinary output. Taking such a password out of it would hide nothing, and show which word it is.
 const PUBLIC_WORDS = ['visibility', 'visibility-sync', 'postgres', 'postgresql', 'metabase', 'password', 'secret']
 
 interface Setting {
@@ -58,7 +58,7 @@ export function secretsOfAddress(text: string, whole = false): string[] {
     ...named.map(([, value]) => value),
   ]
   if (url.password !== '') secrets.push(text)
-  // A host alone is no secret, and others of its addresses may stand in other settings.
+  // A host alone is no secret, and other settings may have addresses of the same host.
   if (whole && (url.pathname !== '/' || url.search !== '')) {
     const tokens = url.pathname.split('/').filter((part) => part.length >= SHORTEST_TOKEN)
     secrets.push(text, url.href, url.pathname === '/' ? '' : url.pathname + url.search, ...tokens)

@@ -41,7 +41,7 @@ function unwrapped(schema: z.core.$ZodType): z.core.$ZodType {
   return schema
 }
 
-/** The names that may stand in a group of settings; none if it is no group of fixed names. */
+/** The names that are allowed in a group of settings; none if it is no group of fixed names. */
 function namesIn(path: readonly PropertyKey[]): string[] {
   let schema: z.core.$ZodType | undefined = configSchema
   for (const step of path) {

@@ -119,7 +119,7 @@ export function stopAtDeadline({ source }: Config, stop: (failure: Failure) => v
   return setTimeout(() => stop({ reason, code: 'transient' }), source.run_minutes * 60_000)
 }
 
-/** Tells the views which projects and streams there are, before any of their rows is loaded. */
+/** Stores for the views which projects and streams there are, before any of their rows is loaded. */
 async function describeStreams(
   { warehouse, config, clock, signal, entities }: Run,
   { projects }: RunRequest,

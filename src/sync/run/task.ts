@@ -59,7 +59,7 @@ export interface SharedByTasks {
   gate: Gate
 }
 
-/** Tells how much there is to read. */
+/** Reports how much there is to read. */
 export function reportPlan({ tasks, observer }: Pick<SharedByTasks, 'tasks' | 'observer'>): void {
   const totals = { days: 0, lists: 0 }
   for (const { remaining } of tasks.values()) {

@@ -19,7 +19,7 @@ interface ComparedDay extends Change {
 interface Merge {
   client: PoolClient
   sql: Stage
-  /** A row whose key has no date may stand under a day outside the window: then it moves. */
+  /** A row whose key has no date may be stored under a day outside the window: then it moves. */
   keyHasDate: boolean
   /** $1 to $3: project, first and last day of the window; $4, if any day is held: the held days. */
   values: unknown[]
@@ -150,7 +150,7 @@ function changesByDay(days: readonly ComparedDay[], hasDeletes: boolean): Map<Da
   return changes
 }
 
-/** Rows of the answer that stand under days outside the window now. */
+/** Rows of the answer that are stored under days outside the window now. */
 async function countMoved(merge: Merge): Promise<Map<Day, number>> {
   const { client, sql, values } = merge
   const { rows } = await client.query<{ date: Day; count: number }>(
@@ -182,7 +182,7 @@ function stillHeld(day: ComparedDay, load: WindowLoad): boolean {
   return load.heldBefore.has(day.date) && day.deleted * 2 > day.present
 }
 
-/** Rows that stand under a day which was read after this answer was asked for: that read wins. */
+/** Rows that are stored under a day which was read after this answer was asked for: that read wins. */
 async function dropSupersededRows(
   client: PoolClient,
   warehouse: Warehouse,

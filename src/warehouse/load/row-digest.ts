@@ -10,7 +10,7 @@ import type { Column } from '../../streams/stream.ts'
  * exclusive or, so that their order does not matter. No two rows of a table are the same, so none cancels another.
  */
 
-/** They stand for null: among texts one that nobody writes, among days and numbers the lowest there are. */
+/** These values represent null: among texts one that nobody writes, among days and numbers the lowest there are. */
 const NO_TEXT = new DataView(Uint8Array.of(1).buffer)
 const NO_TEXT_SQL = "E'\\x01'"
 const NO_INT = -2_147_483_647

@@ -47,7 +47,7 @@ interface Grouped {
   column: Dimension
 }
 
-/** Whether rows are told apart by model or by channel: by what the page is about, else by channel if there is such a report. */
+/** Whether rows are grouped by model or by channel: by what the page is about, else by channel if there is such a report. */
 function modelDimension({ subject }: Filters, of: Dimension, reports: readonly ReportConfig[]): Dimension {
   if (subject.channel !== undefined) return 'model_channel_id'
   if (subject.model !== undefined) return 'model_id'

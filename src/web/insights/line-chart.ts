@@ -7,7 +7,7 @@ import { adjoin, type ChartData, lineValue, type Point, type Series } from './se
 
 /*
  * Charts as SVG, drawn here, so that they are there without any script and on paper. Lines are stretched to the width of
- * the page; texts and points stand at percentages, so that they keep their size on every screen.
+ * the page; texts and points are placed at percentages, so that they keep their size on every screen.
  */
 
 const SIZE = 1000

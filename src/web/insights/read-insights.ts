@@ -66,7 +66,7 @@ export interface ChartRow {
 export interface HeatRow extends Numbers<Share<'visibility'> | 'visibility_count' | 'answers'> {
   topic_id: string | null
   topic: string
-  /** One of both, by what the rows are told apart. */
+  /** One of both: what the rows are grouped by. */
   model_id?: string | null
   model_channel_id?: string | null
   model: string | null

@@ -213,7 +213,7 @@ const SECTIONS: Partial<Record<DetailSection, Section>> = {
   },
 }
 
-/** An id that is easy to tell from others in a table; the whole is in its title. */
+/** A short form of an id for tables; the title of the cell has all of it. */
 const shortId = (id: string) => (id.length <= 14 ? id : `${id.slice(0, 7)}…${id.slice(-4)}`)
 
 const none = html`<p class="empty">No answer in this range. Choose a longer one.</p>`

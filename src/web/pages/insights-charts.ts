@@ -162,7 +162,7 @@ function map(rows: readonly HeatRow[], filters: Filters): Html {
   )}</tbody>
 <tfoot><tr><th scope="row">all topics</th>${total(sumOf('', [...topics.values()]))}${shownModels.map(([, model]) => total(model))}</tr></tfoot></table>`
   return html`${scrolling('Visibility by topic and model', table)}
-<p class="note scale"><span>Answers stand below each share; hatched: fewer than ${ENOUGH}.</span> ${steps.map((step, index) => html`<span class="step heat-${colourOf(index, steps)}">from ${percent(step)}</span>`)}</p>
+<p class="note scale"><span>The number of answers is below each share; hatched: fewer than ${ENOUGH}.</span> ${steps.map((step, index) => html`<span class="step heat-${colourOf(index, steps)}">from ${percent(step)}</span>`)}</p>
 ${left.length === 0 ? '' : html`<p class="note">${left.join(', ')} ${filters.print ? 'are not shown' : 'in the CSV'}.</p>`}`
 }
 
