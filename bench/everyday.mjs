@@ -1,14 +1,15 @@
 // node bench/everyday.mjs [--old REF|FOLDER] [--rounds N] [--node FILE]: what a run costs that finds nothing new, beside an earlier
 // version: ten projects with one report, and with the default streams of 0.2.0. CPU of the command and of Postgres, alternating, medians.
 // Then what starting costs: --version and --help beside an empty Node.
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import pg from 'pg'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { buildVersion } from '../scripts/build-version.mjs'
 import { cpuSeconds, median, postgresCpuSeconds } from './measure.mjs'
 
 // The last commit of version 0.2.0.
@@ -38,20 +39,6 @@ const DEFAULT_REPORTS = Object.entries({
 }).map(([name, breakdowns]) => ({ name, dimensions: ['date', ...breakdowns] }))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-everyday-'))
 
-/** A folder with the earlier version, built there once where a commit is given. */
-function earlier(version) {
-  if (existsSync(version)) return version
-  const commit = execFileSync('git', ['rev-parse', '--short=12', version], { cwd: root, encoding: 'utf8' }).trim()
-  const place = join(root, '.data', `version-${commit}`)
-  if (!existsSync(join(place, 'dist/main.js'))) {
-    mkdirSync(place, { recursive: true })
-    const archive = execFileSync('git', ['archive', commit], { cwd: root, maxBuffer: 2 ** 30 })
-    execFileSync('tar', ['-x', '-C', place], { input: archive })
-    execFileSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: place, stdio: ['ignore', 'ignore', 'inherit'] })
-  }
-  return place
-}
-
 /** Runs Node to its end. Gives its CPU seconds, which its parent is told when it has ended. */
 function run(args, env = {}) {
   const before = cpuSeconds(process.pid, true) - cpuSeconds(process.pid)
@@ -68,7 +55,7 @@ function run(args, env = {}) {
 }
 
 const commandOf = (place) => join(place, 'bin/visibility-sync.js')
-const versions = { old: earlier(options.old), new: root }
+const versions = { old: existsSync(options.old) ? options.old : buildVersion(options.old), new: root }
 const server = await startEmbedded({ folder: join(folder, 'data') })
 const postmaster = Number(readFileSync(join(folder, 'data/postgres/postmaster.pid'), 'utf8').split('\n')[0])
 const admin = new pg.Client({ connectionString: server.url })

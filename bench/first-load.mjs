@@ -1,14 +1,15 @@
 // node bench/first-load.mjs [--old REF] [--rounds N] [--days N] [--bare]: CPU of a first load, and of the same again, beside an
 // earlier version: two projects, the default streams, alternating. --bare starts the bundles themselves, with the same limit of the
 // young generation: without what the earlier version did to start faster.
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { spawn, spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import pg from 'pg'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { buildVersion } from '../scripts/build-version.mjs'
 import { cpuSeconds } from './measure.mjs'
 
 const { values: options } = parseArgs({
@@ -25,19 +26,6 @@ const day = (ago) => new Date(Date.now() - ago * 86_400_000).toISOString().slice
 const [from, to] = [day(Number(options.days) + 9), day(10)]
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-first-load-'))
 
-/** A folder with the earlier version, built there once. */
-function earlier(version) {
-  const commit = execFileSync('git', ['rev-parse', '--short=12', version], { cwd: root, encoding: 'utf8' }).trim()
-  const place = join(root, '.data', `version-${commit}`)
-  if (!existsSync(join(place, 'dist/command/main.cjs'))) {
-    mkdirSync(place, { recursive: true })
-    const archive = execFileSync('git', ['archive', commit], { cwd: root, maxBuffer: 2 ** 30 })
-    execFileSync('tar', ['-x', '-C', place], { input: archive })
-    execFileSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: place, stdio: ['ignore', 'ignore', 'inherit'] })
-  }
-  return place
-}
-
 function backfill(place, env) {
   const command = options.bare
     ? ['--semi-space-growth-factor=1', join(place, 'dist/command/main.cjs')]
@@ -52,7 +40,7 @@ function backfill(place, env) {
   return cpuSeconds(process.pid, true) - cpuSeconds(process.pid) - before
 }
 
-const versions = { old: earlier(options.old), new: root }
+const versions = { old: buildVersion(options.old), new: root }
 const server = await startEmbedded({ folder: join(folder, 'data') })
 const admin = new pg.Client({ connectionString: server.url })
 await admin.connect()

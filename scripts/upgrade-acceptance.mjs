@@ -2,14 +2,15 @@
 // After the upgrade, rows, people's own views and grants must be the same, and the twelve questions must have the answers of a new
 // warehouse. The old version must be refused, also a `serve` that runs during the upgrade. A worker of it must do no harm. Exits 1
 // otherwise.
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { spawn, spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { readQuestions } from '../dist/packs/metabase/cards.js'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { buildVersion } from './build-version.mjs'
 
 /** The last commit of each version. */
 const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c' }
@@ -32,19 +33,6 @@ const say = (text) => process.stdout.write(`${text}\n`)
 const expect = (isTrue, text) => {
   say(`${isTrue ? '✓' : '✗'} ${text}`)
   if (!isTrue) problems.push(text)
-}
-
-/** The folder of a version, built once. */
-function built(commit) {
-  const id = execFileSync('git', ['rev-parse', '--short=12', commit], { cwd: root, encoding: 'utf8' }).trim()
-  const place = join(root, '.data', `version-${id}`)
-  if (!existsSync(join(place, 'node_modules'))) {
-    mkdirSync(place, { recursive: true })
-    const archive = execFileSync('git', ['archive', id], { cwd: root, maxBuffer: 2 ** 30 })
-    execFileSync('tar', ['-x', '-C', place], { input: archive })
-    execFileSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: place, stdio: ['ignore', 'ignore', 'inherit'] })
-  }
-  return place
 }
 
 const server = await startEmbedded({ folder: join(folder, 'data') })
@@ -168,7 +156,7 @@ try {
   const wanted = await answers(fresh)
   for (const [version, commit] of Object.entries(RELEASES)) {
     say(`\n${version}`)
-    const old = built(commit)
+    const old = buildVersion(commit)
     const warehouse = await database(`from_${version.replaceAll('.', '_')}`)
     const { run, start, rows, client, address } = warehouse
     const first = run(old, 'sync')

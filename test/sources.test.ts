@@ -9,7 +9,9 @@ import { StreamSet } from '../src/streams/registry.ts'
 import { VIEWS, viewsOf } from '../src/warehouse/schema/comments.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { readFilters } from '../src/web/insights/filters.ts'
+import { readDetail } from '../src/web/insights/read-detail.ts'
 import { readInsights } from '../src/web/insights/read-insights.ts'
+import { detailPage } from '../src/web/pages/detail-page.ts'
 import { insightsPage } from '../src/web/pages/insights-page.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 import { newcombe, verdict, wilson } from './support/statistics.ts'
@@ -94,6 +96,70 @@ function groupBy(items: Row[], nameOf: (item: Row) => string): Map<string, Row[]
 const keyOf = (url: string) => url.replace(/^https:\/\//, '').replace(/\/$/, '')
 const common = () => ({ project_id: project().id, project: project().name })
 const whole = { days: 7, is_complete: true, is_provisional: false }
+
+/** The page of a prompt or a source, as it is read and drawn. */
+async function detail(path: '/insights/prompt' | '/insights/source', subject: Record<string, string>) {
+  const { config } = setup.services
+  const known = { projects: setup.projects, interest: range, today: range.to }
+  const filters = readFilters({ ...subject, ...range }, known, path)
+  const read = await readDetail(setup.database.warehouse, { reports: config.reports, filters })
+  return { read, page: detailPage({ version: '', projects: [], filters, detail: read }) }
+}
+
+test('the page of a source has the prompts and pages that the views have', async () => {
+  const [gap] = await rowsOf(
+    'select domain from visibility.source_gaps group by 1 order by sum(prompts) desc, 1 limit 1',
+  )
+  const { read, page } = await detail('/insights/source', { domain: gap!.domain as string })
+  const prompts = await rowsOf(
+    `select distinct a.prompt_id, a.model_id from visibility.absent_prompts a join visibility.domains_by_prompt r
+       on r.prompt_id = a.prompt_id and r.model_id = a.model_id and date_trunc('week', r.date::timestamp)::date = a.week
+     where r.domain = '${gap!.domain}'`,
+  )
+  expect(prompts.length).toBeGreaterThan(0)
+  expect(read.sections['source-prompts']!.rows.length).toBe(prompts.length)
+  const pages = await rowsOf(`select distinct url from visibility.page_gaps_weekly where domain = '${gap!.domain}'`)
+  expect(read.sections['source-pages']!.rows.length).toBe(pages.length)
+  for (const { prompt_id } of prompts) expect(page).toContain(`/insights/prompt?prompt=${prompt_id}`)
+})
+
+test('the page of a prompt shows what its answers say and cite, in whatever shape the service sends it', async () => {
+  const [{ prompt_id: prompt }] = (await rowsOf('select prompt_id from visibility.chats order by 1 limit 1')) as [Row]
+  const ofPrompt = `from visibility.chats where prompt_id = '${prompt}' order by date desc, chat_id`
+  const [good, odd, worse] = (await rowsOf(`select chat_id ${ofPrompt} limit 3`)).map(({ chat_id }) => chat_id)
+  const source = (domain: string, citationCount: unknown, url = `https://${domain}/page`) => ({
+    domain,
+    citationCount,
+    url,
+  })
+  const save = (id: unknown, messages: unknown, sources: unknown, brands: unknown) =>
+    setup.database.rows(
+      `insert into visibility.chat_contents (project_id, chat_id, messages, sources, brands_mentioned)
+       values ($1, $2, $3, $4, $5)`,
+      [project().id, id, ...[messages, sources, brands].map((value) => JSON.stringify(value))],
+    )
+  const answer = { role: 'assistant', content: 'Look at <b>Tarka</b>.' }
+  await save(
+    good,
+    [{ role: 'user', content: '?' }, answer],
+    [source('a.example', 3), source('b.example', 2)],
+    [{ name: 'Tarka' }],
+  )
+  await save(odd, { role: 'assistant' }, [source('a.example', 'many', 'javascript:alert(1)'), 7, null], 'Tarka')
+  await save(worse, [null, { role: 'assistant', content: 5 }], { domain: 'c.example' }, [null, 3])
+  try {
+    const { read, page } = await detail('/insights/prompt', { prompt: prompt as string })
+    expect(page).toContain('Look at &lt;b&gt;Tarka&lt;/b&gt;.')
+    expect(page).toContain('href="https://a.example/page"')
+    expect(page).not.toContain('href="javascript:')
+    expect(read.sections.cited!.rows.slice(0, 2)).toMatchObject([
+      { domain: 'a.example', citation_count: 3, answers: 2 },
+      { domain: 'b.example', citation_count: 2, answers: 1 },
+    ])
+  } finally {
+    await setup.database.rows('delete from visibility.chat_contents')
+  }
+})
 
 test('domains by week: retrieved, cited, own or of a rival, as ratios of sums, and the week before', async () => {
   const items = domainReport(setup.service.world, project(), query(['date']))

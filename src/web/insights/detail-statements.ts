@@ -157,11 +157,12 @@ order by messages is null, c.date desc, c.model_id, c.chat_id`
   cited({ schema, filters }) {
     const { project, range, subject } = filters
     return `select s.source ->> 'domain' as domain, count(distinct c.chat_id) as answers,
-  sum((s.source ->> 'citationCount')::integer) as citation_count, count(*) over () as whole_count
+  sum(case when s.source ->> 'citationCount' ~ '^\\d{1,9}$' then (s.source ->> 'citationCount')::integer end) as citation_count,
+  count(*) over () as whole_count
 from ${relation(schema, 'chats')} c
 join ${relation(schema, 'chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id
-cross join lateral jsonb_array_elements(t.sources) s(source)
-where c.project_id = ${text(project)} and c.prompt_id = ${text(subject.prompt ?? '')} and ${between('c.date', range)}
+cross join lateral jsonb_array_elements(case jsonb_typeof(t.sources) when 'array' then t.sources else '[]' end) s(source)
+where s.source ->> 'domain' is not null and c.project_id = ${text(project)} and c.prompt_id = ${text(subject.prompt ?? '')} and ${between('c.date', range)}
 group by 1
 order by citation_count desc nulls last, answers desc, domain`
   },

@@ -39,15 +39,15 @@ export interface ChatRow {
   chat_id: string
   model_id: string | null
   model_channel_id: string | null
-  /** Null if the content of the chat was not read. */
-  messages: { role?: string; content?: string }[] | null
-  sources: { url?: string; domain?: string; citationCount?: number }[] | null
-  brands_mentioned: { name?: string; position?: number }[] | null
+  /** As the service sent them, in whatever shape. Null if the content of the chat was not read. */
+  messages: unknown
+  sources: unknown
+  brands_mentioned: unknown
   whole_count: number
 }
 
 export interface CitedRow extends NumbersOrNull<'citation_count'> {
-  domain: string | null
+  domain: string
   answers: number
   whole_count: number
 }

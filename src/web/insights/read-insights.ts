@@ -12,6 +12,7 @@ import {
   detailStatement,
 } from './detail-statements.ts'
 import { type Filters, noDays } from './filters.ts'
+import { ENOUGH } from './format.ts'
 import {
   dailyStream,
   daysRead,
@@ -173,7 +174,6 @@ const SOURCES_SHOWN = 12
 /** Everything of the page but the absent prompts, which have pages of their own. */
 // The list of what to do next is short.
 const NEXT_SHOWN = 3
-const ENOUGH_ANSWERS = 30
 
 export async function readInsights(warehouse: Warehouse, request: InsightsRequest): Promise<Insights> {
   const reader = await openReader(warehouse, request)
@@ -206,7 +206,7 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
 async function readNext(reader: Reader): Promise<Insights['next']> {
   const absent = await reader.read<AbsentRow>('absent-prompts', `\nlimit ${4 * NEXT_SHOWN}`)
   const falls = await reader.read<MoverRow>('falls', `\nlimit ${NEXT_SHOWN}`)
-  const isSure = ({ answers }: AbsentRow) => answers >= ENOUGH_ANSWERS
+  const isSure = ({ answers }: AbsentRow) => answers >= ENOUGH
   return { absent: absent.rows.filter(isSure).slice(0, NEXT_SHOWN), falls: falls.rows }
 }
 

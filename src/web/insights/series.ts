@@ -172,6 +172,11 @@ function meansOf(data: ChartData, { points }: Series): (number | null)[] {
   })
 }
 
+/** False if no brand has a value, so that there is nothing to draw. */
+export function isDrawable({ series }: ChartData): boolean {
+  return series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
+}
+
 /** What the line of a series goes through. */
 export function lineValue({ points, means }: Series, index: number): number | null {
   return means === undefined ? (points[index]?.value ?? null) : means[index]!

@@ -13,7 +13,7 @@ import type {
   SourcePromptRow,
 } from '../insights/read-detail.ts'
 import type { ChartRow, Read } from '../insights/read-insights.ts'
-import { chartData } from '../insights/series.ts'
+import { chartData, isDrawable } from '../insights/series.ts'
 import { filterBar, rangeWords } from './filter-bar.ts'
 import { chart, interval, panel, verdictOf } from './insights-charts.ts'
 import { more, number, promptLink, toned } from './insights-tables.ts'
@@ -76,7 +76,7 @@ const SECTIONS: Partial<Record<DetailSection, Section>> = {
     const { grain, range } = filters
     const data = chartData('visibility', read.rows as ChartRow[], { grain, focus: own?.id, from: range.from, brands })
     const title = 'Visibility'
-    const body = chart(filters, title, data.x.length === 0 ? undefined : data)
+    const body = chart(filters, title, isDrawable(data) ? data : undefined)
     return panel(filters, { id: 'trend', title, about: 'Share of answers that name the brand.', read, body })
   },
 
@@ -163,7 +163,7 @@ const SECTIONS: Partial<Record<DetailSection, Section>> = {
     if (rows.length === 0) return html``
     const cells = rows.map(
       (row) =>
-        html`<tr><th scope="row">${row.domain ?? '–'}</th><td class="n">${number(row.citation_count)}</td><td class="n">${whole(row.answers)}</td></tr>
+        html`<tr><th scope="row">${row.domain}</th><td class="n">${number(row.citation_count)}</td><td class="n">${whole(row.answers)}</td></tr>
 `,
     )
     return panel(filters, {
@@ -261,12 +261,22 @@ function outside(url: string, name: string): Html {
 const MOST_LETTERS = 6000
 const MOST_SOURCES = 10
 
+/** The objects of a list that the service sent. */
+function listOf(value: unknown): Record<string, unknown>[] {
+  return Array.isArray(value) ? value.filter((item) => typeof item === 'object' && item !== null) : []
+}
+
 /** What an answer says, which brands it names, and what it cites. */
 function content({ messages, sources, brands_mentioned }: ChatRow): Html {
   if (messages === null) return html`<span class="quiet">not read</span>`
-  const answer = messages.findLast(({ role }) => role === 'assistant')?.content ?? messages.at(-1)?.content ?? ''
-  const brands = (brands_mentioned ?? []).flatMap(({ name }) => (name === undefined ? [] : [name]))
-  const cited = (sources ?? []).flatMap(({ url, domain }) => (url === undefined ? [] : [{ url, name: domain ?? url }]))
+  const texts = listOf(messages).flatMap(({ role, content }) =>
+    typeof content === 'string' ? [{ role, content }] : [],
+  )
+  const answer = (texts.findLast(({ role }) => role === 'assistant') ?? texts.at(-1))?.content ?? ''
+  const brands = listOf(brands_mentioned).flatMap(({ name }) => (typeof name === 'string' ? [name] : []))
+  const cited = listOf(sources).flatMap(({ url, domain }) =>
+    typeof url === 'string' ? [{ url, name: typeof domain === 'string' ? domain : url }] : [],
+  )
   return html`<details><summary>${clip(answer, 90)}</summary><p class="answer">${clip(answer, MOST_LETTERS)}</p>
 ${brands.length === 0 ? '' : html`<p>Names ${brands.join(', ')}.</p>`}
 ${cited.length === 0 ? '' : html`<p>Cites ${cited.slice(0, MOST_SOURCES).map(({ url, name }, index) => html`${index === 0 ? '' : ', '}${outside(url, name)}`)}${cited.length > MOST_SOURCES ? ` and ${cited.length - MOST_SOURCES} more` : ''}.</p>`}</details>`

@@ -4,7 +4,7 @@ import { type Html, html } from '../html.ts'
 import { address, type Filters } from '../insights/filters.ts'
 import { ENOUGH, percent, whole } from '../insights/format.ts'
 import { type AbsentPrompts, CHARTS, type ChartSection, type Insights } from '../insights/read-insights.ts'
-import { type ChartData, chartData } from '../insights/series.ts'
+import { type ChartData, chartData, isDrawable } from '../insights/series.ts'
 import { filterBar, rangeWords } from './filter-bar.ts'
 import { chartPanel, heatPanel, sqlOf, tiles } from './insights-charts.ts'
 import {
@@ -100,8 +100,7 @@ function chartOf(
   { grain, range }: Filters,
 ): ChartData | undefined {
   const data = chartData(section, charts[section].rows, { grain, focus: own?.id, from: range.from, brands })
-  const drawn = data.series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
-  return drawn ? data : undefined
+  return isDrawable(data) ? data : undefined
 }
 
 function head({ projects, filters, insights }: InsightsPage): Html {
