@@ -1,5 +1,3 @@
-import type { SummaryRow } from './read-insights.ts'
-
 /* Numbers as people read them: no digit that says nothing. */
 
 export type Unit = 'share' | 'position' | 'score'
@@ -52,7 +50,7 @@ export interface Verdict {
 
 /** From so many answers on, a share is worth a statement. */
 export const ENOUGH = 30
-const plain = (words: string): Verdict => ({ mark: '=', words, tone: 'plain' })
+export const plain = (words: string): Verdict => ({ mark: '=', words, tone: 'plain' })
 const better = (words: string): Verdict => ({ mark: '▲', words, tone: 'better' })
 const worse = (words: string): Verdict => ({ mark: '▼', words, tone: 'worse' })
 const VERDICTS: Record<string, Verdict> = {
@@ -68,17 +66,4 @@ const VERDICTS: Record<string, Verdict> = {
 /** The words for a verdict of the database. */
 export function verdictFor(verdict: string): Verdict {
   return VERDICTS[verdict] ?? plain('No clear change')
-}
-
-/** Of a headline. Without an interval a change may be chance, so it is not called clear. */
-export function summaryVerdict(row: SummaryRow): Verdict {
-  if (row.verdict !== null) return verdictFor(row.verdict)
-  if (row.change === null || row.previous_sample === null) return verdictFor('new')
-  const samples = [row.sample, row.previous_sample, row.answers, row.previous_answers]
-  if (samples.some((sample) => (sample ?? 0) < ENOUGH)) return verdictFor('too_few')
-  if (row.change === 0) return plain('As before')
-  // The mark has the direction of the chart: a lower position is higher up.
-  const higher = row.metric === 'position' ? row.change < 0 : row.change > 0
-  const words = row.metric === 'position' ? (higher ? 'Named earlier' : 'Named later') : higher ? 'Higher' : 'Lower'
-  return { mark: higher ? '▲' : '▼', words: `${words}; chance is not ruled out`, tone: 'plain' }
 }

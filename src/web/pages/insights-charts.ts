@@ -5,8 +5,8 @@ import {
   ENOUGH,
   measured,
   percent,
+  plain,
   points,
-  summaryVerdict,
   type Verdict,
   verdictFor,
   whole,
@@ -40,6 +40,19 @@ export function tiles(
 ${chart === undefined ? '' : sparkline(chart)}
 <p class="note">${sampleOf(row)}${before(row, previous)}</p></li>`
   })}</ul>`
+}
+
+/** Of a headline. Without an interval a change may be chance, so it is not called clear. */
+function summaryVerdict(row: SummaryRow): Verdict {
+  if (row.verdict !== null) return verdictFor(row.verdict)
+  if (row.change === null || row.previous_sample === null) return verdictFor('new')
+  const samples = [row.sample, row.previous_sample, row.answers, row.previous_answers]
+  if (samples.some((sample) => (sample ?? 0) < ENOUGH)) return verdictFor('too_few')
+  if (row.change === 0) return plain('As before')
+  // The mark has the direction of the chart: a lower position is higher up.
+  const higher = row.metric === 'position' ? row.change < 0 : row.change > 0
+  const words = row.metric === 'position' ? (higher ? 'Named earlier' : 'Named later') : higher ? 'Higher' : 'Lower'
+  return { mark: higher ? '▲' : '▼', words: `${words}; chance is not ruled out`, tone: 'plain' }
 }
 
 function sampleOf(row: SummaryRow): string {
