@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget.ts'
 import { type BudgetStore, createBudget, memoryStore } from '../src/source/budget.ts'
@@ -304,6 +305,31 @@ describe('a budget', () => {
     await first.acquire()
     await second.acquire()
     expect(second.view()).toMatchObject({ limit: 90, remaining: 31 })
+  })
+
+  test.each(['answers', 'permits'])('goes on when the store loses %s, which it may have stored', async (lost) => {
+    const kept = memoryStore()
+    let [fails, isStored] = [false, false]
+    const store: BudgetStore = {
+      async change(work) {
+        if (!fails) return kept.change(work)
+        if (isStored) await kept.change(work)
+        throw new Error('the connection was lost')
+      },
+    }
+    const budget = createBudget(1000, store)
+    const signal = AbortSignal.timeout(60_000)
+    for (let index = 0; index < 20; index++) {
+      isStored = lost === 'permits' && index % 2 === 0
+      fails = lost === 'permits'
+      const permit = await budget.acquire(signal).catch(() => undefined)
+      fails = !fails
+      permit?.learn({}, false)
+      await delay(0)
+      fails = false
+    }
+    const permits = await Promise.all([1, 2, 3, 4].map(() => budget.acquire(signal)))
+    expect(permits).toHaveLength(4)
   })
 
   test('forgets what was left when the period is over', async () => {

@@ -25,10 +25,12 @@ export interface Permit {
   drop(): void
 }
 
+/** Changes a state in place, at a time of the store's clock. */
+type Work<T> = (state: BudgetState, now: number) => T
+
 /** Keeps the state of one budget. A change may be worked out more than once, and only the last one counts. */
 export interface BudgetStore {
-  /** Gives the store's time with the state; the work changes the state in place. */
-  change<T>(work: (state: BudgetState, now: number) => T): Promise<T>
+  change<T>(work: Work<T>): Promise<T>
 }
 
 export interface BudgetOptions {
@@ -60,6 +62,23 @@ export function createBudget(
   let resetAt = 0
   let waits = 0
   let lastLesson: Promise<unknown> = Promise.resolve()
+  /** Ends of requests that could not be stored. Without them, the store would count these requests as under way for ever. */
+  let unstored: Work<void>[] = []
+
+  /** Changes the state, and stores ends of earlier requests with it. `end` is what is stored later if this fails. */
+  async function change<T>(work: Work<T>, end: Work<void>): Promise<T> {
+    const ends = unstored
+    unstored = []
+    try {
+      return await store.change((state, now) => {
+        for (const earlier of ends) earlier(state, now)
+        return work(state, now)
+      })
+    } catch (error) {
+      unstored.push(...ends, end)
+      throw error
+    }
+  }
 
   const view = (state: BudgetState, now: number) => {
     const { remaining, resetBy } = state
@@ -72,16 +91,15 @@ export function createBudget(
   }
 
   function permitOf(sentAt: number): Permit {
-    const end = (work: (state: BudgetState, now: number) => void) => {
+    const end = (work: Work<void>) => {
       const cameAt = monotonic()
-      const lesson = store.change((state, now) => {
+      const lesson: Work<void> = (state, now) => {
         // The store may get to it later than the answer came.
         const receivedAt = Math.max(sentAt, now - (monotonic() - cameAt))
         work(state, receivedAt)
         view(state, now)
-      })
-      // A lesson that is lost is taught again by the next answer.
-      lastLesson = lesson.catch(() => {})
+      }
+      lastLesson = change(lesson, lesson).catch(() => {})
     }
     return {
       learn: (headers, asksToWait) =>
@@ -95,11 +113,13 @@ export function createBudget(
       for (;;) {
         await lastLesson
         signal?.throwIfAborted()
-        const { waitMs, at } = await store.change((state, now) => {
+        const ask: Work<{ waitMs: number; at: number }> = (state, now) => {
           const waitMs = requestPermit(state, now, owner, perMinute)
           view(state, now)
           return { waitMs, at: now }
-        })
+        }
+        // If this fails, the permit may have been stored all the same.
+        const { waitMs, at } = await change(ask, (state, now) => endRequest(state, now, owner))
         if (waitMs === 0) return permitOf(at)
         waits++
         onWait?.(waitMs)
