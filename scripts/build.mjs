@@ -1,7 +1,7 @@
 // Compiles src/ to dist/: as modules, which is the library, and bundled, which is the command. Runs at the end of
 // `npm ci`; an install without development tools keeps the dist/ it was shipped with.
 import { execFileSync } from 'node:child_process'
-import { cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
@@ -13,6 +13,7 @@ if (!existsSync(compiler)) {
   console.error('visibility-sync is not built, and TypeScript is not installed: run "npm ci" without --omit=dev.')
   process.exit(1)
 }
+if (isUpToDate()) process.exit(0)
 rmSync(`${root}dist`, { recursive: true, force: true })
 execFileSync(process.execPath, [compiler, '-p', `${root}tsconfig.build.json`], { stdio: 'inherit' })
 cpSync(`${root}src/web/assets`, `${root}dist/web/assets`, { recursive: true })
@@ -41,6 +42,15 @@ const { metafile } = await build({
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
 })
 writeFileSync(`${root}dist/command/LICENSES.txt`, licences(Object.keys(metafile.inputs)))
+
+/** True if nothing that the build reads has changed since the last one. The licences are written last. */
+function isUpToDate() {
+  const built = `${root}dist/command/LICENSES.txt`
+  if (!existsSync(built)) return false
+  const sources = readdirSync(`${root}src`, { recursive: true }).map((name) => `src/${name}`)
+  const read = ['package-lock.json', 'tsconfig.json', 'tsconfig.build.json', 'scripts/build.mjs', 'src', ...sources]
+  return read.every((name) => statSync(root + name).mtimeMs < statSync(built).mtimeMs)
+}
 
 /** The licences of the packages whose code is in the bundle. */
 function licences(inputs) {

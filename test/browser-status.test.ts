@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import { type Browser, chromium, type Page } from 'playwright-core'
-import { CHROMIUM, inBrowser } from './support/chromium.ts'
+import type { Browser, Page } from 'playwright-core'
+import { inBrowser, launchBrowser } from './support/chromium.ts'
 import { type Pages, startPages } from './support/pages.ts'
 import { until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -78,10 +78,7 @@ inBrowser('the status page', () => {
       [worst.id],
     )
     pages = await startPages(setup, TOKEN)
-    browser = await chromium.launch({
-      executablePath: CHROMIUM,
-      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
-    })
+    browser = await launchBrowser()
   })
   afterAll(async () => {
     await browser?.close()

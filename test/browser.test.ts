@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import { type Browser, chromium, type Page } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { CHROMIUM, inBrowser } from './support/chromium.ts'
+import { inBrowser, launchBrowser } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { get, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -48,10 +48,7 @@ inBrowser('the pages', () => {
       [project!.id],
     )
     await until(async () => (await get(`${url}/api/status`)).text.includes('held'))
-    browser = await chromium.launch({
-      executablePath: CHROMIUM,
-      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
-    })
+    browser = await launchBrowser()
   })
   afterAll(async () => {
     await browser?.close()

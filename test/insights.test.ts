@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parse } from 'csv-parse/sync'
-import { type Browser, chromium, type Page } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { CHROMIUM, inBrowser } from './support/chromium.ts'
+import { inBrowser, launchBrowser } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { get, NEVER } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -543,10 +543,7 @@ inBrowser('in a browser', () => {
   const problems: string[] = []
 
   beforeAll(async () => {
-    browser = await chromium.launch({
-      executablePath: CHROMIUM,
-      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
-    })
+    browser = await launchBrowser()
   })
   afterAll(() => browser?.close())
 
@@ -558,6 +555,18 @@ inBrowser('in a browser', () => {
     opened.on('pageerror', (error) => problems.push(error.message))
     await opened.goto(`${url}/insights?project=${project}${query}`)
     return opened
+  }
+
+  /** What axe finds. In dark colours only contrast is checked: the other rules do not depend on colours. */
+  async function violationsIn(opened: Page, colorScheme: 'light' | 'dark'): Promise<string[]> {
+    await opened.evaluate(readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'))
+    return opened.evaluate(
+      async (rules) => {
+        const { violations } = await (window as any).axe.run(rules)
+        return violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`)
+      },
+      colorScheme === 'dark' ? { runOnly: ['color-contrast'] } : {},
+    )
   }
 
   test('the numbers under the pointer are shown, and by the keyboard too', async () => {
@@ -646,7 +655,6 @@ inBrowser('in a browser', () => {
         `/prompt?prompt=${prompt}`,
         `/model?model=${encodeURIComponent(model)}`,
       ]
-      const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
       for (const path of pages) {
         const opened = await open('', { viewport: { width, height }, colorScheme })
         if (path !== '') await opened.goto(`${url}/insights${path}&project=${project}`)
@@ -667,11 +675,7 @@ inBrowser('in a browser', () => {
           const value = (await opened.locator('.tile .value').first().boundingBox())!
           expect(value.y + value.height).toBeLessThan(height)
         } else {
-          await opened.evaluate(source)
-          const violations = await opened.evaluate(async () =>
-            (await (window as any).axe.run()).violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`),
-          )
-          expect(violations).toEqual([])
+          expect(await violationsIn(opened, colorScheme)).toEqual([])
         }
         await opened.close()
       }
@@ -679,19 +683,11 @@ inBrowser('in a browser', () => {
   )
 
   test('axe finds nothing, light and dark, and the page is light to load', async () => {
-    const source = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
     for (const colorScheme of ['light', 'dark'] as const) {
       const opened = await open('', { colorScheme })
       for (const details of await opened.locator('details').all())
         await details.evaluate((element) => element.setAttribute('open', ''))
-      await opened.evaluate(source)
-      // The other rules do not depend on colours.
-      const rules = colorScheme === 'dark' ? { runOnly: ['color-contrast'] } : {}
-      const found = await opened.evaluate(async (options) => {
-        const { violations } = await (window as any).axe.run(options)
-        return violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`)
-      }, rules)
-      expect(found).toEqual([])
+      expect(await violationsIn(opened, colorScheme)).toEqual([])
       const ground = await opened.evaluate(() => getComputedStyle(document.querySelector('.card')!).backgroundColor)
       expect(ground === 'rgb(255, 255, 255)').toBe(colorScheme === 'light')
       const bytes = await opened.evaluate(() =>

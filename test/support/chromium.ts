@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs'
 import { describe } from '@jest/globals'
+import { type Browser, chromium } from 'playwright-core'
 
-export const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
 
 const isThere = existsSync(CHROMIUM)
 if (!isThere) {
@@ -12,3 +13,10 @@ if (!isThere) {
 
 /** A group of tests in a real browser; left out, with the reason on stderr, on a machine without one. */
 export const inBrowser = isThere ? describe : describe.skip
+
+export function launchBrowser(): Promise<Browser> {
+  return chromium.launch({
+    executablePath: CHROMIUM,
+    args: ['--no-sandbox', '--disable-gpu', '--in-process-gpu', '--disable-dev-shm-usage'],
+  })
+}
