@@ -1,9 +1,14 @@
 import { afterEach, expect, test } from '@jest/globals'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { readQuestions } from '../src/packs/metabase/cards.ts'
+import { packFiles, type Tool } from '../src/packs/pack-files.ts'
 import { createClient } from '../src/source/client.ts'
+import { CHANNEL_TWINS } from '../src/warehouse/schema/catalogue.ts'
+import { viewsByChannel } from '../src/warehouse/schema/views.ts'
 import { readFilters } from '../src/web/insights/filters.ts'
 import { type GroupRow, readDetail } from '../src/web/insights/read-detail.ts'
 import { readInsights } from '../src/web/insights/read-insights.ts'
+import { runCli, temporaryFolder } from './support/cli.ts'
 import { startProxy } from './support/proxy.ts'
 import { type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -50,6 +55,49 @@ test('with extras: auto the twins are loaded exactly, and the pages prefer chann
   )
   expect({ k: row!.visibility_count, n: row!.answers }).toEqual(expected)
   expect(row!.name).toBe(channels[0]!.name)
+})
+
+test('questions and packs use channels instead of models', async () => {
+  await start()
+  expect((await setup.sync()).outcome).toBe('complete')
+  const { config } = setup.services
+  const replaced = await viewsByChannel(setup.database.warehouse, config.reports)
+  expect([...replaced].sort()).toEqual(Object.keys(CHANNEL_TWINS).sort())
+  const charts = Object.keys(packFiles('superset', config, [], replaced))
+  expect(charts).toEqual(expect.arrayContaining(['charts/Visibility_by_channel.yaml']))
+  const packs = ['superset', 'grafana'].map((tool) => JSON.stringify(packFiles(tool as Tool, config, [], replaced)))
+  for (const [view, twin] of Object.entries(CHANNEL_TWINS).filter(([name]) => name !== 'head_to_head_weekly')) {
+    for (const text of packs) expect([text.includes(view), text.includes(twin)]).toEqual([false, true])
+  }
+  const questions = readQuestions('visibility', replaced)
+  const listed = await setup.database.rows('select model_channel_id as id from visibility.model_channels')
+  const known = new Set(listed.map(({ id }) => id))
+  for (const { name, sql, view } of questions) {
+    const rows = await setup.database.rows(sql)
+    if (!Object.values<string>(CHANNEL_TWINS).includes(view)) continue
+    expect(sql).not.toMatch(/model_id/)
+    const channels = rows.map(({ channel, model_channel_id }) => channel ?? model_channel_id)
+    expect({ name, ids: channels.filter((id) => id !== null && !known.has(id)) }).toEqual({ name, ids: [] })
+  }
+  expect(questions.map(({ name }) => name)).toEqual(readQuestions('visibility').map(({ name }) => name))
+})
+
+test('packs are by model if a project has no rows by channel, or the database cannot be asked', async () => {
+  await start()
+  expect((await setup.sync()).outcome).toBe('complete')
+  const { config } = setup.services
+  await setup.database.rows('delete from visibility.brand_daily_by_channel')
+  expect([...(await viewsByChannel(setup.database.warehouse, config.reports))]).toEqual(['movers_weekly'])
+  await setup.database.rows("insert into visibility.projects (project_id) values ('new')")
+  await setup.database.rows(
+    "insert into visibility.brand_daily_by_topic_model (project_id, date, brand_id) values ('new', '2026-03-01', 'b')",
+  )
+  expect((await viewsByChannel(setup.database.warehouse, config.reports)).size).toBe(0)
+  const env = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none', VISIBILITY_API_URL: 'reference' }
+  const folder = temporaryFolder()
+  const { code, stderr } = await runCli(['pack', 'grafana', '--out', folder.path], { env, config: {} })
+  folder.remove()
+  expect({ code, isSaid: stderr.includes('models are used') }).toEqual({ code: 0, isSaid: true })
 })
 
 test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {

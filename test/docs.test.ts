@@ -131,11 +131,12 @@ test('the files of the repository name no registry and no workplace', () => {
 })
 
 describe('against a database', () => {
+  const REPORTS = [...DEFAULT_REPORTS, ...channelTwins(DEFAULT_REPORTS)]
   let setup: Setup
   beforeAll(async () => {
     setup = await setUp({
       world: { projects: 1, prompts: 7, models: 2, brands: 3 },
-      config: { reports: DEFAULT_REPORTS },
+      config: { reports: REPORTS },
     })
     await setup.sync()
   })
@@ -155,7 +156,7 @@ describe('against a database', () => {
     const catalogue = {
       visibility: {
         ...TABLES,
-        ...Object.fromEntries(DEFAULT_REPORTS.map((report) => [report.name, reportNote(report)])),
+        ...Object.fromEntries(REPORTS.map((report) => [report.name, reportNote(report)])),
         ...HELPER_VIEWS,
         ...VIEWS,
       },

@@ -27,7 +27,7 @@ async function run(over: Record<string, string> = {}, url = server.url, settings
   const print = (document: unknown, text: string) => {
     stdout = config.redactor.text(`${text}${JSON.stringify(document)}`)
   }
-  await metabase({ config, print } as never, { url }).catch((problem: unknown) => {
+  await metabase({ config, print, log: { warn() {} } } as never, { url }).catch((problem: unknown) => {
     error = config.redactor.text(messageOf(problem))
   })
   return { stdout, error }

@@ -195,7 +195,8 @@ describe('a configuration of its own', () => {
 describe('the command', () => {
   const run = async (tool: Tool, out: string, options: object = {}, config = usual) => {
     let printed: any
-    await pack({ config, print: (document: unknown) => (printed = document) } as never, { out, ...options }, tool)
+    const print = (document: unknown) => (printed = document)
+    await pack({ config, print, log: { warn() {} } } as never, { out, ...options }, tool)
     return printed
   }
 

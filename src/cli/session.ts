@@ -62,7 +62,7 @@ export interface SessionKind {
   service?: boolean
   /** It needs no configuration, and must work if that is missing or broken. */
   bare?: boolean
-  /** It uses only the configuration: it asks neither the service nor the database. */
+  /** It does not ask the service. */
   offline?: boolean
 }
 

@@ -11,7 +11,7 @@ type Measure = Record<'name' | 'description', string>
 type Marts = { models: object[]; semantic_models: { measures: Measure[] }[]; metrics: object[] }
 
 /** The reports that have metrics of their own, by their second dimension. */
-const GRAINS = { model: 'model_id', topic: 'topic_id', country: 'country_code' }
+const GRAINS = { model: 'model_id', channel: 'model_channel_id', topic: 'topic_id', country: 'country_code' }
 
 /** Rows may mention prompts that the service no longer lists, so references to prompts are not tested. */
 const ALWAYS_LISTED = ['brands', 'topics', 'tags', 'models']

@@ -1,3 +1,4 @@
+import { byChannel } from '../warehouse/schema/catalogue.ts'
 import type { Pack } from './relations.ts'
 import { fill, parseTemplate, type Values } from './template.ts'
 
@@ -24,14 +25,16 @@ interface Dashboard {
   panels: Panel[]
 }
 
-export function grafanaFiles({ relations, values }: Pack): Record<string, string> {
+export function grafanaFiles({ relations, channelViews, values }: Pack): Record<string, string> {
   const known = new Set(relations.map(({ name }) => name))
   return Object.fromEntries(
     ['operations', 'visibility'].map((name) => {
       const { parts = {}, ...rest } = parseTemplate<Dashboard & { parts?: Values }>(`grafana/${name}.yml`)
       const template = fill(rest, { ...values, ...fill(parts, values) })
       const reads = ({ sql = '' }: Panel) => [...sql.matchAll(/(?:from|join) "\w+"\.(\w+)/g)].map(([, view]) => view!)
-      const panels = template.panels.filter((panel) => reads(panel).every((view) => known.has(view)))
+      const panels = template.panels
+        .map((panel) => (reads(panel).some((view) => channelViews.has(view)) ? byChannel(panel) : panel))
+        .filter((panel) => reads(panel).every((view) => known.has(view)))
       return [`${name}.json`, `${JSON.stringify(dashboardOf({ ...template, panels }), null, 2)}\n`]
     }),
   )

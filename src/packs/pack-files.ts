@@ -19,6 +19,11 @@ const MAKERS = {
 export type Tool = keyof typeof MAKERS
 
 /** The files for a tool by their paths, for this configuration and, if any are named, for these projects alone. */
-export function packFiles(tool: Tool, config: Config, projects: readonly string[] = []): Record<string, string> {
-  return MAKERS[tool]({ relations: relationsOf(config), projects, values: valuesOf(config, projects) })
+export function packFiles(
+  tool: Tool,
+  config: Config,
+  projects: readonly string[] = [],
+  channelViews: ReadonlySet<string> = new Set(),
+): Record<string, string> {
+  return MAKERS[tool]({ relations: relationsOf(config), projects, channelViews, values: valuesOf(config, projects) })
 }

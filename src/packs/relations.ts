@@ -45,6 +45,8 @@ export interface Relation {
 export interface Pack {
   relations: Relation[]
   projects: readonly string[]
+  /** Views by model that are replaced by their twins by channel. */
+  channelViews: ReadonlySet<string>
   values: Values
 }
 

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { BiView } from '../core/vocabulary.ts'
+import { byChannel } from '../warehouse/schema/catalogue.ts'
 import type { Pack, Relation } from './relations.ts'
 import { fill, parseTemplate, readRatios, type Values, yamlFile } from './template.ts'
 
@@ -37,11 +38,13 @@ interface Template {
 
 const ROW_LIMIT = 10_000
 
-export function supersetFiles({ relations: all, projects, values }: Pack): Record<string, string> {
+export function supersetFiles({ relations: all, projects, channelViews, values }: Pack): Record<string, string> {
   const relations = all.filter(({ isEmpty }) => !isEmpty)
   const template = parseTemplate<Template>('superset.yml')
   const { database, choices } = template
-  const charts = template.charts.filter(({ view }) => relations.some(({ name }) => name === view))
+  const charts = template.charts
+    .map((chart) => (channelViews.has(chart.view) ? byChannel(chart) : chart))
+    .filter(({ view }) => relations.some(({ name }) => name === view))
   const dataset = (relation: Described, sql: string | null = null) => ({
     ...datasetOf(template, relation, { schema: values.schema, sql }),
     database_uuid: idOf('database', database.database_name),

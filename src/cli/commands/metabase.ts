@@ -9,6 +9,7 @@ import { provision } from '../../packs/metabase/provision.ts'
 import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
 import { readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
+import { channelViews } from './pack.ts'
 
 /** `metabase`: the connection, questions, models, metrics and a dashboard in a Metabase, made once and then kept up to date. */
 export async function metabase(session: Session, { url, project }: { url: string; project?: string }): Promise<number> {
@@ -24,7 +25,8 @@ export async function metabase(session: Session, { url, project }: { url: string
   const details = connectionDetails(settings.database_url, warehouse.schema)
   const client = project === undefined ? undefined : await clientOf(session, project, details.user)
   const server = await connectMetabase(url, loginOf(settings), redactor)
-  const result = await provision(server, details, { schema: warehouse.schema, client })
+  const replaced = await channelViews(session)
+  const result = await provision(server, details, { schema: warehouse.schema, client, channelViews: replaced })
   const tally = (cards: { made: boolean }[], kind: string) => {
     const made = cards.filter((card) => card.made).length
     return `${count(made, kind)} made, ${cards.length - made} updated.`

@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
+import { hasDatabase, openExisting } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { packFiles, type Tool } from '../../packs/pack-files.ts'
+import { viewsByChannel } from '../../warehouse/schema/views.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
 import type { Session } from '../session.ts'
 
@@ -23,7 +25,7 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
     if (!/^[\w.:-]{1,255}$/.test(id)) throw new UsageError('--project: allowed: letters, digits, "_", "-", "." or ":"')
   }
   refuseUnknownProjects(session.config, project)
-  const files = packFiles(tool, session.config, project)
+  const files = packFiles(tool, session.config, project, await channelViews(session))
   const removed = writePack(out, files, force)
   const next = NEXT[tool](out)
   session.print(
@@ -36,6 +38,18 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
     ].join('\n'),
   )
   return 0
+}
+
+/** The views that are replaced by their twins by channel. None if the database cannot be asked. */
+export async function channelViews({ config, log }: Session): Promise<ReadonlySet<string>> {
+  if (!hasDatabase(config)) return new Set()
+  try {
+    const database = await openExisting(config, log)
+    return await viewsByChannel(database.warehouse, config.reports).finally(() => database.close())
+  } catch (error) {
+    log.warn({ reason: messageOf(error) }, 'whether there are channels is not known, so models are used')
+    return new Set()
+  }
 }
 
 const NEXT: Record<Tool, (folder: string) => string> = {

@@ -1,4 +1,5 @@
 import type { BiView } from '../../core/vocabulary.ts'
+import { byChannel } from '../../warehouse/schema/catalogue.ts'
 import { VIEWS } from '../../warehouse/schema/comments.ts'
 import { isShare } from '../relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate } from '../template.ts'
@@ -43,10 +44,12 @@ export function readMetabaseTemplate(): MetabaseTemplate {
  * Reads templates/questions.sql. Of each statement the first line is the question, the second says how it is shown, the third
  * which view it reads and by which columns it can be filtered.
  */
-export function readQuestions(schema: string) {
+export function readQuestions(schema: string, channelViews: ReadonlySet<string> = new Set()) {
   const texts = readTemplate('questions.sql').split(/\n(?=-- \d+\. )/)
   return texts.map((text) => {
-    const [title = '', shown = '', filtered = '', ...rest] = text.split('\n')
+    const [title = '', ...lines] = text.split('\n')
+    const isByChannel = [...channelViews].some((name) => lines[1]?.includes(` ${name} `))
+    const [shown = '', filtered = '', ...rest] = isByChannel ? byChannel(lines) : lines
     const [display = 'table', dimensions = '', metrics = ''] = shown.replace('-- Shown as: ', '').split(' ')
     const [view = '', ...columns] = filtered.replace('-- Filtered by: ', '').split(' ')
     const listed = (names: string) => names.split(',').filter((name) => name !== '')

@@ -1,5 +1,6 @@
 import { RefusedError } from '../../core/errors.ts'
 import { sleep } from '../../core/waiting.ts'
+import { byChannel } from '../../warehouse/schema/catalogue.ts'
 import { POINTS_TO } from '../../warehouse/schema/relations.ts'
 import { isShare } from '../relations.ts'
 import type { Field, Metabase, Table } from './api.ts'
@@ -23,7 +24,7 @@ const SYNC_PATIENCE_MS = 600_000
 export async function provision(
   metabase: Metabase,
   details: object,
-  { schema, client }: { schema: string; client?: string | undefined },
+  { schema, client, channelViews }: { schema: string; client?: string | undefined; channelViews: ReadonlySet<string> },
 ) {
   const template = readMetabaseTemplate()
   const nameOf = (what: 'database' | 'collection' | 'dashboard') =>
@@ -58,9 +59,12 @@ export async function provision(
   }
 
   const known = { database: database.id, tables }
-  const models = await ensureCards(Object.entries(template.models).map(([name, view]) => modelCard(name, view, known)))
+  const views = Object.entries(template.models).map((model) => (channelViews.has(model[1]) ? byChannel(model) : model))
+  const models = await ensureCards(views.map(([name, view]) => modelCard(name, view, known)))
   const metrics = await ensureCards(metricCards(known))
-  const questions = await ensureCards(readQuestions(schema).map((question) => questionCard(question, known)))
+  const questions = await ensureCards(
+    readQuestions(schema, channelViews).map((question) => questionCard(question, known)),
+  )
   const dashboard = await ensureDashboard(metabase, { name: nameOf('dashboard'), collection: collection.id }, placed)
   return { database, collection, questions, models, metrics, fields, left, dashboard }
 }

@@ -41,6 +41,39 @@ interface ViewEntry {
   instead?: Record<string, string>
 }
 
+/** Views by model that have a twin by channel: a channel stays the same when the model behind it changes. */
+export const CHANNEL_TWINS = {
+  visibility_by_model_weekly: 'visibility_by_channel_weekly',
+  head_to_head_weekly: 'head_to_head_by_channel_weekly',
+  position_by_model_weekly: 'position_by_channel_weekly',
+  movers_weekly: 'movers_by_channel_weekly',
+} as const satisfies Partial<Record<BiView, BiView>>
+
+/** Twins that are made from the text of the view by model. */
+type LikeModels = Exclude<(typeof CHANNEL_TWINS)[keyof typeof CHANNEL_TWINS], 'visibility_by_channel_weekly'>
+
+/** The view by model whose text a view by channel is made from. */
+export function modelTwin(name: BiView): keyof typeof CHANNEL_TWINS | undefined {
+  if (name in COMMENTS.views) return undefined
+  const found = Object.entries(CHANNEL_TWINS).find(([, twin]) => twin === name)
+  return found?.[0] as keyof typeof CHANNEL_TWINS
+}
+
+/** What says something by model, by channel. */
+export function byChannel<T>(part: T): T {
+  const changed = (node: unknown): unknown => {
+    if (typeof node === 'string')
+      return node
+        .replaceAll(/\w+/g, (word) => CHANNEL_TWINS[word as keyof typeof CHANNEL_TWINS] ?? word)
+        .replaceAll('model_id', 'model_channel_id')
+        .replaceAll(/\bmodel(s?)\b/g, 'channel$1')
+    if (Array.isArray(node)) return node.map(changed)
+    if (typeof node !== 'object' || node === null) return node
+    return Object.fromEntries(Object.entries(node).map(([name, value]) => [name, changed(value)]))
+  }
+  return changed(part) as T
+}
+
 /** JSON, because parsing as much YAML takes a tenth of a second of each command. */
 export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json'), 'utf8')) as {
   schemas: { schema: string; ops: string }
@@ -52,7 +85,7 @@ export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json')
   ops_tables: Entries
   ops_views: Entries
   view_columns: Record<string, string>
-  views: Record<BiView, ViewEntry>
+  views: Record<Exclude<BiView, LikeModels>, ViewEntry>
   /** Columns that are shares, and the columns of each type that is not text. */
   shares: string
   types: Record<string, string>

@@ -5,9 +5,11 @@ import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../..
 import type { Warehouse } from '../connect.ts'
 import { literal } from '../transaction.ts'
 import {
+  byChannel,
   COMMENTS,
   customNote,
   HELPER_VIEWS,
+  modelTwin,
   OPS_TABLES,
   reportNote,
   SCHEMA_NOTES,
@@ -34,12 +36,18 @@ export const QUESTIONS: readonly string[] = COMMENTS.questions
 const words = (text: string) => text.split(' ').filter((word) => word !== '')
 
 export const VIEWS = Object.fromEntries(
-  Object.entries(COMMENTS.views).map(([name, { needs, columns, instead, ...view }]): [string, ViewNote] => {
+  BI_VIEWS.map((name): [string, ViewNote] => {
+    const model = modelTwin(name)
+    const { needs, columns, instead, ...view } = model === undefined ? entryOf(name) : byChannel(entryOf(model))
     const meaning = { ...COMMENTS.view_columns, ...instead }
-    const notes = Object.fromEntries(words(columns).map((column) => [column, meaning[column]!]))
-    return [name, { ...view, needs: words(needs) as Dimension[], columns: notes }]
+    const notes = words(columns).map((column) => [column, meaning[column]!])
+    return [name, { ...view, needs: words(needs) as Dimension[], columns: Object.fromEntries(notes) }]
   }),
 ) as Record<BiView, ViewNote>
+
+function entryOf(name: BiView) {
+  return COMMENTS.views[name as keyof typeof COMMENTS.views]
+}
 
 /** The views that answer a question. */
 export function viewsOf(question: number): BiView[] {

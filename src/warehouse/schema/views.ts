@@ -9,6 +9,7 @@ import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../..
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
+import { byChannel, CHANNEL_TWINS, modelTwin } from './catalogue.ts'
 import { VIEWS, type ViewNote } from './comments.ts'
 import { type Database, readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 
@@ -66,13 +67,18 @@ export async function applyViews(database: Database, warehouse: Warehouse, confi
 
 function viewText(name: BiView, warehouse: Warehouse, report: ReportConfig | undefined): string {
   const { of, needs } = VIEWS[name]
-  const text = withParts(readSql(`views/${name}`))
+  const model = modelTwin(name)
+  const text = model === undefined ? viewSql(name) : byChannel(viewSql(model))
   return report === undefined && of !== undefined
     ? fillIn(
         text.replaceAll(REPORT, () => noRows(needs, of)),
         warehouse,
       )
     : fillIn(text, warehouse, report?.name)
+}
+
+function viewSql(name: BiView): string {
+  return withParts(readSql(`views/${name}`))
 }
 
 /** Takes the place of a report that is not configured: its columns, so that the view keeps its types once it is. */
@@ -124,6 +130,24 @@ export function reportBy(
     ({ dimensions, of = 'brands', ...rest }) =>
       of === subject && isWhole(rest) && [...dimensions].sort().join() === wanted,
   )
+}
+
+/** The views by model whose twins have rows of every project. Packs use the twins instead. */
+export async function viewsByChannel(
+  { pool, schema }: Warehouse,
+  reports: readonly ReportConfig[],
+): Promise<ReadonlySet<string>> {
+  const found = new Set<string>()
+  for (const [view, twin] of Object.entries(CHANNEL_TWINS) as [BiView, BiView][]) {
+    const [models, channels] = [view, twin].map((name) => reportBy(reports, VIEWS[name].needs)?.name)
+    if (models === undefined || channels === undefined) continue
+    const { rows } = await pool.query<{ is_whole: boolean | null }>(
+      `select bool_and(exists (select from ${quote(schema, channels)} c where c.project_id = p.project_id and c.model_channel_id is not null)) as is_whole
+       from ${quote(schema, 'projects')} p where exists (select from ${quote(schema, models)} m where m.project_id = p.project_id)`,
+    )
+    if (rows[0]!.is_whole === true) found.add(view)
+  }
+  return found
 }
 
 export function readSql(path: string): string {
