@@ -131,7 +131,8 @@ test('the files of the repository name no registry and no workplace', () => {
 })
 
 describe('against a database', () => {
-  const REPORTS = [...DEFAULT_REPORTS, ...channelTwins(DEFAULT_REPORTS)]
+  const TWINS = channelTwins(DEFAULT_REPORTS).map(({ isTwin: _, ...report }) => report)
+  const REPORTS = [...DEFAULT_REPORTS, ...TWINS]
   let setup: Setup
   beforeAll(async () => {
     setup = await setUp({
