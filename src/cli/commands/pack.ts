@@ -25,7 +25,8 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
     if (!/^[\w.:-]{1,255}$/.test(id)) throw new UsageError('--project: allowed: letters, digits, "_", "-", "." or ":"')
   }
   refuseUnknownProjects(session.config, project)
-  const files = packFiles(tool, session.config, project, await channelViews(session))
+  const replaced = tool === 'superset' || tool === 'grafana' ? await channelViews(session) : undefined
+  const files = packFiles(tool, session.config, project, replaced)
   const removed = writePack(out, files, force)
   const next = NEXT[tool](out)
   session.print(
@@ -42,7 +43,8 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
 
 /** The views that are replaced by their twins by channel. None if the database cannot be asked. */
 export async function channelViews({ config, log }: Session): Promise<ReadonlySet<string>> {
-  if (!hasDatabase(config)) return new Set()
+  const hasChannels = config.reports.some(({ dimensions }) => dimensions.includes('model_channel_id'))
+  if (!hasChannels || !hasDatabase(config)) return new Set()
   try {
     const database = await openExisting(config, log)
     return await viewsByChannel(database.warehouse, config.reports).finally(() => database.close())
