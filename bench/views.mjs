@@ -120,7 +120,8 @@ async function statements() {
     const within = (from) => filled.replaceAll(/\$__timeFilter\(([^)]*)\)/g, `$1 >= ${from}`)
     add(`Grafana: ${title}`, within("'2000-01-01'"), within('current_date - 90'))
   }
-  for (const name of BI_VIEWS) {
+  const { rows: made } = await client.query("select viewname as name from pg_views where schemaname = 'visibility'")
+  for (const name of BI_VIEWS.filter((view) => made.some((row) => row.name === view))) {
     const { fields } = await client.query(`select * from visibility.${name} limit 0`)
     const time = ['date', 'week', 'month'].find((column) => fields.some((field) => field.name === column))
     const all = `select * from visibility.${name}`
