@@ -460,6 +460,10 @@ describe('the packed package in an empty folder', () => {
         'templates',
       ].sort(),
     )
+    // Messages and the README name these pages.
+    const pages = (folder: string) =>
+      readdirSync(join(folder, 'docs'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.md'))
+    expect(pages(join(home, 'node_modules/visibility-sync')).sort()).toEqual(pages(root).sort())
   })
 
   test('brings the lock of what it needs: the tested versions by their checksums, no tools, no host', () => {
