@@ -68,14 +68,6 @@ test('days whose history was rewritten are listed, read again by a repair, and o
   expect((await cli('audit')).stdout).toContain('No differences')
 })
 
-test('marked days are read by the next sync', async () => {
-  await start()
-  setup.service.world.rewriteDays(project(), ['2026-03-05'])
-  await cli('audit')
-  expect((await cli('sync')).code).toBe(0)
-  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
-})
-
 test('chats that vanished from the service are found by their number', async () => {
   await start()
   setup.service.world.dropChat(setup.service.world.chatsOf(project(), '2026-03-11')[0]!.id)

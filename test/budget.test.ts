@@ -229,7 +229,7 @@ describe('the request budget as a state machine', () => {
 describe('a budget', () => {
   let database: TestDatabase
   beforeAll(async () => {
-    database = await createDatabase()
+    database = await createDatabase('migrated')
     await migrate(database.warehouse, configOf({}))
   })
   afterAll(() => database.drop())

@@ -90,14 +90,6 @@ describe('against the reference service', () => {
     }
   })
 
-  test('a creation that exists already is refused with 409 and not repeated', async () => {
-    const client = clientOf(service.url)
-    const who = { key: COMPANY_KEY, projectId: service.world.projects[0]!.id }
-    service.requests.length = 0
-    await expect(client.createDomainClassification(who, { name: 'Magazines' })).rejects.toMatchObject({ status: 409 })
-    expect(service.requests.length).toBe(1)
-  })
-
   test('a wrong key, a foreign project and a company key without a project are told apart', async () => {
     const client = clientOf(service.url)
     await expect(client.prompts({ key: 'wrong', projectId: undefined }, {})).rejects.toBeInstanceOf(KeyError)
@@ -110,28 +102,6 @@ describe('against the reference service', () => {
 
 describe('limits are checked before anything is sent', () => {
   const attempts: [string, (client: ReturnType<typeof createClient>) => Promise<unknown>, string][] = [
-    [
-      'a prompt text of 701 characters',
-      (client) => client.createPrompt(caller, { text: 'x'.repeat(701), country_code: 'DE' }),
-      '1 to 700',
-    ],
-    ['an empty prompt text', (client) => client.createPrompt(caller, { text: '', country_code: 'DE' }), '1 to 700'],
-    [
-      'a country that is not listed',
-      (client) => client.createPrompt(caller, { text: 'x', country_code: 'XX' }),
-      'country code',
-    ],
-    ['a topic name of 65 characters', (client) => client.createTopic(caller, { name: 'x'.repeat(65) }), '1 to 64'],
-    [
-      'a classification name of 61 characters',
-      (client) => client.createDomainClassification(caller, { name: 'x'.repeat(61) }),
-      '1 to 60',
-    ],
-    [
-      'an unknown colour',
-      (client) => client.createUrlClassification(caller, { name: 'x', color: 'mauve' }),
-      'a colour',
-    ],
     ['a limit of 10,001', (client) => client.chats(caller, { ...chats, limit: 10_001 }), 'limit from 1 to 10000'],
     ['a limit of 0', (client) => client.prompts(caller, { limit: 0 }), 'limit from 1'],
     ['a negative offset', (client) => client.prompts(caller, { offset: -1 }), 'offset of 0 or more'],
@@ -406,12 +376,6 @@ describe('faults', () => {
     await expect(clientOf(long.url).prompts(caller, {})).rejects.toThrow(/^(?!.*the-sec)/s)
   })
 
-  test('a wait of hours is not waited for', async () => {
-    const { url, seen } = await serve((_request, response) => json(response, 503, {}, { 'retry-after': '86400' }))
-    await expect(clientOf(url).prompts(caller, {})).rejects.toThrow('a run waits for no more than 300 s')
-    expect(seen.length).toBe(1)
-  })
-
   test('a deeply nested answer neither crashes the reader nor is lost on the way', async () => {
     const deep = `{"data":[${'['.repeat(20_000)}${']'.repeat(20_000)}]}`
     const { url } = await serve((_request, response) =>
@@ -433,14 +397,6 @@ describe('faults', () => {
       (await client.prompts(caller, {})).total,
       (await client.prompts(caller, {})).total,
     ]).toEqual([4, 5, undefined])
-  })
-
-  test('a stop signal ends a waiting request at once', async () => {
-    const { url } = await serve(() => {})
-    const stop = new AbortController()
-    const pending = clientOf(url).prompts(caller, {}, { signal: stop.signal })
-    setTimeout(() => stop.abort(), 50)
-    await expect(pending).rejects.toMatchObject({ code: 'interrupted' })
   })
 })
 

@@ -198,7 +198,7 @@ describe('a server that is away', () => {
 })
 
 describe('exit codes', () => {
-  const run = (url: string) => runCli(['migrate'], { env: { DATABASE_URL: url } })
+  const run = (url: string) => runCli(['migrate'], { env: { DATABASE_URL: url }, config: {} })
 
   test('1 for a database that is away, 2 for settings that are wrong', async () => {
     const away = await run(`postgres://guest:${PASSWORD}@127.0.0.1:1/warehouse`)

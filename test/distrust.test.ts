@@ -169,9 +169,11 @@ describe('page limits', () => {
     ['a limit on the days of a range', { max_days: 3 }],
     ['a page limit too small to prove anything', { limit_max: 5 }],
   ])('%s is not taken for something else: no row is lost without a word', async (_, fault) => {
-    await start({ faults: { ...NO_LIMIT, ...fault, unstable_order: true }, config: { source: { page_limit: 40 } } })
+    const days = { from: '2026-03-22', to: '2026-03-31' }
+    const config = { start_date: days.from, source: { page_limit: 40 } }
+    await start({ faults: { ...NO_LIMIT, ...fault, unstable_order: true }, config })
     const report = await setup.sync()
-    if (report.outcome === 'complete') await exact()
+    if (report.outcome === 'complete') await exact(days)
     else expect(failures(report).length).toBeGreaterThan(0)
     for (const grain of FOUR_GRAINS) {
       const found = await setup.database.rows<{ date: string; rows: number }>(
@@ -287,17 +289,11 @@ describe('answers that were changed on their way', () => {
 
   // The last row, with the comma before it.
   const LAST_ROW = /,(\{"brand":(?:(?!\{"brand").)*\})\]\}$/s
-  test.each([
-    ['the last row is lost and its comma is left', (text: string) => text.replace(LAST_ROW, ',]}')],
-    ['the comma before the last row is lost', (text: string) => text.replace(LAST_ROW, '$1]}')],
-    ['the last row became nothing between two commas', (text: string) => text.replace(LAST_ROW, ',,$1]}')],
-    ['a second list follows the first', (text: string) => text.replace(/\}$/, ',"data":[]}')],
-    ['another answer follows the first', (text: string) => `${text}{"data":[]}`],
-  ])('%s: nothing of it is believed, however often it comes', async (_, damage) => {
+  test('nothing of an answer that lost its last row is believed, however often it comes', async () => {
     let damaged = 0
     await startReport()
     const report = await syncThrough((text) => {
-      const changed = damage(text)
+      const changed = text.replace(LAST_ROW, ',]}')
       if (changed !== text) damaged++
       return changed
     })
@@ -388,7 +384,7 @@ describe('holds', () => {
       world.addPrompt(project(), { ...prompt, id: world.newId('pr', 'replaced', index) })
       world.deletePrompt(project(), prompt.id)
     }
-    for (let run = 0; run < 3; run++) {
+    for (let run = 0; run < 2; run++) {
       expect((await setup.sync()).outcome).toBe('partial')
       expect(await count('chats')).toBe(31 * 14)
       expect(await count('prompts', 'removed_at is null')).toBe(7)

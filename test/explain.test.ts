@@ -10,7 +10,10 @@ import { type Setup, setUp } from './support/setup.ts'
 let setup: Setup
 const folder = temporaryFolder()
 beforeAll(async () => {
-  setup = await setUp({ world: { projects: 2, prompts: 4, models: 2, brands: 3 } })
+  setup = await setUp({
+    world: { projects: 2, prompts: 4, models: 2, brands: 3 },
+    config: { start_date: '2026-03-25' },
+  })
   await setup.sync()
 })
 afterAll(async () => {

@@ -1,8 +1,5 @@
-import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals'
-import { Client } from 'pg'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
-import { grantReader } from '../src/warehouse/schema/grant-reader.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
 /* How fresh and how final the numbers are, as people see it in data_status, freshness and the views by week and month. */
@@ -258,35 +255,5 @@ test('projects that an earlier version synced get the settings at hand when the 
     expect(await other.database.rows(settings)).toEqual([{ lookback_days: 4 }])
   } finally {
     await other.close()
-  }
-})
-
-test('a reader sees freshness, status and sums, and nothing of the machinery behind them', async () => {
-  const role = `fresh_${randomBytes(4).toString('hex')}`
-  await rows(`create role ${role} login password 'secret'`)
-  await grantReader(setup.database.warehouse, { role })
-  const url = new URL(setup.database.url)
-  url.username = role
-  url.password = 'secret'
-  const reader = new Client({ connectionString: url.href })
-  await reader.connect()
-  try {
-    for (const view of ['freshness', 'data_status', 'visibility_weekly']) {
-      const { rowCount } = await reader.query(`select * from visibility.${view}`)
-      expect({ view, found: rowCount! > 0 }).toEqual({ view, found: true })
-    }
-    for (const table of ['coverage', 'stream_settings', 'restatements', 'days_read', 'prompt_sums', 'prompt_sums_now'])
-      await expect(reader.query(`select * from visibility_ops.${table}`)).rejects.toMatchObject({ code: '42501' })
-    await expect(reader.query("select * from visibility_ops.sums_of('p', 'week', current_date)")).rejects.toMatchObject(
-      {
-        code: '42501',
-      },
-    )
-  } finally {
-    await reader.end()
-    await rows(`revoke all on all tables in schema visibility from ${role}`)
-    await rows(`revoke all on schema visibility from ${role}`)
-    await rows(`alter default privileges in schema visibility revoke select on tables from ${role}`)
-    await rows(`drop role ${role}`)
   }
 })

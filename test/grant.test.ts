@@ -14,13 +14,13 @@ const tail = randomBytes(4).toString('hex')
 const reader = `reader_${tail}`
 const group = `group_${tail}`
 const other = `other_${tail}`
-const settings = () => ({ env: { DATABASE_URL: database.url } })
+const settings = () => ({ env: { DATABASE_URL: database.url }, config: {} })
 const CLOSED = ['visibility_ops', 'visibility_queue']
 /** Undoes what a test did. */
 const undo: string[] = []
 
 beforeAll(async () => {
-  database = await createDatabase()
+  database = await createDatabase('migrated')
   name = new URL(database.url).pathname.slice(1)
   await migrate(database.warehouse, configOf({}))
   await database.rows('create schema visibility_queue')

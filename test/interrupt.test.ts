@@ -64,31 +64,16 @@ test('a process killed with SIGKILL loses and doubles nothing, its lock dies wit
   ])
 })
 
-test.each(['SIGTERM', 'SIGINT'] as const)(
-  '%s closes the run as interrupted, exits 1, and the next run completes it',
-  async (signal) => {
-    await start()
-    const stopped = startProcess(['sync'], options())
-    await stopped.saw('window loaded')
-    stopped.child.kill(signal)
-    const result = await stopped.done
-    expect(result.code).toBe(1)
-    expect(result.stdout).toContain('interrupted')
-    expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
-    await finish()
-  },
-)
-
-test('connections that the server drops in the middle are replaced, and the run completes', async () => {
+test('SIGTERM closes the run as interrupted, exits 1, and the next run completes it', async () => {
   await start()
-  const running = startProcess(['sync', '--json'], options())
-  await running.saw('window loaded')
-  // Our own pool has the same name, so it is dropped as well; it recovers by itself.
-  await setup.database.rows(
-    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'visibility-sync' and datname = current_database() and pid <> pg_backend_pid()",
-  )
-  expect((await running.done).code).toBe(0)
-  await exact()
+  const stopped = startProcess(['sync'], options())
+  await stopped.saw('window loaded')
+  stopped.child.kill('SIGTERM')
+  const result = await stopped.done
+  expect(result.code).toBe(1)
+  expect(result.stdout).toContain('interrupted')
+  expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
+  await finish()
 })
 
 test.each([
@@ -148,7 +133,7 @@ test('the lease of a process that nobody can see is waited for until it expires,
 test('a connection killed in the middle of a COPY fails that load and nothing else', async () => {
   await start()
   await setup.database.rows('create table target (project_id text, words text)')
-  const rows = Array.from({ length: 200_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
+  const rows = Array.from({ length: 50_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
   for (const delay of [0, 5, 20, 60]) {
     const load = inTransaction(setup.database.warehouse, async ({ client }) => {
       const { rows: own } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
@@ -266,17 +251,6 @@ test('a full disk fails the windows it hits, keeps what was there, and the next 
     { n: 2 * 2 * 7 * 3 },
   ])
   await setup.database.rows('drop trigger full_disk on visibility.by_topic')
-  await finish()
-})
-
-test('a service that goes away fails the run; the next one fills what is missing', async () => {
-  await start({ config: { lookback_days: 0, source: { max_attempts: 1 } } })
-  const running = startProcess(['sync', '--json'], options())
-  await running.saw('window loaded')
-  setup.service.setFaults({ ...NO_LIMIT, reset: 1 })
-  const result = await running.done
-  expect(result.code).toBe(1)
-  expect(['partial', 'failed']).toContain(result.json().outcome)
   await finish()
 })
 

@@ -208,10 +208,10 @@ describe('the command', () => {
       DATABASE_URL: 'postgres://nobody@127.0.0.1:9/none',
     }
     const out = join(folder.path, 'real')
-    const first = await runCli(['pack', 'contract', '--out', out], { env })
+    const first = await runCli(['pack', 'contract', '--out', out], { env, config: {} })
     expect([first.code, first.stderr]).toEqual([0, ''])
     expect(first.stdout).toContain(`Wrote 1 file to ${out}:\n  visibility.odcs.yaml\nNext: fill in host and database`)
-    expect((await runCli(['pack', 'tableau', '--out', out], { env })).code).toBe(2)
+    expect((await runCli(['pack', 'tableau', '--out', out], { env, config: {} })).code).toBe(2)
   })
 
   test('updates its own files, and overwrites nothing else without --force', async () => {

@@ -30,7 +30,7 @@ import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningProcess, runCli, startProcess } from './support/cli.ts'
-import { longTest, some } from './support/long.ts'
+import { longTest, sized, some } from './support/long.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { startTcpProxy } from './support/tcp-proxy.ts'
@@ -93,9 +93,9 @@ async function untilTaken(): Promise<void> {
 const truth = () => ({ world: setup.service.world, range: RANGE, reports: FOUR_GRAINS })
 
 describe('many workers', () => {
-  test('over eight projects, with limits and faults, two killed and one restarted, leave every table equal to the truth', async () => {
+  test('over several projects, with limits and faults, two killed and one restarted, leave every table equal to the truth', async () => {
     await begin({
-      world: { projects: 8, prompts: 3, models: 2, brands: 3 },
+      world: { projects: sized(4, 8), prompts: 3, models: 2, brands: 3 },
       faults: {
         rate_limit: 40,
         rate_window_ms: 2000,

@@ -17,7 +17,7 @@ import { expectExact } from './support/truth.ts'
 let setup: Setup
 afterEach(() => setup.close())
 
-const RANGE = { from: '2026-02-10', to: '2026-03-05' }
+const RANGE = { from: '2026-02-15', to: '2026-03-05' }
 const start = async (options: SetupOptions = {}) => {
   setup = await setUp({
     world: { projects: 1, prompts: 6, models: 2, brands: 3 },

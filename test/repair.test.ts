@@ -120,7 +120,7 @@ test('schemas, tables and functions of somebody else are refused, unless a setti
   try {
     await client.query(`create schema visibility; grant all on schema visibility to ${me!.name}`)
     await expect(migrate(warehouse, config)).rejects.toThrow(`the schema visibility (of ${mallory})`)
-    const checked = (await runCli(['check', '--json'], { env: { DATABASE_URL: url } })).json() as Checked
+    const checked = (await runCli(['check', '--json'], { env: { DATABASE_URL: url }, config: {} })).json() as Checked
     const verdict = checked.verdicts.find(({ what }) => what === 'owners')
     expect(verdict).toMatchObject({ ok: false, detail: expect.stringContaining(mallory) })
     expect(await rows("select from pg_namespace where nspname = 'visibility_ops'")).toEqual([])

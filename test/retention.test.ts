@@ -8,7 +8,10 @@ import { type Setup, setUp } from './support/setup.ts'
 
 let setup: Setup
 beforeAll(async () => {
-  setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
+  setup = await setUp({
+    world: { projects: 1, prompts: 4, models: 2, brands: 3 },
+    config: { start_date: '2026-03-25' },
+  })
   await setup.sync()
 })
 afterAll(() => setup.close())

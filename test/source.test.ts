@@ -31,13 +31,15 @@ describe('a warehouse that is configured without the address of the service', ()
       () => ({ env: { DATABASE_URL: database.url, VISIBILITY_API_ULR: 'https://api.example.com/v1' } }),
     ],
   ]
-  test.each(ways)('by %s: commands that read the service exit 2 and name the variable', async (_way, options) => {
+  test.each(ways)('by %s: commands that read the service exit 2 and name the variable', async (way, options) => {
     database = await createDatabase()
     const { env, ...rest } = options()
     const settings = { VISIBILITY_API_KEY: 'k', VISIBILITY_PROJECTS: 'or_real', ...env }
     const given = { config: SMALL, ...rest, env: settings }
     const days = ['--from', '2026-03-01', '--to', '2026-03-02']
-    for (const command of [['sync'], ['backfill', ...days], ['audit'], ['check']]) {
+    // Each command asks the same function, so one way is tried with all of them.
+    const commands = way === ways[0]![0] ? [['sync'], ['backfill', ...days], ['audit'], ['check']] : [['sync']]
+    for (const command of commands) {
       const result = await runCli(command, given)
       expect({ command, code: result.code, output: result.stdout + result.stderr }).toEqual({
         command,
@@ -88,7 +90,7 @@ describe('a warehouse knows its source', () => {
     expect((await runCli(['sync'], cli())).code).toBe(0)
     const before = await rows()
     for (const address of [other.service.url, 'reference']) {
-      for (const command of ['sync', 'audit', 'check', 'worker', 'serve']) {
+      for (const command of address === 'reference' ? ['sync'] : ['sync', 'audit', 'check', 'worker', 'serve']) {
         const result = await runCli([command], cli({ VISIBILITY_API_URL: address }))
         const output = (result.stdout + result.stderr).replaceAll(/\s+/g, ' ')
         expect({ command, code: result.code, output }).toEqual({

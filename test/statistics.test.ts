@@ -13,7 +13,7 @@ let database: TestDatabase
 const config = configOf({})
 
 beforeAll(async () => {
-  database = await createDatabase()
+  database = await createDatabase('migrated')
   await migrate(database.warehouse, config)
   await database.rows("insert into visibility.projects values ('p', 'The project')")
 })

@@ -19,7 +19,7 @@ const BY_DAY = 'brand_daily'
 const never = new AbortController().signal
 
 beforeEach(async () => {
-  database = await createDatabase()
+  database = await createDatabase('migrated')
   await migrate(database.warehouse, config)
   await database.rows("insert into visibility.projects values ('p', null), ('r', 'Other')")
 })

@@ -16,7 +16,10 @@ let outside: Outside
 let answer: number | 'nothing' = 200
 const folder = temporaryFolder()
 beforeAll(async () => {
-  setup = await setUp({ world: { projects: 2, prompts: 4, models: 2, brands: 3 } })
+  setup = await setUp({
+    world: { projects: 2, prompts: 4, models: 2, brands: 3 },
+    config: { start_date: '2026-03-25' },
+  })
   outside = await startOutside(() => answer)
 })
 beforeEach(() => {
