@@ -131,7 +131,7 @@ test('the files of the repository name no registry and no workplace', () => {
 })
 
 describe('against a database', () => {
-  const TWINS = channelTwins(DEFAULT_REPORTS).map(({ isTwin: _, ...report }) => report)
+  const TWINS = channelTwins(DEFAULT_REPORTS).map(({ name, dimensions, filters }) => ({ name, dimensions, filters }))
   const REPORTS = [...DEFAULT_REPORTS, ...TWINS]
   let setup: Setup
   beforeAll(async () => {

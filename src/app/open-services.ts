@@ -34,8 +34,6 @@ export function dataFolder(config: Config): string {
 export interface OpenSource {
   client: Client
   projects: SyncedProject[]
-  /** Those that were named and those that were not. */
-  configured: SyncedProject[]
   source: string
   /** What the warehouse remembers as its source. */
   address: string
@@ -68,8 +66,7 @@ export async function openSource(
     ...extra,
   }
   const chosen = chooseSource(config)
-  const all = configuredProjects(config, clock)
-  const projects = chooseProjects(all, named)
+  const projects = chooseProjects(configuredProjects(config, clock), named)
   if (chosen.kind === 'reference') {
     const world = referenceWorld(config, clock)
     const { startReference } = await import('../reference/server.ts')
@@ -79,11 +76,11 @@ export async function openSource(
       client.close()
       await reference.close()
     }
-    return { client, projects, configured: all, source: sourceName(config), address: REFERENCE, close }
+    return { client, projects, source: sourceName(config), address: REFERENCE, close }
   }
   const client = createClient({ ...options, baseUrl: chosen.baseUrl, compress: source.compress })
   const address = sourceAddress(config)
-  return { client, projects, configured: all, source: address, address, close: async () => client.close() }
+  return { client, projects, source: address, address, close: async () => client.close() }
 }
 
 /** For people: the address without what may be secret in it, or that it is the reference service. */

@@ -39,7 +39,6 @@ export function addBiCommands(add: Add): void {
       ),
       new Option('--force', 'overwrite files that were changed or that the command did not write'),
     ],
-    offline: true,
   })
   add({
     name: 'metabase',

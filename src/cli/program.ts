@@ -106,7 +106,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
       try {
-        if (session.config.all_projects && !settings.offline)
+        if (session.config.all_projects)
           await (await import('./choose-projects.ts')).resolveProjects(session, settings.name)
         setCode(await (await settings.load())(session, options, ...(words.slice(0, -2) as A)))
       } finally {

@@ -62,8 +62,6 @@ export interface SessionKind {
   service?: boolean
   /** It needs no configuration, and must work if that is missing or broken. */
   bare?: boolean
-  /** It does not ask the service. */
-  offline?: boolean
 }
 
 // Narrower than this, tables are not worth fitting.

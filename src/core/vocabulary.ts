@@ -23,16 +23,7 @@ export const DIMENSIONS = [
 ] as const
 export type Dimension = (typeof DIMENSIONS)[number]
 
-export const FILTER_FIELDS = [
-  'prompt_id',
-  'model_id',
-  'model_channel_id',
-  'tag_id',
-  'topic_id',
-  'country_code',
-  'chat_id',
-  'brand_id',
-] as const
+export const FILTER_FIELDS = [...DIMENSIONS.filter((name) => name !== 'date'), 'brand_id'] as const
 export const FILTER_OPERATORS = ['in', 'not_in'] as const
 
 export interface Filter {

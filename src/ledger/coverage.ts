@@ -90,15 +90,6 @@ interface BegunRow {
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
-export async function lockLoads(
-  { client }: Transaction,
-  warehouse: Warehouse,
-  projectStream: ProjectStream,
-): Promise<void> {
-  await client.query(lockOfLoads(warehouse, projectStream).sql)
-}
-
-/** Completes when the lock is held. */
 export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream): Statement<undefined> {
   const name = JSON.stringify([warehouse.schema, projectStream.projectId, projectStream.stream])
   return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => undefined }

@@ -107,11 +107,6 @@ export class Alerts {
     })
   }
 
-  /** Resolves once everything that was begun is sent. */
-  done(): Promise<void> {
-    return this.last
-  }
-
   /** One after the other: two that notice the same at once would both send it. */
   private inTurn(work: (signal: AbortSignal) => Promise<void>): Promise<void> {
     const { signal } = this.options

@@ -85,7 +85,6 @@ export function definedStream(
     key: [...key],
     item: itemSchema(definition),
     isExtra: true,
-    notes: { about: definition.about, columns: Object.fromEntries(columns.map(({ name, about }) => [name, about])) },
     ...(definition.adds && { adds: definition.adds }),
     flatten(item: unknown): Row {
       const row = readers.map((read) => read(item))

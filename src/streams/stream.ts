@@ -114,8 +114,6 @@ interface Common<Item> {
   isExtra?: boolean
   /** True for what is asked for chat by chat within a daily budget, after everything else of a run. */
   perChat?: boolean
-  /** What the table and its columns mean, if the definition of the stream says so. */
-  notes?: { about: string; columns: Record<string, string> }
   /** Set if most rows are like others, so that the fast path can read them. */
   template?: TemplatePaths
 }

@@ -2,7 +2,7 @@ import { type Day, daysIn } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import { REDACTED } from '../core/redactor.ts'
 import { streamKey } from '../core/vocabulary.ts'
-import { adjustRows, lockLoads, markStale } from '../ledger/coverage.ts'
+import { adjustRows, lockOfLoads, markStale } from '../ledger/coverage.ts'
 import {
   dismissEntries,
   listQuarantine,
@@ -90,7 +90,7 @@ async function retryGroup(
   const projectId = entries[0]!.project_id
   const projectStream = { projectId, stream: stream.name }
   await inTransaction(services.warehouse, async (tx) => {
-    await lockLoads(tx, services.warehouse, projectStream)
+    await runBatch(tx.client, lockOfLoads(services.warehouse, projectStream))
     // A sync may have resolved some of them since they were listed.
     const ids = entries.map(({ quarantine_id }) => quarantine_id)
     const still = await listQuarantine(tx, { ids })

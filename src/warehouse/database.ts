@@ -63,22 +63,6 @@ export interface OpsTables {
     answers_digest: number | null
     difference: string | null
   }
-  coverage_months: {
-    project_id: string
-    stream: string
-    month: string
-    days: number
-    first_day: string
-    last_day: string
-    rows: number
-    last_read_at: Date
-    days_held: number
-    days_quarantined: number
-    days_stale: number
-    days_unreconciled: number
-    days_uncompared: number
-    youngest: number
-  }
   quarantine: {
     quarantine_id: Generated<number>
     project_id: string
@@ -188,7 +172,6 @@ export interface OpsTables {
     is_told: Generated<boolean>
     cleared_at: Date | null
   }
-  metric_totals: { sample: string; value: number }
   views: { name: string; fingerprint: string; made_at: Generated<Date> }
   reports: {
     name: string

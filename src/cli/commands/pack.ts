@@ -47,7 +47,11 @@ export async function channelViews({ config, log }: Session): Promise<ReadonlySe
   if (!hasChannels || !hasDatabase(config)) return new Set()
   try {
     const database = await openExisting(config, log)
-    return await viewsByChannel(database.warehouse, config.reports).finally(() => database.close())
+    try {
+      return await viewsByChannel(database.warehouse, config.reports)
+    } finally {
+      await database.close()
+    }
   } catch (error) {
     log.warn({ reason: messageOf(error) }, 'whether there are channels is not known, so models are used')
     return new Set()

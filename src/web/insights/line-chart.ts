@@ -290,8 +290,6 @@ export function sparkline(data: ChartData): Html | '' {
 }
 
 interface Axis {
-  min: number
-  max: number
   ticks: number[]
   /** How far down a value lies, 0 to 1. */
   down(value: number): number
@@ -320,7 +318,7 @@ function between(min: number, max: number, most: number): Axis {
   const to = Math.min(most, from + Math.ceil((max - from) / step - 1e-9) * step)
   const count = Math.floor((to - from) / step + 1e-9)
   const ticks = Array.from({ length: count + 1 }, (_, index) => rounded(from + index * step))
-  return { min: from, max: to, ticks, down: (value) => 1 - (value - from) / (to - from) }
+  return { ticks, down: (value) => 1 - (value - from) / (to - from) }
 }
 
 function niceStep(rough: number): number {
