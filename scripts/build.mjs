@@ -1,5 +1,6 @@
 // Compiles src/ to dist/: as modules, which is the library, and bundled, which is the command. Runs at the end of
-// `npm ci`; an install without development tools keeps the dist/ it was shipped with.
+// `npm ci`; an install without development tools keeps the dist/ it was shipped with. With --if-changed it builds only if a
+// file is newer than the last build.
 import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -13,7 +14,7 @@ if (!existsSync(compiler)) {
   console.error('visibility-sync is not built, and TypeScript is not installed: run "npm ci" without --omit=dev.')
   process.exit(1)
 }
-if (isUpToDate()) process.exit(0)
+if (process.argv.includes('--if-changed') && isUpToDate()) process.exit(0)
 rmSync(`${root}dist`, { recursive: true, force: true })
 execFileSync(process.execPath, [compiler, '-p', `${root}tsconfig.build.json`], { stdio: 'inherit' })
 cpSync(`${root}src/web/assets`, `${root}dist/web/assets`, { recursive: true })

@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { readQuestions } from '../src/packs/metabase/cards.ts'
 import { packFiles, type Tool } from '../src/packs/pack-files.ts'
@@ -10,7 +10,7 @@ import { type GroupRow, readDetail } from '../src/web/insights/read-detail.ts'
 import { readInsights } from '../src/web/insights/read-insights.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
 import { startProxy } from './support/proxy.ts'
-import { type Setup, setUp } from './support/setup.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
 /* A channel stays the same when the model behind it changes, so default reports by model have twins by channel. */
@@ -21,12 +21,18 @@ const TWINS = [
   { name: 'brand_daily_by_prompt_channel', dimensions: ['date', 'prompt_id', 'model_channel_id'] },
 ]
 let setup: Setup
-afterEach(() => setup.close())
+afterAll(() => setup.close())
 
-const start = async () => {
-  const config = { start_date: RANGE.from, end_date: RANGE.to, extras: 'auto', reports: DEFAULT_REPORTS }
-  setup = await setUp({ world: { projects: 1, prompts: 6, models: 3, brands: 3 }, extras: 'all', config })
-}
+const start = () =>
+  setUp({
+    world: { projects: 1, prompts: 6, models: 3, brands: 3 },
+    extras: 'all',
+    config: { start_date: RANGE.from, end_date: RANGE.to, extras: 'auto', reports: DEFAULT_REPORTS },
+  })
+beforeAll(async () => {
+  setup = await start()
+  expect((await setup.sync()).outcome).toBe('complete')
+})
 const request = (path: '/insights' | '/insights/topic', query: object) => {
   const { config, projects } = { config: setup.services.config, projects: setup.projects }
   const filters = readFilters({ ...query, ...RANGE }, { projects, interest: RANGE, today: RANGE.to }, path)
@@ -34,8 +40,6 @@ const request = (path: '/insights' | '/insights/topic', query: object) => {
 }
 
 test('with extras: auto the twins are loaded exactly, and the pages prefer channels', async () => {
-  await start()
-  expect((await setup.sync()).outcome).toBe('complete')
   await expectExact(setup.database, { world: setup.service.world, range: RANGE, reports: TWINS as never })
   const own = setup.service.world.projects[0]!.brands[0]!.id
   await setup.database.rows('update visibility.brands set is_own = brand_id = $1', [own])
@@ -58,8 +62,6 @@ test('with extras: auto the twins are loaded exactly, and the pages prefer chann
 })
 
 test('questions and packs use channels instead of models', async () => {
-  await start()
-  expect((await setup.sync()).outcome).toBe('complete')
   const { config } = setup.services
   const replaced = await viewsByChannel(setup.database.warehouse, config.reports)
   expect([...replaced].sort()).toEqual(Object.keys(CHANNEL_TWINS).sort())
@@ -82,9 +84,49 @@ test('questions and packs use channels instead of models', async () => {
   expect(questions.map(({ name }) => name)).toEqual(readQuestions('visibility').map(({ name }) => name))
 })
 
+test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
+  const refusing = await start()
+  const asked: string[] = []
+  const proxy = await startProxy(
+    refusing.service.url,
+    (_, body) => {
+      const refused = /model_channel_id/.test(body) && /topic_id|prompt_id/.test(body)
+      if (refused) asked.push(body)
+      return refused
+    },
+    400,
+  )
+  const honest = refusing.services.client
+  refusing.services.client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000 })
+  try {
+    expect((await refusing.sync()).outcome).toBe('complete')
+    const first = asked.length
+    expect(first).toBeGreaterThanOrEqual(2)
+    expect((await refusing.sync()).outcome).toBe('complete')
+    expect(asked.length).toBe(first)
+    await expectExact(refusing.database, {
+      world: refusing.service.world,
+      range: RANGE,
+      reports: DEFAULT_REPORTS as never,
+    })
+  } finally {
+    refusing.services.client.close()
+    refusing.services.client = honest
+    await proxy.close()
+    await refusing.close()
+  }
+})
+
+test('without extras, and for reports of other names, there are no twins', () => {
+  const names = (settings: Record<string, unknown>) => configOf(settings).reports.map(({ name }) => name)
+  const own = DEFAULT_REPORTS.map(({ name }) => name)
+  expect(names({ extras: 'auto', reports: DEFAULT_REPORTS })).toEqual([...own, ...TWINS.map(({ name }) => name)])
+  const reports = [{ name: 'mine', dimensions: ['date', 'topic_id', 'model_id'] }]
+  expect(names({ extras: 'auto', reports })).toEqual(['mine'])
+  expect(names({ reports: DEFAULT_REPORTS })).toEqual(own)
+})
+
 test('packs are by model if a project has no rows by channel, or the database cannot be asked', async () => {
-  await start()
-  expect((await setup.sync()).outcome).toBe('complete')
   const { config } = setup.services
   await setup.database.rows('delete from visibility.brand_daily_by_channel')
   expect([...(await viewsByChannel(setup.database.warehouse, config.reports))]).toEqual(['movers_weekly'])
@@ -98,45 +140,4 @@ test('packs are by model if a project has no rows by channel, or the database ca
   const { code, stderr } = await runCli(['pack', 'grafana', '--out', folder.path], { env, config: {} })
   folder.remove()
   expect({ code, isSaid: stderr.includes('models are used') }).toEqual({ code: 0, isSaid: true })
-})
-
-test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
-  await start()
-  const asked: string[] = []
-  const proxy = await startProxy(
-    setup.service.url,
-    (_, body) => {
-      const refused = /model_channel_id/.test(body) && /topic_id|prompt_id/.test(body)
-      if (refused) asked.push(body)
-      return refused
-    },
-    400,
-  )
-  const honest = setup.services.client
-  setup.services.client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000 })
-  try {
-    expect((await setup.sync()).outcome).toBe('complete')
-    const first = asked.length
-    expect(first).toBeGreaterThanOrEqual(2)
-    expect((await setup.sync()).outcome).toBe('complete')
-    expect(asked.length).toBe(first)
-    await expectExact(setup.database, { world: setup.service.world, range: RANGE, reports: DEFAULT_REPORTS as never })
-  } finally {
-    setup.services.client.close()
-    setup.services.client = honest
-    await proxy.close()
-  }
-})
-
-test('without extras, and for reports of other names, there are no twins', async () => {
-  await start()
-  const names = setup.services.config.reports.map(({ name }) => name)
-  expect(names.slice(DEFAULT_REPORTS.length)).toEqual(TWINS.map(({ name }) => name))
-  await setup.close()
-  const reports = [{ name: 'mine', dimensions: ['date', 'topic_id', 'model_id'] }]
-  setup = await setUp({ config: { extras: 'auto', reports } })
-  expect(setup.services.config.reports.length).toBe(1)
-  await setup.close()
-  setup = await setUp({ config: { reports: DEFAULT_REPORTS } })
-  expect(setup.services.config.reports.length).toBe(DEFAULT_REPORTS.length)
 })
