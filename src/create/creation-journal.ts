@@ -259,21 +259,22 @@ export class CreationJournal {
     kind: CreationKind,
     request: Record<string, unknown>,
   ): Promise<{ id: string; warning: string | null }> {
-    const { client } = this.services
-    const { caller } = this.project
-    const context = { signal: this.signal }
-    if (kind === 'prompt') {
-      const { id, warning } = await client.createPrompt(caller, request as never, context)
-      return { id, warning: warning ?? null }
-    }
-    if (kind === 'topic') return { id: (await client.createTopic(caller, request as never, context)).id, warning: null }
-    const made =
-      kind === 'domain-classification'
-        ? await client.createDomainClassification(caller, request as never, context)
-        : await client.createUrlClassification(caller, request as never, context)
-    return { id: made.name, warning: null }
+    const create = this.services.client[METHODS[kind]]
+    const made: Partial<Record<'id' | 'name' | 'warning', string | null>> = await create(
+      this.project.caller,
+      request as never,
+      { signal: this.signal },
+    )
+    return { id: made.id ?? made.name!, warning: made.warning ?? null }
   }
 }
+
+const METHODS = {
+  prompt: 'createPrompt',
+  topic: 'createTopic',
+  'domain-classification': 'createDomainClassification',
+  'url-classification': 'createUrlClassification',
+} as const
 
 function failed(message: string, end: { stop?: boolean; open?: boolean } = {}): Made & { open?: boolean } {
   return { status: 'failed', id: null, message, ...end }

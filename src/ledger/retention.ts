@@ -2,6 +2,7 @@ import type { Config } from '../core/config/load.ts'
 import { quote } from '../core/identifier.ts'
 import type { Monotonic } from '../core/waiting.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { runBatch } from '../warehouse/transaction.ts'
 
 /*
  * Removes from the ledger what is over and older than `retention` says. In small batches, each a transaction of its own, so
@@ -26,7 +27,7 @@ const ALERT_DAYS = 7
 
 interface Rule {
   table: string
-  days: (retention: Config['retention']) => number
+  days: keyof Config['retention'] | number
   /** A batch of what is older than $1, at most $2 rows. */
   remove: (name: (table: string) => string, schemaName: (table: string) => string) => string
 }
@@ -34,13 +35,13 @@ interface Rule {
 const RULES: Rule[] = [
   {
     table: 'restatements',
-    days: ({ restatements_days }) => restatements_days,
+    days: 'restatements_days',
     remove: (ops) => `delete from ${ops('restatements')} where ctid = any(array(
       select ctid from ${ops('restatements')} where seen_at < $1 order by seen_at limit $2))`,
   },
   {
     table: 'runs',
-    days: ({ runs_days }) => runs_days,
+    days: 'runs_days',
     // Numbers follow time, so the oldest are at the beginning of the key: no other row is looked at.
     remove: (ops) => `delete from ${ops('runs')} where run_id = any(array(
       select run_id from (
@@ -49,7 +50,7 @@ const RULES: Rule[] = [
   },
   {
     table: 'quarantine',
-    days: ({ quarantine_days }) => quarantine_days,
+    days: 'quarantine_days',
     // What was dismissed stays: by it, the same row is known when it comes again.
     remove: (ops) => `delete from ${ops('quarantine')} where quarantine_id = any(array(
       select quarantine_id from ${ops('quarantine')}
@@ -57,7 +58,7 @@ const RULES: Rule[] = [
   },
   {
     table: 'creations',
-    days: ({ creations_days }) => creations_days,
+    days: 'creations_days',
     // A prompt whose country the service does not send is known by its creation alone: without it, it would be made twice.
     remove: (ops, table) => `delete from ${ops('creations')} where creation_id = any(array(
       select c.creation_id from ${ops('creations')} c where c.settled_at < $1 and c.state <> 'sent'
@@ -68,13 +69,13 @@ const RULES: Rule[] = [
   },
   {
     table: 'dead_windows',
-    days: ({ queue_days }) => queue_days,
+    days: 'queue_days',
     remove: (ops) => `delete from ${ops('dead_windows')} where dead_id = any(array(
       select dead_id from ${ops('dead_windows')} where failed_at < $1 order by dead_id limit $2))`,
   },
   {
     table: 'run_windows',
-    days: ({ queue_days }) => queue_days,
+    days: 'queue_days',
     // Results that nobody took: their run is over.
     remove: (ops) => `delete from ${ops('run_windows')} where window_id = any(array(
       select w.window_id from ${ops('run_windows')} w where w.queued_at < $1
@@ -82,7 +83,7 @@ const RULES: Rule[] = [
   },
   {
     table: 'alerts',
-    days: () => ALERT_DAYS,
+    days: ALERT_DAYS,
     remove: (ops) => `delete from ${ops('alerts')} where condition = any(array(
       select condition from ${ops('alerts')} where cleared_at < $1 limit $2))`,
   },
@@ -96,39 +97,23 @@ export async function pruneLedger(
   const until = monotonic() + limitMs
   const pruned: Pruned = {}
   const isLate = () => signal?.aborted === true || monotonic() >= until
-  const rules = RULES.map(({ table, days, remove }) => {
-    const cutoff = new Date(now.getTime() - days(retention) * 86_400_000)
+  let left = RULES.map(({ table, days, remove }) => {
+    const cutoff = now.getTime() - (typeof days === 'number' ? days : retention[days]) * 86_400_000
     const statement = remove(
       (name) => quote(opsSchema, name),
       (name) => quote(schema, name),
     )
-    return { table, cutoff, statement }
+    const sql = statement.replace('$1', `to_timestamp(${cutoff / 1000})`).replace('$2', String(batch))
+    return { table, sql: `${sql} returning 1`, read: (rows: unknown[]) => rows.length }
   })
-  // One batch of each table in one statement: mostly there is nothing to remove.
-  let left = rules
+  // One batch of each table in one message: mostly there is nothing to remove.
   while (left.length > 0 && !isLate()) {
-    const removed = await removeBatches(pool, left, batch)
-    for (const [table, count] of removed) if (count > 0) pruned[table] = (pruned[table] ?? 0) + count
-    left = left.filter(({ table }) => removed.get(table)! >= batch)
+    const removed = await runBatch<number[]>(pool, ...left)
+    for (const [index, { table }] of left.entries())
+      if (removed[index]! > 0) pruned[table] = (pruned[table] ?? 0) + removed[index]!
+    left = left.filter((_, index) => removed[index]! >= batch)
   }
   return pruned
-}
-
-async function removeBatches(
-  pool: Warehouse['pool'],
-  rules: readonly { table: string; cutoff: Date; statement: string }[],
-  batch: number,
-): Promise<Map<string, number>> {
-  const parts = rules.map(({ table, statement }, index) => {
-    const own = statement.replace(/\$[12]/g, (value) => (value === '$1' ? `$${index + 2}::timestamptz` : '$1::int'))
-    return { name: `"of_${table}"`, own }
-  })
-  const { rows } = await pool.query<Record<string, number>>(
-    `with ${parts.map(({ name, own }) => `${name} as (${own} returning 1)`).join(', ')}
-     select ${parts.map(({ name }, index) => `(select count(*)::int from ${name}) as "${rules[index]!.table}"`).join(', ')}`,
-    [batch, ...rules.map(({ cutoff }) => cutoff)],
-  )
-  return new Map(Object.entries(rows[0]!))
 }
 
 export interface TableSize {

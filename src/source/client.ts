@@ -128,15 +128,22 @@ export function createClient(options: ClientOptions) {
     return { items, count, total: wholeNumber(body.totalCount ?? body.total_count), needsTextCheck, unknownFields }
   }
 
-  async function create<T>(
-    caller: Caller,
-    { path, json, schema }: Pick<HttpRequest<T>, 'path' | 'json' | 'schema'>,
-    context?: CallContext,
-  ): Promise<T> {
-    // Prompts and topics list no project_id in their body, but a company key needs one somewhere: the query.
-    const query = path.startsWith('classifications/') ? {} : { project_id: caller.projectId }
-    const request = { method: 'POST', path, query, json, repeatable: false, schema } as const
-    return (await send(caller, request, context)).body
+  function listOf<S extends z.ZodType<{ limit?: number | undefined }>>(path: string, schema: S) {
+    return (caller: Caller, request: z.infer<S>, context?: CallContext): Promise<Page> => {
+      const query = checked(schema, { ...request, project_id: caller.projectId })
+      return page(caller, { method: 'GET', path, query }, request, context)
+    }
+  }
+
+  function creatorOf<S extends z.ZodType<object>, T>(path: string, schema: S, answer: z.ZodType<T>) {
+    return async (caller: Caller, request: z.infer<S>, context?: CallContext): Promise<T> => {
+      // Prompts and topics list no project_id in their body, but a company key needs one somewhere: the query.
+      const project = { project_id: caller.projectId }
+      const [query, body] = path.startsWith('classifications/') ? [{}, { ...request, ...project }] : [project, request]
+      const json = checked(schema, body)
+      const sent = { method: 'POST', path, query, json, repeatable: false, schema: answer } as const
+      return (await send(caller, sent, context)).body
+    }
   }
 
   return {
@@ -192,29 +199,10 @@ export function createClient(options: ClientOptions) {
       return { profile: body.profile, needsTextCheck }
     },
 
-    prompts(caller: Caller, request: requests.PromptsRequest, context?: CallContext): Promise<Page> {
-      const query = checked(requests.promptsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'prompts', query }, request, context)
-    },
-
-    promptSuggestions(caller: Caller, request: requests.SuggestionsRequest, context?: CallContext): Promise<Page> {
-      const query = checked(requests.suggestionsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'prompts/suggestions', query }, request, context)
-    },
-
-    domainClassifications(
-      caller: Caller,
-      request: requests.ClassificationsRequest,
-      context?: CallContext,
-    ): Promise<Page> {
-      const query = checked(requests.classificationsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'classifications/domains', query }, request, context)
-    },
-
-    chats(caller: Caller, request: requests.ChatsRequest, context?: CallContext): Promise<Page> {
-      const query = checked(requests.chatsRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path: 'chats', query }, request, context)
-    },
+    prompts: listOf('prompts', requests.promptsRequest),
+    promptSuggestions: listOf('prompts/suggestions', requests.suggestionsRequest),
+    domainClassifications: listOf('classifications/domains', requests.classificationsRequest),
+    chats: listOf('chats', requests.chatsRequest),
 
     /** What a single answer says. It is sent once: the caller has a budget of requests, and decides whether to ask again. */
     async chatContent(
@@ -230,25 +218,18 @@ export function createClient(options: ClientOptions) {
       return { content: body, needsTextCheck }
     },
 
-    createPrompt(caller: Caller, request: requests.CreatePromptRequest, context?: CallContext) {
-      const json = checked(requests.createPromptRequest, request)
-      return create(caller, { path: 'prompts', json, schema: createdPrompt }, context)
-    },
-
-    createTopic(caller: Caller, request: requests.CreateTopicRequest, context?: CallContext) {
-      const json = checked(requests.createTopicRequest, request)
-      return create(caller, { path: 'topics', json, schema: createdTopic }, context)
-    },
-
-    createDomainClassification(caller: Caller, request: requests.CreateClassificationRequest, context?: CallContext) {
-      const json = checked(requests.createClassificationRequest, { ...request, project_id: caller.projectId })
-      return create(caller, { path: 'classifications/domains', json, schema: createdClassification }, context)
-    },
-
-    createUrlClassification(caller: Caller, request: requests.CreateClassificationRequest, context?: CallContext) {
-      const json = checked(requests.createClassificationRequest, { ...request, project_id: caller.projectId })
-      return create(caller, { path: 'classifications/urls', json, schema: createdClassification }, context)
-    },
+    createPrompt: creatorOf('prompts', requests.createPromptRequest, createdPrompt),
+    createTopic: creatorOf('topics', requests.createTopicRequest, createdTopic),
+    createDomainClassification: creatorOf(
+      'classifications/domains',
+      requests.createClassificationRequest,
+      createdClassification,
+    ),
+    createUrlClassification: creatorOf(
+      'classifications/urls',
+      requests.createClassificationRequest,
+      createdClassification,
+    ),
 
     /** The projects that a key can read, as `id (name)`; none if the service does not list them. */
     listProjects: projectsOf,

@@ -93,10 +93,4 @@ export const createClassificationRequest = z.strictObject({
   color: z.enum(COLORS, { error: `a colour: ${COLORS.join(', ')}` }).optional(),
 })
 
-export type PromptsRequest = z.infer<typeof promptsRequest>
-export type SuggestionsRequest = z.infer<typeof suggestionsRequest>
-export type ClassificationsRequest = z.infer<typeof classificationsRequest>
-export type ChatsRequest = z.infer<typeof chatsRequest>
 export type CreatePromptRequest = z.infer<typeof createPromptRequest>
-export type CreateTopicRequest = z.infer<typeof createTopicRequest>
-export type CreateClassificationRequest = z.infer<typeof createClassificationRequest>
