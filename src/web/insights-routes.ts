@@ -8,7 +8,7 @@ import { DETAILS } from './insights/detail-statements.ts'
 import { address, type Filters, PAGES, type PagePath, readFilters } from './insights/filters.ts'
 import { readDetail } from './insights/read-detail.ts'
 import { type AnySection, readAbsent, readAll, readInsights } from './insights/read-insights.ts'
-import { SECTIONS } from './insights/statements.ts'
+import { type Section, STATEMENTS } from './insights/statements.ts'
 import { detailPage } from './pages/detail-page.ts'
 import { insightsPage } from './pages/insights-page.ts'
 import type { ServerOptions } from './server-options.ts'
@@ -54,7 +54,7 @@ export function insightsRoutes(app: FastifyInstance, { view, version }: Pick<Ser
     reply.header('content-disposition', `attachment; filename="${name}"`)
     return sendBody(request, reply, 'text/csv; charset=utf-8', await bodyOf(redactor.text(csvText(header, rows))))
   }
-  for (const section of SECTIONS)
+  for (const section of Object.keys(STATEMENTS) as Section[])
     app.get(`/insights/${section}.csv`, (request, reply) => sendFile(request, reply, '/insights', section))
 
   for (const path of (Object.keys(PAGES) as PagePath[]).filter((page) => page !== '/insights')) {

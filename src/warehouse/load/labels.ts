@@ -1,4 +1,3 @@
-import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { tableName, type Warehouse } from '../connect.ts'
@@ -11,38 +10,18 @@ export function labelOf<Label>(labels: Record<string, Label>, id: string): Label
 
 /** Brings names in line with the labels of the configuration. */
 export async function applyLabels(
-  { tables }: Warehouse,
+  warehouse: Warehouse,
   projectIds: readonly string[],
-  labels: Config['labels'],
+  { brands, topics, tags }: Config['labels'],
 ): Promise<void> {
-  const ofProjects = sql<boolean>`project_id = any(${projectIds}::text[])`
-  for (const [id, { name }] of Object.entries(labels.brands)) {
-    if (name === undefined) continue
-    await tables
-      .updateTable('brands')
-      .set({ name })
-      .where(ofProjects)
-      .where('brand_id', '=', id)
-      .where('name', 'is distinct from', name)
-      .execute()
-  }
-  for (const [id, name] of Object.entries(labels.topics)) {
-    await tables
-      .updateTable('topics')
-      .set({ name })
-      .where(ofProjects)
-      .where('topic_id', '=', id)
-      .where('name', 'is distinct from', name)
-      .execute()
-  }
-  for (const [id, name] of Object.entries(labels.tags)) {
-    await tables
-      .updateTable('tags')
-      .set({ name })
-      .where(ofProjects)
-      .where('tag_id', '=', id)
-      .where('name', 'is distinct from', name)
-      .execute()
+  const names = Object.fromEntries(Object.entries(brands).map(([id, { name }]) => [id, name ?? null]))
+  for (const [kind, labels] of Object.entries({ brand: names, topic: topics, tag: tags })) {
+    if (Object.keys(labels).length === 0) continue
+    await warehouse.pool.query(
+      `update ${tableName(warehouse, `${kind}s`)} t set name = l.name from unnest($2::text[], $3::text[]) l(id, name)
+       where t.project_id = any($1) and t.${kind}_id = l.id and l.name is not null and t.name is distinct from l.name`,
+      [projectIds, Object.keys(labels), Object.values(labels)],
+    )
   }
 }
 

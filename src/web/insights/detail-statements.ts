@@ -3,6 +3,7 @@ import type { BiView, Dimension } from '../../core/vocabulary.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { chartRange, type Filters, weeksIn } from './filters.ts'
 import {
+  BY_TOPIC_AND_MODEL,
   between,
   byChannelIfThere,
   moversOfRange,
@@ -17,20 +18,6 @@ import {
 
 /* The SQL of the pages behind a number: of a topic, a model, a prompt or a source. */
 
-export const DETAIL_SECTIONS = [
-  'trend',
-  'brands',
-  'by-model',
-  'by-topic',
-  'prompts',
-  'chats',
-  'cited',
-  'source-prompts',
-  'source-pages',
-  'falls',
-] as const
-export type DetailSection = (typeof DETAIL_SECTIONS)[number]
-
 /** The sections of each page, in their order. */
 export const DETAILS = {
   '/insights': [],
@@ -39,7 +26,9 @@ export const DETAILS = {
   '/insights/channel': ['trend', 'brands', 'by-topic', 'prompts'],
   '/insights/prompt': ['trend', 'brands', 'by-model', 'chats', 'cited'],
   '/insights/source': ['source-prompts', 'source-pages'],
-} as const satisfies Record<Filters['path'], readonly DetailSection[]>
+} as const satisfies Record<Filters['path'], readonly string[]>
+/** `falls` is a part of the first page. */
+export type DetailSection = (typeof DETAILS)[Filters['path']][number] | 'falls'
 
 interface Grouped {
   /** The report that has the rows, and the column that they are grouped by. */
@@ -67,31 +56,20 @@ export function detailNeeds(
   filters: Filters,
   reports: readonly ReportConfig[],
 ): { views: (BiView | 'chats' | 'chat_contents')[]; report?: Dimension[] } {
-  switch (section) {
-    case 'falls':
-      return { views: [], report: ['date', 'topic_id', 'model_id'] }
-    case 'trend':
-    case 'brands':
-    case 'by-model':
-    case 'by-topic':
-    case 'prompts':
-      return { views: [], report: groupedBy(section, filters, reports).dimensions }
-    case 'chats':
-      return { views: ['chats'] }
-    case 'cited':
-      return { views: ['chats', 'chat_contents'] }
-    case 'source-prompts':
-      return { views: ['absent_prompts'] }
-    case 'source-pages':
-      return { views: ['page_gaps_weekly'] }
-  }
+  const views = VIEWS_OF[section]
+  if (views !== undefined) return { views }
+  const report = section === 'falls' ? BY_TOPIC_AND_MODEL : groupedBy(section, filters, reports).dimensions
+  return { views: [], report }
 }
 
-export function detailStatement(section: DetailSection, context: StatementContext): string {
-  return STATEMENTS[section](context)
+const VIEWS_OF: Partial<Record<DetailSection, (BiView | 'chats' | 'chat_contents')[]>> = {
+  chats: ['chats'],
+  cited: ['chats', 'chat_contents'],
+  'source-prompts': ['absent_prompts'],
+  'source-pages': ['page_gaps_weekly'],
 }
 
-const STATEMENTS: Record<DetailSection, (context: StatementContext) => string> = {
+export const DETAIL_STATEMENTS: Record<DetailSection, (context: StatementContext) => string> = {
   trend: (context) => {
     const { schema, filters } = context
     const of = (name: string) => relation(schema, name)

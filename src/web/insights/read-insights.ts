@@ -4,13 +4,7 @@ import { UsageError } from '../../core/errors.ts'
 import { clip, count, listSome } from '../../core/text.ts'
 import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
-import {
-  DETAIL_SECTIONS,
-  type DetailSection,
-  DOMAINS_BY_PROMPT,
-  detailNeeds,
-  detailStatement,
-} from './detail-statements.ts'
+import { DETAIL_STATEMENTS, type DetailSection, DOMAINS_BY_PROMPT, detailNeeds } from './detail-statements.ts'
 import { type Filters, noDays } from './filters.ts'
 import { ENOUGH } from './format.ts'
 import {
@@ -19,8 +13,8 @@ import {
   needsOf,
   relation,
   type Section,
+  STATEMENTS,
   type StatementContext,
-  statement,
 } from './statements.ts'
 
 /* What analysts ask first, from the same views that BI tools read. The SQL that is shown is the SQL that is run. */
@@ -156,11 +150,10 @@ export interface Insights {
 /** A section of any page. */
 export type AnySection = Section | DetailSection
 
-const isDetail = (section: AnySection): section is DetailSection =>
-  (DETAIL_SECTIONS as readonly string[]).includes(section)
+const isDetail = (section: AnySection): section is DetailSection => section in DETAIL_STATEMENTS
 
 const sqlFor = (section: AnySection, context: StatementContext) =>
-  isDetail(section) ? detailStatement(section, context) : statement(section, context)
+  ({ ...STATEMENTS, ...DETAIL_STATEMENTS })[section](context)
 
 export interface InsightsRequest {
   reports: readonly ReportConfig[]

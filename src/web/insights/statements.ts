@@ -11,22 +11,6 @@ import { chartRange, type Filters, weeksIn } from './filters.ts'
  * text, as literals. Reports are named if no view has their breakdown over any range of days.
  */
 
-export const SECTIONS = [
-  'summary',
-  'visibility',
-  'share-of-voice',
-  'position',
-  'sentiment',
-  'topics-by-model',
-  'head-to-head',
-  'head-to-head-by-model',
-  'movers',
-  'absent-prompts',
-  'sources',
-  'source-gaps',
-] as const
-export type Section = (typeof SECTIONS)[number]
-
 export interface StatementContext {
   schema: string
   reports: readonly ReportConfig[]
@@ -41,16 +25,11 @@ export interface StatementContext {
 }
 
 const BY_DAY: Dimension[] = ['date']
-const BY_TOPIC_AND_MODEL: Dimension[] = ['date', 'topic_id', 'model_id']
+export const BY_TOPIC_AND_MODEL: Dimension[] = ['date', 'topic_id', 'model_id']
 
 /** A channel stays the same when the model behind it changes, so a report by channel is preferred. */
 export function byChannelIfThere(reports: readonly ReportConfig[], of: Dimension): 'model_channel_id' | 'model_id' {
   return reportBy(reports, ['date', of, 'model_channel_id']) === undefined ? 'model_id' : 'model_channel_id'
-}
-
-/** Everything but the page of a list: `limit` and `offset` are added by who shows pages. */
-export function statement(section: Section, context: StatementContext): string {
-  return STATEMENTS[section](context)
 }
 
 /** The views that a section reads, and the breakdown of the report that it reads besides. */
@@ -112,7 +91,8 @@ export function periods(column: string, range: Range, before: Range): Record<'no
 
 export const weekOf = (column: string) => `date_trunc('week', ${column}::timestamp)::date`
 
-const STATEMENTS: Record<Section, (context: StatementContext) => string> = {
+/** By section. Everything but the page of a list: `limit` and `offset` are added by who shows pages. */
+export const STATEMENTS = {
   summary({ schema, filters, before, own }) {
     const { project, range } = filters
     const of = (name: string) => relation(schema, name)
@@ -278,7 +258,8 @@ where project_id = ${text(filters.project)} and own_brand_id = ${text(own)}
 group by domain, is_own, is_rival
 order by citation_count desc, domain, is_own, is_rival`
   },
-}
+} satisfies Record<string, (context: StatementContext) => string>
+export type Section = keyof typeof STATEMENTS
 
 /** A share and the bounds of its interval, under a name. */
 export function shareOf(schema: string, name: string, k: string, n: string): string {
