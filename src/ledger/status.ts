@@ -1,4 +1,3 @@
-import { sql } from 'kysely'
 import { countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { streamKey } from '../core/vocabulary.ts'
@@ -271,39 +270,28 @@ export async function readUnreconciled({ pool, opsSchema }: Warehouse): Promise<
   return rows
 }
 
-function openQuarantine({ ops }: Warehouse): Promise<Status['quarantine']> {
-  return ops
-    .selectFrom('quarantine')
-    .select(['project_id', 'stream'])
-    .select(({ fn }) => [
-      sql<number>`sum(occurrences)::int`.as('open'),
-      sql<number>`coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int`.as('undated'),
-      sql<Day | null>`min(from_date) filter (where from_date <> to_date)`.as('undated_from'),
-      sql<Day | null>`max(to_date) filter (where from_date <> to_date)`.as('undated_to'),
-      fn.min('first_seen_at').as('oldest'),
-      fn.min('reason').as('example'),
-    ])
-    .where('resolved_at', 'is', null)
-    .groupBy(['project_id', 'stream'])
-    .orderBy('project_id')
-    .orderBy('stream')
-    .execute()
+async function openQuarantine({ pool, opsSchema }: Warehouse): Promise<Status['quarantine']> {
+  const { rows } = await pool.query<QuarantineStatus>(
+    `select project_id, stream, sum(occurrences)::int as open,
+       coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated,
+       min(from_date) filter (where from_date <> to_date) as undated_from,
+       max(to_date) filter (where from_date <> to_date) as undated_to,
+       min(first_seen_at) as oldest, min(reason) as example
+     from ${quote(opsSchema, 'quarantine')} where resolved_at is null group by 1, 2 order by 1, 2`,
+  )
+  return rows
 }
 
 /**
  * How old days were when a re-read still changed them, over the last 60 days. Changes that reach far back come from
  * history being rewritten, which no lookback catches and the audit does, so the oldest twentieth is left out.
  */
-export async function readLookback({ ops }: Warehouse, configured: number): Promise<Status['lookback']> {
-  const row = await ops
-    .selectFrom('restatements')
-    .select(
-      sql<number | null>`percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)`.as(
-        'age',
-      ),
-    )
-    .where(sql<boolean>`seen_at > now() - interval '60 days'`)
-    .executeTakeFirst()
-  const needed = row?.age == null ? null : Number(row.age) + 1
+export async function readLookback({ pool, opsSchema }: Warehouse, configured: number): Promise<Status['lookback']> {
+  const { rows } = await pool.query<{ age: number | null }>(
+    `select percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date) as age
+     from ${quote(opsSchema, 'restatements')} where seen_at > now() - interval '60 days'`,
+  )
+  const age = rows[0]!.age
+  const needed = age === null ? null : Number(age) + 1
   return { configured_days: configured, needed_days: needed, too_short: needed !== null && needed > configured }
 }
