@@ -59,7 +59,7 @@ export function modelTwin(name: BiView): keyof typeof CHANNEL_TWINS | undefined 
   return found?.[0] as keyof typeof CHANNEL_TWINS
 }
 
-/** What says something by model, by channel. */
+/** Changes a text, or all texts of a template, from models to channels. */
 export function byChannel<T>(part: T): T {
   const changed = (node: unknown): unknown => {
     if (typeof node === 'string')
