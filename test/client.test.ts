@@ -145,18 +145,18 @@ describe('faults', () => {
     expect(seen.length).toBe(3)
   })
 
-  test.each([408, 425, 429, 500, 502, 503, 504])(
-    'a %d is retried, for the report too, which is a POST that reads',
-    async (status) => {
+  test('a 408, 425, 429, 500, 502, 503 or 504 is retried, for the report too, which is a POST that reads', async () => {
+    const isRetried = async (status: number) => {
       const { url, seen } = await serve((_request, response, count) =>
         count < 3
           ? json(response, status, { message: 'later' }, { 'retry-after': '0' })
           : json(response, 200, { data: [1] }),
       )
-      expect((await clientOf(url).brandsReport(caller, { dimensions: ['date'] })).items).toEqual([1])
-      expect(seen.length).toBe(3)
-    },
-  )
+      const { items } = await clientOf(url).brandsReport(caller, { dimensions: ['date'] })
+      expect({ status, items, requests: seen.length }).toEqual({ status, items: [1], requests: 3 })
+    }
+    await Promise.all([408, 425, 429, 500, 502, 503, 504].map(isRetried))
+  })
 
   test.each([400, 402, 404, 409, 422])('a %d is not', async (status) => {
     const { url, seen } = await serve((_request, response) => json(response, status, { message: 'no' }))
@@ -184,20 +184,27 @@ describe('faults', () => {
   })
 
   test('resets, truncated bodies, half JSON, web pages and wrong shapes are retried', async () => {
-    const { url, seen } = await serve((request, response, count) => {
-      if (count === 1) request.socket.destroy()
-      else if (count === 2) {
-        response.writeHead(200, { 'content-type': 'application/json', 'content-length': '100' })
-        response.write('{"data":[', () => request.socket.destroy())
-      } else if (count === 3) json(response, 200, { ok: true })
-      else if (count === 4) response.writeHead(200, { 'content-type': 'application/json' }).end('{"data":[1,')
-      else if (count === 5) response.writeHead(200, { 'content-type': 'text/html' }).end('<html></html>')
-      else if (count === 6)
-        response.writeHead(200, { 'content-type': 'application/json' }).end(Buffer.from([0x7b, 0xff, 0x7d]))
-      else json(response, 200, { data: [7] })
-    })
-    expect((await clientOf(url, { maxAttempts: 8 }).prompts(caller, {})).items).toEqual([7])
-    expect(seen.length).toBe(7)
+    const ofType = (response: ServerResponse, type: string, more: Record<string, string> = {}) =>
+      response.writeHead(200, { 'content-type': type, ...more })
+    const faults: Record<string, (request: IncomingMessage, response: ServerResponse) => unknown> = {
+      reset: (request) => request.socket.destroy(),
+      truncated: (request, response) =>
+        ofType(response, 'application/json', { 'content-length': '100' }).write('{"data":[', () =>
+          request.socket.destroy(),
+        ),
+      'another shape': (_, response) => json(response, 200, { ok: true }),
+      'half JSON': (_, response) => ofType(response, 'application/json').end('{"data":[1,'),
+      'a web page': (_, response) => ofType(response, 'text/html').end('<html></html>'),
+      'no text': (_, response) => ofType(response, 'application/json').end(Buffer.from([0x7b, 0xff, 0x7d])),
+    }
+    const isRetried = async ([name, fault]: [string, (typeof faults)[string]]) => {
+      const { url, seen } = await serve((request, response, count) =>
+        count === 1 ? fault(request, response) : json(response, 200, { data: [7] }),
+      )
+      const { items } = await clientOf(url).prompts(caller, {})
+      expect({ name, items, requests: seen.length }).toEqual({ name, items: [7], requests: 2 })
+    }
+    await Promise.all(Object.entries(faults).map(isRetried))
   })
 
   test('creations are never sent twice', async () => {
@@ -353,7 +360,7 @@ describe('faults', () => {
     expect(failure.message.length).toBeLessThan(500)
     expect(seen[0]!.headers['x-api-key']).toBe('the-secret-key')
     expect(seen[0]!.url).not.toContain('the-secret-key')
-    const dead = clientOf('http://127.0.0.1:1/v1', { maxAttempts: 1 })
+    const dead = clientOf('http://127.0.0.1:1/v1', { maxAttempts: 1, patienceMs: 100 })
     const refused: Error = await dead.chats(caller, chats).then(
       () => new Error('was accepted'),
       (error) => error,
