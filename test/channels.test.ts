@@ -9,6 +9,7 @@ import { readFilters } from '../src/web/insights/filters.ts'
 import { type GroupRow, readDetail } from '../src/web/insights/read-detail.ts'
 import { readInsights } from '../src/web/insights/read-insights.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
+import { startMetabase } from './support/metabase-server.ts'
 import { startProxy } from './support/proxy.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -82,6 +83,19 @@ test('questions and packs use channels instead of models', async () => {
     expect({ name, ids: channels.filter((id) => id !== null && !known.has(id)) }).toEqual({ name, ids: [] })
   }
   expect(questions.map(({ name }) => name)).toEqual(readQuestions('visibility').map(({ name }) => name))
+})
+
+test('Metabase gets its questions and models by channel', async () => {
+  const server = await startMetabase()
+  const metabase = { METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: 'postgres://reader:word@db:5433/wh' }
+  const options = { env: { ...setup.env, ...metabase }, config: setup.fileConfig }
+  const { code, stderr } = await runCli(['metabase', '--url', server.url], options)
+  await server.close()
+  expect({ code, stderr, problems: server.problems }).toEqual({ code: 0, stderr: '', problems: [] })
+  const sqlOf = (name: string) => JSON.stringify(server.store.card.find((card) => card.name.startsWith(name)))
+  expect(sqlOf('3. Which models')).toContain('from visibility.visibility_by_channel_weekly')
+  expect(sqlOf('7. Is our average position')).toContain('from visibility.position_by_channel_weekly')
+  expect(sqlOf('Visibility by channel and week')).toContain('"type":"model"')
 })
 
 test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
