@@ -152,7 +152,7 @@ try {
       `do $$ begin create role ${role} login password 'bench'; exception when duplicate_object then null; end $$`,
     )
   await revokeReader(warehouse, 'bench_client')
-  await grantReader(warehouse, { role: 'bench_reader' })
+  await grantReader(warehouse, { role: 'bench_reader', unused: [] })
   await applySetting(warehouse, 'bench_reader', READER_SETTINGS.jit)
   const { rows } = await client.query('select count(*)::int as n from visibility.brand_daily_by_prompt_model')
   results.finest_rows = rows[0].n
@@ -191,7 +191,7 @@ try {
   const questions = (await statements()).filter(({ name }) => name.startsWith('question'))
   const ofProject = (sql) => sql.replace('-- filters', "and project = 'Project 1'")
   for (const { name, all } of questions) results.restricted[name] = { before: await timed(reader, ofProject(all)) }
-  await grantReader(warehouse, { role: 'bench_client', projects: ['or_1'] })
+  await grantReader(warehouse, { role: 'bench_client', projects: ['or_1'], unused: [] })
   await applySetting(warehouse, 'bench_client', READER_SETTINGS.jit)
   const restricted = await connect('bench_client')
   for (const { name, all } of questions) {

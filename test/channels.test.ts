@@ -151,7 +151,7 @@ test('packs are by model if a project has no rows by channel, or the database ca
   expect((await viewsByChannel(setup.database.warehouse, config.reports)).size).toBe(0)
   const env = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none', VISIBILITY_API_URL: 'reference' }
   const folder = temporaryFolder()
-  const { code, stderr } = await runCli(['pack', 'grafana', '--out', folder.path], { env, config: {} })
+  const { code, stderr } = await runCli(['pack', 'grafana', '--out', folder.path], { env, config: { extras: 'auto' } })
   folder.remove()
   expect({ code, isSaid: stderr.includes('models are used') }).toEqual({ code: 0, isSaid: true })
 })

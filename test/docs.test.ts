@@ -5,7 +5,7 @@ import { configJsonSchema, tablesPage } from '../src/cli/generated.ts'
 import { loadConfig } from '../src/core/config/load.ts'
 import { channelTwins, configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { faultsSchema } from '../src/reference/change.ts'
-import { HELPER_VIEWS, OPS_TABLES, reportNote, SUM_VIEWS, TABLES } from '../src/warehouse/schema/catalogue.ts'
+import { OPS_TABLES, reportNote, SUM_VIEWS, TABLES } from '../src/warehouse/schema/catalogue.ts'
 import { VIEWS } from '../src/warehouse/schema/comments.ts'
 import { runCli } from './support/cli.ts'
 import { createDatabase, serverUrl } from './support/postgres.ts'
@@ -158,7 +158,6 @@ describe('against a database', () => {
       visibility: {
         ...TABLES,
         ...Object.fromEntries(REPORTS.map((report) => [report.name, reportNote(report)])),
-        ...HELPER_VIEWS,
         ...VIEWS,
       },
       visibility_ops: { ...OPS_TABLES, ...SUM_VIEWS },

@@ -40,7 +40,7 @@ test('connection, questions, models, metrics and a dashboard are made once, and 
   const first = await run()
   expect([first.error, server.problems]).toEqual(['', []])
   expect(first.stdout).toContain('12 questions made, 0 updated')
-  expect(first.stdout).toContain('7 models made, 0 updated')
+  expect(first.stdout).toContain('6 models made, 0 updated')
   expect(first.stdout).toContain('5 metrics made, 0 updated')
   const { store } = server
   expect(store.database[0]!.details).toMatchObject({
@@ -72,7 +72,7 @@ test('connection, questions, models, metrics and a dashboard are made once, and 
   expect(second.stdout).toContain('Connection updated, 0 fields described')
   expect(second.stdout).toContain('0 questions made, 12 updated')
   expect([store.database.length, store.collection.length, store.card.length, store.dashboard.length]).toEqual([
-    1, 3, 25, 1,
+    1, 3, 24, 1,
   ])
   expect(store.database[0]).toMatchObject({ is_on_demand: true, cache_ttl: 12, details: { ssl: true } })
   expect(cardOf('1. ').display).toBe('line')

@@ -32,7 +32,7 @@ test('a report table, a column, tables for BI and views that were dropped are ma
   await rows('drop table visibility.by_topic cascade')
   await rows('alter table visibility.brand_daily drop column visibility_count cascade')
   await rows('drop table visibility.prompts, visibility.brands, visibility.chats cascade')
-  await rows('drop table visibility.calendar cascade; drop view visibility_ops.days_read cascade')
+  await rows('drop table visibility_ops.calendar cascade; drop view visibility_ops.days_read cascade')
   await rows('drop function visibility.wilson_low cascade; drop function visibility_ops.sums_of cascade')
   await rows('drop trigger summarize_updates on visibility_ops.coverage')
 
@@ -51,7 +51,7 @@ test('a report table, a column, tables for BI and views that were dropped are ma
   const { from, to } = { from: '2026-03-01', to: '2026-03-31' }
   await expectExact(setup.database, { world: setup.service.world, range: { from, to }, reports: FOUR_GRAINS })
   expect(await rows("select viewname from pg_views where schemaname ~ '^visibility' order by 1")).toEqual(viewsBefore)
-  expect((await rows('select * from visibility.calendar limit 1')).length).toBe(1)
+  expect((await rows('select * from visibility_ops.calendar limit 1')).length).toBe(1)
   const again = await setup.sync()
   expect(again.notes).toEqual([])
   expect(again.streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)

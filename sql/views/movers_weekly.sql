@@ -12,7 +12,7 @@ with cells as (
       sum(r.visibility_total) filter (where c.ago = 1) as previous_n
     from {schema}.projects p
     join {report date topic_id model_id} r on r.project_id = p.project_id
-    join {schema}.weeks_compared c on c.date = r.date
+    join {ops}.weeks_compared c on c.date = r.date
     group by r.project_id, p.project_id, c.week, r.brand_id, r.topic_id, r.model_id
   ) s
   {part week_read}

@@ -32,7 +32,7 @@ from (
     sum(sum(r.mention_count) filter (where c.ago = 1)) over w as previous_all_mentions
   from {schema}.projects p
   join {report date} r on r.project_id = p.project_id
-  join {schema}.weeks_compared c on c.date = r.date
+  join {ops}.weeks_compared c on c.date = r.date
   group by r.project_id, p.project_id, c.week, r.brand_id
   window w as (partition by r.project_id, coalesce(p.name, p.project_id), c.week)
 ) s

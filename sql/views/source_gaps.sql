@@ -39,7 +39,7 @@ from (
         where e.is_own is not true
       )
   ) a
-  join {schema}.calendar c on c.week = a.week
+  join {ops}.calendar c on c.week = a.week
   join {report date prompt_id model_id} r on r.project_id = a.project_id and r.date = c.date and r.prompt_id = a.prompt_id
     and coalesce(r.model_id, '') = coalesce(a.model_id, '')
   group by a.project_id, a.project, a.week, a.brand_id, r.domain

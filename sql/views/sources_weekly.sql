@@ -78,7 +78,7 @@ from (
         ) = 1 as is_first
       from {schema}.projects p
       join {report date} r on r.project_id = p.project_id
-      join {schema}.weeks_compared c on c.date = r.date
+      join {ops}.weeks_compared c on c.date = r.date
     ) r
     group by r.project_id, r.project, r.week, r.domain
     window w as (partition by r.project_id, r.project, r.week)

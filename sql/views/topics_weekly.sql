@@ -43,7 +43,7 @@ from (
       sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
     from {schema}.projects p
     join {report date topic_id} r on r.project_id = p.project_id
-    join {schema}.weeks_compared c on c.date = r.date
+    join {ops}.weeks_compared c on c.date = r.date
     group by r.project_id, p.project_id, c.week, r.topic_id, r.brand_id
   ) g
   where g.answers is not null

@@ -21,7 +21,7 @@ from (
     sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
   from {schema}.projects p
   join {report date} r on r.project_id = p.project_id
-  join {schema}.months_compared c on c.date = r.date
+  join {ops}.months_compared c on c.date = r.date
   group by r.project_id, p.project_id, c.month, r.brand_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id

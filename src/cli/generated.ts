@@ -1,7 +1,6 @@
 import * as z from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../core/config/schema.ts'
 import {
-  HELPER_VIEWS,
   OPS_TABLES,
   reportNote,
   SCHEMA_NOTES,
@@ -87,7 +86,6 @@ export function tablesPage(): string {
     'you build on a view survives upgrades.',
     '',
     ...all(VIEWS),
-    ...all(HELPER_VIEWS),
     '## Schema visibility_ops',
     '',
     SCHEMA_NOTES.ops,

@@ -7,7 +7,7 @@ import type { Stream } from '../streams/stream.ts'
 import { COMMENTS, customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
 import { VIEWS } from '../warehouse/schema/comments.ts'
 import { POINTS_TO } from '../warehouse/schema/relations.ts'
-import { isWhole, reportBy } from '../warehouse/schema/views.ts'
+import { isWhole, reportBy, unusedRelations } from '../warehouse/schema/views.ts'
 import { parseTemplate, type Values } from './template.ts'
 
 /* The catalogue as packs need it: every table and view for BI, with its key and the types of its columns. */
@@ -33,8 +33,6 @@ export interface Relation {
   columns: Column[]
   /** The configured stream that fills it, if one does. */
   stream?: string
-  /** True for a view of domains or URLs without such a report. */
-  isEmpty?: boolean
   /** True if the rows of a day and brand add up to the report by day. */
   addsUp?: boolean
   /** Columns that, with the project, name a row of another table. */
@@ -50,8 +48,6 @@ export interface Pack {
   values: Values
 }
 
-type Catalogued = Pick<Config, 'streams' | 'reports' | 'custom_streams'>
-
 /** templates/tables.yml */
 interface Notes {
   keys: Record<string, string[]>
@@ -62,11 +58,13 @@ interface Notes {
 
 const SQL_TYPES = { text: 'text', double: 'double precision', date: 'date', jsonb: 'jsonb', boolean: 'boolean' }
 
-/** The tables, the configured reports and custom streams, and the views that are made for them. */
-export function relationsOf({ streams, reports, custom_streams }: Catalogued): Relation[] {
+/** The tables, the configured reports and custom streams, and the views that are made for them: what readers see. */
+export function relationsOf(config: Config): Relation[] {
+  const { streams, reports, custom_streams } = config
+  const unused = unusedRelations(config)
   const notes = parseTemplate<Notes>('tables.yml')
   const neverNull = (key: readonly string[]) => key.filter((name) => !notes.nullable.includes(name))
-  return [
+  const relations = [
     ...Object.entries(TABLES).map(([name, note]) => {
       const key = notes.keys[name]
       if (key === undefined) throw new Error(`the table ${name} has no key in templates/tables.yml`)
@@ -92,11 +90,10 @@ export function relationsOf({ streams, reports, custom_streams }: Catalogued): R
       return of !== undefined || needs.length === 0 || reportBy(reports, needs) !== undefined
     }).map((name) => {
       const key = grainOf(VIEWS[name], notes.grain)
-      const { needs, of } = VIEWS[name]
-      const isEmpty = of !== undefined && reportBy(reports, needs, of) === undefined
-      return { ...relation({ kind: 'view', name, note: VIEWS[name], key, required: neverNull(key) }), isEmpty }
+      return relation({ kind: 'view', name, note: VIEWS[name], key, required: neverNull(key) })
     }),
   ]
+  return relations.filter(({ name }) => !unused.includes(name))
 }
 
 function ofStream(kind: 'brands' | 'rows', note: TableNote, stream: Stream, required: readonly string[]): Relation {

@@ -38,8 +38,7 @@ interface Template {
 
 const ROW_LIMIT = 10_000
 
-export function supersetFiles({ relations: all, projects, channelViews, values }: Pack): Record<string, string> {
-  const relations = all.filter(({ isEmpty }) => !isEmpty)
+export function supersetFiles({ relations, projects, channelViews, values }: Pack): Record<string, string> {
   const template = parseTemplate<Template>('superset.yml')
   const { database, choices } = template
   const charts = template.charts

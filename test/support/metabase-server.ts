@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import * as z from 'zod'
 import { DEFAULT_REPORTS } from '../../src/core/config/schema.ts'
 import { relationsOf } from '../../src/packs/relations.ts'
+import { configOf } from './setup.ts'
 
 /*
  * A server that treats the calls of provisioning as Metabase's source does (versions 50 to 65): bodies are closed, an update of a
@@ -162,7 +163,7 @@ const BASE_TYPES: Record<string, string> = {
 
 /** The fields as the sync of Metabase leaves them: keys of two columns crossed, types guessed from names. */
 function syncedTables(schema: string, without: ReadonlySet<string>, nextId: () => number) {
-  const tables = relationsOf({ streams: [], reports: DEFAULT_REPORTS, custom_streams: [] })
+  const tables = relationsOf(configOf({ reports: DEFAULT_REPORTS, extras: 'auto' }))
     .filter(({ name }) => !without.has(name))
     .map((relation) => ({
       id: nextId(),

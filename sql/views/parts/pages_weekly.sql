@@ -12,6 +12,6 @@
     jsonb_agg(distinct r.mentioned_brands) filter (where jsonb_typeof(r.mentioned_brands) = 'array') as mentioned
   from {schema}.projects p
   join {report date} r on r.project_id = p.project_id
-  join {schema}.calendar c on c.date = r.date
+  join {ops}.calendar c on c.date = r.date
   group by r.project_id, p.project_id, c.week, {schema}.url_key(r.url)
 )

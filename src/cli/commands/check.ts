@@ -25,23 +25,16 @@ import { tableName, type Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, inspectWarehouse } from '../../warehouse/schema/repair.ts'
-import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
+import { listRestrictions, type Restriction } from '../../warehouse/schema/restrict-reader.ts'
+import { readReports } from '../../warehouse/schema/stream-tables.ts'
 import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
+import { unusedRelations } from '../../warehouse/schema/views.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { bad, good, warning, wrap } from '../table.ts'
 
 /** The tables that are filled besides those of the streams. */
-const TABLES_OF_ROWS = [
-  'projects',
-  'brands',
-  'topics',
-  'tags',
-  'models',
-  'prompt_tags',
-  'prompt_suggestion_tags',
-  'calendar',
-]
+const TABLES_OF_ROWS = ['projects', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags']
 
 interface Verdict {
   what: string
@@ -116,7 +109,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     await judge('privileges', () => privileges(warehouse, config, session.streams))
     await judge('owners', () => owners(warehouse, config))
     for (const { role, projects } of await listRestrictions(warehouse.pool, warehouse).catch(() => []))
-      await judge(`reader ${role}`, () => restriction(warehouse, role, projects))
+      await judge(`reader ${role}`, () => restriction(warehouse, config, { role, projects }))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     // A role without privileges may not read names either. That was just reported.
@@ -160,9 +153,10 @@ async function checkSpec(session: Session, from: string): Promise<number> {
 }
 
 /** Which projects a restricted role sees, asked in the database. */
-async function restriction(warehouse: Warehouse, role: string, projects: string[]): Promise<string> {
+async function restriction(warehouse: Warehouse, config: Config, { role, projects }: Restriction): Promise<string> {
   const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
-  const { relations, problems } = await verifyReader(warehouse, role, { closedSchemas, projects })
+  const unused = unusedRelations(config, await readReports(warehouse.ops))
+  const { relations, problems } = await verifyReader(warehouse, role, { closedSchemas, projects, unused })
   if (problems.length > 0) throw new UsageError(problems.join('; '))
   return `reads ${count(relations, 'table and view', 'tables and views')}, and in them ${count(projects.length, 'project')} only: ${listSome(projects, 20)}`
 }

@@ -14,7 +14,9 @@ import {
 } from '../../warehouse/schema/grant-reader.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { listUnrestricted } from '../../warehouse/schema/restrict-reader.ts'
+import { readReports } from '../../warehouse/schema/stream-tables.ts'
 import { type ReaderVerdict, verifyReader } from '../../warehouse/schema/verify-reader.ts'
+import { unusedRelations } from '../../warehouse/schema/views.ts'
 import type { Session } from '../session.ts'
 
 interface GrantOptions {
@@ -36,7 +38,8 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     await migrate(warehouse, session.config)
     if (options.revoke) return await revoke(session, warehouse, role)
     if (projects !== undefined) await refuseUnknown(warehouse, session.config, projects)
-    const granted = await grantReader(warehouse, { role, projects })
+    const unused = unusedRelations(session.config, await readReports(warehouse.ops))
+    const granted = await grantReader(warehouse, { role, projects, unused })
     const { timezone, jit } = READER_SETTINGS
     const zone = keepTimezone || keepSettings ? undefined : await applySetting(warehouse, role, timezone)
     const compiling = keepSettings ? undefined : await applySetting(warehouse, role, jit)
@@ -45,7 +48,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     )
     const statements = [...granted, ...applied]
     const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
-    const verdict = await verifyReader(warehouse, role, { closedSchemas, projects })
+    const verdict = await verifyReader(warehouse, role, { closedSchemas, projects, unused })
     const { problems } = verdict
     const unrestricted = projects && (await listUnrestricted(warehouse.pool, warehouse))
     const ok = problems.length === 0
@@ -59,6 +62,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
           projects: projects ?? 'all',
           ...verdict,
           unrestricted,
+          left_out: unused,
           statements,
           time_zone,
         },
@@ -72,6 +76,11 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
         ok
           ? `Checked: ${aboutAccess(warehouse, options, verdict)}`
           : 'The statements were run, but the role may do more or less than it should: fix what is marked ✗ and run the command again.',
+        ...(unused.length === 0
+          ? []
+          : [
+              `Left out, because the configuration does not read them: ${unused.join(', ')}. A sync that reads them lets the role read them, too.`,
+            ]),
         ...(unrestricted ? [`Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`] : []),
         aboutTimeZone(zone),
         ...aboutJit(compiling),
@@ -97,7 +106,7 @@ function aboutAccess({ schema }: Warehouse, { role, project }: GrantOptions, ver
   const { relations, closed, wasAsked } = verdict
   const rest = `it can write nothing, and ${closed.join(' and ')} ${closed.length === 1 ? 'is' : 'are'} closed to it.`
   if (project === undefined)
-    return `${role} reads all ${relations} tables and views of ${schema}, and those that are made there later; ${rest}`
+    return `${role} reads ${relations} tables and views of ${schema}, and those that are made there later; ${rest}`
   const how = wasAsked
     ? 'The database was asked as this role.'
     : 'The policies are in place, but the database could not be asked as this role: the role of DATABASE_URL may not take it on.'

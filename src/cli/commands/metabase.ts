@@ -7,6 +7,7 @@ import { count } from '../../core/text.ts'
 import { connectMetabase, type Login } from '../../packs/metabase/api.ts'
 import { provision } from '../../packs/metabase/provision.ts'
 import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
+import { unusedRelations } from '../../warehouse/schema/views.ts'
 import { readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { channelViews } from './pack.ts'
@@ -26,7 +27,9 @@ export async function metabase(session: Session, { url, project }: { url: string
   const client = project === undefined ? undefined : await clientOf(session, project, details.user)
   const server = await connectMetabase(url, loginOf(settings), redactor)
   const replaced = await channelViews(session)
-  const result = await provision(server, details, { schema: warehouse.schema, client, channelViews: replaced })
+  const unused = unusedRelations(session.config)
+  const wanted = { schema: warehouse.schema, client, channelViews: replaced, unused }
+  const result = await provision(server, details, wanted)
   const tally = (cards: { made: boolean }[], kind: string) => {
     const made = cards.filter((card) => card.made).length
     return `${count(made, kind)} made, ${cards.length - made} updated.`

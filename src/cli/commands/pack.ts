@@ -5,6 +5,7 @@ import { hasDatabase, openExisting } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { packFiles, type Tool } from '../../packs/pack-files.ts'
+import { streamKinds } from '../../streams/registry.ts'
 import { viewsByChannel } from '../../warehouse/schema/views.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
 import type { Session } from '../session.ts'
@@ -43,7 +44,7 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
 
 /** The views that are replaced by their twins by channel. None if the database cannot be asked. */
 export async function channelViews({ config, log }: Session): Promise<ReadonlySet<string>> {
-  const hasChannels = config.reports.some(({ dimensions }) => dimensions.includes('model_channel_id'))
+  const hasChannels = streamKinds(config).some(({ name }) => name === 'model_channels')
   if (!hasChannels || !hasDatabase(config)) return new Set()
   try {
     const database = await openExisting(config, log)

@@ -76,7 +76,7 @@ const RESERVED = new Set([
   ...BASE_STREAMS,
   ...EXTRA_STREAMS,
   ...['project_profiles', 'models', 'prompt_tags', 'prompt_suggestion_tags', 'chat_contents'],
-  ...['calendar', 'weeks_compared', 'months_compared', 'prompt_history', 'brand_history'],
+  ...['prompt_history', 'brand_history'],
   ...BI_VIEWS,
 ])
 

@@ -13,6 +13,15 @@ interface Ensured {
   made: boolean
 }
 
+interface Wanted {
+  schema: string
+  client: string | undefined
+  /** Views by model that are replaced by their twins by channel. */
+  channelViews: ReadonlySet<string>
+  /** Views that the role of Metabase does not see. */
+  unused: readonly string[]
+}
+
 const FIRST_LOOK_MS = 250
 const SLOWEST_LOOK_MS = 5000
 const SYNC_PATIENCE_MS = 600_000
@@ -21,11 +30,7 @@ const SYNC_PATIENCE_MS = 600_000
  * Makes the connection, sets what its fields mean, and makes questions, models, metrics and the dashboard, or updates those that
  * exist. Everything else in Metabase stays as it is. With a client, all of it is made for that client by its name.
  */
-export async function provision(
-  metabase: Metabase,
-  details: object,
-  { schema, client, channelViews }: { schema: string; client?: string | undefined; channelViews: ReadonlySet<string> },
-) {
+export async function provision(metabase: Metabase, details: object, { schema, client, channelViews, unused }: Wanted) {
   const template = readMetabaseTemplate()
   const nameOf = (what: 'database' | 'collection' | 'dashboard') =>
     client === undefined ? template[what] : `${template[what]}: ${client}`
@@ -59,7 +64,9 @@ export async function provision(
   }
 
   const known = { database: database.id, tables }
-  const views = Object.entries(template.models).map((model) => (channelViews.has(model[1]) ? byChannel(model) : model))
+  const views = Object.entries(template.models)
+    .filter(([, view]) => !unused.includes(view))
+    .map((model) => (channelViews.has(model[1]) ? byChannel(model) : model))
   const models = await ensureCards(views.map(([name, view]) => modelCard(name, view, known)))
   const metrics = await ensureCards(metricCards(known))
   const questions = await ensureCards(

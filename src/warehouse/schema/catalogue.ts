@@ -80,7 +80,6 @@ export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json')
   questions: string[]
   shared: Record<string, string>
   tables: Entries
-  helper_views: Entries
   metrics: Record<Metric, string>
   ops_tables: Entries
   ops_views: Entries
@@ -96,9 +95,6 @@ const { shared } = COMMENTS
 export const SCHEMA_NOTES = COMMENTS.schemas
 
 export const TABLES: Record<string, TableNote> = notesOf(COMMENTS.tables)
-
-/** Views that do not depend on a report. */
-export const HELPER_VIEWS: Record<string, TableNote> = notesOf(COMMENTS.helper_views)
 
 export const OPS_TABLES: Record<string, TableNote> = notesOf(COMMENTS.ops_tables)
 

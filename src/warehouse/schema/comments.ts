@@ -8,7 +8,6 @@ import {
   byChannel,
   COMMENTS,
   customNote,
-  HELPER_VIEWS,
   modelTwin,
   OPS_TABLES,
   reportNote,
@@ -59,7 +58,6 @@ export async function applyComments(client: PoolClient, warehouse: Warehouse, co
   const { schema, opsSchema } = warehouse
   const tables: Record<string, TableNote> = {
     ...TABLES,
-    ...HELPER_VIEWS,
     ...Object.fromEntries(config.reports.map((report) => [report.name, reportNote(report)])),
     ...Object.fromEntries(config.custom_streams.map((custom) => [custom.name, customNote(custom)])),
   }

@@ -3,19 +3,21 @@ import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction } from '../transaction.ts'
-import { setRestriction } from './restrict-reader.ts'
+import { setRestriction, showRelations } from './restrict-reader.ts'
 
 export interface ReaderRequest {
   role: string
   /** The projects that it sees; undefined for all of them. */
   projects?: readonly string[] | undefined
+  /** Tables and views that the configuration has no use for. */
+  unused: readonly string[]
 }
 
 /**
- * Lets a role read the data schema, and nothing else. A role that sees all projects also reads tables that others make there
- * later. Gives the statements that it ran, without those of policies.
+ * Lets a role read what the configuration uses of the data schema, and nothing else. A role that sees all projects also reads tables
+ * that others make there later. Gives the statements that it ran, without those of policies.
  */
-export async function grantReader(warehouse: Warehouse, { role, projects }: ReaderRequest): Promise<string[]> {
+export async function grantReader(warehouse: Warehouse, { role, projects, unused }: ReaderRequest): Promise<string[]> {
   return inTransaction(warehouse, async ({ client }) => {
     await refuseRole(client, role, projects !== undefined)
     const schema = quote(warehouse.schema)
@@ -24,8 +26,16 @@ export async function grantReader(warehouse: Warehouse, { role, projects }: Read
       // A role that sees some projects gets what has policies, and nothing else.
       ...(await accessStatements(client, warehouse, { role, verb: projects === undefined ? 'grant' : 'revoke' })),
     ]
+    const { rows } = await client.query<{ name: string }>(
+      `select relname::text as name from pg_class
+       where relnamespace = to_regnamespace(quote_ident($1)) and relname = any($2) and pg_has_role(relowner, 'usage') order by 1`,
+      [warehouse.schema, unused],
+    )
+    const hidden = rows.map(({ name }) => quote(warehouse.schema, name)).join(', ')
+    if (projects === undefined && hidden !== '') statements.push(`revoke select on ${hidden} from ${quote(role)}`)
     for (const statement of statements) await client.query(statement)
     await setRestriction(client, warehouse, { role, projects })
+    await showRelations(client, warehouse, unused)
     return statements
   })
 }

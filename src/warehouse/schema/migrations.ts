@@ -46,14 +46,16 @@ const OBJECT =
 
 /** What these migrations made and did not drop, in the order in which it was made. */
 export function madeBy(migrations: readonly Migration[]): MadeObject[] {
-  const made = new Map<string, MadeObject>()
+  let made = new Map<string, MadeObject>()
   for (const sql of migrations.flatMap(({ text }) => statementsOf(text))) {
     const [, verb, word = 'table', own, schema, relation] = OBJECT.exec(sql) ?? []
     if (verb === undefined) continue
     // An index belongs to its table.
     const kind = word === 'index' ? 'table' : word
-    const key = `${kind} ${schema}.${relation}.${kind === 'trigger' ? own : ''}`
+    const keyIn = (place: string) => `${kind} ${place}.${relation}.${kind === 'trigger' ? own : ''}`
+    const key = keyIn(schema!)
     const known = made.get(key)
+    const moved = / set schema \{(schema|ops)\}/.exec(sql)?.[1] as MadeObject['schema'] | undefined
     if (verb === 'drop' && word !== 'index') made.delete(key)
     else if (verb === 'create' && word !== 'index') {
       const name = kind === 'trigger' ? { name: own, table: relation } : { name: relation, table: undefined }
@@ -61,6 +63,10 @@ export function madeBy(migrations: readonly Migration[]): MadeObject[] {
       if (known === undefined) made.set(key, object)
       else Object.assign(known, object)
     } else if (known !== undefined) known.sql += sql
+    if (known !== undefined && moved !== undefined) {
+      known.schema = moved
+      made = new Map([...made].map(([name, object]) => [name === key ? keyIn(moved) : name, object]))
+    }
   }
   return [...made.values()]
 }

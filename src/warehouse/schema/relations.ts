@@ -36,7 +36,7 @@ export async function applyRelations(
   const { version, names } = rows[0]!
   if (version < NOT_ENFORCED_SINCE) return
   const known = new Set(names ?? [])
-  const { projects: _, calendar: __, ...notes } = TABLES
+  const { projects: _, ...notes } = TABLES
   const tables = Object.fromEntries([
     ...Object.entries(notes).map(([name, { columns }]) => [name, Object.keys(columns)] as const),
     ...reports.map((report) => [report.name, reportStream(report).key] as const),
@@ -58,7 +58,6 @@ export async function applyRelations(
 function relationsOf(columns: readonly string[]): { name: string; keys: string[]; target: string }[] {
   const project = { name: 'of_project', keys: ['project_id'], target: 'projects' }
   const others = columns.flatMap((column) => {
-    if (column === 'date') return [{ name: 'of_day', keys: ['date'], target: 'calendar' }]
     const target = POINTS_TO[column]
     return target === undefined ? [] : [{ name: `of_${target}`, keys: ['project_id', column], target }]
   })

@@ -8,14 +8,14 @@ import { definedStream } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { Warehouse } from '../connect.ts'
-import { HELPER_VIEWS, OPS_TABLES, TABLES } from './catalogue.ts'
+import { OPS_TABLES, TABLES } from './catalogue.ts'
 import { type MadeObject, madeBy, readMigrations, withSchemas } from './migrations.ts'
 import { missingOf, type Relations, readRelations } from './stream-tables.ts'
 import { readSql } from './views.ts'
 
 /*
  * What somebody dropped of what we made. The tables for BI, views, functions and triggers are made again, because the service
- * still has the rows. The tables of the ledger are not: nobody else knows what they held.
+ * still has the rows, and so is the calendar. The tables of the ledger are not: nobody else knows what they held.
  */
 
 interface Damage {
@@ -54,7 +54,8 @@ function findDamage(present: Present, warehouse: Warehouse): Damage {
       ? present.others.has([`${kind} ${schema}`, ...(table === undefined ? [] : [table]), name].join('.'))
       : present[schema].has(name)
   const gone = madeBy(readMigrations()).filter((object) => !isThere(object))
-  const isLost = ({ kind, schema }: MadeObject) => schema === 'ops' && (kind === 'table' || kind === 'sequence')
+  const isLost = ({ kind, schema, name }: MadeObject) =>
+    schema === 'ops' && (kind === 'table' || kind === 'sequence') && name !== 'calendar'
   const { schema, opsSchema } = warehouse
   const startAgain = `restore it from a backup, or drop the schemas ${schema} and ${opsSchema} and sync again`
   const lost = gone.filter(isLost).map(({ kind, name }) => `the ${kind} ${opsSchema}.${name} is missing: ${startAgain}`)
@@ -145,7 +146,7 @@ export async function findForeignObjects(
   const { rows } = await client.query<{ what: string; owner: string }>(readSql('queries/foreign_objects'), [
     schema,
     [opsSchema, `${schema}_queue`],
-    [...Object.keys({ ...TABLES, ...HELPER_VIEWS }), ...BI_VIEWS, ...named],
+    [...Object.keys(TABLES), ...BI_VIEWS, ...named],
   ])
   if (rows.length === 0) return undefined
   return (

@@ -14,8 +14,8 @@ import { literal } from '../transaction.ts'
 const EVERY_ROW = 'visibility_sync_every_row'
 const READER = 'visibility_sync_reader_'
 
-/** The calendar and the views on it list days only, so every reader may see them. */
-const WITHOUT_PROJECT = ['calendar', 'weeks_compared', 'months_compared']
+/** It lists days only, so every reader may see it. */
+const WITHOUT_PROJECT = 'calendar'
 
 export interface Restriction {
   role: string
@@ -88,6 +88,7 @@ export async function setRestriction(
 
 interface Found {
   name: string
+  relation: string
   isOps: boolean
   isView: boolean
   hasProject: boolean
@@ -95,7 +96,7 @@ interface Found {
   isSecured: boolean
   isPublic: boolean
   policies: string[]
-  /** Restricted roles that cannot read it. */
+  /** Readers that cannot read it. */
   blind: string[]
 }
 
@@ -107,8 +108,7 @@ export async function applyRestrictions(client: PoolClient, warehouse: Warehouse
   const { schema, opsSchema } = warehouse
   const readers = await readPolicies(client, warehouse)
   if (readers.length === 0) return
-  const roles = readers.map(({ role }) => quote(role))
-  const { rows: relations } = await client.query<Found>(relationsRead(warehouse), [schema, opsSchema, roles])
+  const { rows: relations } = await client.query<Found>(relationsRead(warehouse), [schema, opsSchema, []])
   const statements: string[] = []
   for (const relation of relations) {
     const { name, isOps, isView, hasProject, policies } = relation
@@ -125,17 +125,39 @@ export async function applyRestrictions(client: PoolClient, warehouse: Warehouse
     }
     // Our views need these with the rights of their reader, who cannot name them without the right to use the schema.
     if (isOps && !relation.isPublic) statements.push(`grant select on ${name} to public`)
-    if (!isOps && relation.blind.length > 0) statements.push(`grant select on ${name} to ${relation.blind.join(', ')}`)
   }
   for (const statement of statements) await client.query(statement)
 }
 
+/** Lets readers read what the configuration uses: restricted ones, and those that were promised what is made later. */
+export async function showRelations(
+  client: PoolClient,
+  warehouse: Warehouse,
+  unused: readonly string[],
+): Promise<void> {
+  const { schema, opsSchema } = warehouse
+  const { rows: readers } = await client.query<{ role: string }>(
+    `select quote_ident(rolname) as role from pg_roles where oid in (
+       select unnest(polroles) from pg_policy where polrelid = to_regclass($1) and starts_with(polname, $2)
+       union all
+       select a.grantee from pg_default_acl d cross join aclexplode(d.defaclacl) a
+       where d.defaclnamespace = to_regnamespace(quote_ident($3)) and d.defaclobjtype = 'r' and a.privilege_type = 'SELECT')`,
+    [quote(schema, 'projects'), READER, schema],
+  )
+  if (readers.length === 0) return
+  const roles = readers.map(({ role }) => role)
+  const { rows } = await client.query<Found>(relationsRead(warehouse), [schema, opsSchema, roles])
+  for (const { name, relation, isOps, blind } of rows) {
+    if (isOps || blind.length === 0 || unused.includes(relation)) continue
+    await client.query(`grant select on ${name} to ${blind.join(', ')}`)
+  }
+}
+
 /** Our tables and views, and what the views read in the ops schema. Views that other people made are not among them. */
 function relationsRead({ opsSchema }: Warehouse): string {
-  const named = WITHOUT_PROJECT.map(literal).join(', ')
   return `with recursive read(oid) as (
       select c.oid from pg_class c where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind = 'v'
-        and (c.relname in (select name from ${quote(opsSchema, 'views')}) or c.relname in (${named}))
+        and c.relname in (select name from ${quote(opsSchema, 'views')})
       union
       select d.refobjid from read r join pg_rewrite w on w.ev_class = r.oid
       join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
@@ -144,14 +166,14 @@ function relationsRead({ opsSchema }: Warehouse): string {
       from pg_class c where c.relkind in ('r', 'p', 'v') and (c.oid in (select oid from read)
         or c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind <> 'v')
     )
-    select format('%I.%I', n.nspname, c.relname) as name, n.nspname = $2 as "isOps", c.relkind = 'v' as "isView",
+    select format('%I.%I', n.nspname, c.relname) as name, c.relname::text as relation, n.nspname = $2 as "isOps", c.relkind = 'v' as "isView",
       c.has_project as "hasProject", c.relrowsecurity as "isSecured",
       coalesce((select bool_or(option_value::boolean) from pg_options_to_table(c.reloptions) where option_name = 'security_invoker'), false) as "isInvoker",
       has_table_privilege('public', c.oid, 'select') as "isPublic",
       array(select p.polname::text from pg_policy p where p.polrelid = c.oid) as policies,
       array(select role from unnest($3::text[]) role where not has_table_privilege(to_regrole(role), c.oid, 'select')) as blind
     from relation c join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname in ($1, $2) and (c.relkind = 'v' or c.has_project or c.relname in (${named}))`
+    where n.nspname in ($1, $2) and (c.relkind = 'v' or c.has_project or c.relname = ${literal(WITHOUT_PROJECT)})`
 }
 
 /** Takes our policies off a table that is about to be replaced. */
@@ -165,14 +187,19 @@ export async function dropPolicies(client: PoolClient, table: string): Promise<v
 }
 
 /** Asks the database whether a role sees only its projects. `wasAsked` is false if it could not be asked as that role. */
-export async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restriction) {
+export async function verifyRestriction(
+  warehouse: Warehouse,
+  { role, projects }: Restriction,
+  unused: readonly string[],
+) {
   const { pool, schema, opsSchema } = warehouse
   const { rows } = await pool.query<Found & { isReadable: boolean }>(
     `select f.*, has_table_privilege(to_regrole(($3::text[])[1]), f.name::regclass, 'select') as "isReadable" from (${relationsRead(warehouse)}) f`,
     [schema, opsSchema, [quote(role)]],
   )
   const ours = rows.filter(({ isOps }) => !isOps)
-  const problems = ours.filter(({ isReadable }) => !isReadable).map(({ name }) => `${role} cannot read ${name}`)
+  const used = ours.filter(({ relation, isReadable }) => isReadable || !unused.includes(relation))
+  const problems = used.filter(({ isReadable }) => !isReadable).map(({ name }) => `${role} cannot read ${name}`)
   const { rows: others } = await pool.query<{ name: string }>(
     `select format('%I.%I', n.nspname, c.relname) as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
      where n.nspname = $1 and c.relkind in ('r', 'p', 'v', 'm', 'f') and has_table_privilege($2, c.oid, 'select')
@@ -187,10 +214,10 @@ export async function verifyRestriction(warehouse: Warehouse, { role, projects }
   )
   for (const { name } of takes)
     problems.push(`${role} can take on the role ${name}, which is not restricted: revoke that membership`)
-  const tables = ours.filter(({ isView, hasProject }) => !isView && hasProject).map(({ name }) => name)
+  const tables = used.filter(({ isView, hasProject }) => !isView && hasProject).map(({ name }) => name)
   const seen = await askAs(warehouse, { role, projects }, tables)
   for (const name of seen ?? []) problems.push(`${role} sees rows of other projects in ${name}`)
-  return { relations: ours.length, problems, wasAsked: seen !== undefined }
+  return { relations: used.length, problems, wasAsked: seen !== undefined }
 }
 
 /** The tables in which the role sees other projects; undefined if we may not take on the role. */

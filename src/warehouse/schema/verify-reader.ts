@@ -13,6 +13,13 @@ export interface ReaderVerdict {
   wasAsked?: boolean
 }
 
+interface Verified {
+  closedSchemas: readonly string[]
+  projects?: readonly string[] | undefined
+  /** Tables and views that it need not read. */
+  unused: readonly string[]
+}
+
 interface Found {
   name: string
   via: string | null
@@ -30,7 +37,7 @@ const SET_OPTION = 160_000
 export async function verifyReader(
   warehouse: Warehouse,
   role: string,
-  { closedSchemas, projects }: { closedSchemas: readonly string[]; projects?: readonly string[] | undefined },
+  { closedSchemas, projects, unused }: Verified,
 ): Promise<ReaderVerdict> {
   const { pool, schema } = warehouse
   const ask = async <T extends object>(sql: string, ...values: unknown[]) =>
@@ -43,11 +50,13 @@ export async function verifyReader(
     closed: string[]
   }>(
     `select has_database_privilege($1, current_database(), 'connect') as connect, has_schema_privilege($1, $2, 'usage') as usage,
-       (select count(*)::int from pg_class where relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS}) as relations,
+       (select count(*)::int from pg_class where relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS}
+          and (relname <> all($4) or has_table_privilege($1, oid, 'select'))) as relations,
        current_setting('server_version_num')::int as version,
        array(select nspname::text from pg_namespace where nspname = any($3) order by 1) as closed`,
     schema,
     closedSchemas,
+    unused,
   )
   const { connect, usage, relations, closed } = basics!
   const roles = rolesOf(basics!.version)
@@ -56,10 +65,10 @@ export async function verifyReader(
     ...(usage ? [] : [`${role} may not use the schema ${schema}`]),
   ]
   const list = (found: readonly Found[]) => listSome(found.map(({ name }) => name))
-  const restricted = projects && (await verifyRestriction(warehouse, { role, projects: [...projects] }))
+  const restricted = projects && (await verifyRestriction(warehouse, { role, projects: [...projects] }, unused))
   if (restricted !== undefined) problems.push(...restricted.problems)
   else {
-    const unreadable = await ask<Found>(UNREADABLE, schema)
+    const unreadable = await ask<Found>(UNREADABLE, schema, unused)
     if (unreadable.length > 0) problems.push(`${role} cannot read ${list(unreadable)}`)
     const owners = await ask<Found>(OWNERS_WITHOUT_DEFAULTS, schema)
     if (owners.length > 0)
@@ -116,7 +125,7 @@ function usable(roles: string, privilege: 'usage' | 'create'): string {
 /** A view is read with the rights of its owner, or of who asks if it says so: what it reads must be open to that one. */
 const UNREADABLE = `
   select c.relname::text as name, null as via from pg_class c
-  where c.relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS} and (
+  where c.relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS} and c.relname <> all($3) and (
     not has_table_privilege($1, c.oid, 'select') or exists (
       select from pg_rewrite w
       join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass

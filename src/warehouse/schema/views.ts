@@ -6,7 +6,7 @@ import { codeOf, messageOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { packageFile } from '../../core/package-files.ts'
 import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
-import { reportStream } from '../../streams/registry.ts'
+import { reportStream, streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
 import { byChannel, CHANNEL_TWINS, modelTwin } from './catalogue.ts'
@@ -130,6 +130,32 @@ export function reportBy(
     ({ dimensions, of = 'brands', ...rest }) =>
       of === subject && isWhole(rest) && [...dimensions].sort().join() === wanted,
   )
+}
+
+/** Tables that no view reads, and the stream that fills each. */
+const LEAVES: Record<string, string> = {
+  prompt_suggestions: 'prompt_suggestions',
+  prompt_suggestion_tags: 'prompt_suggestions',
+  domain_classifications: 'domain_classifications',
+  url_classifications: 'url_classifications',
+  model_channels: 'model_channels',
+  brand_history: 'brands',
+}
+
+/** The tables and views for streams that are not configured. Readers do not see them. */
+export function unusedRelations(config: Config, earlier: readonly ReportConfig[] = []): string[] {
+  const streams = streamKinds(config).map(({ name }) => name)
+  const reports = [...config.reports, ...earlier]
+  const isUnused = (name: BiView) => {
+    const { of } = VIEWS[name]
+    if (of !== undefined) return reportOf(reports, VIEWS[name]) === undefined
+    return !streams.includes('model_channels') && Object.values<string>(CHANNEL_TWINS).includes(name)
+  }
+  return [
+    ...Object.keys(LEAVES).filter((table) => !streams.includes(LEAVES[table]!)),
+    ...(config.chat_contents === undefined ? ['chat_contents'] : []),
+    ...BI_VIEWS.filter(isUnused),
+  ]
 }
 
 /** The views by model whose twins have rows of every project. Packs use the twins instead. */
