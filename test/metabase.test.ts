@@ -165,6 +165,13 @@ test('after the first sync fields get their meaning, models describe columns, me
   })
   expect(dashboardOf().parameters.map(({ slug }: any) => slug)).toEqual(['project', 'dates', 'brand'])
   expect(dashboardOf().parameters[1].default).toBe('past90days~')
+  expect(dashboardOf().parameters[2]).toMatchObject({
+    values_source_type: 'card',
+    values_source_config: {
+      card_id: cardOf('Visibility by week').id,
+      value_field: ['field', field('visibility_weekly', 'brand').id, null],
+    },
+  })
   for (const card of dashboardOf().dashcards) {
     const { native } = server.store.card.find(({ id }) => id === card.card_id)!.dataset_query
     expect(card.parameter_mappings.map((one: any) => one.target[1][1])).toEqual(Object.keys(native['template-tags']))

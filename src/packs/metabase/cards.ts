@@ -12,13 +12,24 @@ export interface MetabaseTemplate {
   collection: string
   dashboard: string
   models: Record<string, BiView>
-  filters: Record<string, { label: string; widget: string; section: string; columns: string[]; default?: string }>
+  filters: Record<string, Filter>
   tag: object
   parameter: object
   dashboard_parameter: { id: string; slug: string }
+  values: object
   question: CardKind
   model: CardKind
   metric: CardKind
+}
+
+interface Filter {
+  label: string
+  widget: string
+  section: string
+  columns: string[]
+  default?: string
+  /** A model and its column. Metabase would collect the values from every view on the dashboard. */
+  values?: [string, string]
 }
 
 type CardKind = Pick<Card, 'type' | 'display' | 'dataset_query'>

@@ -11,27 +11,31 @@ export interface Placed {
   filters: string[]
 }
 
+/** By the name of a filter, the model and the field that list its values. */
+export type Lists = Record<string, { card: number; field: number }>
+
 /** Makes the dashboard, or adds to it what it lacks. What people added, moved or filtered by stays as it is. */
 export async function ensureDashboard(
   metabase: Metabase,
-  { name, collection }: { name: string; collection: number },
+  { name, collection, lists }: { name: string; collection: number; lists: Lists },
   cards: readonly Placed[],
 ): Promise<{ id: number; made: boolean }> {
   const known = (await metabase.dashboards(collection)).find((dashboard) => dashboard.name === name)
   const id = known?.id ?? (await metabase.createDashboard(name, collection)).id
   const before = await metabase.dashboard(id)
-  const after = completed(before, cards)
+  const after = completed(before, cards, lists)
   if (JSON.stringify(after) !== JSON.stringify(before)) await metabase.updateDashboard(id, after)
   return { id, made: known === undefined }
 }
 
 /** The whole dashboard, since an update deletes the cards, tabs and filters that it leaves out. */
-function completed(dashboard: Dashboard, cards: readonly Placed[]): Dashboard {
-  const { filters, dashboard_parameter } = readMetabaseTemplate()
+function completed(dashboard: Dashboard, cards: readonly Placed[], lists: Lists): Dashboard {
+  const { filters, dashboard_parameter, values } = readMetabaseTemplate()
   const taken = new Set(dashboard.parameters.map(({ slug }) => slug))
   const ours = Object.entries(filters).map(([name, filter]) => ({
     ...fill(dashboard_parameter, { name, ...filter }),
     ...(filter.default !== undefined && { default: filter.default }),
+    ...(lists[name] !== undefined && fill(values, lists[name])),
   }))
   const parameters = [...dashboard.parameters, ...ours.filter(({ slug }) => !taken.has(slug))]
   const ids = new Set(parameters.map(({ id }) => id))

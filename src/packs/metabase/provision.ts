@@ -72,7 +72,17 @@ export async function provision(metabase: Metabase, details: object, { schema, c
   const questions = await ensureCards(
     readQuestions(schema, channelViews).map((question) => questionCard(question, known)),
   )
-  const dashboard = await ensureDashboard(metabase, { name: nameOf('dashboard'), collection: collection.id }, placed)
+  const lists = Object.fromEntries(
+    Object.entries(template.filters).flatMap(([filter, { values = [] }]) => {
+      const [model, column] = values
+      const card = models.find(({ name }) => name === model)?.id
+      const table = tables.find(({ name }) => name === template.models[model ?? ''])
+      const field = table?.fields.find(({ name }) => name === column)?.id
+      return card === undefined || field === undefined ? [] : [[filter, { card, field }] as const]
+    }),
+  )
+  const home = { name: nameOf('dashboard'), collection: collection.id, lists }
+  const dashboard = await ensureDashboard(metabase, home, placed)
   return { database, collection, questions, models, metrics, fields, left, dashboard }
 }
 
