@@ -243,6 +243,25 @@ inBrowser('the status page', () => {
     await page.close()
   })
 
+  test('no page is wider than a phone, with a long name of a project either', async () => {
+    const long = `${'Fernweh'.repeat(14)} and ${'long names '.repeat(12)}`
+    const { id } = setup.projects[11]!
+    await setup.database.rows('update visibility.projects set name = $2 where project_id = $1', [id, long])
+    await until(async () => (await (await fetch(`${pages.url}/`)).text()).includes(long))
+    for (const path of [
+      `/?project=${id}&day=${dayAgo(1)}`,
+      `/insights?project=${id}`,
+      '/runs/1',
+      '/quarantine',
+      '/nothing',
+    ]) {
+      const page = await open(path, PHONE)
+      expect([path, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([path, 360])
+      await page.close()
+    }
+    problems.splice(0, problems.length, ...problems.filter((text) => !text.includes('404')))
+  })
+
   test('one signs in on the page, lets held days through after a question, and signs out', async () => {
     const page = await open('/')
     await page.getByRole('link', { name: 'Sign in' }).click()
@@ -271,6 +290,40 @@ inBrowser('the status page', () => {
       await page.close()
     }
     expect(found).toEqual([])
+  })
+
+  test('each state of a day has its own look, and another range can be chosen', async () => {
+    const other = setup.projects[10]!.id
+    const { rows } = setup.database
+    await rows(
+      `update visibility_ops.coverage set state = case current_date - date when 4 then 'held' when 5 then 'quarantined' else 'stale' end
+       where project_id = $1 and stream = 'chats' and date between current_date - 6 and current_date - 4`,
+      [other],
+    )
+    await rows(
+      `delete from visibility_ops.coverage where project_id = $1 and stream = 'chats' and date = current_date - 7`,
+      [other],
+    )
+    await rows(
+      `insert into visibility_ops.restatements (project_id, stream, date, rows_inserted, rows_updated, rows_deleted, run_id)
+       values ($1, 'chats', current_date - 8, 1, 2, 0, 1)`,
+      [other],
+    )
+    const page = await open(`/?project=${other}`)
+    await until(async () => {
+      await page.getByLabel('Up to').fill(dayAgo(4))
+      await page.getByRole('button', { name: 'Show' }).click()
+      await page.waitForURL((address) => address.searchParams.get('to') === dayAgo(4))
+      return (await page.locator('#weeks td.missing').count()) > 0
+    })
+    const looks = [4, 5, 6, 7, 8, 9].map((days) =>
+      page.locator(`#weeks tr:has-text("chats") [data-day="${dayAgo(days)}"]`).getAttribute('class'),
+    )
+    expect((await Promise.all(looks)).map((names) => names!.split(' ')[1])).toEqual([
+      ...['held', 'quarantined', 'stale', 'missing', 'restated', 'read'],
+    ])
+    expect(await page.locator(`#weeks [data-day="${dayAgo(3)}"]`).count()).toBe(0)
+    await page.close()
   })
 
   test('where nothing was ever synced the page says so, and fills by itself', async () => {
