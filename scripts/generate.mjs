@@ -1,16 +1,110 @@
 // Writes what is made from the code: the JSON Schema of the configuration, docs/reference/tables.md, and the checksums of migrations that
-// have none yet. Tests check that all are current.
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
-import { configJsonSchema, tablesPage } from '../dist/cli/generated.js'
+// have none yet. With --check it writes nothing, and exits with 1 if one of them is not current.
+import { readFileSync, writeFileSync } from 'node:fs'
+import * as z from 'zod'
+import { configSchema, DEFAULT_REPORTS } from '../dist/core/config/schema.js'
+import { OPS_TABLES, reportNote, SCHEMA_NOTES, SUM_VIEWS, TABLES } from '../dist/warehouse/schema/catalogue.js'
+import { QUESTIONS, VIEWS, viewsOf } from '../dist/warehouse/schema/comments.js'
 import { readMigrations } from '../dist/warehouse/schema/migrate.js'
 
-writeFileSync(
-  new URL('../config/sync.schema.json', import.meta.url),
-  `${JSON.stringify(configJsonSchema(), null, 2)}\n`,
-)
-writeFileSync(new URL('../docs/reference/tables.md', import.meta.url), tablesPage())
+function keep(path, make) {
+  const file = new URL(`../${path}`, import.meta.url)
+  const before = readFileSync(file, 'utf8')
+  const text = make(before)
+  if (text === before) return
+  if (!process.argv.includes('--check')) return writeFileSync(file, text)
+  process.stderr.write(`${path} is not current: run "npm run generate"\n`)
+  process.exitCode = 1
+}
 
-const checksums = new URL('../sql/migrations/checksums.txt', import.meta.url)
-const kept = existsSync(checksums) ? readFileSync(checksums, 'utf8') : ''
-const fresh = readMigrations().filter(({ name }) => !kept.includes(`  ${name}\n`))
-writeFileSync(checksums, kept + fresh.map(({ name, checksum }) => `${checksum}  ${name}\n`).join(''))
+function configJsonSchema() {
+  const schema = z.toJSONSchema(configSchema, { io: 'output', unrepresentable: 'any' })
+  return { ...loosen(schema), title: 'visibility-sync configuration' }
+}
+
+/** Every setting has a default or may be left out: nothing is required. */
+function loosen(node) {
+  if (Array.isArray(node)) return node.map(loosen)
+  if (typeof node !== 'object' || node === null) return node
+  return Object.fromEntries(
+    Object.entries(node)
+      .filter(([key]) => key !== 'required')
+      .map(([key, value]) => [key, loosen(value)]),
+  )
+}
+
+function tablesPage() {
+  const section = (name, { about, columns }) =>
+    [
+      `### ${name}`,
+      '',
+      about,
+      '',
+      '| column | meaning |',
+      '|---|---|',
+      ...Object.entries(columns).map(([column, text]) => `| ${column} | ${text} |`),
+      '',
+    ].join('\n')
+  const all = (tables) => Object.entries(tables).map(([name, note]) => section(name, note))
+  return `${[
+    '# Tables',
+    '',
+    'This page and the comments in the database are made from one source, `sql/comments.json`, by',
+    '`npm run generate`.',
+    '',
+    '## Which view answers which question',
+    '',
+    '[The twelve questions](questions.md) has the SQL of each.',
+    '',
+    '| question | views | need a report by |',
+    '|---|---|---|',
+    ...QUESTIONS.map((question, index) => {
+      const views = viewsOf(index + 1)
+      const needs = new Set(
+        views
+          .map((name) => VIEWS[name])
+          .map((view) => `${view.needs.join(', ')}${view.of === undefined ? '' : ` of ${view.of}`}`)
+          .filter((text) => text !== ''),
+      )
+      return `| ${index + 1}. ${question} | ${views.join(', ')} | ${[...needs].join('; ')} |`
+    }),
+    '',
+    'Ratios are always a ratio of sums, never an average of ratios:',
+    '',
+    '```sql',
+    "select date_trunc('week', d.date::timestamp)::date as week, p.name as project, b.name as brand,",
+    '       sum(d.visibility_count) / nullif(sum(d.visibility_total), 0) as visibility,',
+    '       sum(d.visibility_total) as answers',
+    'from visibility.brand_daily d join visibility.brands b using (project_id, brand_id) join visibility.projects p using (project_id)',
+    'group by 1, p.project_id, p.name, b.brand_id, b.name order by 1, 2, 4 desc;',
+    '```',
+    '',
+    '## Schema visibility',
+    '',
+    SCHEMA_NOTES.schema,
+    '',
+    ...all(TABLES),
+    ...DEFAULT_REPORTS.map((report) => section(report.name, reportNote(report))),
+    '## Views',
+    '',
+    'Ratios in views are ratios of sums, with their samples beside them. Columns are only ever added at the end, so what',
+    'you build on a view survives upgrades.',
+    '',
+    ...all(VIEWS),
+    '## Schema visibility_ops',
+    '',
+    SCHEMA_NOTES.ops,
+    '',
+    ...all(OPS_TABLES),
+    ...all(SUM_VIEWS),
+  ]
+    .join('\n')
+    .trimEnd()}\n`
+}
+
+keep('config/sync.schema.json', () => `${JSON.stringify(configJsonSchema(), null, 2)}\n`)
+keep('docs/reference/tables.md', tablesPage)
+keep('sql/migrations/checksums.txt', (before) => {
+  const fresh = readMigrations().filter(({ name }) => !before.includes(`  ${name}\n`))
+  return before + fresh.map(({ name, checksum }) => `${checksum}  ${name}\n`).join('')
+})
