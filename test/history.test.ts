@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from '@jest/globals'
 import type { Brand, Project } from '../src/reference/world.ts'
-import { applyLabels } from '../src/warehouse/load/labels.ts'
+import { applyLabels } from '../src/warehouse/load/own-brands.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 

@@ -6,7 +6,6 @@ import { afterEach, describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
 import { processIdentity } from '../src/core/process-identity.ts'
 import { fetchJobs, openQueue, pruneQueues, within } from '../src/queue/boss.ts'
-import { reapWindows } from '../src/queue/reap.ts'
 import {
   dropWindowsOfEndedRuns,
   enqueueWindows,
@@ -21,7 +20,7 @@ import {
 } from '../src/queue/run-windows.ts'
 import { createSharedBudget } from '../src/queue/shared-budget.ts'
 import { QueueWorker } from '../src/queue/worker.ts'
-import { heartbeat } from '../src/queue/workers.ts'
+import { heartbeat, reapWindows } from '../src/queue/workers.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { newBudgetState } from '../src/source/budget-state.ts'
 import { createClient } from '../src/source/client.ts'

@@ -15,8 +15,7 @@ import {
   wrap,
 } from '../src/cli/table.ts'
 import { wantsColour } from '../src/core/config/variables.ts'
-import { didYouMean, editDistance, similarTo } from '../src/core/similar.ts'
-import { printable } from '../src/core/text.ts'
+import { didYouMean, editDistance, printable, similarTo } from '../src/core/text.ts'
 
 /* What goes to a terminal: characters, colours, widths, and guesses at what was meant. */
 

@@ -6,7 +6,7 @@ import { daysWithOtherPrompts } from '../ledger/reconciled-days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
 import { type DayStream, datePosition, isControl, type Row } from '../streams/stream.ts'
-import { compareTable } from '../sync/reconcile/compare-tables.ts'
+import { compareTable } from '../sync/reconcile/compare-window.ts'
 import {
   type ControlReader,
   type Controls,

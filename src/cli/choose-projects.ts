@@ -1,8 +1,7 @@
 import { resolveAllProjects } from '../app/all-projects.ts'
 import type { Config } from '../core/config/load.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
-import { didYouMean } from '../core/similar.ts'
-import { listSome } from '../core/text.ts'
+import { didYouMean, listSome } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import type { Session } from './session.ts'
 

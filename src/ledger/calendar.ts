@@ -83,3 +83,87 @@ export async function readCalendar(
   )
   return rows
 }
+
+const MOST_CHANGES = 100
+
+export interface DayDetail {
+  streams: {
+    stream: string
+    rows: number
+    read_at: Date
+    run_id: number
+    state: CoverageState
+    held_since: Date | null
+    /** How it differs from the totals of the service; null if it does not. */
+    difference: string | null
+    /** What the answer that is held would have done; null if it is not held, or its run no longer says. */
+    held_because: { rows_present: number; rows_vanishing: number } | null
+  }[]
+  /** The last changes, the newest first. */
+  changes: {
+    stream: string
+    rows_inserted: number
+    rows_updated: number
+    rows_deleted: number
+    seen_at: Date
+    run_id: number
+  }[]
+  /** Rows of the day, and rows without a readable day that came in answers with this day. */
+  quarantine: { stream: string; rows: number; undated: number; reason: string }[]
+}
+
+export async function readDay(
+  warehouse: Warehouse,
+  projectId: string,
+  streams: readonly string[],
+  day: Day,
+): Promise<DayDetail> {
+  const ops = (table: string) => quote(warehouse.opsSchema, table)
+  const covered = await warehouse.pool.query<Omit<DayDetail['streams'][number], 'held_because'>>(
+    `select stream, rows, read_at, run_id, state, held_since, difference from ${ops('coverage')}
+     where project_id = $1 and stream = any($2::text[]) and date = $3 order by stream`,
+    [projectId, streams, day],
+  )
+  const changes = await warehouse.pool.query<DayDetail['changes'][number]>(
+    `select stream, rows_inserted, rows_updated, rows_deleted, seen_at, run_id from ${ops('restatements')}
+     where project_id = $1 and stream = any($2::text[]) and date = $3 order by seen_at desc limit ${MOST_CHANGES}`,
+    [projectId, streams, day],
+  )
+  const quarantine = await warehouse.pool.query<DayDetail['quarantine'][number]>(
+    `select stream, coalesce(sum(occurrences) filter (where from_date = to_date), 0)::int as rows,
+       coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated, min(reason) as reason
+     from ${ops('quarantine')}
+     where project_id = $1 and stream = any($2::text[]) and resolved_at is null and $3 between from_date and to_date
+     group by stream order by stream`,
+    [projectId, streams, day],
+  )
+  const rows = []
+  for (const row of covered.rows) {
+    const held_because = row.state === 'held' ? await whyHeld(warehouse, projectId, row, day) : null
+    rows.push({ ...row, held_because })
+  }
+  return { streams: rows, changes: changes.rows, quarantine: quarantine.rows }
+}
+
+/** As the run that read the day last wrote it down. */
+async function whyHeld(
+  warehouse: Warehouse,
+  projectId: string,
+  { run_id, stream }: { run_id: number; stream: string },
+  day: Day,
+): Promise<DayDetail['streams'][number]['held_because']> {
+  const { rows } = await warehouse.pool.query<{ range: string; rows_present: number; rows_vanishing: number }>(
+    `select held->>'range' as range, (held->>'rows_present')::int as rows_present,
+       (held->>'rows_vanishing')::int as rows_vanishing
+     from ${quote(warehouse.opsSchema, 'runs')} run
+     cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
+     cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
+     where run.run_id = $1 and entry->>'project_id' = $2 and entry->>'stream' = $3`,
+    [run_id, projectId, stream],
+  )
+  const found = rows.find(({ range }) => {
+    const [from = '', to = from] = range.split('..')
+    return from <= day && day <= to
+  })
+  return found === undefined ? null : { rows_present: found.rows_present, rows_vanishing: found.rows_vanishing }
+}

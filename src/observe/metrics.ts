@@ -1,7 +1,7 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { LastEnd } from '../ledger/runs.ts'
 import type { Status } from '../ledger/status.ts'
-import type { QueueStatus } from '../queue/status.ts'
+import type { QueueStatus } from '../queue/dead-windows.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { isTriedAgain } from '../source/retry-policy.ts'
 import type { RunReport } from '../sync/run/report.ts'

@@ -1,10 +1,13 @@
 import { sql } from 'kysely'
 import type { Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { hasQueue } from './boss.ts'
+import { liveWorkers, type WorkerState } from './workers.ts'
 
-/* Windows that runs on the queue gave up, for people to see until the days are read. */
+/* The state of the queue, and windows that its runs gave up, for people to see until the days are read. */
 
-export interface DeadWindow {
+interface DeadWindow {
   id: number
   project: string
   stream: string
@@ -57,7 +60,7 @@ export async function pruneDeadWindows({ ops, opsSchema }: Warehouse): Promise<v
 }
 
 /** The latest word on each window that is still to be read. */
-export async function readDeadWindows({ ops, opsSchema }: Warehouse): Promise<DeadWindow[]> {
+async function readDeadWindows({ ops, opsSchema }: Warehouse): Promise<DeadWindow[]> {
   const rows = await ops
     .selectFrom('dead_windows as d')
     .distinctOn(['project_id', 'stream', 'from_date', 'to_date'])
@@ -77,4 +80,35 @@ export async function readDeadWindows({ ops, opsSchema }: Warehouse): Promise<De
     reason,
     since: failed_at,
   }))
+}
+
+/** The shared queue at a glance. */
+export interface QueueStatus {
+  /** The queue of the present configuration. */
+  queue: string
+  /** `is_current` is false for workers of another configuration: they do nothing for the runs of this one. */
+  workers: (WorkerState & { is_current: boolean })[]
+  /** Windows that nobody has begun, and those being worked at. */
+  waiting: number
+  active: number
+  /** When the oldest window that waits was put in. */
+  oldest: Date | null
+  /** Windows that were given up after several attempts. */
+  dead: DeadWindow[]
+}
+
+/** Undefined if this warehouse never had a queue. */
+export async function readQueueStatus(warehouse: Warehouse, queue: string): Promise<QueueStatus | undefined> {
+  if (!(await hasQueue(warehouse))) return undefined
+  const [workers, counts, dead] = await Promise.all([
+    liveWorkers(warehouse),
+    warehouse.pool.query<{ waiting: number; active: number; oldest: Date | null }>(
+      `select count(*) filter (where state = 'queued') as waiting, count(*) filter (where state = 'taken') as active,
+         min(queued_at) filter (where state = 'queued') as oldest
+       from ${quote(warehouse.opsSchema, 'run_windows')}`,
+    ),
+    readDeadWindows(warehouse),
+  ])
+  const known = workers.map((worker) => ({ ...worker, is_current: worker.queue === queue }))
+  return { queue, workers: known, ...counts.rows[0]!, dead }
 }

@@ -9,11 +9,10 @@ import type { Warehouse } from '../warehouse/connect.ts'
 import { openQueue, pruneQueues, type Queue } from './boss.ts'
 import { pruneDeadWindows, saveDeadWindows } from './dead-windows.ts'
 import { ItemResults, QueuedItems, TaskRotation, whileLeased } from './queued-items.ts'
-import { REAP_MS, reapWindows } from './reap.ts'
 import { dropWindowsOfEndedRuns } from './run-windows.ts'
 import { BudgetWatch } from './shared-budget.ts'
 import type { WindowResult } from './window-result.ts'
-import { forgetWorkers, liveWorkers } from './workers.ts'
+import { forgetWorkers, liveWorkers, REAP_MS, reapWindows } from './workers.ts'
 
 /** Does the work of runs through a queue, which is opened with the first of them. */
 export function openQueueExecutor(

@@ -16,7 +16,6 @@ import { isTransient, withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import type { Queue } from './boss.ts'
 import { endOfFailure, type FailureEnd } from './end-of-failure.ts'
-import { reapWindows } from './reap.ts'
 import {
   publishResult,
   type Release,
@@ -27,7 +26,7 @@ import {
 } from './run-windows.ts'
 import { BudgetWatch } from './shared-budget.ts'
 import { addCosts, type WindowResult } from './window-result.ts'
-import { HEARTBEAT_MS, heartbeat, type WorkerSelf } from './workers.ts'
+import { HEARTBEAT_MS, heartbeat, reapWindows, type WorkerSelf } from './workers.ts'
 
 // The longer nothing came, the rarer it looks.
 const SHORTEST_NAP_MS = 30

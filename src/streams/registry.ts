@@ -1,7 +1,7 @@
 import { shownText } from '../core/config/describe-issue.ts'
 import type { Config, ReportConfig } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
-import { didYouMean } from '../core/similar.ts'
+import { didYouMean } from '../core/text.ts'
 import { type BaseStream, EXTRA_STREAMS, type ExtraStream, type Filter } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
 import { CHAT_CONTENTS, chats } from './chats.ts'

@@ -1,8 +1,7 @@
 import { openExisting } from '../../app/open-services.ts'
 import type { Config } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
-import { didYouMean } from '../../core/similar.ts'
-import { count, listSome } from '../../core/text.ts'
+import { count, didYouMean, listSome } from '../../core/text.ts'
 import { queueSchema } from '../../queue/boss.ts'
 import { tableName, type Warehouse } from '../../warehouse/connect.ts'
 import {

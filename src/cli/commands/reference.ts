@@ -1,7 +1,7 @@
 import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { createRedactor } from '../../core/redactor.ts'
-import { didYouMean } from '../../core/similar.ts'
+import { didYouMean } from '../../core/text.ts'
 import { faultsSchema } from '../../reference/change.ts'
 import { startReference } from '../../reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../../reference/world.ts'

@@ -1,6 +1,5 @@
 import type { z } from 'zod'
-import { didYouMean } from '../similar.ts'
-import { clip } from '../text.ts'
+import { clip, didYouMean } from '../text.ts'
 import { mayHoldSecret } from './secrets.ts'
 import { settingLike } from './settings.ts'
 import { PLACEHOLDER } from './variables.ts'

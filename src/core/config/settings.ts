@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { similarTo } from '../similar.ts'
+import { similarTo } from '../text.ts'
 import { configSchema } from './schema.ts'
 
 /* The settings by their names, as the schema has them: for hints at what was meant, and for what must mention every one. */

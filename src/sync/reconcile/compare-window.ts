@@ -1,10 +1,21 @@
 import { type Day, daysIn, type Range } from '../../core/day.ts'
+import { quote } from '../../core/identifier.ts'
 import { count } from '../../core/text.ts'
-import type { Measure } from '../../ledger/control-totals.ts'
+import { type Measure, notAdditive } from '../../ledger/control-totals.ts'
 import type { DayComparison } from '../../ledger/coverage.ts'
-import { answersOf, type ControlTotals, type DayTotals, digestOf, type TotalsDigest } from '../../rows/day-totals.ts'
+import {
+  answersOf,
+  type ControlTotals,
+  type DayTotals,
+  digestOf,
+  TOTALLED,
+  type TotalsByDay,
+  type TotalsDigest,
+} from '../../rows/day-totals.ts'
 import type { FoundDays } from '../../rows/sift.ts'
 import { type DayStream, isCompared, isControl } from '../../streams/stream.ts'
+import { slowQuery, tableName, type Warehouse } from '../../warehouse/connect.ts'
+import { runBatch } from '../../warehouse/transaction.ts'
 
 /** A day that does not add up to the control totals. */
 export interface Difference {
@@ -152,4 +163,46 @@ export function needsProof(
   if (rejects.length + differences.length + uncompared.length + unknown.length > 0) return true
   if (isAdditive(stream, ignored)) return false
   return daysIn(range).some((day) => (rowsByDay.get(day) ?? 0) !== rowsBefore.get(day))
+}
+
+interface Compared {
+  projectId: string
+  stream: DayStream
+  days: readonly Day[]
+}
+
+/** Compares what the table of a stream has on some days with control totals. */
+export async function compareTable(
+  warehouse: Warehouse,
+  { projectId, stream, days }: Compared,
+  control: ControlTotals,
+): Promise<Difference[]> {
+  if (days.length === 0) return []
+  const sorted = [...days].sort()
+  const range = { from: sorted[0]!, to: sorted.at(-1)! }
+  const [ignored] = await runBatch(warehouse.pool, notAdditive(warehouse, { projectId, stream: stream.name }))
+  return compareDays(stream, sorted, { found: await tableDays(warehouse, projectId, stream, range), control, ignored })
+}
+
+async function tableDays(warehouse: Warehouse, projectId: string, stream: DayStream, range: Range) {
+  const found = { rowsByDay: new Map<Day, number>(), totals: new Map() as TotalsByDay }
+  const of = `from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $2 and $3`
+  const values = [projectId, range.from, range.to]
+  if (stream.control === 'answers') {
+    const query = slowQuery(`select date, count(*)::int as rows ${of} group by date`, values)
+    const { rows } = await warehouse.pool.query<{ date: Day; rows: number }>(query)
+    for (const { date, rows: count } of rows) found.rowsByDay.set(date, count)
+    return found
+  }
+  const sums = TOTALLED.map((name) => `sum(${quote(name)})`).join(', ')
+  const query = slowQuery(
+    `select date, brand_id, array[${sums}]::double precision[] as totals ${of} group by date, brand_id`,
+    values,
+  )
+  const { rows } = await warehouse.pool.query<{ date: Day; brand_id: string; totals: [number, number, number] }>(query)
+  for (const { date, brand_id, totals } of rows) {
+    const day = found.totals.get(date) ?? new Map()
+    found.totals.set(date, day.set(brand_id, totals))
+  }
+  return found
 }

@@ -24,7 +24,7 @@ import { readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { isTooMuch, readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
 import type { Run, SyncedProject } from '../run/run.ts'
-import { compareTable } from './compare-tables.ts'
+import { compareTable } from './compare-window.ts'
 
 /** What reading control totals needs of a run. */
 export type ControlReader = Pick<

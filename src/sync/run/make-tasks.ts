@@ -1,18 +1,21 @@
 import { daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn } from '../../core/day.ts'
+import { InterruptedError, messageOf } from '../../core/errors.ts'
+import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { type ProjectStream, streamKey } from '../../core/vocabulary.ts'
 import { readCoverage } from '../../ledger/coverage.ts'
 import { type CoverageSummary, readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
-import type { DayStream, Stream } from '../../streams/stream.ts'
+import type { CallContext } from '../../source/client.ts'
+import { type DayStream, isControl, type Stream } from '../../streams/stream.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
-import { ControlPhase } from './control-phase.ts'
+import { checkHistory, readDueControls } from '../reconcile/read-control.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run.ts'
-import { type Remaining, reportPlan, type SharedByTasks, type Task, taskKey } from './task.ts'
+import { type Gate, isExhausted, type Remaining, reportPlan, type SharedByTasks, type Task, taskKey } from './task.ts'
 
 /** One task for each project and stream. */
 export async function makeTasks(
@@ -108,4 +111,71 @@ async function feedOf(
   }
   const density = new Density(coverage, today, firstDaysOf(stream))
   return new WindowFeed(due(), density, () => limit.current, config.source.max_window_days)
+}
+
+/** Lists show what values dimensions have. The report by date alone gives the control totals. */
+function isReadFirst({ stream }: Task): boolean {
+  return stream.by === 'list' || isControl(stream)
+}
+
+/** Reads the control totals of each project, after its first streams and before those that are compared with the totals. */
+export class ControlPhase implements Gate {
+  private readonly reading = new Map<string, Promise<void>>()
+  private readonly open = new Set<string>()
+  private readonly context: CallContext
+
+  constructor(
+    private readonly run: Run,
+    private readonly shared: Omit<SharedByTasks, 'gate'>,
+    /** Gives the days of each stream that are due now; undefined if the run was given its days. */
+    private readonly replan: ((project: SyncedProject) => Promise<(stream: string) => Day[]>) | undefined,
+  ) {
+    this.context = { signal: run.signal, onAttempt: (status) => shared.observer.onRequest?.(status) }
+  }
+
+  mayBegin(task: Task): boolean {
+    this.beginReading(task.project)
+    return isReadFirst(task) || this.open.has(task.project.id)
+  }
+
+  get pending(): Promise<void> | undefined {
+    return this.reading.size === 0 ? undefined : Promise.race(this.reading.values())
+  }
+
+  private beginReading(project: SyncedProject): void {
+    const { reading, open } = this
+    if (open.has(project.id) || reading.has(project.id)) return
+    if (this.tasksOf(project).some((task) => isReadFirst(task) && !isExhausted(task))) return
+    const done = this.readTotals(project).finally(() => {
+      reading.delete(project.id)
+      open.add(project.id)
+    })
+    reading.set(project.id, done)
+  }
+
+  private tasksOf({ id }: SyncedProject): Task[] {
+    return [...this.shared.tasks.values()].filter(({ project }) => project.id === id)
+  }
+
+  /** Without control totals, days are loaded without a comparison. They stay due, and the run is partial. */
+  private async readTotals(project: SyncedProject): Promise<void> {
+    const { run, shared, context, replan } = this
+    const feeds = this.tasksOf(project).flatMap(({ stream, remaining }) =>
+      stream.by === 'day' && remaining.kind === 'windows' ? [{ stream, feed: remaining.feed }] : [],
+    )
+    if (feeds.length === 0) return
+    try {
+      if (replan !== undefined && (await checkHistory(run, project, context))) {
+        const dueDays = await replan(project)
+        for (const { stream, feed } of feeds) feed.replan(dueDays(stream.name))
+        reportPlan(shared)
+      }
+      const due = new Map(feeds.map(({ stream, feed }): [DayStream, readonly Day[]] => [stream, feed.dueDays]))
+      await readDueControls(run, project, due, context)
+    } catch (error) {
+      if (run.signal.aborted || error instanceof InterruptedError) return
+      const reason = `${project.id}: control totals could not be read: ${messageOf(error)}`
+      shared.failures.note({ reason, code: reportedCode(failureCodeOf(error)) })
+    }
+  }
 }

@@ -12,8 +12,14 @@ import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
 import { isCompared } from '../../streams/stream.ts'
 import { readEntities } from '../../warehouse/load/entities.ts'
-import { applyLabels, listProjects } from '../../warehouse/load/labels.ts'
-import { applyOwnBrands, ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
+import {
+  applyLabels,
+  applyOwnBrands,
+  listProjects,
+  ownBrandNotes,
+  readOwnBrands,
+  unknownLabels,
+} from '../../warehouse/load/own-brands.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { analyzeChanged, refreshSummaries } from '../../warehouse/schema/summaries.ts'

@@ -3,7 +3,7 @@ import type { Config } from '../../core/config/load.ts'
 import type { Entities } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
 import type { Transaction } from '../transaction.ts'
-import { labelOf } from './labels.ts'
+import { labelOf } from './own-brands.ts'
 
 /** What this run has written already, so that a window costs no query if it names nothing new. */
 export type EntityMemory = Map<string, string | null>

@@ -1,6 +1,6 @@
 import { addDays } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
-import type { QueueStatus } from '../../queue/status.ts'
+import type { QueueStatus } from '../../queue/dead-windows.ts'
 import { freshWords, type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
