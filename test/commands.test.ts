@@ -1,293 +1,363 @@
-import { readFileSync, statSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { dayOf } from '../src/core/day.ts'
+import { realStack } from '../src/core/errors.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { createDatabase } from './support/postgres.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
-/* The commands as people type them. */
+describe('commands', () => {
+  /* The commands as people type them. */
 
-/** All rows of all tables of some schemas, as one text. */
-async function _everyValue(url: string, schemas: string[]): Promise<string> {
-  const client = new Client({ connectionString: url })
-  await client.connect()
-  const tables = await client.query(
-    "select format('%I.%I', table_schema, table_name) as name from information_schema.tables where table_schema = any($1)",
-    [schemas],
-  )
-  let text = ''
-  for (const { name } of tables.rows) text += JSON.stringify((await client.query(`select * from ${name}`)).rows)
-  await client.end()
-  return text
-}
-
-let setup: Setup
-beforeAll(async () => {
-  setup = await setUp({ emptyDatabase: true, world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
-})
-afterAll(() => setup.close())
-const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
-const COMMANDS = [
-  'sync',
-  'backfill',
-  'plan',
-  'check',
-  'status',
-  'audit',
-  'quarantine list',
-  'quarantine show',
-  'quarantine retry',
-  'migrate',
-  'reference',
-  'database',
-]
-
-test.each(COMMANDS)('%s has a help with examples', async (command) => {
-  const result = await runCli([...command.split(' '), '--help'])
-  expect(result.code).toBe(0)
-  expect(result.stdout).toContain(`Examples:\n  $ visibility-sync ${command}`)
-  expect(result.stdout).toMatch(/--json/)
-})
-
-test('the program tells its version, its commands and its exit codes', async () => {
-  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
-  expect((await runCli(['--version'])).stdout.trim()).toBe(version)
-  const help = await runCli(['--help'])
-  for (const command of COMMANDS) expect(help.stdout).toContain(command.split(' ')[0])
-  expect(help.stdout).toContain('3 another run holds the lock')
-})
-
-describe('bad usage exits 2 with one message, before any request or table', () => {
-  const cases: [string, string[], string][] = [
-    ['an unknown command', ['sink'], "unknown command 'sink'"],
-    ['an unknown option', ['sync', '--fast'], "unknown option '--fast'"],
-    ['an unknown stream', ['sync', '--stream', 'chat'], '--stream: got "chat"; configured are: project_profile'],
-    ['an unknown project', ['sync', '--project', 'or_x'], '--project: got "or_x"; configured are: or_'],
-    ['an impossible date', ['backfill', '--from', '2026-02-30', '--to', '2026-03-01'], '--from: got "2026-02-30"'],
-    [
-      'a range that ends before it starts',
-      ['backfill', '--from', '2026-03-02', '--to', '2026-03-01'],
-      '--to: got "2026-03-01"; allowed: --from (2026-03-02) or later',
-    ],
-    ['a range in the future', ['backfill', '--from', '2999-01-01', '--to', '2999-01-02'], '--from: got "2999-01-01"'],
-    [
-      'a backfill from the year 1',
-      ['backfill', '--from', '0001-01-01', '--to', '2026-03-01'],
-      '--from: got "0001-01-01"; allowed: 2020-01-01 (earliest_date) or later',
-    ],
-    [
-      'a plan from before the earliest day',
-      ['plan', '--from', '2019-12-31', '--to', '2026-03-01'],
-      '--from: got "2019-12-31"; allowed: 2020-01-01 (earliest_date) or later',
-    ],
-    ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
-    ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
-    ['a bad number', ['status', '--runs', 'all'], '--runs: got "all"'],
-    ['an entry that is no number', ['quarantine', 'show', 'x'], 'quarantine: got "x"'],
-    ['an unknown fault', ['reference', '--fault', 'chaos=1'], '--fault: chaos'],
-    ['a file that is not there', ['sync', '--config', '/nowhere.yaml'], '/nowhere.yaml: cannot be read'],
-  ]
-  test.each(cases)('%s', async (_, args, message) => {
-    setup.service.requests.length = 0
-    const result = await cli(...args)
-    expect(result.stderr).toContain(message)
-    expect([result.code, result.stdout]).toEqual([2, ''])
-    expect(result.stderr).not.toMatch(/\n\s+at /)
-    expect(setup.service.requests).toEqual([])
-  })
-
-  test('with --json the error is a document too', async () => {
-    const result = await cli('sync', '--stream', 'chat', '--json')
-    expect(result.json()).toEqual({ error: { code: 'usage', message: expect.stringContaining('--stream') } })
-  })
-})
-
-test('plan shows windows and requests before anything exists, and makes nothing', async () => {
-  const result = await cli('plan', '--json')
-  expect(result.code).toBe(0)
-  const { streams } = result.json()
-  expect(streams.find((row: any) => row.stream === 'by_prompt')).toMatchObject({ due_days: 31, guessed: true })
-  expect(await setup.database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
-  const folder = temporaryFolder()
-  const embedded = await runCli(['plan'], { cwd: folder.path })
-  expect(embedded.stdout).toContain('nothing was read or changed')
-  expect(() => statSync(`${folder.path}/.data`)).toThrow()
-  folder.remove()
-})
-
-test('status before the first sync says what to do, and check passes', async () => {
-  expect((await cli('status')).stdout).toContain('Nothing was synced')
-  const check = await cli('check')
-  expect(check.code).toBe(0)
-  expect(check.stdout.match(/✓/g)!.length).toBe(8)
-})
-
-test('migrate makes the tables, and a second time has nothing to do', async () => {
-  expect((await cli('migrate', '--json')).json()).toMatchObject({
-    applied: expect.arrayContaining(['0001_warehouse.sql']),
-    reports_made: expect.arrayContaining(['by_prompt']),
-  })
-  expect((await cli('migrate')).stdout).toContain('Nothing to do')
-})
-
-test('sync prints a table with its columns, the warehouse and the next step; a second one says that nothing changed', async () => {
-  const first = await cli('sync')
-  expect(first.code).toBe(0)
-  expect(first.stdout).toMatch(/stream +days +rows read +inserted +(updated +)?(deleted +)?requests +seconds/)
-  expect(first.stdout).toMatch(/total +310 +/)
-  expect(first.stdout).toMatch(
-    /Warehouse: +postgres:\/\/[^\n]+\nNext: +see freshness and coverage:\n +npx visibility-sync status/,
-  )
-  const second = await cli('sync', '--json')
-  expect(second.json()).toMatchObject({ outcome: 'complete', warehouse: { schema: 'visibility', embedded: false } })
-  expect(second.json().streams.every((stream: any) => stream.inserted + stream.updated + stream.deleted === 0)).toBe(
-    true,
-  )
-})
-
-test('options may stand before or after the command', async () => {
-  expect((await cli('--json', 'status')).json().synced).toBe(true)
-  expect((await cli('status', '--json')).json().synced).toBe(true)
-})
-
-test('backfill reads exactly the asked-for streams, projects and days', async () => {
-  setup.service.requests.length = 0
-  const [first] = setup.service.world.projects
-  const result = await cli(
-    'backfill',
-    '--from',
-    '2026-03-10',
-    '--to',
-    '2026-03-12',
-    '--stream',
-    'chats',
-    '--project',
-    first!.id,
-    '--json',
-  )
-  expect(result.json().streams).toMatchObject([{ project_id: first!.id, stream: 'chats', days: 3, rows_read: 42 }])
-  const asked = setup.service.requests.filter(({ path }) => path.endsWith('/chats'))
-  expect(asked.map(({ query }) => [query.start_date, query.end_date, query.project_id])).toEqual([
-    ['2026-03-10', '2026-03-12', first!.id],
-  ])
-  expect(
-    (await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--missing', '--json'))
-      .json()
-      .streams.every((stream: any) => stream.days === 0),
-  ).toBe(true)
-  const today = dayOf(new Date())
-  const ahead = await cli('backfill', '--from', today, '--to', '9999-01-01', '--stream', 'chats', '--json')
-  expect(ahead.stderr).toContain(`--to: 9999-01-01 is after today; this reads until today (${today}, UTC)`)
-})
-
-test('status shows coverage, runs and their outcomes', async () => {
-  const result = await cli('status')
-  expect(result.stdout).toMatch(/✓ +by_prompt +\d+ s ago +(2026-03-01 +)?2026-03-31 +31 +0 +1,302\n/)
-  expect(result.stdout).toMatch(/\d+ +backfill +[\d-]+ [\d:]+ +\d+ s +complete/)
-})
-
-test('check names each thing that is wrong and exits 1', async () => {
-  const wrong = await runCli(['check', '--json'], {
-    env: { ...setup.env, VISIBILITY_API_KEY: 'wrong', DATABASE_URL: 'postgres://x@127.0.0.1:1/x' },
-    config: setup.fileConfig,
-  })
-  expect(wrong.code).toBe(1)
-  expect(wrong.json().verdicts.map((verdict: any) => [verdict.what.split(' ')[0], verdict.ok])).toEqual([
-    ['configuration', true],
-    ['source', true],
-    ['project', false],
-    ['project', false],
-    ['database', false],
-  ])
-})
-
-test('check lists the projects that a key can read where an id is wrong, and reports unknown variables', async () => {
-  setup.service.setExtras('all')
-  const [project] = setup.service.world.projects
-  const env = {
-    ...setup.env,
-    VISIBILITY_PROJECTS: 'or_wrong',
-    VISIBILITY_PROJECT: 'foo',
-    VISIBILITY_SERVICE_HOST: '::1',
+  /** All rows of all tables of some schemas, as one text. */
+  async function _everyValue(url: string, schemas: string[]): Promise<string> {
+    const client = new Client({ connectionString: url })
+    await client.connect()
+    const tables = await client.query(
+      "select format('%I.%I', table_schema, table_name) as name from information_schema.tables where table_schema = any($1)",
+      [schemas],
+    )
+    let text = ''
+    for (const { name } of tables.rows) text += JSON.stringify((await client.query(`select * from ${name}`)).rows)
+    await client.end()
+    return text
   }
-  const { stdout, stderr, code } = await runCli(['check'], { env, config: setup.fileConfig })
-  expect(code).toBe(1)
-  const told = stdout.replaceAll(/\s+/g, ' ')
-  expect(told).toContain('correct the id in VISIBILITY_PROJECTS, or under projects in the file; the key can read: ')
-  expect(told).toContain(project!.id)
-  expect(stderr.match(/unknown variable/g)).toHaveLength(1)
-  expect(stderr).toContain('VISIBILITY_PROJECT: unknown variable, ignored; did you mean "VISIBILITY_PROJECTS"?')
-  const right = await runCli(['check'], {
-    env: { ...env, VISIBILITY_PROJECTS: project!.id },
-    config: setup.fileConfig,
+
+  let setup: Setup
+  beforeAll(async () => {
+    setup = await setUp({ emptyDatabase: true, world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
   })
-  expect([right.code, right.stdout]).toEqual([0, expect.stringContaining('Ready, but see the warnings above.')])
-  setup.service.setExtras([])
-})
+  afterAll(() => setup.close())
+  const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+  const COMMANDS = [
+    'sync',
+    'backfill',
+    'plan',
+    'check',
+    'status',
+    'audit',
+    'quarantine list',
+    'quarantine show',
+    'quarantine retry',
+    'migrate',
+    'reference',
+    'database',
+  ]
 
-test('a first run that is refused warns of nothing', async () => {
-  const empty = await createDatabase('empty')
-  const env = { ...setup.env, VISIBILITY_PROJECTS: '', DATABASE_URL: empty.url }
-  const result = await runCli(['sync'], { env, config: setup.fileConfig })
-  expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_PROJECTS: got nothing')])
-  expect(result.stderr).not.toContain('pruned')
-  await empty.drop()
-})
+  test.each(COMMANDS)('%s has a help with examples', async (command) => {
+    const result = await runCli([...command.split(' '), '--help'])
+    expect(result.code).toBe(0)
+    expect(result.stdout).toContain(`Examples:\n  $ visibility-sync ${command}`)
+    expect(result.stdout).toMatch(/--json/)
+  })
 
-test('quarantined rows are listed, shown with their raw JSON, and retried', async () => {
-  setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
-  expect((await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt')).code).toBe(1)
-  const { entries } = (await cli('quarantine', 'list', '--json')).json()
-  expect(entries.length).toBeGreaterThan(2)
-  const listed = await cli('quarantine', 'list', '--stream', 'by_prompt')
-  expect(listed.stdout).toContain(entries[0].reason.split(' ')[0])
-  const shown = await cli('quarantine', 'show', String(entries[0].quarantine_id))
-  expect(shown.stdout).toContain('by_prompt of or_')
-  expect(shown.stdout).toContain('"mention_count"')
-  expect((await cli('quarantine', 'show', '999999')).code).toBe(2)
+  test('the program tells its version, its commands and its exit codes', async () => {
+    const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
+    expect((await runCli(['--version'])).stdout.trim()).toBe(version)
+    const help = await runCli(['--help'])
+    for (const command of COMMANDS) expect(help.stdout).toContain(command.split(' ')[0])
+    expect(help.stdout).toContain('3 another run holds the lock')
+  })
 
-  const still = await cli('quarantine', 'retry', '--json')
-  expect([still.code, still.json().loaded]).toEqual([1, 0])
+  describe('bad usage exits 2 with one message, before any request or table', () => {
+    const cases: [string, string[], string][] = [
+      ['an unknown command', ['sink'], "unknown command 'sink'"],
+      ['an unknown option', ['sync', '--fast'], "unknown option '--fast'"],
+      ['an unknown stream', ['sync', '--stream', 'chat'], '--stream: got "chat"; configured are: project_profile'],
+      ['an unknown project', ['sync', '--project', 'or_x'], '--project: got "or_x"; configured are: or_'],
+      ['an impossible date', ['backfill', '--from', '2026-02-30', '--to', '2026-03-01'], '--from: got "2026-02-30"'],
+      [
+        'a range that ends before it starts',
+        ['backfill', '--from', '2026-03-02', '--to', '2026-03-01'],
+        '--to: got "2026-03-01"; allowed: --from (2026-03-02) or later',
+      ],
+      ['a range in the future', ['backfill', '--from', '2999-01-01', '--to', '2999-01-02'], '--from: got "2999-01-01"'],
+      [
+        'a backfill from the year 1',
+        ['backfill', '--from', '0001-01-01', '--to', '2026-03-01'],
+        '--from: got "0001-01-01"; allowed: 2020-01-01 (earliest_date) or later',
+      ],
+      [
+        'a plan from before the earliest day',
+        ['plan', '--from', '2019-12-31', '--to', '2026-03-01'],
+        '--from: got "2019-12-31"; allowed: 2020-01-01 (earliest_date) or later',
+      ],
+      ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
+      ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
+      ['a bad number', ['status', '--runs', 'all'], '--runs: got "all"'],
+      ['an entry that is no number', ['quarantine', 'show', 'x'], 'quarantine: got "x"'],
+      ['an unknown fault', ['reference', '--fault', 'chaos=1'], '--fault: chaos'],
+      ['a file that is not there', ['sync', '--config', '/nowhere.yaml'], '/nowhere.yaml: cannot be read'],
+    ]
+    test.each(cases)('%s', async (_, args, message) => {
+      setup.service.requests.length = 0
+      const result = await cli(...args)
+      expect(result.stderr).toContain(message)
+      expect([result.code, result.stdout]).toEqual([2, ''])
+      expect(result.stderr).not.toMatch(/\n\s+at /)
+      expect(setup.service.requests).toEqual([])
+    })
 
-  // As after an upgrade that understands them: the rows in quarantine are sound now.
-  await setup.database.rows(
-    `update visibility_ops.quarantine set raw = (raw::jsonb || jsonb_build_object('mention_count', 1, 'visibility', 0, 'position', null, 'date', from_date,
+    test('with --json the error is a document too', async () => {
+      const result = await cli('sync', '--stream', 'chat', '--json')
+      expect(result.json()).toEqual({ error: { code: 'usage', message: expect.stringContaining('--stream') } })
+    })
+  })
+
+  test('plan shows windows and requests before anything exists, and makes nothing', async () => {
+    const result = await cli('plan', '--json')
+    expect(result.code).toBe(0)
+    const { streams } = result.json()
+    expect(streams.find((row: any) => row.stream === 'by_prompt')).toMatchObject({ due_days: 31, guessed: true })
+    expect(await setup.database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
+    const folder = temporaryFolder()
+    const embedded = await runCli(['plan'], { cwd: folder.path })
+    expect(embedded.stdout).toContain('nothing was read or changed')
+    expect(() => statSync(`${folder.path}/.data`)).toThrow()
+    folder.remove()
+  })
+
+  test('status before the first sync says what to do, and check passes', async () => {
+    expect((await cli('status')).stdout).toContain('Nothing was synced')
+    const check = await cli('check')
+    expect(check.code).toBe(0)
+    expect(check.stdout.match(/✓/g)!.length).toBe(8)
+  })
+
+  test('migrate makes the tables, and a second time has nothing to do', async () => {
+    expect((await cli('migrate', '--json')).json()).toMatchObject({
+      applied: expect.arrayContaining(['0001_warehouse.sql']),
+      reports_made: expect.arrayContaining(['by_prompt']),
+    })
+    expect((await cli('migrate')).stdout).toContain('Nothing to do')
+  })
+
+  test('sync prints a table with its columns, the warehouse and the next step; a second one says that nothing changed', async () => {
+    const first = await cli('sync')
+    expect(first.code).toBe(0)
+    expect(first.stdout).toMatch(/stream +days +rows read +inserted +(updated +)?(deleted +)?requests +seconds/)
+    expect(first.stdout).toMatch(/total +310 +/)
+    expect(first.stdout).toMatch(
+      /Warehouse: +postgres:\/\/[^\n]+\nNext: +see freshness and coverage:\n +npx visibility-sync status/,
+    )
+    const second = await cli('sync', '--json')
+    expect(second.json()).toMatchObject({ outcome: 'complete', warehouse: { schema: 'visibility', embedded: false } })
+    expect(second.json().streams.every((stream: any) => stream.inserted + stream.updated + stream.deleted === 0)).toBe(
+      true,
+    )
+  })
+
+  test('options may stand before or after the command', async () => {
+    expect((await cli('--json', 'status')).json().synced).toBe(true)
+    expect((await cli('status', '--json')).json().synced).toBe(true)
+  })
+
+  test('backfill reads exactly the asked-for streams, projects and days', async () => {
+    setup.service.requests.length = 0
+    const [first] = setup.service.world.projects
+    const result = await cli(
+      'backfill',
+      '--from',
+      '2026-03-10',
+      '--to',
+      '2026-03-12',
+      '--stream',
+      'chats',
+      '--project',
+      first!.id,
+      '--json',
+    )
+    expect(result.json().streams).toMatchObject([{ project_id: first!.id, stream: 'chats', days: 3, rows_read: 42 }])
+    const asked = setup.service.requests.filter(({ path }) => path.endsWith('/chats'))
+    expect(asked.map(({ query }) => [query.start_date, query.end_date, query.project_id])).toEqual([
+      ['2026-03-10', '2026-03-12', first!.id],
+    ])
+    expect(
+      (await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--missing', '--json'))
+        .json()
+        .streams.every((stream: any) => stream.days === 0),
+    ).toBe(true)
+    const today = dayOf(new Date())
+    const ahead = await cli('backfill', '--from', today, '--to', '9999-01-01', '--stream', 'chats', '--json')
+    expect(ahead.stderr).toContain(`--to: 9999-01-01 is after today; this reads until today (${today}, UTC)`)
+  })
+
+  test('status shows coverage, runs and their outcomes', async () => {
+    const result = await cli('status')
+    expect(result.stdout).toMatch(/✓ +by_prompt +\d+ s ago +(2026-03-01 +)?2026-03-31 +31 +0 +1,302\n/)
+    expect(result.stdout).toMatch(/\d+ +backfill +[\d-]+ [\d:]+ +\d+ s +complete/)
+  })
+
+  test('check names each thing that is wrong and exits 1', async () => {
+    const wrong = await runCli(['check', '--json'], {
+      env: { ...setup.env, VISIBILITY_API_KEY: 'wrong', DATABASE_URL: 'postgres://x@127.0.0.1:1/x' },
+      config: setup.fileConfig,
+    })
+    expect(wrong.code).toBe(1)
+    expect(wrong.json().verdicts.map((verdict: any) => [verdict.what.split(' ')[0], verdict.ok])).toEqual([
+      ['configuration', true],
+      ['source', true],
+      ['project', false],
+      ['project', false],
+      ['database', false],
+    ])
+  })
+
+  test('check lists the projects that a key can read where an id is wrong, and reports unknown variables', async () => {
+    setup.service.setExtras('all')
+    const [project] = setup.service.world.projects
+    const env = {
+      ...setup.env,
+      VISIBILITY_PROJECTS: 'or_wrong',
+      VISIBILITY_PROJECT: 'foo',
+      VISIBILITY_SERVICE_HOST: '::1',
+    }
+    const { stdout, stderr, code } = await runCli(['check'], { env, config: setup.fileConfig })
+    expect(code).toBe(1)
+    const told = stdout.replaceAll(/\s+/g, ' ')
+    expect(told).toContain('correct the id in VISIBILITY_PROJECTS, or under projects in the file; the key can read: ')
+    expect(told).toContain(project!.id)
+    expect(stderr.match(/unknown variable/g)).toHaveLength(1)
+    expect(stderr).toContain('VISIBILITY_PROJECT: unknown variable, ignored; did you mean "VISIBILITY_PROJECTS"?')
+    const right = await runCli(['check'], {
+      env: { ...env, VISIBILITY_PROJECTS: project!.id },
+      config: setup.fileConfig,
+    })
+    expect([right.code, right.stdout]).toEqual([0, expect.stringContaining('Ready, but see the warnings above.')])
+    setup.service.setExtras([])
+  })
+
+  test('a first run that is refused warns of nothing', async () => {
+    const empty = await createDatabase('empty')
+    const env = { ...setup.env, VISIBILITY_PROJECTS: '', DATABASE_URL: empty.url }
+    const result = await runCli(['sync'], { env, config: setup.fileConfig })
+    expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_PROJECTS: got nothing')])
+    expect(result.stderr).not.toContain('pruned')
+    await empty.drop()
+  })
+
+  test('quarantined rows are listed, shown with their raw JSON, and retried', async () => {
+    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
+    expect((await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt')).code).toBe(1)
+    const { entries } = (await cli('quarantine', 'list', '--json')).json()
+    expect(entries.length).toBeGreaterThan(2)
+    const listed = await cli('quarantine', 'list', '--stream', 'by_prompt')
+    expect(listed.stdout).toContain(entries[0].reason.split(' ')[0])
+    const shown = await cli('quarantine', 'show', String(entries[0].quarantine_id))
+    expect(shown.stdout).toContain('by_prompt of or_')
+    expect(shown.stdout).toContain('"mention_count"')
+    expect((await cli('quarantine', 'show', '999999')).code).toBe(2)
+
+    const still = await cli('quarantine', 'retry', '--json')
+    expect([still.code, still.json().loaded]).toEqual([1, 0])
+
+    // As after an upgrade that understands them: the rows in quarantine are sound now.
+    await setup.database.rows(
+      `update visibility_ops.quarantine set raw = (raw::jsonb || jsonb_build_object('mention_count', 1, 'visibility', 0, 'position', null, 'date', from_date,
        'brand', coalesce(nullif(raw::jsonb -> 'brand', 'null'), '{"id": "kw_lost", "name": "Lost"}')))::json where resolved_at is null`,
-  )
-  const retried = await cli('quarantine', 'retry', String(entries[0].quarantine_id))
-  expect([retried.code, retried.stdout.trim()]).toEqual([0, '1 entry tried again, 1 loaded, 0 still bad.'])
-  const rest = await cli('quarantine', 'retry', '--json')
-  expect([rest.code, rest.json().loaded]).toEqual([0, entries.length - 1])
-  expect((await cli('quarantine', 'list')).stdout).toContain('No open rows')
-  expect(
-    (await cli('quarantine', 'list', '--all', '--json'))
-      .json()
-      .entries.every((entry: any) => entry.resolution === 'loaded by a retry'),
-  ).toBe(true)
-  setup.service.setFaults(NO_LIMIT)
+    )
+    const retried = await cli('quarantine', 'retry', String(entries[0].quarantine_id))
+    expect([retried.code, retried.stdout.trim()]).toEqual([0, '1 entry tried again, 1 loaded, 0 still bad.'])
+    const rest = await cli('quarantine', 'retry', '--json')
+    expect([rest.code, rest.json().loaded]).toEqual([0, entries.length - 1])
+    expect((await cli('quarantine', 'list')).stdout).toContain('No open rows')
+    expect(
+      (await cli('quarantine', 'list', '--all', '--json'))
+        .json()
+        .entries.every((entry: any) => entry.resolution === 'loaded by a retry'),
+    ).toBe(true)
+    setup.service.setFaults(NO_LIMIT)
+  })
+
+  test('reference runs on its own until it is stopped, and a sync against it succeeds', async () => {
+    const reference = startProcess(['reference', '--port', '0', '--projects', '1', '--prompts', '3'])
+    await reference.saw('Ctrl-C stops it.')
+    // The lines that it prints are what a user would paste into a shell.
+    const settings = Object.fromEntries(
+      [...reference.output().matchAll(/export (\w+)=(\S+)/g)].map(([, name, value]) => [name!, value!]),
+    )
+    expect(settings).toMatchObject({
+      VISIBILITY_API_KEY: COMPANY_KEY,
+      VISIBILITY_PROJECTS: expect.stringMatching(/^or_/),
+    })
+    const database = await createDatabase()
+    const synced = await runCli(['sync', '--json'], {
+      env: { ...settings, DATABASE_URL: database.url },
+      config: setup.fileConfig,
+    })
+    expect([synced.code, synced.json().source]).toEqual([0, settings.VISIBILITY_API_URL])
+    expect(await database.rows('select count(*)::int as n from visibility.prompts')).toEqual([{ n: 3 }])
+    await database.drop()
+    reference.child.kill('SIGTERM')
+    expect((await reference.done).code).toBe(0)
+  })
 })
 
-test('reference runs on its own until it is stopped, and a sync against it succeeds', async () => {
-  const reference = startProcess(['reference', '--port', '0', '--projects', '1', '--prompts', '3'])
-  await reference.saw('Ctrl-C stops it.')
-  // The lines that it prints are what a user would paste into a shell.
-  const settings = Object.fromEntries(
-    [...reference.output().matchAll(/export (\w+)=(\S+)/g)].map(([, name, value]) => [name!, value!]),
+describe('the bundled command', () => {
+  const folder = temporaryFolder()
+  afterAll(() => folder.remove())
+  beforeAll(() =>
+    writeFileSync(join(folder.path, 'sync.yaml'), 'reports: [{ name: my_own_report, dimensions: [date] }]'),
   )
-  expect(settings).toMatchObject({
-    VISIBILITY_API_KEY: COMPANY_KEY,
-    VISIBILITY_PROJECTS: expect.stringMatching(/^or_/),
+
+  /** What the script of a shell would offer for the last of the words. */
+  async function offered(...words: string[]): Promise<string[]> {
+    const env = { VISIBILITY_CONFIG: 'sync.yaml' }
+    const { stdout } = await runCli(['complete', '--', ...words], { cwd: folder.path, env })
+    return stdout
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith(':'))
+      .map((line) => line.split('\t')[0]!)
+  }
+
+  test('a shell completes commands, subcommands, options and names of streams', async () => {
+    expect(await offered('sup')).toEqual(['support-bundle'])
+    expect(await offered('quarantine', '')).toEqual(['list', 'show', 'retry', 'dismiss'])
+    expect(await offered('backfill', '--mi')).toEqual(['--missing'])
+    expect(await offered('sync', '--stream', 'my')).toEqual(['my_own_report'])
+    writeFileSync(join(folder.path, 'sync.yaml'), 'a: [')
+    expect(await offered('sync', '--stream', 'brand_daily_by_m')).toEqual(['brand_daily_by_model'])
   })
-  const database = await createDatabase()
-  const synced = await runCli(['sync', '--json'], {
-    env: { ...settings, DATABASE_URL: database.url },
-    config: setup.fileConfig,
+
+  test('there is a script for each of three shells, and another shell is refused', async () => {
+    for (const shell of ['bash', 'zsh', 'fish']) {
+      const { code, stdout } = await runCli(['completion', shell])
+      expect([code, stdout]).toEqual([0, expect.stringContaining('visibility-sync complete --')])
+    }
+    const { code, stderr } = await runCli(['completion', 'bsh'])
+    expect([code, stderr]).toEqual([2, expect.stringContaining('Allowed choices are bash, zsh, fish')])
   })
-  expect([synced.code, synced.json().source]).toEqual([0, settings.VISIBILITY_API_URL])
-  expect(await database.rows('select count(*)::int as n from visibility.prompts')).toEqual([{ n: 3 }])
-  await database.drop()
-  reference.child.kill('SIGTERM')
-  expect((await reference.done).code).toBe(0)
+
+  /* The command is bundled for a quick start. Nobody should notice. */
+
+  const FOLDER = fileURLToPath(new URL('../dist/command/', import.meta.url))
+
+  test('a stack names the places in the sources, not in the bundle', () => {
+    const file = readdirSync(FOLDER).find(
+      (name) => name.endsWith('.cjs') && readFileSync(FOLDER + name, 'utf8').includes('function refuseOld('),
+    )!
+    const lines = readFileSync(FOLDER + file, 'utf8').split('\n')
+    const row = lines.findIndex((line) => line.includes('function refuseOld(')) + 1
+    const column = lines[row - 1]!.indexOf('function refuseOld(') + 'function '.length + 1
+    const address = pathToFileURL(FOLDER + file).href
+    const stack = `Error: the database is too old\n    at refuseOld (${address}:${row}:${column})\n    at node:internal/main:1:1`
+    const source = readFileSync(new URL('../src/warehouse/connect.ts', import.meta.url), 'utf8').split('\n')
+    const place = source.findIndex((line) => line.includes('function refuseOld(')) + 1
+    expect(realStack(stack)).toMatch(
+      new RegExp(
+        `^Error: the database is too old\n    at refuseOld \\(src/warehouse/connect\\.ts:${place}:\\d+\\)\n    at node:`,
+      ),
+    )
+    expect(realStack(`at work (file:///nowhere/else.js:1:2)`)).toBe('at work (file:///nowhere/else.js:1:2)')
+  })
+
+  test('the licences of the packages in the bundle are shipped with it', () => {
+    const text = readFileSync(`${FOLDER}LICENSES.txt`, 'utf8')
+    for (const name of ['zod', 'kysely', 'pg', 'got', 'commander', 'fastify'])
+      expect(text).toMatch(new RegExp(`^${name} \\d`, 'm'))
+  })
 })

@@ -1,122 +1,232 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from '@jest/globals'
-import { parse } from 'yaml'
+import { afterAll, afterEach, beforeEach, describe, expect, test } from '@jest/globals'
+import { parse, stringify } from 'yaml'
 import { loadConfig } from '../src/core/config/load.ts'
 import { channelTwins, configSchema } from '../src/core/config/schema.ts'
 import { everySetting } from '../src/core/config/settings.ts'
-import { runCli, temporaryFolder } from './support/cli.ts'
+import { createWorld } from '../src/reference/world.ts'
+import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { runningIn } from './support/server-processes.ts'
 
-/* The configuration that `init` writes. */
+describe('init', () => {
+  /* The configuration that `init` writes. */
 
-const TEMPLATE = readFileSync(new URL('../config/sync.yaml', import.meta.url), 'utf8')
-const folder = temporaryFolder()
-afterAll(() => folder.remove())
+  const TEMPLATE = readFileSync(new URL('../config/sync.yaml', import.meta.url), 'utf8')
+  const folder = temporaryFolder()
+  afterAll(() => folder.remove())
 
-/** As if somebody had taken away every "#" before a setting. */
-const everything = TEMPLATE.replaceAll(/^( *)#(?=[\w-])/gm, '$1')
+  /** As if somebody had taken away every "#" before a setting. */
+  const everything = TEMPLATE.replaceAll(/^( *)#(?=[\w-])/gm, '$1')
 
-/** All values at a path such as "reports[].filters[].field" or "labels.brands.*.own". */
-function valuesAt(document: unknown, path: string): unknown[] {
-  return path
-    .replaceAll('[]', '.*')
-    .split('.')
-    .reduce<unknown[]>(
-      (found, step) =>
-        found.flatMap((value) => {
-          if (typeof value !== 'object' || value === null) return []
-          if (step === '*') return Object.values(value)
-          return step in value ? [(value as Record<string, unknown>)[step]] : []
-        }),
-      [document],
-    )
-}
+  /** All values at a path such as "reports[].filters[].field" or "labels.brands.*.own". */
+  function valuesAt(document: unknown, path: string): unknown[] {
+    return path
+      .replaceAll('[]', '.*')
+      .split('.')
+      .reduce<unknown[]>(
+        (found, step) =>
+          found.flatMap((value) => {
+            if (typeof value !== 'object' || value === null) return []
+            if (step === '*') return Object.values(value)
+            return step in value ? [(value as Record<string, unknown>)[step]] : []
+          }),
+        [document],
+      )
+  }
 
-describe('the template', () => {
-  test('has every setting of the schema in its place, and no other', () => {
-    const document: unknown = parse(everything)
-    const settings = everySetting()
-    expect(settings.length).toBeGreaterThan(35)
-    const missing = settings.filter(({ path }) => valuesAt(document, path).length === 0).map(({ path }) => path)
-    expect(missing).toEqual([])
-    const file = join(folder.path, 'everything.yaml')
-    writeFileSync(file, everything)
-    const variables = [...everything.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!)
-    const env = Object.fromEntries(variables.map((name, index) => [name, `https://a.example/${index}-value`]))
-    expect(loadConfig({ file, env: { ...env, DATABASE_URL: 'postgres://h/d' } }).warnings).toEqual([])
+  describe('the template', () => {
+    test('has every setting of the schema in its place, and no other', () => {
+      const document: unknown = parse(everything)
+      const settings = everySetting()
+      expect(settings.length).toBeGreaterThan(35)
+      const missing = settings.filter(({ path }) => valuesAt(document, path).length === 0).map(({ path }) => path)
+      expect(missing).toEqual([])
+      const file = join(folder.path, 'everything.yaml')
+      writeFileSync(file, everything)
+      const variables = [...everything.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!)
+      const env = Object.fromEntries(variables.map((name, index) => [name, `https://a.example/${index}-value`]))
+      expect(loadConfig({ file, env: { ...env, DATABASE_URL: 'postgres://h/d' } }).warnings).toEqual([])
+    })
+
+    test('tells the defaults as they are', () => {
+      const document = parse(everything) as Record<string, unknown>
+      const defaults: Record<string, unknown> = configSchema.parse({})
+      for (const { path } of everySetting().filter((setting) => !/\[|\*/.test(setting.path))) {
+        const [value] = valuesAt(defaults, path)
+        // Examples stand where there is no default.
+        if (value === undefined || (typeof value === 'object' && Object.keys(value as object).length === 0)) continue
+        // The one setting that a new file has otherwise: what a service offers is found out.
+        expect({ path, value: valuesAt(document, path)[0] }).toEqual({
+          path,
+          value: path === 'extras' ? 'auto' : value,
+        })
+      }
+    })
+
+    test('as it is sets nothing but defaults, and asks for what the service offers besides', () => {
+      const file = join(folder.path, 'as-it-is.yaml')
+      writeFileSync(file, TEMPLATE)
+      const { file: _file, redactor: _one, ...written } = loadConfig({ file, env: {} })
+      const { file: _none, redactor: _other, ...defaults } = loadConfig({ file: '/dev/null', env: {} })
+      const reports = [...defaults.reports, ...channelTwins(defaults.reports)]
+      expect(written).toEqual({ ...defaults, extras: 'auto', reports })
+    })
+
+    test('explains each setting: a comment stands above it or above its group', () => {
+      const lines = TEMPLATE.split('\n')
+      const top = lines.flatMap((line, index) => (/^#?[a-z_]+:/.test(line) ? [index] : []))
+      for (const index of top) {
+        const above = lines[index - 1]!
+        expect({ line: lines[index], explained: /^# \S|^#?[a-z_]+:/.test(above) }).toEqual({
+          line: lines[index],
+          explained: true,
+        })
+      }
+    })
   })
 
-  test('tells the defaults as they are', () => {
-    const document = parse(everything) as Record<string, unknown>
-    const defaults: Record<string, unknown> = configSchema.parse({})
-    for (const { path } of everySetting().filter((setting) => !/\[|\*/.test(setting.path))) {
-      const [value] = valuesAt(defaults, path)
-      // Examples stand where there is no default.
-      if (value === undefined || (typeof value === 'object' && Object.keys(value as object).length === 0)) continue
-      // The one setting that a new file has otherwise: what a service offers is found out.
-      expect({ path, value: valuesAt(document, path)[0] }).toEqual({ path, value: path === 'extras' ? 'auto' : value })
-    }
-  })
+  describe('init', () => {
+    const init = (args: string[], env: Record<string, string> = {}) =>
+      runCli(['init', ...args], { cwd: folder.path, env })
 
-  test('as it is sets nothing but defaults, and asks for what the service offers besides', () => {
-    const file = join(folder.path, 'as-it-is.yaml')
-    writeFileSync(file, TEMPLATE)
-    const { file: _file, redactor: _one, ...written } = loadConfig({ file, env: {} })
-    const { file: _none, redactor: _other, ...defaults } = loadConfig({ file: '/dev/null', env: {} })
-    const reports = [...defaults.reports, ...channelTwins(defaults.reports)]
-    expect(written).toEqual({ ...defaults, extras: 'auto', reports })
-  })
+    test('writes the file that --config names, with its folders, its schema and the command to go on with', async () => {
+      const result = await init(['--config', 'some/where/new.yaml'])
+      expect([result.code, result.stderr]).toEqual([0, ''])
+      expect(readFileSync(join(folder.path, 'some/where/new.yaml'), 'utf8')).toBe(TEMPLATE)
+      expect(JSON.parse(readFileSync(join(folder.path, 'some/where/sync.schema.json'), 'utf8'))).toHaveProperty('title')
+      expect(result.stdout).toContain('npx visibility-sync check --config some/where/new.yaml')
+      expect(existsSync(join(folder.path, 'config'))).toBe(false)
+      const plan = await runCli(['plan', '--config', 'some/where/new.yaml', '--json'], { cwd: folder.path })
+      expect(plan.code).toBe(0)
+    })
 
-  test('explains each setting: a comment stands above it or above its group', () => {
-    const lines = TEMPLATE.split('\n')
-    const top = lines.flatMap((line, index) => (/^#?[a-z_]+:/.test(line) ? [index] : []))
-    for (const index of top) {
-      const above = lines[index - 1]!
-      expect({ line: lines[index], explained: /^# \S|^#?[a-z_]+:/.test(above) }).toEqual({
-        line: lines[index],
-        explained: true,
-      })
-    }
+    test('takes --config before the command, and VISIBILITY_CONFIG where there is none', async () => {
+      expect((await runCli(['--config', 'a.yaml', 'init', '--json'], { cwd: folder.path })).json().file).toBe('a.yaml')
+      expect((await init(['--json'], { VISIBILITY_CONFIG: 'b.yaml' })).json().file).toBe('b.yaml')
+      expect((await init(['--json'])).json().file).toBe('config/sync.yaml')
+    })
+
+    test('overwrites nothing without --force, and mends what cannot be read with it', async () => {
+      const file = join(folder.path, 'broken.yaml')
+      writeFileSync(file, 'a: [')
+      const refused = await init(['--config', 'broken.yaml'])
+      expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('broken.yaml exists; --force')])
+      expect(readFileSync(file, 'utf8')).toBe('a: [')
+      expect((await init(['--config', 'broken.yaml', '--force'])).code).toBe(0)
+      expect(readFileSync(file, 'utf8')).toBe(TEMPLATE)
+    })
+
+    test('says so where it cannot write', async () => {
+      mkdirSync(join(folder.path, 'folder.yaml'))
+      writeFileSync(join(folder.path, 'file'), '')
+      for (const path of ['folder.yaml', 'file/sync.yaml']) {
+        const result = await init(['--force', '--config', path])
+        expect([result.code, result.stderr]).toEqual([2, expect.stringContaining(`${path}: cannot be written`)])
+      }
+    })
   })
 })
 
-describe('init', () => {
-  const init = (args: string[], env: Record<string, string> = {}) =>
-    runCli(['init', ...args], { cwd: folder.path, env })
+describe('npm run demo', () => {
+  /* npm run demo shows synthetic data, and nothing that is configured in any way is touched by it. */
 
-  test('writes the file that --config names, with its folders, its schema and the command to go on with', async () => {
-    const result = await init(['--config', 'some/where/new.yaml'])
-    expect([result.code, result.stderr]).toEqual([0, ''])
-    expect(readFileSync(join(folder.path, 'some/where/new.yaml'), 'utf8')).toBe(TEMPLATE)
-    expect(JSON.parse(readFileSync(join(folder.path, 'some/where/sync.schema.json'), 'utf8'))).toHaveProperty('title')
-    expect(result.stdout).toContain('npx visibility-sync check --config some/where/new.yaml')
-    expect(existsSync(join(folder.path, 'config'))).toBe(false)
-    const plan = await runCli(['plan', '--config', 'some/where/new.yaml', '--json'], { cwd: folder.path })
-    expect(plan.code).toBe(0)
+  let folder: ReturnType<typeof temporaryFolder>
+  let trap: Awaited<ReturnType<typeof startTrap>>
+  beforeEach(async () => {
+    folder = temporaryFolder()
+    trap = await startTrap()
+  })
+  afterEach(async () => {
+    await trap.close()
+    folder.remove()
   })
 
-  test('takes --config before the command, and VISIBILITY_CONFIG where there is none', async () => {
-    expect((await runCli(['--config', 'a.yaml', 'init', '--json'], { cwd: folder.path })).json().file).toBe('a.yaml')
-    expect((await init(['--json'], { VISIBILITY_CONFIG: 'b.yaml' })).json().file).toBe('b.yaml')
-    expect((await init(['--json'])).json().file).toBe('config/sync.yaml')
-  })
-
-  test('overwrites nothing without --force, and mends what cannot be read with it', async () => {
-    const file = join(folder.path, 'broken.yaml')
-    writeFileSync(file, 'a: [')
-    const refused = await init(['--config', 'broken.yaml'])
-    expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('broken.yaml exists; --force')])
-    expect(readFileSync(file, 'utf8')).toBe('a: [')
-    expect((await init(['--config', 'broken.yaml', '--force'])).code).toBe(0)
-    expect(readFileSync(file, 'utf8')).toBe(TEMPLATE)
-  })
-
-  test('says so where it cannot write', async () => {
-    mkdirSync(join(folder.path, 'folder.yaml'))
-    writeFileSync(join(folder.path, 'file'), '')
-    for (const path of ['folder.yaml', 'file/sync.yaml']) {
-      const result = await init(['--force', '--config', path])
-      expect([result.code, result.stderr]).toEqual([2, expect.stringContaining(`${path}: cannot be written`)])
+  /** Stands for every database and service that someone configured, and counts who comes. */
+  async function startTrap() {
+    let visits = 0
+    const server = createServer((socket) => {
+      visits++
+      socket.destroy()
+    })
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+    const { port } = server.address() as { port: number }
+    return {
+      host: `127.0.0.1:${port}`,
+      visits: () => visits,
+      close: () => new Promise<void>((done) => server.close(() => done())),
     }
+  }
+
+  const demo = (env: Record<string, string>, args: string[] = []) =>
+    startProcess(['--port', '0', ...args], { cwd: folder.path, script: 'scripts/demo.mjs', env })
+
+  test('the demo touches no configured database or service, however it is configured', async () => {
+    const database = `postgres://u:p@${trap.host}/warehouse`
+    const api = `http://${trap.host}/v1`
+    const settings = {
+      source: { base_url: api, api_key: 'k' },
+      warehouse: { url: database },
+      alerts: { webhook_url: `http://${trap.host}/hook` },
+    }
+    mkdirSync(join(folder.path, 'config'))
+    for (const name of ['config/sync.yaml', 'own.yaml']) writeFileSync(join(folder.path, name), stringify(settings))
+    const secret = (name: string, text: string) => {
+      writeFileSync(join(folder.path, name), text)
+      return join(folder.path, name)
+    }
+    const address = new URL(api)
+    const running = demo({
+      DATABASE_URL: database,
+      DATABASE_URL_FILE: secret('database_url', database),
+      VISIBILITY_CONFIG: join(folder.path, 'own.yaml'),
+      VISIBILITY_API_URL: api,
+      VISIBILITY_API_KEY: 'k',
+      VISIBILITY_API_KEY_FILE: secret('api_key', 'k'),
+      VISIBILITY_PROJECTS: 'or_mine',
+      VISIBILITY_TOKEN: 'a-token-of-mine',
+      METABASE_DATABASE_URL: database,
+      PGHOST: address.hostname,
+      PGPORT: address.port,
+      PGUSER: 'u',
+      PGDATABASE: 'warehouse',
+      PGSSLMODE: 'require',
+      http_proxy: `http://${trap.host}`,
+    })
+    await running.saw('Schedule:')
+    expect(running.output()).toContain('the reference service (synthetic data')
+    expect(running.output()).toMatch(/postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(in /)
+    const page = /Serving: +(\S+)/.exec(running.output())![1]!
+    expect((await fetch(`${page}/healthz`)).status).toBe(200)
+    const backfill = await fetch(`${page}/api/backfills`, {
+      method: 'POST',
+      headers: { authorization: 'Bearer a-token-of-mine', 'content-type': 'application/json' },
+      body: '{}',
+    })
+    expect(backfill.status).toBe(404)
+    running.child.kill('SIGTERM')
+    const { code, stderr } = await running.done
+    expect({ code, said: stderr.includes(join(folder.path, '.data/demo')) }).toEqual({ code: 0, said: true })
+    expect(trap.visits()).toBe(0)
+    // Nor the folder in which a warehouse without DATABASE_URL is kept, real or synthetic.
+    for (const name of ['.data/postgres', '.data/reference']) expect(existsSync(join(folder.path, name))).toBe(false)
+    expect(runningIn(join(folder.path, '.data/demo/.data/reference'))).toBeUndefined()
+  })
+
+  test.each([['--config', 'own.yaml'], ['--config=own.yaml']])('the demo refuses %s', async (...args) => {
+    const { code, stderr } = await demo({}, args).done
+    expect([code, stderr]).toEqual([2, expect.stringContaining('npx visibility-sync serve --config FILE')])
+    expect(existsSync(join(folder.path, '.data'))).toBe(false)
+  })
+
+  test('the own brand of each project of the demo is the brand that its profile names', () => {
+    const file = readFileSync(new URL('../config/demo.yaml', import.meta.url), 'utf8')
+    const { labels } = parse(file) as { labels: { brands: Record<string, unknown>; topics: Record<string, string> } }
+    const { projects } = createWorld()
+    const named = projects.map(({ brands, profile }) => brands.find(({ name }) => name === profile!.name)!.id)
+    expect(Object.entries(labels.brands)).toEqual(named.map((id) => [id, { own: true }]))
+    const topics = projects.flatMap((project) => project.topics.map(({ id, name }) => [id, name]))
+    expect(labels.topics).toEqual(Object.fromEntries(topics))
   })
 })

@@ -1,312 +1,377 @@
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { addDays } from '../src/core/day.ts'
+import { lineChart } from '../src/web/insights/line-chart.ts'
+import type { ChartRow } from '../src/web/insights/read-insights.ts'
+import { chartData } from '../src/web/insights/series.ts'
 import { Sessions } from '../src/web/sign-in.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { NEVER, until } from './support/serve.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
-/* Signing in on the pages, and what people who did can do there: the real command, asked as a browser asks. */
+describe('pages for people who signed in', () => {
+  /* Signing in on the pages, and what people who did can do there: the real command, asked as a browser asks. */
 
-const TOKEN = 'a-token-for-tests'
-let setup: Setup
-let running: RunningCli
-let url: string
-let project: string
-let cookie = ''
+  const TOKEN = 'a-token-for-tests'
+  let setup: Setup
+  let running: RunningCli
+  let url: string
+  let project: string
+  let cookie = ''
 
-beforeAll(async () => {
-  setup = await setUp({
-    world: { projects: 1, prompts: 6, models: 2, brands: 3 },
-    faults: { ...NO_LIMIT, malformed: 0.02 },
-    config: { streams: ['prompts', 'chats'], reports: [{ name: 'brand_daily', dimensions: ['date'] }] },
+  beforeAll(async () => {
+    setup = await setUp({
+      world: { projects: 1, prompts: 6, models: 2, brands: 3 },
+      faults: { ...NO_LIMIT, malformed: 0.02 },
+      config: { streams: ['prompts', 'chats'], reports: [{ name: 'brand_daily', dimensions: ['date'] }] },
+    })
+    project = setup.projects[0]!.id
+    running = startCli(['serve', '--port', '0'], {
+      env: { ...setup.env, VISIBILITY_TOKEN: TOKEN },
+      config: { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER } },
+    })
+    await running.saw('run ended')
+    url = /Serving: +(\S+)/.exec(running.output())![1]!
+    await idle()
+    cookie = cookieIn(await post('/sign-in', { token: TOKEN }))
   })
-  project = setup.projects[0]!.id
-  running = startCli(['serve', '--port', '0'], {
-    env: { ...setup.env, VISIBILITY_TOKEN: TOKEN },
-    config: { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER } },
+  afterAll(async () => {
+    running.stop()
+    await running.done
+    await setup.close()
   })
-  await running.saw('run ended')
-  url = /Serving: +(\S+)/.exec(running.output())![1]!
-  await idle()
-  cookie = cookieIn(await post('/sign-in', { token: TOKEN }))
-})
-afterAll(async () => {
-  running.stop()
-  await running.done
-  await setup.close()
-})
 
-/** Waits until every run that has begun is closed. */
-async function idle(): Promise<void> {
-  await until(async () => (await count('visibility_ops.runs where outcome is null')) === 0)
-}
-
-/** Begins a run by a form. A run is closed in the ledger a moment before it gives its turn away. */
-async function begin(action: string, fields: Record<string, string>): Promise<string> {
-  let to = ''
-  await until(async () => {
-    const { headers } = await post(`/actions/${action}`, { csrf: await csrf(), ...fields })
-    to = headers.get('location')!
-    return to.startsWith('/runs/')
-  })
-  return to
-}
-
-async function page(path: string, headers: Record<string, string> = { cookie }) {
-  const response = await fetch(url + path, { headers, redirect: 'manual' })
-  return { status: response.status, text: await response.text(), headers: response.headers }
-}
-
-async function post(path: string, fields: Record<string, string>, headers: Record<string, string> = {}) {
-  const response = await fetch(url + path, {
-    method: 'POST',
-    body: new URLSearchParams(fields),
-    headers: { cookie, ...headers },
-    redirect: 'manual',
-  })
-  return { status: response.status, text: await response.text(), headers: response.headers }
-}
-
-const cookieIn = ({ headers }: { headers: Headers }) => headers.get('set-cookie')!.split(';')[0]!
-const csrfIn = (text: string) => /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? ''
-const csrf = async () => csrfIn((await page('/')).text)
-const runs = () =>
-  setup.database.rows<{ run_id: number; command: string }>('select run_id, command from visibility_ops.runs')
-const count = async (sql: string) =>
-  (await setup.database.rows<{ n: number }>(`select count(*)::int as n from ${sql}`))[0]!.n
-/** What was written to the log so far, line by line. */
-const logged = async (message: string) => {
-  await running.saw(`"${message}"`)
-  return message
-}
-
-test('who did not sign in only reads: the pages show commands, and no form that does anything', async () => {
-  for (const path of ['/', '/quarantine', '/restatements', '/runs/1']) {
-    const { status, text } = await page(path, {})
-    expect([path, status]).toEqual([path, 200])
-    expect(text).not.toContain('/actions/')
-    expect(text).toContain('href="/sign-in"')
+  /** Waits until every run that has begun is closed. */
+  async function idle(): Promise<void> {
+    await until(async () => (await count('visibility_ops.runs where outcome is null')) === 0)
   }
-  expect((await page('/', {})).text).toContain('visibility-sync quarantine list')
-  const before = await runs()
-  for (const action of ['sync', 'backfill', 'accept', 'retry', 'dismiss']) {
-    const { status, headers } = await post(`/actions/${action}`, {}, { cookie: '' })
-    expect([status, headers.get('location')]).toEqual([303, '/sign-in'])
+
+  /** Begins a run by a form. A run is closed in the ledger a moment before it gives its turn away. */
+  async function begin(action: string, fields: Record<string, string>): Promise<string> {
+    let to = ''
+    await until(async () => {
+      const { headers } = await post(`/actions/${action}`, { csrf: await csrf(), ...fields })
+      to = headers.get('location')!
+      return to.startsWith('/runs/')
+    })
+    return to
   }
-  expect(await runs()).toEqual(before)
-})
 
-test('a wrong token is refused, the right one opens a session that no script and no other site can use', async () => {
-  const wrong = await post('/sign-in', { token: `${TOKEN}x` })
-  expect([wrong.status, wrong.headers.get('set-cookie')]).toEqual([401, null])
-  const right = await post('/sign-in', { token: TOKEN })
-  expect([right.status, right.headers.get('location')]).toEqual([303, '/'])
-  const given = right.headers.get('set-cookie')!
-  expect(given).toMatch(/^visibility_session=[\w-]{43}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/)
-  expect(given).not.toContain(TOKEN)
-  // Behind a proxy that speaks TLS, the cookie never leaves it.
-  const secure = await post('/sign-in', { token: TOKEN }, { 'x-forwarded-proto': 'https' })
-  expect(secure.headers.get('set-cookie')).toContain('; Secure')
-  const { text } = await page('/')
-  expect(text).toContain('action="/actions/sync"')
-  expect(text).not.toContain(TOKEN)
-  expect(await logged('signed in')).toBe('signed in')
-})
+  async function page(path: string, headers: Record<string, string> = { cookie }) {
+    const response = await fetch(url + path, { headers, redirect: 'manual' })
+    return { status: response.status, text: await response.text(), headers: response.headers }
+  }
 
-test('a form of another site does nothing, whatever cookie it carries', async () => {
-  const before = await runs()
-  const good = await csrf()
-  for (const [fields, headers] of [
-    [{}, {}],
-    [{ csrf: 'x'.repeat(43) }, {}],
-    [{ csrf: good }, { 'sec-fetch-site': 'cross-site' }],
-    [{ csrf: good }, { 'sec-fetch-site': 'same-site' }],
-  ] as [Record<string, string>, Record<string, string>][]) {
-    for (const path of ['/actions/sync', '/sign-out']) {
-      const { status, text } = await post(path, fields, headers)
-      expect([path, fields, headers, status]).toEqual([path, fields, headers, 403])
-      expect(text).toContain('did not come from a page of this session')
+  async function post(path: string, fields: Record<string, string>, headers: Record<string, string> = {}) {
+    const response = await fetch(url + path, {
+      method: 'POST',
+      body: new URLSearchParams(fields),
+      headers: { cookie, ...headers },
+      redirect: 'manual',
+    })
+    return { status: response.status, text: await response.text(), headers: response.headers }
+  }
+
+  const cookieIn = ({ headers }: { headers: Headers }) => headers.get('set-cookie')!.split(';')[0]!
+  const csrfIn = (text: string) => /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? ''
+  const csrf = async () => csrfIn((await page('/')).text)
+  const runs = () =>
+    setup.database.rows<{ run_id: number; command: string }>('select run_id, command from visibility_ops.runs')
+  const count = async (sql: string) =>
+    (await setup.database.rows<{ n: number }>(`select count(*)::int as n from ${sql}`))[0]!.n
+  /** What was written to the log so far, line by line. */
+  const logged = async (message: string) => {
+    await running.saw(`"${message}"`)
+    return message
+  }
+
+  test('who did not sign in only reads: the pages show commands, and no form that does anything', async () => {
+    for (const path of ['/', '/quarantine', '/restatements', '/runs/1']) {
+      const { status, text } = await page(path, {})
+      expect([path, status]).toEqual([path, 200])
+      expect(text).not.toContain('/actions/')
+      expect(text).toContain('href="/sign-in"')
     }
-  }
-  expect((await post('/actions/sync', { csrf: good, extra: '1' })).status).toBe(400)
-  expect(await runs()).toEqual(before)
-  expect((await page('/')).text).toContain('Sign out')
-})
+    expect((await page('/', {})).text).toContain('visibility-sync quarantine list')
+    const before = await runs()
+    for (const action of ['sync', 'backfill', 'accept', 'retry', 'dismiss']) {
+      const { status, headers } = await post(`/actions/${action}`, {}, { cookie: '' })
+      expect([status, headers.get('location')]).toEqual([303, '/sign-in'])
+    }
+    expect(await runs()).toEqual(before)
+  })
 
-test('a sync is begun by its button, and said to be at work where it is', async () => {
-  const before = (await runs()).length
-  const began = await post('/actions/sync', { csrf: await csrf() }, { origin: url })
-  expect([began.status, began.headers.get('location')]).toEqual([303, '/'])
-  expect((await page('/')).text).toContain('A sync has begun.')
-  // It is said once.
-  expect((await page('/')).text).not.toContain('A sync has begun.')
-  await until(async () => (await runs()).length === before + 1)
-  expect(await logged('asked for on the page')).toBeTruthy()
-  await idle()
-})
-
-test('a range is backfilled, absurd ones are refused in a sentence, and the run has its page', async () => {
-  const token = await csrf()
-  for (const [fields, sentence] of [
-    [{ from: '2026-02-30', to: '2026-03-01' }, 'From: got'],
-    [{ from: '2026-03-02', to: '2026-03-01' }, 'allowed: --from'],
-    [{ from: '2026-03-01', to: '2026-03-02', project: 'or_x' }, 'project: got'],
-    [{ from: '2026-03-01', to: '2026-03-02', stream: 'nonsense' }, 'nonsense'],
-    [{ from: '', to: '2026-03-02' }, 'calendar date'],
-  ] as [Record<string, string>, string][]) {
-    await post('/actions/backfill', { csrf: token, ...fields })
+  test('a wrong token is refused, the right one opens a session that no script and no other site can use', async () => {
+    const wrong = await post('/sign-in', { token: `${TOKEN}x` })
+    expect([wrong.status, wrong.headers.get('set-cookie')]).toEqual([401, null])
+    const right = await post('/sign-in', { token: TOKEN })
+    expect([right.status, right.headers.get('location')]).toEqual([303, '/'])
+    const given = right.headers.get('set-cookie')!
+    expect(given).toMatch(/^visibility_session=[\w-]{43}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/)
+    expect(given).not.toContain(TOKEN)
+    // Behind a proxy that speaks TLS, the cookie never leaves it.
+    const secure = await post('/sign-in', { token: TOKEN }, { 'x-forwarded-proto': 'https' })
+    expect(secure.headers.get('set-cookie')).toContain('; Secure')
     const { text } = await page('/')
-    expect(text.toLowerCase()).toContain(sentence.toLowerCase().replaceAll('"', '&quot;'))
-  }
-  const fields = { from: '2026-03-01', to: '2026-03-05', stream: 'brand_daily', project, missing: '' }
-  const location = await begin('backfill', fields)
-  expect((await page(location)).text).toContain('The backfill has begun.')
-  await idle()
-  await until(async () => (await page(location)).text.includes('complete'))
-  const { text } = await page(location)
-  expect(text).toContain('backfill')
-  expect(text).toMatch(/<th scope="row">brand_daily<\/th><td class="n">5<\/td>/)
-  expect(text).toContain('0 of them tried again')
-})
+    expect(text).toContain('action="/actions/sync"')
+    expect(text).not.toContain(TOKEN)
+    expect(await logged('signed in')).toBe('signed in')
+  })
 
-test('the page of a run links to the runs before and after it that there are', async () => {
-  const ids = (await runs()).map(({ run_id }) => run_id).sort((a, b) => a - b)
-  expect(ids.length).toBeGreaterThan(2)
-  await setup.database.rows('delete from visibility_ops.runs where run_id = $1', [ids[1]])
-  const links = async (id: number) => {
-    const nav = /aria-label="Other runs">(.*?)<\/nav>/.exec((await page(`/runs/${id}`)).text)![1]!
-    return [...nav.matchAll(/href="\/runs\/(\d+)"/g)].map(([, run]) => Number(run))
-  }
-  expect(await links(ids[0]!)).toEqual([ids[2]])
-  expect((await links(ids[2]!))[0]).toBe(ids[0])
-  expect(await links(ids.at(-1)!)).toEqual([ids.length > 3 ? ids.at(-2) : ids[0]])
-})
+  test('a form of another site does nothing, whatever cookie it carries', async () => {
+    const before = await runs()
+    const good = await csrf()
+    for (const [fields, headers] of [
+      [{}, {}],
+      [{ csrf: 'x'.repeat(43) }, {}],
+      [{ csrf: good }, { 'sec-fetch-site': 'cross-site' }],
+      [{ csrf: good }, { 'sec-fetch-site': 'same-site' }],
+    ] as [Record<string, string>, Record<string, string>][]) {
+      for (const path of ['/actions/sync', '/sign-out']) {
+        const { status, text } = await post(path, fields, headers)
+        expect([path, fields, headers, status]).toEqual([path, fields, headers, 403])
+        expect(text).toContain('did not come from a page of this session')
+      }
+    }
+    expect((await post('/actions/sync', { csrf: good, extra: '1' })).status).toBe(400)
+    expect(await runs()).toEqual(before)
+    expect((await page('/')).text).toContain('Sign out')
+  })
 
-test('what is held is let through by its button, and only while it is held', async () => {
-  const day = '2026-03-10'
-  const rows = () => count(`visibility.chats where date = '${day}'`)
-  const range = { stream: 'chats', project, from: day, to: day }
-  const before = await rows()
-  expect(before).toBeGreaterThan(0)
-  const refused = await post('/actions/accept', { csrf: await csrf(), ...range })
-  expect(refused.headers.get('location')).toBe('/')
-  expect((await page('/')).text).toContain('is not held any more; nothing was done')
-  setup.service.setFaults({ ...NO_LIMIT, empty: true })
-  await begin('backfill', range)
-  await idle()
-  expect(await rows()).toBe(before)
-  const { text } = await page(`/?project=${project}&to=2026-03-31&day=${day}`)
-  expect(text).toContain('held for review')
-  expect(text).toContain(`${before} of ${before} rows of its window would have vanished`)
-  expect(text).toContain('action="/actions/accept"')
-  const command = `--from ${day} --to ${day} --stream chats --project ${project} --accept-deletes`
-  await until(async () => (await page('/', {})).text.includes(command))
-  // A wider range than what is held is not let through.
-  await post('/actions/accept', { csrf: await csrf(), ...range, to: '2026-03-11' })
-  expect((await page('/')).text).toContain('is not held any more')
-  expect(await rows()).toBe(before)
-  await begin('accept', range)
-  await idle()
-  expect(await rows()).toBe(0)
-  expect(await count("visibility_ops.coverage where state = 'held'")).toBe(0)
-  const restated = await page('/restatements?stream=chats')
-  expect(restated.text).toContain(`${before} gone`)
-  setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
-})
+  test('a sync is begun by its button, and said to be at work where it is', async () => {
+    const before = (await runs()).length
+    const began = await post('/actions/sync', { csrf: await csrf() }, { origin: url })
+    expect([began.status, began.headers.get('location')]).toEqual([303, '/'])
+    expect((await page('/')).text).toContain('A sync has begun.')
+    // It is said once.
+    expect((await page('/')).text).not.toContain('A sync has begun.')
+    await until(async () => (await runs()).length === before + 1)
+    expect(await logged('asked for on the page')).toBeTruthy()
+    await idle()
+  })
 
-test('rows in quarantine are shown by reason with an example, tried again, and dismissed with a reason', async () => {
-  const open = () => count('visibility_ops.quarantine where resolved_at is null')
-  const before = await open()
-  expect(before).toBeGreaterThan(0)
-  const { text } = await page('/quarantine')
-  const id = /name="id" value="(\d+)"/.exec(text)![1]!
-  expect(text).toContain('An example as it came')
-  await post('/actions/retry', { csrf: csrfIn(text), id })
-  expect((await page('/quarantine')).text).toMatch(/\d+ entr(?:y|ies) tried again, 0 loaded, \d+ still bad/)
-  expect(await open()).toBe(before)
-  await post('/actions/dismiss', { csrf: csrfIn(text), id, because: ' ' })
-  expect((await page('/quarantine')).text).toContain('Say why')
-  expect(await open()).toBe(before)
-  await post('/actions/dismiss', { csrf: csrfIn(text), id, because: 'known to the vendor' })
-  expect((await page('/quarantine')).text).toMatch(/\d+ rows? dismissed/)
-  expect(await open()).toBeLessThan(before)
-  const dismissed = await page('/quarantine?state=dismissed')
-  expect(dismissed.text).toContain('known to the vendor')
-  await post('/actions/retry', { csrf: csrfIn(text), id: '999999' })
-  expect((await page('/quarantine')).text).toContain('There is no entry 999999')
-})
+  test('a range is backfilled, absurd ones are refused in a sentence, and the run has its page', async () => {
+    const token = await csrf()
+    for (const [fields, sentence] of [
+      [{ from: '2026-02-30', to: '2026-03-01' }, 'From: got'],
+      [{ from: '2026-03-02', to: '2026-03-01' }, 'allowed: --from'],
+      [{ from: '2026-03-01', to: '2026-03-02', project: 'or_x' }, 'project: got'],
+      [{ from: '2026-03-01', to: '2026-03-02', stream: 'nonsense' }, 'nonsense'],
+      [{ from: '', to: '2026-03-02' }, 'calendar date'],
+    ] as [Record<string, string>, string][]) {
+      await post('/actions/backfill', { csrf: token, ...fields })
+      const { text } = await page('/')
+      expect(text.toLowerCase()).toContain(sentence.toLowerCase().replaceAll('"', '&quot;'))
+    }
+    const fields = { from: '2026-03-01', to: '2026-03-05', stream: 'brand_daily', project, missing: '' }
+    const location = await begin('backfill', fields)
+    expect((await page(location)).text).toContain('The backfill has begun.')
+    await idle()
+    await until(async () => (await page(location)).text.includes('complete'))
+    const { text } = await page(location)
+    expect(text).toContain('backfill')
+    expect(text).toMatch(/<th scope="row">brand_daily<\/th><td class="n">5<\/td>/)
+    expect(text).toContain('0 of them tried again')
+  })
 
-test('who did not sign in sees commands that dismiss a whole group', async () => {
-  const { text } = await page('/quarantine', {})
-  const groups = [...text.matchAll(/<span class="badge warn">(\d+) rows?<\/span>[\s\S]*?<\/article>/g)]
-  expect(groups.length).toBeGreaterThan(0)
-  for (const [article, rows] of groups)
-    expect(article).toMatch(rows === '1' ? /quarantine dismiss \d+ / : /quarantine dismiss --stream \w+ --reason &#39;/)
-})
+  test('the page of a run links to the runs before and after it that there are', async () => {
+    const ids = (await runs()).map(({ run_id }) => run_id).sort((a, b) => a - b)
+    expect(ids.length).toBeGreaterThan(2)
+    await setup.database.rows('delete from visibility_ops.runs where run_id = $1', [ids[1]])
+    const links = async (id: number) => {
+      const nav = /aria-label="Other runs">(.*?)<\/nav>/.exec((await page(`/runs/${id}`)).text)![1]!
+      return [...nav.matchAll(/href="\/runs\/(\d+)"/g)].map(([, run]) => Number(run))
+    }
+    expect(await links(ids[0]!)).toEqual([ids[2]])
+    expect((await links(ids[2]!))[0]).toBe(ids[0])
+    expect(await links(ids.at(-1)!)).toEqual([ids.length > 3 ? ids.at(-2) : ids[0]])
+  })
 
-test('creations do not push the syncs out of the list of last runs', async () => {
-  await setup.database.rows(
-    `insert into visibility_ops.runs (command, version, started_at, ended_at, outcome, host, pid, source)
+  test('what is held is let through by its button, and only while it is held', async () => {
+    const day = '2026-03-10'
+    const rows = () => count(`visibility.chats where date = '${day}'`)
+    const range = { stream: 'chats', project, from: day, to: day }
+    const before = await rows()
+    expect(before).toBeGreaterThan(0)
+    const refused = await post('/actions/accept', { csrf: await csrf(), ...range })
+    expect(refused.headers.get('location')).toBe('/')
+    expect((await page('/')).text).toContain('is not held any more; nothing was done')
+    setup.service.setFaults({ ...NO_LIMIT, empty: true })
+    await begin('backfill', range)
+    await idle()
+    expect(await rows()).toBe(before)
+    const { text } = await page(`/?project=${project}&to=2026-03-31&day=${day}`)
+    expect(text).toContain('held for review')
+    expect(text).toContain(`${before} of ${before} rows of its window would have vanished`)
+    expect(text).toContain('action="/actions/accept"')
+    const command = `--from ${day} --to ${day} --stream chats --project ${project} --accept-deletes`
+    await until(async () => (await page('/', {})).text.includes(command))
+    // A wider range than what is held is not let through.
+    await post('/actions/accept', { csrf: await csrf(), ...range, to: '2026-03-11' })
+    expect((await page('/')).text).toContain('is not held any more')
+    expect(await rows()).toBe(before)
+    await begin('accept', range)
+    await idle()
+    expect(await rows()).toBe(0)
+    expect(await count("visibility_ops.coverage where state = 'held'")).toBe(0)
+    const restated = await page('/restatements?stream=chats')
+    expect(restated.text).toContain(`${before} gone`)
+    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
+  })
+
+  test('rows in quarantine are shown by reason with an example, tried again, and dismissed with a reason', async () => {
+    const open = () => count('visibility_ops.quarantine where resolved_at is null')
+    const before = await open()
+    expect(before).toBeGreaterThan(0)
+    const { text } = await page('/quarantine')
+    const id = /name="id" value="(\d+)"/.exec(text)![1]!
+    expect(text).toContain('An example as it came')
+    await post('/actions/retry', { csrf: csrfIn(text), id })
+    expect((await page('/quarantine')).text).toMatch(/\d+ entr(?:y|ies) tried again, 0 loaded, \d+ still bad/)
+    expect(await open()).toBe(before)
+    await post('/actions/dismiss', { csrf: csrfIn(text), id, because: ' ' })
+    expect((await page('/quarantine')).text).toContain('Say why')
+    expect(await open()).toBe(before)
+    await post('/actions/dismiss', { csrf: csrfIn(text), id, because: 'known to the vendor' })
+    expect((await page('/quarantine')).text).toMatch(/\d+ rows? dismissed/)
+    expect(await open()).toBeLessThan(before)
+    const dismissed = await page('/quarantine?state=dismissed')
+    expect(dismissed.text).toContain('known to the vendor')
+    await post('/actions/retry', { csrf: csrfIn(text), id: '999999' })
+    expect((await page('/quarantine')).text).toContain('There is no entry 999999')
+  })
+
+  test('who did not sign in sees commands that dismiss a whole group', async () => {
+    const { text } = await page('/quarantine', {})
+    const groups = [...text.matchAll(/<span class="badge warn">(\d+) rows?<\/span>[\s\S]*?<\/article>/g)]
+    expect(groups.length).toBeGreaterThan(0)
+    for (const [article, rows] of groups)
+      expect(article).toMatch(
+        rows === '1' ? /quarantine dismiss \d+ / : /quarantine dismiss --stream \w+ --reason &#39;/,
+      )
+  })
+
+  test('creations do not push the syncs out of the list of last runs', async () => {
+    await setup.database.rows(
+      `insert into visibility_ops.runs (command, version, started_at, ended_at, outcome, host, pid, source)
      select 'create prompts', '', now(), now(), 'complete', '', 1, '' from generate_series(1, 30)`,
-  )
-  await until(async () => (await page('/')).text.includes('Last runs'))
-  const { text } = await page('/')
-  const list = text.slice(text.indexOf('data-part="runs"'))
-  expect(list).not.toContain('create prompts')
-  expect(list).toMatch(/>(sync|backfill) \d+</)
-  await setup.database.rows("delete from visibility_ops.runs where command = 'create prompts'")
+    )
+    await until(async () => (await page('/')).text.includes('Last runs'))
+    const { text } = await page('/')
+    const list = text.slice(text.indexOf('data-part="runs"'))
+    expect(list).not.toContain('create prompts')
+    expect(list).toMatch(/>(sync|backfill) \d+</)
+    await setup.database.rows("delete from visibility_ops.runs where command = 'create prompts'")
+  })
+
+  const BAD: [string, number, string][] = [
+    ['/runs/999999', 404, 'there is no such run'],
+    ['/runs/1e3', 404, 'there is no such run'],
+    ['/runs/1?x=1', 400, 'x: unknown'],
+    ['/quarantine?state=lost', 400, 'allowed: open, dismissed'],
+    ['/quarantine?stream=nonsense', 400, 'stream: got'],
+    ['/restatements?project=nobody', 400, 'project: got'],
+    ['/restatements?from=2026-03-02&to=2026-03-01', 400, 'which is after to'],
+    [`/?q=${'x'.repeat(200)}`, 400, 'at most 100'],
+    ['/?day=2026-02-30', 400, 'day: got'],
+  ]
+  test.each(BAD)('%s is refused with a sentence, as a page', async (path, status, sentence) => {
+    const answer = await page(path, {})
+    expect(answer.status).toBe(status)
+    expect(answer.headers.get('content-type')).toContain('text/html')
+    expect(answer.text).toContain(sentence)
+    expect(answer.text).toMatch(/<a href="\/">[oO]pen the status page<\/a>/)
+  })
+
+  test('signing out ends the session', async () => {
+    const own = { cookie: cookieIn(await post('/sign-in', { token: TOKEN })) }
+    const token = csrfIn((await page('/', own)).text)
+    const out = await post('/sign-out', { csrf: token }, own)
+    expect(out.headers.get('set-cookie')).toContain('Max-Age=0')
+    // The cookie that somebody kept opens nothing any more.
+    expect((await page('/', own)).text).not.toContain('/actions/')
+    expect((await post('/actions/sync', { csrf: token }, own)).headers.get('location')).toBe('/sign-in')
+  })
+
+  test('too many wrong tokens are throttled, and the correct one is always accepted', async () => {
+    const run = (token: string) => page('/api/runs/1', { authorization: `Bearer ${token}` })
+    const answers: number[] = []
+    for (let guess = 0; guess < 6; guess++) answers.push((await post('/sign-in', { token: `guess ${guess}` })).status)
+    expect(answers.at(-1)).toBe(429)
+    const late = await run('guess')
+    expect(late.status).toBe(429)
+    expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0)
+    expect((await run(TOKEN)).status).toBe(200)
+    expect((await post('/sign-in', { token: TOKEN })).status).toBe(303)
+    expect(await logged('too many attempts to sign in')).toBeTruthy()
+  })
+
+  test('a session ends after twelve hours, and the oldest of too many makes room', () => {
+    let now = 0
+    const sessions = new Sessions(() => now)
+    const first = sessions.begin()
+    expect(sessions.find(first.id)).toBe(first.session)
+    expect(sessions.find('')).toBeUndefined()
+    now = 12 * 3_600_000
+    expect(sessions.find(first.id)).toBeUndefined()
+    const next = sessions.begin()
+    for (let made = 0; made < 100; made++) sessions.begin()
+    expect(sessions.find(next.id)).toBeUndefined()
+  })
 })
 
-const BAD: [string, number, string][] = [
-  ['/runs/999999', 404, 'there is no such run'],
-  ['/runs/1e3', 404, 'there is no such run'],
-  ['/runs/1?x=1', 400, 'x: unknown'],
-  ['/quarantine?state=lost', 400, 'allowed: open, dismissed'],
-  ['/quarantine?stream=nonsense', 400, 'stream: got'],
-  ['/restatements?project=nobody', 400, 'project: got'],
-  ['/restatements?from=2026-03-02&to=2026-03-01', 400, 'which is after to'],
-  [`/?q=${'x'.repeat(200)}`, 400, 'at most 100'],
-  ['/?day=2026-02-30', 400, 'day: got'],
-]
-test.each(BAD)('%s is refused with a sentence, as a page', async (path, status, sentence) => {
-  const answer = await page(path, {})
-  expect(answer.status).toBe(status)
-  expect(answer.headers.get('content-type')).toContain('text/html')
-  expect(answer.text).toContain(sentence)
-  expect(answer.text).toMatch(/<a href="\/">[oO]pen the status page<\/a>/)
+const BRANDS = ['own', 'r1', 'r2', 'r3', 'r4', 'r5'].map((id) => ({ id }))
+const row = (
+  at: { week: string } | { date: string },
+  brand: string,
+  [k, n]: [number, number],
+  isComplete = true,
+): ChartRow => ({
+  ...at,
+  brand_id: brand,
+  brand: brand.toUpperCase(),
+  is_own: brand === 'own',
+  visibility: k / n,
+  visibility_low: 0,
+  visibility_high: 1,
+  answers: n,
+  is_complete: isComplete,
+  is_provisional: !isComplete,
+})
+const weekly = (rows: ChartRow[]) =>
+  chartData('visibility', rows, { grain: 'week', focus: 'own', from: '2026-03-02', brands: BRANDS })
+
+test('a week that has just begun is left out below 30 answers, and dashed above', () => {
+  const whole = [row({ week: '2026-03-02' }, 'own', [50, 100]), row({ week: '2026-03-09' }, 'own', [60, 100])]
+  const few = weekly([...whole, row({ week: '2026-03-16' }, 'own', [1, 12], false)])
+  expect(few.x).toEqual(['2026-03-02', '2026-03-09'])
+  const enough = weekly([...whole, row({ week: '2026-03-16' }, 'own', [10, 40], false)])
+  expect(enough.x.at(-1)).toBe('2026-03-16')
+  const drawn = lineChart(enough).text
+  expect(drawn).toContain('<path class="open"')
+  // The label at the end belongs to the last week that is complete.
+  expect(drawn).toContain('Week of 9 Mar')
+  expect(drawn).toContain('60 %')
 })
 
-test('signing out ends the session', async () => {
-  const own = { cookie: cookieIn(await post('/sign-in', { token: TOKEN })) }
-  const token = csrfIn((await page('/', own)).text)
-  const out = await post('/sign-out', { csrf: token }, own)
-  expect(out.headers.get('set-cookie')).toContain('Max-Age=0')
-  // The cookie that somebody kept opens nothing any more.
-  expect((await page('/', own)).text).not.toContain('/actions/')
-  expect((await post('/actions/sync', { csrf: token }, own)).headers.get('location')).toBe('/sign-in')
+test('a brand has the same colour in every chart', () => {
+  const brands = BRANDS.map(({ id }) => id)
+  const shares = (order: readonly string[]) =>
+    order.map((brand, index) => row({ week: '2026-03-02' }, brand, [90 - 10 * index, 100]))
+  const colours = (data: ReturnType<typeof weekly>) =>
+    Object.fromEntries(data.series.map(({ brandId, colour }) => [brandId, colour]))
+  const first = colours(weekly(shares(brands)))
+  expect(colours(weekly(shares([...brands].reverse())))).toEqual(first)
+  expect(new Set(Object.values(first)).size).toBe(6)
 })
 
-test('too many wrong tokens are throttled, and the correct one is always accepted', async () => {
-  const run = (token: string) => page('/api/runs/1', { authorization: `Bearer ${token}` })
-  const answers: number[] = []
-  for (let guess = 0; guess < 6; guess++) answers.push((await post('/sign-in', { token: `guess ${guess}` })).status)
-  expect(answers.at(-1)).toBe(429)
-  const late = await run('guess')
-  expect(late.status).toBe(429)
-  expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0)
-  expect((await run(TOKEN)).status).toBe(200)
-  expect((await post('/sign-in', { token: TOKEN })).status).toBe(303)
-  expect(await logged('too many attempts to sign in')).toBeTruthy()
-})
-
-test('a session ends after twelve hours, and the oldest of too many makes room', () => {
-  let now = 0
-  const sessions = new Sessions(() => now)
-  const first = sessions.begin()
-  expect(sessions.find(first.id)).toBe(first.session)
-  expect(sessions.find('')).toBeUndefined()
-  now = 12 * 3_600_000
-  expect(sessions.find(first.id)).toBeUndefined()
-  const next = sessions.begin()
-  for (let made = 0; made < 100; made++) sessions.begin()
-  expect(sessions.find(next.id)).toBeUndefined()
+test('the line by day is the share of all answers of seven days, where all seven were read', () => {
+  const days = Array.from({ length: 16 }, (_, index) => addDays('2026-03-01', index))
+  const rows = days.map((date, index) => row({ date }, 'own', [index, 10 + index], date !== '2026-03-16'))
+  const { series } = chartData('visibility', rows, { grain: 'day', focus: 'own', from: '2026-03-01', brands: BRANDS })
+  const { means } = series[0]!
+  expect(means!.slice(0, 6)).toEqual([null, null, null, null, null, null])
+  const sum = (of: (index: number) => number) => [1, 2, 3, 4, 5, 6, 7].reduce((total, index) => total + of(index), 0)
+  expect(means![7]).toBeCloseTo(sum((index) => index) / sum((index) => 10 + index), 12)
+  // The last day is incomplete and has too few answers.
+  expect(means!.length).toBe(15)
 })

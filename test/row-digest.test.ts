@@ -1,7 +1,7 @@
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { dayFromNumber, dayNumber } from '../src/core/day.ts'
-import { PackedRows } from '../src/rows/packed-rows.ts'
+import { PackedRows, SegmentMemory } from '../src/rows/packed-rows.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { digestSql, RowHashes, rowHashSql } from '../src/warehouse/load/row-digest.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
@@ -9,194 +9,300 @@ import { inTransaction } from '../src/warehouse/transaction.ts'
 import { sized } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
-let database: TestDatabase
-const columns = [
-  { name: 'number', type: 'double' },
-  { name: 'words', type: 'text' },
-  { name: 'day', type: 'date' },
-  { name: 'first', type: 'double' },
-  { name: 'second', type: 'double' },
-  { name: 'third', type: 'double' },
-  { name: 'is_so', type: 'boolean' },
-  { name: 'document', type: 'jsonb' },
-] as const
+describe('digests of rows', () => {
+  let database: TestDatabase
+  const columns = [
+    { name: 'number', type: 'double' },
+    { name: 'words', type: 'text' },
+    { name: 'day', type: 'date' },
+    { name: 'first', type: 'double' },
+    { name: 'second', type: 'double' },
+    { name: 'third', type: 'double' },
+    { name: 'is_so', type: 'boolean' },
+    { name: 'document', type: 'jsonb' },
+  ] as const
 
-beforeAll(async () => {
-  database = await createDatabase()
-  await database.rows(
-    `create table digested (project_id text, number double precision, words text, day date,
+  beforeAll(async () => {
+    database = await createDatabase()
+    await database.rows(
+      `create table digested (project_id text, number double precision, words text, day date,
        first double precision, second double precision, third double precision, is_so boolean, document jsonb)`,
-  )
-})
-afterAll(() => database.drop())
-
-const text = fc
-  .oneof(
-    fc.string({ unit: 'binary', maxLength: 40 }),
-    fc.string({ unit: 'grapheme' }),
-    fc.constantFrom('', 'é', 'NULL'),
-  )
-  .map((value) => value.replaceAll('\0', ''))
-const number = fc.oneof(
-  fc.double({ noNaN: true, noDefaultInfinity: true }),
-  fc.integer(),
-  fc.constantFrom(0, -0, 1, 1, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
-)
-const day = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
-// JavaScript writes other numbers with an exponent, which Postgres does not.
-const plainNumber = number.filter((value) => !String(value).includes('e'))
-const { document } = fc.letrec<{ document: unknown }>((tie) => ({
-  document: fc.oneof(
-    { maxDepth: 4 },
-    plainNumber,
-    text,
-    fc.boolean(),
-    fc.constant(null),
-    fc.array(tie('document'), { maxLength: 4 }),
-    fc.dictionary(text, tie('document'), { maxKeys: 6 }),
-  ),
-}))
-const row: fc.Arbitrary<Row> = fc.tuple(
-  fc.option(number),
-  fc.option(text),
-  fc.option(day),
-  fc.option(number),
-  fc.option(number),
-  fc.option(number),
-  fc.option(fc.boolean()),
-  fc.option(document.map((value) => JSON.stringify(value))),
-)
-
-const packed = (rows: Row[], project = 'p') => PackedRows.of(columns, project, rows)
-const digestOf = (rows: PackedRows) => new RowHashes(rows).digest()
-
-/** What Postgres says of rows that were copied into a table. */
-async function toldBy(rows: PackedRows): Promise<bigint | undefined> {
-  await inTransaction(database.warehouse, async ({ client }) => {
-    await client.query('truncate digested')
-    await copyRows(client, 'digested', rows)
+    )
   })
-  const [found] = await database.rows<{ digest: string | null }>(
-    `select ${digestSql('t', columns)}::text as digest from digested t`,
+  afterAll(() => database.drop())
+
+  const text = fc
+    .oneof(
+      fc.string({ unit: 'binary', maxLength: 40 }),
+      fc.string({ unit: 'grapheme' }),
+      fc.constantFrom('', 'é', 'NULL'),
+    )
+    .map((value) => value.replaceAll('\0', ''))
+  const number = fc.oneof(
+    fc.double({ noNaN: true, noDefaultInfinity: true }),
+    fc.integer(),
+    fc.constantFrom(0, -0, 1, 1, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
   )
-  return found!.digest === null ? undefined : BigInt(found!.digest)
-}
-
-test('Postgres has the same digest of any rows, in any order', async () => {
-  await fc.assert(
-    fc.asyncProperty(fc.array(row, { maxLength: 30 }), text, async (rows, project) => {
-      expect(await toldBy(packed(rows, project))).toBe(digestOf(packed(rows.toReversed(), project)))
-    }),
-    { numRuns: sized(60, 400) },
+  const day = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
+  // JavaScript writes other numbers with an exponent, which Postgres does not.
+  const plainNumber = number.filter((value) => !String(value).includes('e'))
+  const { document } = fc.letrec<{ document: unknown }>((tie) => ({
+    document: fc.oneof(
+      { maxDepth: 4 },
+      plainNumber,
+      text,
+      fc.boolean(),
+      fc.constant(null),
+      fc.array(tie('document'), { maxLength: 4 }),
+      fc.dictionary(text, tie('document'), { maxKeys: 6 }),
+    ),
+  }))
+  const row: fc.Arbitrary<Row> = fc.tuple(
+    fc.option(number),
+    fc.option(text),
+    fc.option(day),
+    fc.option(number),
+    fc.option(number),
+    fc.option(number),
+    fc.option(fc.boolean()),
+    fc.option(document.map((value) => JSON.stringify(value))),
   )
-})
 
-test('rows that lie in more than one piece of memory are all in it', async () => {
-  const rows: Row[] = Array.from({ length: 9000 }, (_, index) => [
-    index,
-    `name ${index}`,
-    '2026-03-01',
-    index / 7,
-    null,
-    0,
-    index % 2 === 0,
-    `{"number":${index}}`,
-  ])
-  expect(await toldBy(packed(rows))).toBe(digestOf(packed(rows)))
-})
+  const packed = (rows: Row[], project = 'p') => PackedRows.of(columns, project, rows)
+  const digestOf = (rows: PackedRows) => new RowHashes(rows).digest()
 
-test('a difference in one value, or in whose it is, is one in the digest', () => {
-  const base: Row[] = [
-    [1, 'a', '2026-03-01', 0, 0, 5, true, '{}'],
-    [2, 'b', '2026-03-01', 0, 5, 0, false, '[1]'],
-    [3, 'c', '2026-03-02', 5, 0, 0, null, null],
-  ]
-  const seen = new Set([digestOf(packed(base))])
-  const others: [number, number, Row[number]][] = [
-    [0, 0, 4],
-    [0, 1, 'b'],
-    [0, 1, 'a '],
-    [0, 1, ''],
-    [0, 1, null],
-    [0, 2, '2026-03-02'],
-    [0, 3, 1],
-    [0, 3, null],
-    [0, 4, null],
-    [1, 4, 5.000000000000001],
-    [1, 4, -5],
-    [2, 3, 0],
-    [2, 5, 5e-324],
-    [0, 6, false],
-    [0, 6, null],
-    [2, 6, false],
-    [0, 7, null],
-    [1, 7, '[1, 1]'],
-    [2, 7, 'null'],
-  ]
-  for (const [at, column, value] of others) {
-    const rows = base.map((values, index) => (index === at ? values.with(column, value) : values))
-    seen.add(digestOf(packed(rows)))
+  /** What Postgres says of rows that were copied into a table. */
+  async function toldBy(rows: PackedRows): Promise<bigint | undefined> {
+    await inTransaction(database.warehouse, async ({ client }) => {
+      await client.query('truncate digested')
+      await copyRows(client, 'digested', rows)
+    })
+    const [found] = await database.rows<{ digest: string | null }>(
+      `select ${digestSql('t', columns)}::text as digest from digested t`,
+    )
+    return found!.digest === null ? undefined : BigInt(found!.digest)
   }
-  expect(seen.size).toBe(others.length + 1)
-})
 
-test('numbers that change places between rows, or zeroes between columns, are seen', () => {
-  const metrics = fc.array(fc.constantFrom(0, 1, 2, null), { minLength: 3, maxLength: 3 })
-  fc.assert(
-    fc.property(metrics, metrics, fc.nat(2), fc.nat(2), (one, other, first, second) => {
-      const rows = (a: Row, b: Row): Row[] => [
-        [1, 'a', '2026-03-01', ...a, true, '{}'],
-        [2, 'b', '2026-03-01', ...b, true, '{}'],
-      ]
-      const digest = (a: Row, b: Row) => digestOf(packed(rows(a, b)))
-      const swapped = digest(one.with(first, other[first]!), other.with(first, one[first]!))
-      expect(swapped === digest(one, other)).toBe(one[first] === other[first])
-      const moved = one.with(first, one[second]!).with(second, one[first]!)
-      expect(digest(moved, other) === digest(one, other)).toBe(one[first] === one[second])
-    }),
-    { numRuns: sized(300, 2000) },
-  )
-})
-
-test('no rows have no digest', () => {
-  expect(digestOf(packed([]))).toBeUndefined()
-})
-
-test('documents are alike however they are written, and those with other values are not', () => {
-  const digest = (document: string) => digestOf(packed([[1, 'a', '2026-03-01', 0, 0, 5, true, document]]))
-  const one = digest('{"a": 1, "bb": [true, null]}')
-  expect(digest('{"bb":[true,null],"a":1}')).toBe(one)
-  for (const other of ['{"a": 1, "bb": [null, true]}', '{"a": "1", "bb": [true, null]}', '{"a": 1}', 'null', '"a"'])
-    expect(digest(other)).not.toBe(one)
-})
-
-test('a row is found by the hash that Postgres has for it, and another hash is not', async () => {
-  const day = (index: number) => dayFromNumber(dayNumber('2026-01-01') + index)
-  const rows: Row[] = Array.from({ length: 3000 }, (_, index) => [
-    index,
-    `w${index % 7}`,
-    day(index % 31),
-    null,
-    0,
-    1.5,
-    null,
-    null,
-  ])
-  await inTransaction(database.warehouse, async ({ client }) => {
-    await client.query('truncate digested')
-    await copyRows(client, 'digested', packed(rows))
+  test('Postgres has the same digest of any rows, in any order', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(row, { maxLength: 30 }), text, async (rows, project) => {
+        expect(await toldBy(packed(rows, project))).toBe(digestOf(packed(rows.toReversed(), project)))
+      }),
+      { numRuns: sized(60, 400) },
+    )
   })
-  const known = await database.rows<{ number: number; hash: string }>(
-    `select number, ${rowHashSql('t', columns)}::text as hash from digested t`,
+
+  test('rows that lie in more than one piece of memory are all in it', async () => {
+    const rows: Row[] = Array.from({ length: 9000 }, (_, index) => [
+      index,
+      `name ${index}`,
+      '2026-03-01',
+      index / 7,
+      null,
+      0,
+      index % 2 === 0,
+      `{"number":${index}}`,
+    ])
+    expect(await toldBy(packed(rows))).toBe(digestOf(packed(rows)))
+  })
+
+  test('a difference in one value, or in whose it is, is one in the digest', () => {
+    const base: Row[] = [
+      [1, 'a', '2026-03-01', 0, 0, 5, true, '{}'],
+      [2, 'b', '2026-03-01', 0, 5, 0, false, '[1]'],
+      [3, 'c', '2026-03-02', 5, 0, 0, null, null],
+    ]
+    const seen = new Set([digestOf(packed(base))])
+    const others: [number, number, Row[number]][] = [
+      [0, 0, 4],
+      [0, 1, 'b'],
+      [0, 1, 'a '],
+      [0, 1, ''],
+      [0, 1, null],
+      [0, 2, '2026-03-02'],
+      [0, 3, 1],
+      [0, 3, null],
+      [0, 4, null],
+      [1, 4, 5.000000000000001],
+      [1, 4, -5],
+      [2, 3, 0],
+      [2, 5, 5e-324],
+      [0, 6, false],
+      [0, 6, null],
+      [2, 6, false],
+      [0, 7, null],
+      [1, 7, '[1, 1]'],
+      [2, 7, 'null'],
+    ]
+    for (const [at, column, value] of others) {
+      const rows = base.map((values, index) => (index === at ? values.with(column, value) : values))
+      seen.add(digestOf(packed(rows)))
+    }
+    expect(seen.size).toBe(others.length + 1)
+  })
+
+  test('numbers that change places between rows, or zeroes between columns, are seen', () => {
+    const metrics = fc.array(fc.constantFrom(0, 1, 2, null), { minLength: 3, maxLength: 3 })
+    fc.assert(
+      fc.property(metrics, metrics, fc.nat(2), fc.nat(2), (one, other, first, second) => {
+        const rows = (a: Row, b: Row): Row[] => [
+          [1, 'a', '2026-03-01', ...a, true, '{}'],
+          [2, 'b', '2026-03-01', ...b, true, '{}'],
+        ]
+        const digest = (a: Row, b: Row) => digestOf(packed(rows(a, b)))
+        const swapped = digest(one.with(first, other[first]!), other.with(first, one[first]!))
+        expect(swapped === digest(one, other)).toBe(one[first] === other[first])
+        const moved = one.with(first, one[second]!).with(second, one[first]!)
+        expect(digest(moved, other) === digest(one, other)).toBe(one[first] === one[second])
+      }),
+      { numRuns: sized(300, 2000) },
+    )
+  })
+
+  test('no rows have no digest', () => {
+    expect(digestOf(packed([]))).toBeUndefined()
+  })
+
+  test('documents are alike however they are written, and those with other values are not', () => {
+    const digest = (document: string) => digestOf(packed([[1, 'a', '2026-03-01', 0, 0, 5, true, document]]))
+    const one = digest('{"a": 1, "bb": [true, null]}')
+    expect(digest('{"bb":[true,null],"a":1}')).toBe(one)
+    for (const other of ['{"a": 1, "bb": [null, true]}', '{"a": "1", "bb": [true, null]}', '{"a": 1}', 'null', '"a"'])
+      expect(digest(other)).not.toBe(one)
+  })
+
+  test('a row is found by the hash that Postgres has for it, and another hash is not', async () => {
+    const day = (index: number) => dayFromNumber(dayNumber('2026-01-01') + index)
+    const rows: Row[] = Array.from({ length: 3000 }, (_, index) => [
+      index,
+      `w${index % 7}`,
+      day(index % 31),
+      null,
+      0,
+      1.5,
+      null,
+      null,
+    ])
+    await inTransaction(database.warehouse, async ({ client }) => {
+      await client.query('truncate digested')
+      await copyRows(client, 'digested', packed(rows))
+    })
+    const known = await database.rows<{ number: number; hash: string }>(
+      `select number, ${rowHashSql('t', columns)}::text as hash from digested t`,
+    )
+    // Every second row of the table is in the answer.
+    const find = new RowHashes(packed(rows.filter((_, index) => index % 2 === 0))).finder()
+    const halves = (hash: string): [number, number] => [
+      Number(BigInt(hash) >> 32n),
+      Number(BigInt.asIntN(32, BigInt(hash))),
+    ]
+    const expected = (number: number) => (number % 2 === 0 ? number / 2 : -1)
+    expect(known).toHaveLength(3000)
+    for (const { number, hash } of known) expect([number, find(...halves(hash))]).toEqual([number, expected(number)])
+    expect(new RowHashes(packed([])).finder()(0, 0)).toBe(-1)
+  })
+})
+
+describe('encoded rows', () => {
+  let database: TestDatabase
+  const columns = [
+    { name: 'n', type: 'double' },
+    { name: 'words', type: 'text' },
+    { name: 'number', type: 'double' },
+    { name: 'day', type: 'date' },
+    { name: 'flag', type: 'boolean' },
+    { name: 'document', type: 'jsonb' },
+  ] as const
+
+  beforeAll(async () => {
+    database = await createDatabase()
+    await database.rows(
+      'create table encoded (project_id text, n double precision, words text, number double precision, day date, flag boolean, document jsonb)',
+    )
+  })
+  afterAll(() => database.drop())
+
+  // Postgres stores neither NUL nor half a surrogate pair; the sifter rejects rows that hold one.
+  const text = fc
+    .oneof(
+      fc.string({ unit: 'binary' }),
+      fc.string({ unit: 'grapheme' }),
+      fc.constantFrom('', '\\N', '\t', '\n', '\r\n', '"', "'", '\\', 'NULL', '\u001f'),
+    )
+    .map((value) => value.replaceAll('\0', ''))
+  const number = fc.oneof(
+    fc.double({ noNaN: true, noDefaultInfinity: true }),
+    fc.integer(),
+    fc.constantFrom(0, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
   )
-  // Every second row of the table is in the answer.
-  const find = new RowHashes(packed(rows.filter((_, index) => index % 2 === 0))).finder()
-  const halves = (hash: string): [number, number] => [
-    Number(BigInt(hash) >> 32n),
-    Number(BigInt.asIntN(32, BigInt(hash))),
-  ]
-  const expected = (number: number) => (number % 2 === 0 ? number / 2 : -1)
-  expect(known).toHaveLength(3000)
-  for (const { number, hash } of known) expect([number, find(...halves(hash))]).toEqual([number, expected(number)])
-  expect(new RowHashes(packed([])).finder()(0, 0)).toBe(-1)
+  const date = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
+  const json = fc
+    .oneof(fc.record({ a: text, b: fc.option(fc.integer()) }), fc.array(text))
+    .map((value) => JSON.stringify(value))
+  const row = fc.tuple(fc.option(text), fc.option(number), fc.option(date), fc.option(fc.boolean()), fc.option(json))
+
+  test('any string, number, day, truth value, JSON and null comes back from Postgres as it went in', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(row, { maxLength: 40 }), text, async (values, project) => {
+        const rows: Row[] = values.map((value, index) => [index, ...value])
+        await inTransaction(database.warehouse, async ({ client }) => {
+          await client.query('truncate encoded')
+          await copyRows(client, 'encoded', PackedRows.of(columns, project, rows))
+        })
+        const found = await database.rows<Record<string, unknown>>(
+          'select *, document::text as document from encoded order by n',
+        )
+        expect(
+          found.map((entry) => [
+            entry.project_id,
+            entry.words,
+            Object.is(entry.number, -0) ? 0 : entry.number,
+            entry.day,
+            entry.flag,
+          ]),
+        ).toEqual(
+          rows.map(([, words, value, day, flag]) => [project, words, Object.is(value, -0) ? 0 : value, day, flag]),
+        )
+        expect(found.map((entry) => (entry.document === null ? null : JSON.parse(entry.document as string)))).toEqual(
+          rows.map((entry) => (entry[5] === null ? null : JSON.parse(entry[5] as string))),
+        )
+      }),
+      { numRuns: 60 },
+    )
+  })
+
+  test('a page larger than the buffer and one without rows are copied whole', async () => {
+    const long = 'ß'.repeat(50_000)
+    const rows: Row[] = Array.from({ length: 200 }, (_, index) => [index, long, 1, '2026-01-01', true, '{}'])
+    await inTransaction(database.warehouse, async ({ client }) => {
+      await client.query('truncate encoded')
+      await copyRows(client, 'encoded', PackedRows.of(columns, 'p', rows))
+      await copyRows(client, 'encoded', PackedRows.of(columns, 'p', []))
+    })
+    const [sum] = await database.rows<{ rows: number; length: number }>(
+      'select count(*)::int as rows, sum(length(words))::int as length from encoded',
+    )
+    expect(sum).toEqual({ rows: 200, length: 200 * 50_000 })
+  })
+
+  test('rows stay what they are while others use memory that was given back', () => {
+    const memory = new SegmentMemory()
+    const rowsOf = (name: string): Row[] =>
+      Array.from({ length: 8000 }, (_, index) => [index, `${name} ${index}`, index / 3, '2026-01-01', true, null])
+    const pack = (name: string) => {
+      const packed = new PackedRows(columns, name, memory)
+      for (const row of rowsOf(name)) packed.add(row)
+      return packed
+    }
+    const bytesOf = (rows: PackedRows) => Buffer.concat([...rows.chunks()])
+    const first = pack('first')
+    const second = pack('second')
+    second.setOrder(() => Array.from({ length: 8000 }, (_, index) => 7999 - index))
+    second.reorder()
+    pack('third').release()
+    pack('fourth')
+    expect(bytesOf(first).equals(bytesOf(PackedRows.of(columns, 'first', rowsOf('first'))))).toBe(true)
+    const reversed = PackedRows.of(columns, 'second', rowsOf('second').toReversed())
+    expect(bytesOf(second).equals(bytesOf(reversed))).toBe(true)
+  })
 })
