@@ -1,8 +1,16 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals'
 import { createRedactor } from '../src/core/redactor.ts'
+import { readStatus } from '../src/ledger/status.ts'
 import { Alerts } from '../src/observe/alerts.ts'
 import { webhookChannel } from '../src/observe/channels.ts'
-import { type Findings, findingOfHeld, findingsOfDatabase, findingsOfRun, NO_RUN } from '../src/observe/findings.ts'
+import {
+  type Findings,
+  findingOfHeld,
+  findingsOfDatabase,
+  findingsOfRun,
+  findingsOfStatus,
+  NO_RUN,
+} from '../src/observe/findings.ts'
 import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
 import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { runCli, startCli } from './support/cli.ts'
@@ -208,6 +216,50 @@ test('a ledger that is slow is no reason to tell: others may be telling the same
   isSlow = false
   await alerts.update(trouble('a'))
   expect(webhook.events()).toEqual(['raised held'])
+})
+
+test('one cause of a failed run is one message, and a run of everything that went well ends it', async () => {
+  const alerts = makeAlerts()
+  const tell = (over: Partial<RunReport>, coversEverything = true) =>
+    alerts.update(findingsOfRun(runOf(over), { coversEverything }))
+  const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'
+  await tell({ outcome: 'failed', error: wrongKey, code: 'key' })
+  await tell({ outcome: 'failed', error: wrongKey, code: 'key' })
+  await tell({ outcome: 'failed', error: 'the disk is full' })
+  expect(webhook.events()).toEqual(['raised key', 'raised run'])
+  expect(webhook.told[1].text).toContain('run 9 (sync) failed')
+  // Neither an interrupted run nor a backfill that went well says anything of the sync that failed.
+  await tell({ outcome: 'interrupted' })
+  await tell({ command: 'backfill' }, false)
+  expect(webhook.told.length).toBe(2)
+  const streams = [{ ...emptyReport('p', 'chats'), windows: 1 }]
+  await tell({ streams })
+  await tell({ streams })
+  expect(webhook.events().slice(2)).toEqual(['cleared run', 'cleared key'])
+})
+
+test('a stream that was not read for too long is stale, one that was never read is not late', async () => {
+  await setup.sync()
+  const options = {
+    interest: { from: '2026-03-01', to: '2026-03-31' },
+    today: '2026-03-31',
+    lookbackDays: 7,
+    projects: setup.projects.map(({ id }) => id),
+    streams: [
+      { name: 'chats', by: 'day' as const },
+      { name: 'newly_added', by: 'day' as const },
+    ],
+    runs: 5,
+  }
+  const status = (await readStatus(setup.database.warehouse, options))!
+  const hour = 3_600_000
+  expect(findingsOfStatus(status, new Date(), hour)).toEqual({
+    held: { over: 'all' },
+    unreconciled: { over: 'all' },
+    stale: { over: 'all' },
+  })
+  const later = findingsOfStatus(status, new Date(Date.now() + 2 * hour), hour)
+  expect(later.stale).toMatchObject({ members: [`chats of ${setup.projects[0]!.id}`] })
 })
 
 test('300 projects that fail in one run are one message, which names the first ones', async () => {

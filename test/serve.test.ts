@@ -1,31 +1,17 @@
 import { readFileSync } from 'node:fs'
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test } from '@jest/globals'
-import { createRedactor } from '../src/core/redactor.ts'
-import { readStatus } from '../src/ledger/status.ts'
-import { Alerts } from '../src/observe/alerts.ts'
-import { webhookChannel } from '../src/observe/channels.ts'
-import { type Findings, findingOfHeld, findingsOfRun, findingsOfStatus } from '../src/observe/findings.ts'
-import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
-import type { Warehouse } from '../src/warehouse/connect.ts'
-import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { type RunningCli, runCli, startCli, startProcess } from './support/cli.ts'
 import { longTest, sized } from './support/long.ts'
-import { get, NEVER, until } from './support/serve.ts'
+import { get, NEVER, startWebhook, until } from './support/serve.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
 let setup: Setup
 let running: RunningCli | undefined
-let webhook: Server | undefined
 afterEach(async () => {
   running?.stop()
   await running?.done
   running = undefined
-  await new Promise((done) => (webhook === undefined ? done(undefined) : webhook.close(done)))
-  webhook = undefined
   await setup.close()
 })
 
@@ -222,147 +208,18 @@ test('an address that cannot be listened on, a wrong schedule and a wrong stalen
   expect(await refused(['--port', '99999'], {})).toEqual([2, expect.stringContaining('--port')])
 })
 
-async function listen(answer: () => number): Promise<{ url: string; told: any[] }> {
-  const told: any[] = []
-  webhook = createServer((request, response) => {
-    let text = ''
-    request.on('data', (data) => {
-      text += data
-    })
-    request.on('end', () => {
-      const status = answer()
-      if (status === 200) told.push(JSON.parse(text))
-      response.writeHead(status).end('ok')
-    })
-  })
-  await new Promise<void>((done) => webhook!.listen(0, '127.0.0.1', done))
-  return { url: `http://127.0.0.1:${(webhook.address() as AddressInfo).port}/hook/secret-path`, told }
-}
-
-function alertsPool(warehouse: Warehouse): SidePool {
-  const few = { connections: 1, waiting: 4, patienceMs: 10_000, limitMs: 10_000 }
-  return createSidePool(warehouse, { name: 'alerts of tests', ...few })
-}
-
-test('people are told once of trouble and once when it is over, by any process', async () => {
+test('a webhook that fails harms no run, and is not shown in the log', async () => {
   await start()
-  await migrate(setup.database.warehouse, setup.config)
-  const { url, told } = await listen(() => 200)
-  const pool = alertsPool(setup.database.warehouse)
-  const alerts = new Alerts({
-    redactor: createRedactor(),
-    channels: [webhookChannel(url)],
-    quietMs: 0,
-    pageUrl: undefined,
-    nameOf: (id) => id,
-    log: setup.services.log,
-    clock: () => new Date(),
-    ledger: (work) => pool.write(work),
-    ledgerMs: 60_000,
-  })
-  const tell = (findings: Findings) => alerts.update(findings)
-  const report = (over: Partial<RunReport>): RunReport => ({
-    run_id: 7,
-    command: 'sync',
-    outcome: 'complete',
-    source: 's',
-    seconds: 1,
-    streams: [],
-    notes: [],
-    ...over,
-  })
-  const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'
-  const whole = { coversEverything: true }
-  // One cause, one message.
-  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey, code: 'key' }), whole))
-  await tell(findingsOfRun(report({ outcome: 'failed', error: wrongKey, code: 'key' }), whole))
-  await tell(findingsOfRun(report({ outcome: 'failed', error: 'the disk is full' }), whole))
-  expect(told.map(({ event, condition }) => [event, condition])).toEqual([
-    ['raised', 'key'],
-    ['raised', 'run'],
-  ])
-  expect(told[1].text).toContain('run 7 (sync) failed')
-  await tell(findingsOfRun(report({ outcome: 'interrupted' }), whole))
-  expect(told.length).toBe(2)
-  // A backfill that went well says nothing of the sync that failed.
-  await tell(findingsOfRun(report({ command: 'backfill' }), { coversEverything: false }))
-  expect(told.length).toBe(2)
-  const well = report({ streams: [{ ...emptyReport('p', 'chats'), windows: 1 }] })
-  await tell(findingsOfRun(well, whole))
-  await tell(findingsOfRun(well, whole))
-  expect(told.slice(2).map(({ event, condition }) => [event, condition])).toEqual([
-    ['cleared', 'run'],
-    ['cleared', 'key'],
-  ])
-  // What spreads is told again; what stays the same is not.
-  const held = (...streams: string[]) =>
-    tell({ held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream, since: new Date(), accept: '' }))) })
-  await held('a')
-  await held('a')
-  await held('a', 'b')
-  await held('b')
-  expect(told.slice(4).map(({ detail }) => detail)).toEqual([
-    'held back, since an answer would have deleted most rows: a of p',
-    'held back, since an answer would have deleted most rows: a, b of p',
-  ])
-  pool.close()
-})
-
-test('a stream that was not read for too long is stale, one that was never read is not late', async () => {
-  await start()
-  await setup.sync()
-  const options = {
-    interest: range,
-    today: '2026-03-31',
-    lookbackDays: 7,
-    projects: setup.projects.map(({ id }) => id),
-    streams: [
-      { name: 'chats', by: 'day' as const },
-      { name: 'newly_added', by: 'day' as const },
-    ],
-    runs: 5,
-  }
-  const status = (await readStatus(setup.database.warehouse, options))!
-  const hour = 3_600_000
-  expect(findingsOfStatus(status, new Date(), hour)).toEqual({
-    held: { over: 'all' },
-    unreconciled: { over: 'all' },
-    stale: { over: 'all' },
-  })
-  const later = findingsOfStatus(status, new Date(Date.now() + 2 * hour), hour)
-  expect(later.stale).toMatchObject({ members: [`chats of ${setup.projects[0]!.id}`] })
-})
-
-test('a webhook that fails harms no run, is not shown in the log, and is tried again at the next look', async () => {
-  await start()
-  let status = 500
-  const { url, told } = await listen(() => status)
-  const address = await serve({ alerts: { webhook_url: url } }, { VISIBILITY_API_KEY: 'wrong-key-of-the-test' })
+  const webhook = await startWebhook(() => 500)
+  const alerts = { webhook_url: webhook.url }
+  const address = await serve({ alerts }, { VISIBILITY_API_KEY: 'wrong-key-of-the-test' })
   await until(ended())
-  await until(() => running!.output().length > 0)
+  await until(() => webhook.asked() > 0)
   expect((await get(`${address}/healthz`)).status).toBe(200)
-  // The server would find that nothing is held, and resolve the condition.
   running!.stop()
-  const result = await running!.done
-  expect(result.code).toBe(0)
-  expect(result.stderr).not.toContain('secret-path')
-  expect(result.stderr).not.toContain('wrong-key-of-the-test')
-  const pool = alertsPool(setup.database.warehouse)
-  const alerts = new Alerts({
-    redactor: createRedactor(),
-    channels: [webhookChannel(url)],
-    quietMs: 0,
-    pageUrl: undefined,
-    nameOf: (id) => id,
-    log: setup.services.log,
-    clock: () => new Date(),
-    ledger: (work) => pool.write(work),
-    ledgerMs: 60_000,
-  })
-  await alerts.update({ held: findingOfHeld([{ project_id: 'p', stream: 'a', since: new Date(), accept: '' }]) })
-  expect(told).toEqual([])
-  status = 200
-  await alerts.sendUnsent()
-  expect(told.map(({ condition }) => condition)).toContain('held')
-  pool.close()
+  const { code, stderr } = await running!.done
+  await webhook.close()
+  expect(code).toBe(0)
+  expect(stderr).not.toContain(new URL(webhook.url).pathname)
+  expect(stderr).not.toContain('wrong-key-of-the-test')
 })
