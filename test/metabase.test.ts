@@ -191,13 +191,18 @@ test('what Metabase does not know yet is left out and named; a sync that was abo
   expect((await run()).error).toContain('was aborted')
 })
 
-test('SSL is asked for only where the address says so', () => {
+test('SSL is asked for only where the address says so, and plans are not compiled unless it says so', () => {
   const details = (query: string) => connectionDetails(`postgres://u:p@db/wh${query}`, 'visibility')
   expect(details('')).not.toHaveProperty('ssl')
   expect(details('?sslmode=prefer')).not.toHaveProperty('ssl')
   expect(details('?sslmode=disable')).toMatchObject({ ssl: false })
   expect(details('?sslmode=verify-full')).toMatchObject({ ssl: true, 'ssl-mode': 'verify-full' })
   expect(() => details('?sslmode=always')).toThrow('sslmode')
+  expect(details('')['additional-options']).toBe('options=-c%20jit=off')
+  expect(details('?options=-c%20jit=on%20-c%20work_mem=64MB')).toMatchObject({
+    'additional-options': 'options=-c%20jit=on%20-c%20work_mem=64MB',
+  })
+  expect(details('?options=')['additional-options']).toBe('')
 })
 
 test('a user and a password do as well as a key; a wrong login is reported without showing it', async () => {

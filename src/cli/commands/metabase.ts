@@ -93,7 +93,7 @@ const SSL_MODES = ['require', 'verify-ca', 'verify-full']
 
 /**
  * The parts of a connection string for Metabase. Without an sslmode, Metabase tries SSL by itself and keeps what worked;
- * `ssl: false` would end that.
+ * `ssl: false` would end that. Without options, plans are not compiled: that takes longer than to run them.
  */
 export function connectionDetails(url: string, schema: string): Record<string, unknown> & { user: string } {
   if (!URL.canParse(url)) {
@@ -102,6 +102,7 @@ export function connectionDetails(url: string, schema: string): Record<string, u
     )
   }
   const parsed = new URL(url)
+  const options = parsed.searchParams.get('options') ?? '-c jit=off'
   return {
     host: parsed.hostname,
     port: Number(parsed.port || 5432),
@@ -109,6 +110,8 @@ export function connectionDetails(url: string, schema: string): Record<string, u
     user: decoded(parsed.username),
     password: decoded(parsed.password),
     ...sslDetails(parsed.searchParams.get('sslmode')),
+    'advanced-options': true,
+    'additional-options': options === '' ? '' : `options=${options.replaceAll(' ', '%20')}`,
     'schema-filters-type': 'inclusion',
     'schema-filters-patterns': schema,
   }
