@@ -24,10 +24,10 @@ CHARTS = {
     "Share of voice by week": (
         ["date", "project", "brand"], ["share_of_voice"],
         "select week as date, project, brand, share_of_voice from visibility.share_of_voice_weekly"),
-    "Visibility by channel": (
-        ["model_channel_id", "project", "brand"], ["visibility"],
-        """select model_channel_id, p.name as project, b.name as brand, sum(visibility_count) / nullif(sum(visibility_total), 0) as visibility
-           from visibility.brand_daily_by_channel d join visibility.brands b using (project_id, brand_id)
+    "Visibility by model": (
+        ["model_id", "project", "brand"], ["visibility"],
+        """select model_id, p.name as project, b.name as brand, sum(visibility_count) / nullif(sum(visibility_total), 0) as visibility
+           from visibility.brand_daily_by_model d join visibility.brands b using (project_id, brand_id)
            join visibility.projects p using (project_id) where is_own group by 1, 2, 3"""),
     "Visibility by country": (
         ["country_code", "project", "brand"], ["visibility"],
