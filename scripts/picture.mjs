@@ -11,7 +11,7 @@ const output = execFileSync(process.execPath, [`${root}bin/visibility-sync.js`, 
   cwd: folder,
   encoding: 'utf8',
   stdio: ['ignore', 'pipe', 'ignore'],
-  env: { PATH: process.env.PATH, FORCE_COLOR: '1' },
+  env: { PATH: process.env.PATH, FORCE_COLOR: '1', VISIBILITY_CONFIG: `${root}config/sync.yaml` },
 })
 rmSync(folder, { recursive: true, force: true })
 

@@ -733,7 +733,7 @@ describe('the reader role', () => {
 
   beforeAll(async () => {
     await setup.database.rows(`create role ${role} login password 'secret'`)
-    const statements = await grantReader(setup.database.warehouse, { role, unused: [] })
+    const { statements } = await grantReader(setup.database.warehouse, { role, unused: [] })
     expect(statements.length).toBe(3)
     const url = new URL(setup.database.url)
     url.username = role
@@ -793,7 +793,7 @@ describe('the reader role', () => {
     expect(setUps!.length).toBe(2)
     const made = `page_${role}`
     for (const text of setUps!) await setup.database.rows(text.replaceAll('metabase_reader', made))
-    const done = await grantReader(setup.database.warehouse, { role, unused: [] })
+    const { statements: done } = await grantReader(setup.database.warehouse, { role, unused: [] })
     expect(setUps![1]!.trim().split('\n')).toEqual(
       done.map((statement) => `${statement.replaceAll('"', '').replaceAll(role, 'metabase_reader')};`),
     )

@@ -66,9 +66,10 @@ test('questions and packs use channels instead of models', async () => {
   const { config } = setup.services
   const replaced = await viewsByChannel(setup.database.warehouse, config.reports)
   expect([...replaced].sort()).toEqual(Object.keys(CHANNEL_TWINS).sort())
-  const charts = Object.keys(packFiles('superset', config, [], replaced))
+  const use = { channelViews: replaced, unused: [] }
+  const charts = Object.keys(packFiles('superset', config, [], use))
   expect(charts).toEqual(expect.arrayContaining(['charts/Visibility_by_channel.yaml']))
-  const packs = ['superset', 'grafana'].map((tool) => JSON.stringify(packFiles(tool as Tool, config, [], replaced)))
+  const packs = ['superset', 'grafana'].map((tool) => JSON.stringify(packFiles(tool as Tool, config, [], use)))
   for (const [view, twin] of Object.entries(CHANNEL_TWINS).filter(([name]) => name !== 'head_to_head_weekly')) {
     for (const text of packs) expect([text.includes(view), text.includes(twin)]).toEqual([false, true])
   }

@@ -81,9 +81,10 @@ test('streams that are not configured are left out until a sync reads them', asy
   expect(before.length).toBeLessThanOrEqual(42)
   const sources = [{ name: 'domain_daily', of: 'domains', dimensions: ['date'] }]
   const config = configOf({ extras: 'auto', chat_contents: { share: 0.1 }, reports: [...DEFAULT_REPORTS, ...sources] })
+  await database.rows("insert into visibility.model_channels (project_id, model_channel_id) values ('p', 'c')")
   await migrate(database.warehouse, config)
   const more = (await seen()).filter((name) => !before.includes(name))
-  expect(more).toEqual(expect.arrayContaining(['brand_history', 'chat_contents', 'domain_daily', 'sources_weekly']))
+  expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'model_channels', 'sources_weekly']))
   expect(more).toEqual(expect.arrayContaining(Object.values(CHANNEL_TWINS)))
   expect(more).not.toContain('cited_pages_weekly')
 })

@@ -8,6 +8,7 @@ import { monotonic } from '../core/waiting.ts'
 import { hasLedger } from '../ledger/coverage.ts'
 import { pruneLedger } from '../ledger/retention.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { settingHint } from '../warehouse/database-failure.ts'
 import { dataFolder } from './open-services.ts'
 
 // After each run for so long; what is left, the next run removes.
@@ -28,6 +29,8 @@ export async function pruneAfterRun(
     if (Object.keys(pruned).length > 0) log.info(pruned, 'ledger pruned')
     await pruneLogs(config, now)
   } catch (error) {
+    // The run was refused for the same reason.
+    if (settingHint(error) !== undefined) return
     log.warn({ reason: messageOf(error) }, 'the ledger could not be pruned')
   }
 }

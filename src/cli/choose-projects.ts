@@ -3,6 +3,8 @@ import type { Config } from '../core/config/load.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
 import { didYouMean, listSome } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { readProjectIds } from './project-names.ts'
 import type { Session } from './session.ts'
 
 /* VISIBILITY_PROJECTS=all: the service is asked once which projects there are. */
@@ -39,5 +41,15 @@ export function refuseUnknownProjects(config: Config, named: readonly string[] =
   for (const id of named) {
     if (!ids.includes(id))
       throw new UsageError(`--project: got "${id}"; configured are: ${listSome(ids, 20)}${didYouMean(id, ids)}`)
+  }
+}
+
+/** Refuses a project that is neither configured nor in the warehouse. */
+export async function refuseUnread(warehouse: Warehouse, config: Config, named: readonly string[]): Promise<void> {
+  if (named.length === 0) return
+  const known = [...new Set([...(await readProjectIds(warehouse)), ...config.projects.flatMap(({ id }) => id ?? [])])]
+  for (const id of named) {
+    if (!known.includes(id))
+      throw new UsageError(`--project: got "${id}"; known are: ${listSome(known, 20)}${didYouMean(id, known)}`)
   }
 }

@@ -2,12 +2,14 @@ import { script } from '@bomb.sh/tab'
 import tab from '@bomb.sh/tab/commander'
 import type { Command } from 'commander'
 import { defaultConfig, loadConfig } from '../core/config/load.ts'
+import { UsageError } from '../core/errors.ts'
 import { COLORS, COUNTRIES } from '../core/vocabulary.ts'
 import { streamKinds } from '../streams/registry.ts'
 
 /* Completion in a shell: `completion` prints a script, which runs the hidden command `complete` at each Tab. */
 
 export function printScript(program: Command, shell: string): number {
+  if (program.opts<{ json?: boolean }>().json) throw new UsageError('completion: prints a script; leave --json out')
   script(shell, program.name(), program.name())
   return 0
 }

@@ -2,7 +2,7 @@ import { Argument, Command, CommanderError, Option } from 'commander'
 import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
-import { readOnlyHint } from '../warehouse/database-failure.ts'
+import { settingHint } from '../warehouse/database-failure.ts'
 import { addBiCommands } from './bi-commands.ts'
 import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
@@ -37,7 +37,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
         printError(surroundings, 'usage', error.code === 'commander.help' ? 'a command is missing' : error.message)
       return EXIT.usage
     }
-    const hint = readOnlyHint(error)
+    const hint = settingHint(error)
     const [exit, kind] =
       error instanceof UsageError || hint !== undefined
         ? [EXIT.usage, 'usage']

@@ -117,12 +117,12 @@ function progressText(state: ProgressState): string[] {
     `${Math.floor(share * 100)} %`,
     count(state.rows, 'row'),
     `${grouped(rate)}/s`,
-    Number.isNaN(left) ? 'starting' : state.done >= state.total ? 'finishing' : `${duration(left)} left`,
+    Number.isNaN(left) ? 'starting' : state.done >= state.total ? 'finishing' : `${duration(Math.ceil(left))} left`,
   ]
 }
 
 export function duration(seconds: number): string {
-  if (seconds < 90) return `${Math.ceil(seconds)} s`
-  if (seconds < 5400) return `${Math.ceil(seconds / 60)} min`
+  if (seconds < 90) return `${Math.round(seconds)} s`
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`
   return `${(seconds / 3600).toFixed(1)} h`
 }

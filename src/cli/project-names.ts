@@ -11,15 +11,24 @@ export interface ProjectNames {
 
 const LONGEST_NAME = 40
 
-/** The names that the warehouse knows; none if it has no tables yet. */
-export async function readProjectNames({ tables, pool, schema }: Warehouse): Promise<Map<string, string>> {
+/** The projects of the warehouse, by their names if they have some; none if it has no tables yet. */
+async function readProjects({ tables, pool, schema }: Warehouse): Promise<[id: string, name: string | null][]> {
   const { rows: found } = await pool.query<{ there: boolean }>(
     "select exists (select from pg_tables where schemaname = $1 and tablename = 'projects') as there",
     [schema],
   )
-  if (!found[0]!.there) return new Map()
-  const rows = await tables.selectFrom('projects').select(['project_id', 'name']).execute()
-  return new Map(rows.flatMap(({ project_id, name }) => (name === null || name === '' ? [] : [[project_id, name]])))
+  if (!found[0]!.there) return []
+  const rows = await tables.selectFrom('projects').select(['project_id', 'name']).orderBy('project_id').execute()
+  return rows.map(({ project_id, name }) => [project_id, name])
+}
+
+export async function readProjectNames(warehouse: Warehouse): Promise<Map<string, string>> {
+  const projects = await readProjects(warehouse)
+  return new Map(projects.flatMap(([id, name]) => (name === null || name === '' ? [] : [[id, name]])))
+}
+
+export async function readProjectIds(warehouse: Warehouse): Promise<string[]> {
+  return (await readProjects(warehouse)).map(([id]) => id)
 }
 
 export async function namesIn(

@@ -40,6 +40,9 @@ export function renderRun(report: RunReport, context: RunContext): string {
   const rows = byStream(report.streams.filter(isOffered)).filter(
     ({ windows }) => windows > 0 || report.outcome !== 'interrupted',
   )
+  // Requests for what the service does not offer, so that the column adds up.
+  const others = report.streams.filter((row) => !isOffered(row) && row.requests > 0)
+  rows.push(...byStream(others.map((row) => ({ ...row, stream: '(not offered)' }))))
   const steps = nextSteps(report, { ...context, embedded: warehouse.embedded }).flatMap(({ say, run }, index) => [
     wrap(`${say}:`, width, index === 0 ? 'Next:      ' : LABEL, LABEL),
     `${LABEL}  ${run}`,

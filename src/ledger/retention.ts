@@ -120,8 +120,8 @@ export interface TableSize {
   name: string
   /** With its indexes and what is stored apart from it. */
   bytes: number
-  /** As the planner guesses: counting would read all of it. */
-  rows: number
+  /** As the planner guesses, and null if it does not know yet: counting would read all of it. */
+  rows: number | null
 }
 
 export interface LedgerSize {
@@ -139,9 +139,9 @@ export async function readLedgerSize(warehouse: Warehouse): Promise<LedgerSize> 
 export async function readTableSizes({ pool }: Warehouse, schema: string): Promise<TableSize[]> {
   const { rows } = await pool.query<TableSize>(
     `select coalesce(p.relname, c.relname) as name, sum(pg_total_relation_size(c.oid))::double precision as bytes,
-       sum(greatest(c.reltuples, 0))::double precision as rows
-     from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     left join pg_inherits i on i.inhrelid = c.oid left join pg_class p on p.oid = i.inhparent
+       sum(nullif(c.reltuples, -1))::double precision as rows
+     from pg_class c left join pg_inherits i on i.inhrelid = c.oid left join pg_class p on p.oid = i.inhparent
+     join pg_namespace n on n.oid = coalesce(p.relnamespace, c.relnamespace)
      where n.nspname = $1 and c.relkind in ('r', 'm') group by 1 order by 2 desc, 1`,
     [schema],
   )

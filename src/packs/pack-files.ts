@@ -1,8 +1,9 @@
 import type { Config } from '../core/config/load.ts'
+import { unusedRelations } from '../warehouse/schema/views.ts'
 import { contractFiles } from './contract.ts'
 import { dbtFiles } from './dbt.ts'
 import { grafanaFiles } from './grafana.ts'
-import { type Pack, relationsOf } from './relations.ts'
+import { type Pack, relationsOf, type Use } from './relations.ts'
 import { supersetFiles } from './superset.ts'
 import { fill, readTemplate, valuesOf } from './template.ts'
 
@@ -23,7 +24,12 @@ export function packFiles(
   tool: Tool,
   config: Config,
   projects: readonly string[] = [],
-  channelViews: ReadonlySet<string> = new Set(),
+  { channelViews, unused }: Use = { channelViews: new Set(), unused: unusedRelations(config) },
 ): Record<string, string> {
-  return MAKERS[tool]({ relations: relationsOf(config), projects, channelViews, values: valuesOf(config, projects) })
+  return MAKERS[tool]({
+    relations: relationsOf(config, unused),
+    projects,
+    channelViews,
+    values: valuesOf(config, projects),
+  })
 }

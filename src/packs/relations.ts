@@ -7,7 +7,7 @@ import type { Stream } from '../streams/stream.ts'
 import { COMMENTS, customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
 import { VIEWS } from '../warehouse/schema/comments.ts'
 import { POINTS_TO } from '../warehouse/schema/relations.ts'
-import { isWhole, reportBy, unusedRelations } from '../warehouse/schema/views.ts'
+import { isWhole, reportBy } from '../warehouse/schema/views.ts'
 import { parseTemplate, type Values } from './template.ts'
 
 /* The catalogue as packs need it: every table and view for BI, with its key and the types of its columns. */
@@ -39,14 +39,22 @@ export interface Relation {
   references: { column: string; target: string }[]
 }
 
-/** What a pack is made from. */
-export interface Pack {
-  relations: Relation[]
-  projects: readonly string[]
+/** How the warehouse is used. */
+export interface Use {
   /** Views by model that are replaced by their twins by channel. */
   channelViews: ReadonlySet<string>
+  /** Tables and views of which nothing is read, so readers do not see them. */
+  unused: readonly string[]
+}
+
+/** What a pack is made from. */
+export interface Pack extends Pick<Use, 'channelViews'> {
+  relations: Relation[]
+  projects: readonly string[]
   values: Values
 }
+
+type Catalogued = Pick<Config, 'streams' | 'reports' | 'custom_streams'>
 
 /** templates/tables.yml */
 interface Notes {
@@ -59,9 +67,7 @@ interface Notes {
 const SQL_TYPES = { text: 'text', double: 'double precision', date: 'date', jsonb: 'jsonb', boolean: 'boolean' }
 
 /** The tables, the configured reports and custom streams, and the views that are made for them: what readers see. */
-export function relationsOf(config: Config): Relation[] {
-  const { streams, reports, custom_streams } = config
-  const unused = unusedRelations(config)
+export function relationsOf({ streams, reports, custom_streams }: Catalogued, unused: readonly string[]): Relation[] {
   const notes = parseTemplate<Notes>('tables.yml')
   const neverNull = (key: readonly string[]) => key.filter((name) => !notes.nullable.includes(name))
   const relations = [

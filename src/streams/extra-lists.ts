@@ -32,6 +32,7 @@ const LISTS: Record<ExtraStream, List> = {
     ],
     hasUnlistedRows: true,
     projectField: 'id',
+    alsoKnown: ['id'],
   },
   brands: {
     table: 'brands',

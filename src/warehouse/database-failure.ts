@@ -57,9 +57,10 @@ export function databaseFailure(url: string, error: unknown): UsageError | Trans
   return hint.away ? new TransientError(message, { cause: error }) : new UsageError(message)
 }
 
-/** The hint for a server that turned out to be read-only after the connection was made. */
-export function readOnlyHint(error: unknown): string | undefined {
-  return codeOf(error) === '25006' ? HINTS['25006']!.text : undefined
+/** What to do if a statement is refused because of the server or the role that is configured. */
+export function settingHint(error: unknown): string | undefined {
+  if (codeOf(error) === '25006') return HINTS['25006']!.text
+  return codeOf(error) === '42501' ? 'docs/how-to/database-role.md lists the grants that the role needs' : undefined
 }
 
 function hintOf(error: unknown): Hint {

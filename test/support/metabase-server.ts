@@ -163,7 +163,7 @@ const BASE_TYPES: Record<string, string> = {
 
 /** The fields as the sync of Metabase leaves them: keys of two columns crossed, types guessed from names. */
 function syncedTables(schema: string, without: ReadonlySet<string>, nextId: () => number) {
-  const tables = relationsOf(configOf({ reports: DEFAULT_REPORTS, extras: 'auto' }))
+  const tables = relationsOf(configOf({ reports: DEFAULT_REPORTS, extras: 'auto' }), [])
     .filter(({ name }) => !without.has(name))
     .map((relation) => ({
       id: nextId(),

@@ -26,9 +26,9 @@ import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/loa
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, inspectWarehouse } from '../../warehouse/schema/repair.ts'
 import { listRestrictions, type Restriction } from '../../warehouse/schema/restrict-reader.ts'
-import { readReports } from '../../warehouse/schema/stream-tables.ts'
+import { refuseChanged } from '../../warehouse/schema/stream-tables.ts'
 import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
-import { unusedRelations } from '../../warehouse/schema/views.ts'
+import { readFacts, unusedRelations } from '../../warehouse/schema/views.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { bad, good, warning, wrap } from '../table.ts'
@@ -155,7 +155,7 @@ async function checkSpec(session: Session, from: string): Promise<number> {
 /** Which projects a restricted role sees, asked in the database. */
 async function restriction(warehouse: Warehouse, config: Config, { role, projects }: Restriction): Promise<string> {
   const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
-  const unused = unusedRelations(config, await readReports(warehouse.ops))
+  const unused = unusedRelations(config, await readFacts(warehouse.pool, warehouse))
   const { relations, problems } = await verifyReader(warehouse, role, { closedSchemas, projects, unused })
   if (problems.length > 0) throw new UsageError(problems.join('; '))
   return `reads ${count(relations, 'table and view', 'tables and views')}, and in them ${count(projects.length, 'project')} only: ${listSome(projects, 20)}`
@@ -280,6 +280,7 @@ async function owners(warehouse: Warehouse, config: Config): Promise<string> {
 }
 
 async function tables(warehouse: Warehouse, config: Config, notes: string[]): Promise<string> {
+  await refuseChanged(warehouse.ops, config)
   const { repairable, lost } = await inspectWarehouse(warehouse, config)
   if (lost.length > 0) throw new UsageError(lost.join('; '))
   notes.push(...repairable.map((what) => `${what} is missing; the next run makes it again and reads its days again`))

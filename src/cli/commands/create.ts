@@ -27,6 +27,7 @@ const NO_EFFECT = { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }
 
 export async function create(session: Session, kind: CreationKind, options: CreateOptions): Promise<number> {
   const { config, log, clock, version } = session
+  if (options.from !== undefined) refuseBesideFile(options)
   const wishes = options.from === undefined ? [singleRequest(kind, options)] : readRequests(options.from, kind)
   const named = options.project === undefined ? [] : [options.project]
   refuseUnknownProjects(config, named)
@@ -68,6 +69,12 @@ export async function create(session: Session, kind: CreationKind, options: Crea
     session.print(document, render(results, totals, file))
     return totals.failed + totals.not_sent === 0 ? 0 : 1
   })
+}
+
+/** What the file does not say is not taken from the command line. */
+function refuseBesideFile({ text, name, country, tag, topic, color }: CreateOptions): void {
+  const given = Object.entries({ text, name, country, tag, topic, color }).find(([, value]) => value !== undefined)
+  if (given !== undefined) throw new UsageError(`--${given[0]}: cannot be used with --from; write it into the file`)
 }
 
 function singleRequest(kind: CreationKind, options: CreateOptions): CreationRequest {

@@ -22,7 +22,7 @@ export async function database(session: Session, _options: object, action?: stri
     { url: open.shown, password_file: resolve(file) },
     [
       `The warehouse listens at ${open.shown}; the password is in ${file}`,
-      `  PGPASSFILE=${file} psql ${open.shown} -c 'select * from ${config.warehouse.schema}.brand_daily limit 5'`,
+      `  PGPASSFILE=${file} psql ${open.shown} -c 'select * from ${config.warehouse.schema}.projects'`,
       'Ctrl-C stops it.',
     ].join('\n'),
   )

@@ -1,9 +1,8 @@
 import { openExisting } from '../../app/open-services.ts'
-import type { Config } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
-import { count, didYouMean, listSome } from '../../core/text.ts'
+import { count } from '../../core/text.ts'
 import { queueSchema } from '../../queue/boss.ts'
-import { tableName, type Warehouse } from '../../warehouse/connect.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
 import {
   type AppliedSetting,
   applySetting,
@@ -13,9 +12,9 @@ import {
 } from '../../warehouse/schema/grant-reader.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { listUnrestricted } from '../../warehouse/schema/restrict-reader.ts'
-import { readReports } from '../../warehouse/schema/stream-tables.ts'
 import { type ReaderVerdict, verifyReader } from '../../warehouse/schema/verify-reader.ts'
-import { unusedRelations } from '../../warehouse/schema/views.ts'
+import { readFacts, unusedRelations } from '../../warehouse/schema/views.ts'
+import { refuseUnread } from '../choose-projects.ts'
 import type { Session } from '../session.ts'
 
 interface GrantOptions {
@@ -36,9 +35,9 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     const { warehouse } = database
     await migrate(warehouse, session.config)
     if (options.revoke) return await revoke(session, warehouse, role)
-    if (projects !== undefined) await refuseUnknown(warehouse, session.config, projects)
-    const unused = unusedRelations(session.config, await readReports(warehouse.ops))
-    const granted = await grantReader(warehouse, { role, projects, unused })
+    if (projects !== undefined) await refuseUnread(warehouse, session.config, projects)
+    const unused = unusedRelations(session.config, await readFacts(warehouse.pool, warehouse))
+    const { statements: granted, leftOut } = await grantReader(warehouse, { role, projects, unused })
     const { timezone, jit } = READER_SETTINGS
     const zone = keepTimezone || keepSettings ? undefined : await applySetting(warehouse, role, timezone)
     const compiling = keepSettings ? undefined : await applySetting(warehouse, role, jit)
@@ -61,7 +60,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
           projects: projects ?? 'all',
           ...verdict,
           unrestricted,
-          left_out: unused,
+          left_out: leftOut,
           statements,
           time_zone,
         },
@@ -75,10 +74,10 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
         ok
           ? `Checked: ${aboutAccess(warehouse, options, verdict)}`
           : 'The statements were run, but the role may do more or less than it should: fix what is marked ✗ and run the command again.',
-        ...(unused.length === 0
+        ...(leftOut.length === 0
           ? []
           : [
-              `Left out, because the configuration does not read them: ${unused.join(', ')}. A sync that reads them lets the role read them, too.`,
+              `Left out, because nothing is read into them: ${leftOut.join(', ')}. Reports and views by channel need a service that lists its channels. A later sync grants what there is to read.`,
             ]),
         ...(unrestricted ? [`Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`] : []),
         aboutTimeZone(zone),
@@ -89,16 +88,6 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
   } finally {
     await database.close()
   }
-}
-
-async function refuseUnknown(warehouse: Warehouse, config: Config, projects: readonly string[]): Promise<void> {
-  const { rows } = await warehouse.pool.query<{ id: string }>(
-    `select project_id as id from ${tableName(warehouse, 'projects')} order by 1`,
-  )
-  const known = [...new Set([...rows.map(({ id }) => id), ...config.projects.flatMap(({ id }) => id ?? [])])]
-  for (const id of projects)
-    if (!known.includes(id))
-      throw new UsageError(`--project: got "${id}"; known are: ${listSome(known, 20)}${didYouMean(id, known)}`)
 }
 
 function aboutAccess({ schema }: Warehouse, { role, project }: GrantOptions, verdict: ReaderVerdict): string {

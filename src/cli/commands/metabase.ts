@@ -7,10 +7,9 @@ import { count } from '../../core/text.ts'
 import { connectMetabase, type Login } from '../../packs/metabase/api.ts'
 import { provision } from '../../packs/metabase/provision.ts'
 import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
-import { unusedRelations } from '../../warehouse/schema/views.ts'
 import { readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
-import { channelViews } from './pack.ts'
+import { readUse } from './pack.ts'
 
 /** `metabase`: the connection, questions, models, metrics and a dashboard in a Metabase, made once and then kept up to date. */
 export async function metabase(session: Session, { url, project }: { url: string; project?: string }): Promise<number> {
@@ -26,9 +25,7 @@ export async function metabase(session: Session, { url, project }: { url: string
   const details = connectionDetails(settings.database_url, warehouse.schema)
   const client = project === undefined ? undefined : await clientOf(session, project, details.user)
   const server = await connectMetabase(url, loginOf(settings), redactor)
-  const replaced = await channelViews(session)
-  const unused = unusedRelations(session.config)
-  const wanted = { schema: warehouse.schema, client, channelViews: replaced, unused }
+  const wanted = { schema: warehouse.schema, client, ...(await readUse(session)) }
   const result = await provision(server, details, wanted)
   const tally = (cards: { made: boolean }[], kind: string) => {
     const made = cards.filter((card) => card.made).length

@@ -5,9 +5,9 @@ import { hasDatabase, openExisting } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { packFiles, type Tool } from '../../packs/pack-files.ts'
-import { streamKinds } from '../../streams/registry.ts'
-import { viewsByChannel } from '../../warehouse/schema/views.ts'
-import { refuseUnknownProjects } from '../choose-projects.ts'
+import type { Use } from '../../packs/relations.ts'
+import { readFacts, unusedRelations, viewsByChannel } from '../../warehouse/schema/views.ts'
+import { refuseUnknownProjects, refuseUnread } from '../choose-projects.ts'
 import type { Session } from '../session.ts'
 
 interface PackOptions {
@@ -26,8 +26,7 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
     if (!/^[\w.:-]{1,255}$/.test(id)) throw new UsageError('--project: allowed: letters, digits, "_", "-", "." or ":"')
   }
   refuseUnknownProjects(session.config, project)
-  const replaced = tool === 'superset' || tool === 'grafana' ? await channelViews(session) : undefined
-  const files = packFiles(tool, session.config, project, replaced)
+  const files = packFiles(tool, session.config, project, await readUse(session, project))
   const removed = writePack(out, files, force)
   const next = NEXT[tool](out)
   session.print(
@@ -42,20 +41,31 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
   return 0
 }
 
-/** The views that are replaced by their twins by channel. None if the database cannot be asked. */
-export async function channelViews({ config, log }: Session): Promise<ReadonlySet<string>> {
-  const hasChannels = streamKinds(config).some(({ name }) => name === 'model_channels')
-  if (!hasChannels || !hasDatabase(config)) return new Set()
+/** What the warehouse tells of its use. Nothing if there is none, or it cannot be asked. */
+export async function readUse({ config, log }: Session, projects: readonly string[] = []): Promise<Use> {
+  const nothing = { channelViews: new Set<string>(), unused: unusedRelations(config) }
+  if (!hasDatabase(config)) return nothing
   try {
     const database = await openExisting(config, log)
     try {
-      return await viewsByChannel(database.warehouse, config.reports)
+      const { warehouse } = database
+      await refuseUnread(warehouse, config, projects)
+      const unused = unusedRelations(config, await readFacts(warehouse.pool, warehouse))
+      const isByModel = unused.includes('model_channels')
+      return {
+        unused,
+        channelViews: isByModel ? nothing.channelViews : await viewsByChannel(warehouse, config.reports),
+      }
     } finally {
       await database.close()
     }
   } catch (error) {
-    log.warn({ reason: messageOf(error) }, 'whether there are channels is not known, so models are used')
-    return new Set()
+    if (error instanceof UsageError) throw error
+    log.warn(
+      { reason: messageOf(error) },
+      'what the warehouse has is not known, so models are used instead of channels',
+    )
+    return nothing
   }
 }
 

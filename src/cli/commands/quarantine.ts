@@ -27,7 +27,11 @@ export interface QuarantineOptions {
   because?: string
 }
 
-async function withLedger(session: Session, work: (warehouse: Warehouse) => Promise<number>): Promise<number> {
+async function withLedger(
+  session: Session,
+  { stream = [] }: Pick<QuarantineOptions, 'stream'>,
+  work: (warehouse: Warehouse) => Promise<number>,
+): Promise<number> {
   const { config, log } = session
   const database = await openExisting(config, log)
   try {
@@ -39,6 +43,9 @@ async function withLedger(session: Session, work: (warehouse: Warehouse) => Prom
       return 0
     }
     await migrate(database.warehouse, config)
+    // A stream that is no longer configured may have rows in quarantine.
+    const kept = await database.warehouse.ops.selectFrom('quarantine').select('stream').distinct().execute()
+    session.streams.named(stream.filter((name) => !kept.some((row) => row.stream === name)))
     return await work(database.warehouse)
   } finally {
     await database.close()
@@ -53,7 +60,7 @@ const LISTED = 200
 
 /** `quarantine list`: the rows that failed validation, by reason, or with `--each` one by one. */
 export function quarantineList(session: Session, options: QuarantineOptions): Promise<number> {
-  return withLedger(session, async (warehouse) => {
+  return withLedger(session, options, async (warehouse) => {
     const filter: QuarantineFilter = { ...filterOf(options), ...(options.all ? { state: 'all' } : {}) }
     const groups = await groupQuarantine(warehouse, filter)
     const limit = session.json ? {} : { limit: LISTED + 1 }
@@ -117,7 +124,7 @@ export function quarantineDismiss(session: Session, options: QuarantineOptions, 
     throw new UsageError('quarantine dismiss: say why with --because "…"; it is kept with the rows')
   const chosen = numbers.length > 0 || options.stream !== undefined || options.reason !== undefined
   if (!chosen) throw new UsageError('quarantine dismiss: name what to dismiss: ids, --reason "…" or --stream NAME')
-  return withLedger(session, async (warehouse) => {
+  return withLedger(session, options, async (warehouse) => {
     const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because.trim())
     const text =
       dismissed.length === 0
@@ -140,7 +147,7 @@ function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_
 /** `quarantine show`: one row as it came, and why it failed. */
 export function quarantineShow(session: Session, _options: object, id: string): Promise<number> {
   const number = parseId(id)
-  return withLedger(session, async (warehouse) => {
+  return withLedger(session, {}, async (warehouse) => {
     const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
     if (entry === undefined)
       throw new UsageError(
@@ -165,7 +172,7 @@ const MOST_REASONS = 20
 /** `quarantine retry`: validates again and loads what passes now. */
 export function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const numbers = ids.map(parseId)
-  return withLedger(session, async (warehouse) => {
+  return withLedger(session, options, async (warehouse) => {
     const { config } = session
     const result = await retryQuarantine({ warehouse, config }, session.streams.named(), {
       ...filterOf(options),

@@ -10,7 +10,7 @@ import { type QueueStatus, readQueueStatus } from '../../queue/dead-windows.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { duration } from '../progress.ts'
-import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
+import { type ProjectNames, projectNames, readProjectIds, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { bad, good, renderTable, warning, wrap } from '../table.ts'
 
@@ -34,7 +34,7 @@ export async function status(session: Session, options: { runs: number }): Promi
     // What is held or quarantined may belong to projects that are no longer configured.
     const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
     const dead = queue?.dead.map(({ project }) => project) ?? []
-    const ids = [...new Set([...configuredProjects(config, clock).map(({ id }) => id), ...others, ...dead])]
+    const ids = [...new Set([...(await projectsShown(session, database.warehouse)), ...others, ...dead])]
     const names = projectNames(ids, await readProjectNames(database.warehouse))
     session.print(
       { warehouse: database.shown, synced: true, ...found, queue: queue ?? null, ledger },
@@ -52,20 +52,23 @@ export async function status(session: Session, options: { runs: number }): Promi
 }
 
 /** The status of what is configured, with the last runs. */
-export function readOwnStatus(
-  { config, clock }: Session,
-  warehouse: Warehouse,
-  runs: number,
-): Promise<Status | undefined> {
+export async function readOwnStatus(session: Session, warehouse: Warehouse, runs: number): Promise<Status | undefined> {
+  const { config, clock } = session
   const today = dayOf(clock())
   return readStatus(warehouse, {
     interest: daysOfInterest(config, today),
     today,
     lookbackDays: config.lookback_days,
-    projects: configuredProjects(config, clock).map(({ id }) => id),
+    projects: await projectsShown(session, warehouse),
     streams: streamKinds(config),
     runs,
   })
+}
+
+/** Those of the warehouse if all are asked for and the service does not say which these are. */
+async function projectsShown({ config, clock }: Session, warehouse: Warehouse): Promise<string[]> {
+  if (config.all_projects) return readProjectIds(warehouse)
+  return configuredProjects(config, clock).map(({ id }) => id)
 }
 
 interface Shown {
@@ -223,7 +226,7 @@ function section(title: string, lines: string[]): string[] {
 function stateOf(row: StreamStatus): string {
   if (row.last_read_at === null) return 'never read'
   const parts = [
-    ...(row.days_held > 0 ? [`${count(row.days_held, 'day')} held`] : []),
+    ...(row.days_held > 0 ? [row.days_missing === null ? 'held' : `${count(row.days_held, 'day')} held`] : []),
     ...(row.days_unreconciled > 0 ? [`${count(row.days_unreconciled, 'day')} not reconciled`] : []),
     ...(row.days_quarantined > 0 ? ['rows in quarantine'] : []),
     ...(row.days_stale > 0 ? [`${count(row.days_stale, 'day')} to read again`] : []),

@@ -70,8 +70,8 @@ export async function supportBundle(session: Session, options: { output?: string
         ledger: await readTableSizes(warehouse, warehouse.opsSchema),
       })),
     }
-    const text = printable(config.redactor.json(JSON.stringify(bundle, null, 2), 2))
-    write(file, `${text}\n`)
+    const text = `${printable(config.redactor.json(JSON.stringify(bundle, null, 2), 2))}\n`
+    write(file, text)
     session.print(
       { file, bytes: Buffer.byteLength(text) },
       `Wrote ${file}. Look through it before you send it: secrets are taken out, names of projects are in it.`,

@@ -48,7 +48,8 @@ function leavesOf(value: unknown, path: string[]): Leaf[] {
   if (value === undefined) return [{ path, value: null }]
   const isGroup = typeof value === 'object' && value !== null && Object.keys(value).length > 0
   if (!isGroup || (Array.isArray(value) && value.every((item) => typeof item !== 'object'))) return [{ path, value }]
-  return Object.entries(value).flatMap(([name, item]) => leavesOf(item, [...path, name]))
+  // `isTwin` is no setting.
+  return Object.entries(value).flatMap(([name, item]) => (name === 'isTwin' ? [] : leavesOf(item, [...path, name])))
 }
 
 function originOf(path: readonly string[], written: unknown, env: NodeJS.ProcessEnv): string {

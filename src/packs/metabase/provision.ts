@@ -2,7 +2,7 @@ import { RefusedError } from '../../core/errors.ts'
 import { sleep } from '../../core/waiting.ts'
 import { byChannel } from '../../warehouse/schema/catalogue.ts'
 import { POINTS_TO } from '../../warehouse/schema/relations.ts'
-import { isShare } from '../relations.ts'
+import { isShare, type Use } from '../relations.ts'
 import type { Field, Metabase, Table } from './api.ts'
 import { metricCards, modelCard, type NamedCard, questionCard, readMetabaseTemplate, readQuestions } from './cards.ts'
 import { ensureDashboard, type Placed } from './dashboard.ts'
@@ -13,13 +13,9 @@ interface Ensured {
   made: boolean
 }
 
-interface Wanted {
+interface Wanted extends Use {
   schema: string
   client: string | undefined
-  /** Views by model that are replaced by their twins by channel. */
-  channelViews: ReadonlySet<string>
-  /** Views that the role of Metabase does not see. */
-  unused: readonly string[]
 }
 
 const FIRST_LOOK_MS = 250

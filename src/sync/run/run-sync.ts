@@ -15,6 +15,7 @@ import { readEntities } from '../../warehouse/load/entities.ts'
 import {
   applyLabels,
   applyOwnBrands,
+  forgetUnread,
   listProjects,
   ownBrandNotes,
   readOwnBrands,
@@ -78,6 +79,8 @@ async function performRun(
     await execute(run, tasks)
     for (const task of tasks) failRemaining(task)
     await reportOvertaken(run, tasks)
+    const refused = ids.filter((id) => failures.projects.get(id)?.code === 'project')
+    if (refused.length > 0) await withRetries(warehouse, run.signal, () => forgetUnread(warehouse, refused))
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
     if (!request.signal?.aborted)

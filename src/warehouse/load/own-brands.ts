@@ -137,6 +137,16 @@ export async function listProjects({ pool, schema }: Warehouse, projectIds: read
   )
 }
 
+/** Forgets projects of which nothing was ever read, as those with a mistyped id. */
+export async function forgetUnread(
+  { pool, schema, opsSchema }: Warehouse,
+  projectIds: readonly string[],
+): Promise<void> {
+  const unread = `project_id = any($1) and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = t.project_id)`
+  await pool.query(`delete from ${quote(opsSchema, 'stream_settings')} t where ${unread}`, [projectIds])
+  await pool.query(`delete from ${quote(schema, 'projects')} t where ${unread}`, [projectIds])
+}
+
 /** The name of a project is that of its profile, unless the service lists projects. */
 export function projectName(warehouse: Warehouse, projectId: string): Statement<void> {
   const id = literal(projectId)

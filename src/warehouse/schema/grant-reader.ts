@@ -9,15 +9,18 @@ export interface ReaderRequest {
   role: string
   /** The projects that it sees; undefined for all of them. */
   projects?: readonly string[] | undefined
-  /** Tables and views that the configuration has no use for. */
+  /** Tables and views of which nothing is read. */
   unused: readonly string[]
 }
 
 /**
- * Lets a role read what the configuration uses of the data schema, and nothing else. A role that sees all projects also reads tables
- * that others make there later. Gives the statements that it ran, without those of policies.
+ * Lets a role read what is used of the data schema, and nothing else. A role that sees all projects also reads tables that others make
+ * there later, and keeps what it could read before. Gives the statements that it ran, without those of policies, and what it left out.
  */
-export async function grantReader(warehouse: Warehouse, { role, projects, unused }: ReaderRequest): Promise<string[]> {
+export async function grantReader(
+  warehouse: Warehouse,
+  { role, projects, unused }: ReaderRequest,
+): Promise<{ statements: string[]; leftOut: string[] }> {
   return inTransaction(warehouse, async ({ client }) => {
     await refuseRole(client, role, projects !== undefined)
     const schema = quote(warehouse.schema)
@@ -28,15 +31,17 @@ export async function grantReader(warehouse: Warehouse, { role, projects, unused
     ]
     const { rows } = await client.query<{ name: string }>(
       `select relname::text as name from pg_class
-       where relnamespace = to_regnamespace(quote_ident($1)) and relname = any($2) and pg_has_role(relowner, 'usage') order by 1`,
-      [warehouse.schema, unused],
+       where relnamespace = to_regnamespace(quote_ident($1)) and relname = any($2) and pg_has_role(relowner, 'usage')
+         and ($4 or not has_table_privilege($3, oid, 'select')) order by 1`,
+      [warehouse.schema, unused, role, projects !== undefined],
     )
-    const hidden = rows.map(({ name }) => quote(warehouse.schema, name)).join(', ')
-    if (projects === undefined && hidden !== '') statements.push(`revoke select on ${hidden} from ${quote(role)}`)
+    const leftOut = rows.map(({ name }) => name)
+    const names = leftOut.map((name) => quote(warehouse.schema, name)).join(', ')
+    if (projects === undefined && names !== '') statements.push(`revoke select on ${names} from ${quote(role)}`)
     for (const statement of statements) await client.query(statement)
     await setRestriction(client, warehouse, { role, projects })
     await showRelations(client, warehouse, unused)
-    return statements
+    return { statements, leftOut }
   })
 }
 

@@ -10,9 +10,9 @@ import { applyRelations } from './relations.ts'
 import { findForeignObjects, repairMigrated } from './repair.ts'
 import { applyRestrictions, showRelations } from './restrict-reader.ts'
 import { addStreamSettings } from './stream-settings.ts'
-import { ensureStreamTables, readReports } from './stream-tables.ts'
+import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
-import { applyViews, fillIn, readSql, unusedRelations, type ViewResult } from './views.ts'
+import { applyViews, fillIn, readFacts, readSql, unusedRelations, type ViewResult } from './views.ts'
 
 export { readMigrations } from './migrations.ts'
 
@@ -47,7 +47,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       const views = await applyViews({ client, ops }, warehouse, config)
       await applyComments(client, warehouse, config)
       await applyRestrictions(client, warehouse)
-      await showRelations(client, warehouse, unusedRelations(config, await readReports(ops)))
+      await showRelations(client, warehouse, unusedRelations(config, await readFacts(client, { ...warehouse, ops })))
       repaired.push(...tables.repaired)
       if (views.remade.length > 0) repaired.push(`the views ${views.remade.join(', ')}: missing, and made again`)
       return { applied, reportsMade: tables.made, repaired, views }

@@ -59,6 +59,7 @@ export async function ensureStreamTables(
 ): Promise<{ made: string[]; remade: string[]; repaired: string[] }> {
   const { client, ops } = database
   const { reports, custom_streams } = config
+  await refuseChanged(ops, config)
   const there = await readRelations(client, warehouse.schema)
   const made: string[] = []
   const remade: string[] = []
@@ -85,9 +86,7 @@ export async function ensureStreamTables(
   }
   const knownReports = new Map((await readReports(ops)).map((report) => [report.name, report]))
   for (const report of reports) {
-    const known = knownReports.get(report.name)
-    if (known !== undefined) refuseChangedReport(known, report)
-    if (await ensure(reportStream(report), 'reports', known !== undefined)) {
+    if (await ensure(reportStream(report), 'reports', knownReports.has(report.name))) {
       const { name, dimensions, of = 'brands', having } = report
       await ops
         .insertInto('reports')
@@ -110,18 +109,31 @@ export async function ensureStreamTables(
   }
   const knownStreams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
   for (const custom of custom_streams) {
-    const known = knownStreams.find(({ name }) => name === custom.name)
-    const definition = meaningOf(custom)
-    if (known !== undefined && meaningOf(known.definition as CustomStream) !== definition) {
-      throw new UsageError(
-        `custom_streams: the definition of "${custom.name}" changed, and its table has rows of the old one: give the new one ` +
-          'another name, or drop the old table and its entry in the custom_streams table first (docs/reference/exit-codes.md)',
-      )
-    }
-    if (await ensure(definedStream(customDefinition(custom)), 'custom_streams', known !== undefined))
-      await ops.insertInto('custom_streams').values({ name: custom.name, definition }).execute()
+    const isKnown = knownStreams.some(({ name }) => name === custom.name)
+    if (await ensure(definedStream(customDefinition(custom)), 'custom_streams', isKnown))
+      await ops
+        .insertInto('custom_streams')
+        .values({ name: custom.name, definition: meaningOf(custom) })
+        .execute()
   }
   return { made, remade, repaired }
+}
+
+/** Refuses definitions of reports and custom streams that differ from those that their tables were made for. */
+export async function refuseChanged(ops: Ops, { reports, custom_streams }: Config): Promise<void> {
+  for (const known of await readReports(ops)) {
+    const report = reports.find(({ name }) => name === known.name)
+    if (report !== undefined) refuseChangedReport(known, report)
+  }
+  const streams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
+  for (const { name, definition } of streams) {
+    const custom = custom_streams.find((stream) => stream.name === name)
+    if (custom === undefined || meaningOf(definition as CustomStream) === meaningOf(custom)) continue
+    throw new UsageError(
+      `custom_streams: the definition of "${name}" changed, and its table has rows of the old one: give the new one ` +
+        'another name, or drop the old table and its entry in the custom_streams table first (docs/reference/exit-codes.md)',
+    )
+  }
 }
 
 interface KnownTable {

@@ -5,7 +5,7 @@ import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { packageFile } from '../../core/package-files.ts'
-import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
+import { BI_VIEWS, type BiView, type Dimension, EXTRA_STREAMS, type ReportSubject } from '../../core/vocabulary.ts'
 import { reportStream, streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
@@ -132,6 +132,27 @@ export function reportBy(
   )
 }
 
+/** What a configuration does not say: which reports were read before, and which lists the service gave. */
+export interface Facts {
+  earlier: readonly ReportConfig[]
+  lists: readonly string[]
+}
+
+const NOTHING_READ: Facts = { earlier: [], lists: [] }
+
+export async function readFacts(
+  client: Pick<PoolClient, 'query'>,
+  { ops, schema }: Pick<Warehouse, 'ops' | 'schema'>,
+): Promise<Facts> {
+  const lists = ['model_channels', 'url_classifications']
+  const { rows } = await client.query<{ name: string }>(
+    lists
+      .map((name) => `select '${name}' as name where exists (select from ${quote(schema, name)})`)
+      .join(' union all '),
+  )
+  return { earlier: await readReports(ops), lists: rows.map(({ name }) => name) }
+}
+
 /** Tables that no view reads, and the stream that fills each. */
 const LEAVES: Record<string, string> = {
   prompt_suggestions: 'prompt_suggestions',
@@ -139,23 +160,33 @@ const LEAVES: Record<string, string> = {
   domain_classifications: 'domain_classifications',
   url_classifications: 'url_classifications',
   model_channels: 'model_channels',
-  brand_history: 'brands',
 }
 
-/** The tables and views for streams that are not configured. Readers do not see them. */
-export function unusedRelations(config: Config, earlier: readonly ReportConfig[] = []): string[] {
-  const streams = streamKinds(config).map(({ name }) => name)
-  const reports = [...config.reports, ...earlier]
-  const isUnused = (name: BiView) => {
+/** Reports and views by channel are used if the service lists its channels. Others are the same by model. */
+const BY_CHANNEL: readonly string[] = [
+  ...Object.values(CHANNEL_TWINS),
+  ...['brand_daily_by_channel', 'brand_daily_by_topic_channel', 'brand_daily_by_prompt_channel'],
+]
+
+/** The tables and views of which nothing is read: their stream is not configured, or the service does not offer it. */
+export function unusedRelations(config: Config, { earlier, lists }: Facts = NOTHING_READ): string[] {
+  const isRead = (stream: string) =>
+    streamKinds(config).some(({ name }) => name === stream) &&
+    (config.extras !== 'auto' || !isExtra(stream) || lists.includes(stream))
+  const hasNoReport = (name: BiView) => {
     const { of } = VIEWS[name]
-    if (of !== undefined) return reportOf(reports, VIEWS[name]) === undefined
-    return !streams.includes('model_channels') && Object.values<string>(CHANNEL_TWINS).includes(name)
+    return of !== undefined && reportOf([...config.reports, ...earlier], VIEWS[name]) === undefined
   }
   return [
-    ...Object.keys(LEAVES).filter((table) => !streams.includes(LEAVES[table]!)),
+    ...Object.keys(LEAVES).filter((table) => !isRead(LEAVES[table]!)),
+    ...(isRead('model_channels') ? [] : BY_CHANNEL),
     ...(config.chat_contents === undefined ? ['chat_contents'] : []),
-    ...BI_VIEWS.filter(isUnused),
+    ...BI_VIEWS.filter(hasNoReport),
   ]
+}
+
+function isExtra(stream: string): boolean {
+  return EXTRA_STREAMS.some((name) => name === stream)
 }
 
 /** The views by model whose twins have rows of every project. Packs use the twins instead. */

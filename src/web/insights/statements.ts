@@ -253,7 +253,7 @@ order by s.citation_count desc nulls last, s.retrieved_chat_count desc nulls las
   sum(citation_count) as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count,
   max(prompts) as most_prompts_in_a_week, count(*) as weeks, max(week) as last_week, count(*) over () as whole_count
 from ${relation(schema, 'source_gaps')}
-where project_id = ${text(filters.project)} and own_brand_id = ${text(own)}
+where project_id = ${text(filters.project)} and own_brand_id = ${text(own)} and is_complete
   and ${between('week', weeksIn(filters.range))}
 group by domain, is_own, is_rival
 order by citation_count desc, domain, is_own, is_rival`
