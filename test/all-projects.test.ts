@@ -6,6 +6,7 @@ import { type Client, createClient } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { runCli } from './support/cli.ts'
+import { startRewriter } from './support/proxy.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
 /* VISIBILITY_PROJECTS=all, and what a refusal of extra lists does to a run. */
@@ -36,15 +37,15 @@ function syncWith(settings: Record<string, unknown>, client: Client = setup.serv
   return runSync(services, { command: 'sync', projects: setup.projects, streams: services.streams.named(names) })
 }
 
-test('every project that the service lists is synced, and the list is asked for once', async () => {
+test('every project that the service lists is synced, and the list is asked for until nothing more comes', async () => {
   setup.service.requests.length = 0
   const { code, stdout } = await run(['sync', '--json'])
   expect(code).toBe(0)
   const { streams } = JSON.parse(stdout) as { streams: { project_id: string }[] }
   expect([...new Set(streams.map(({ project_id }) => project_id))].sort()).toEqual(ids())
-  expect(asked('/v1/projects')).toBe(1)
+  expect(asked('/v1/projects')).toBe(2)
   // The stream of projects takes the row of each project from one answer, and asks anew in the next run.
-  for (const times of [2, 3]) {
+  for (const times of [3, 4]) {
     expect((await syncWith({ extras: ['projects'] }, undefined, ['projects'])).outcome).toBe('complete')
     expect(asked('/v1/projects')).toBe(times)
   }
@@ -52,6 +53,25 @@ test('every project that the service lists is synced, and the list is asked for 
     'select project_id from visibility.projects where status is not null order by 1',
   )
   expect(rows.map(({ project_id }) => project_id)).toEqual(ids())
+})
+
+test('pages that are shorter than asked for hide no project, and a list that ends before its total is refused', async () => {
+  for (const [total, expected] of [
+    [3, 0],
+    [4, 1],
+  ] as const) {
+    const proxy = await startRewriter(setup.service.url, (text, { url }) => {
+      if (!url!.includes('/projects?')) return text
+      const { data } = JSON.parse(text)
+      return JSON.stringify({ data: data.slice(0, 1), totalCount: total })
+    })
+    const { code, stderr } = await run(['plan', '--json'], {
+      ...all(),
+      VISIBILITY_API_URL: proxy.url,
+    })
+    await proxy.close()
+    expect([code, stderr.includes('only 3 of 4 projects')]).toEqual([expected, total === 4])
+  }
 })
 
 test('commands that take projects know them, and one that is not listed is refused', async () => {
@@ -103,6 +123,8 @@ test('if projects are not listed, the variable is named, and what needs no servi
 })
 
 test('a refusal of a list that nobody named loses nothing, even in the words of a wrong key', async () => {
+  // As if it had never been offered.
+  await setup.database.rows("delete from visibility_ops.coverage where stream = 'projects'")
   const { port, close } = await refusing(setup.service.url)
   const client = createClient({ baseUrl: `http://127.0.0.1:${port}/v1`, requestsPerMinute: 100_000 })
   try {

@@ -99,6 +99,17 @@ test('Metabase gets its questions and models by channel', async () => {
   expect(sqlOf('Visibility by channel and week')).toContain('"type":"model"')
 })
 
+test('twins are read in shorter windows if the service limits the range of days', async () => {
+  const short = await start()
+  try {
+    short.service.setFaults({ rate_limit: null, max_days: 3 })
+    expect((await short.sync()).outcome).toBe('complete')
+    await expectExact(short.database, { world: short.service.world, range: RANGE, reports: TWINS as never })
+  } finally {
+    await short.close()
+  }
+})
+
 test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
   const refusing = await start()
   const asked: string[] = []

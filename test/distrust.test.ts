@@ -123,6 +123,22 @@ describe('page limits', () => {
     expect(await count('prompt_suggestions', 'removed_at is null')).toBe(8)
   })
 
+  test('a list with fewer rows than its own total deletes nothing', async () => {
+    await start({ world: { projects: 1, prompts: 12, models: 1, brands: 2 }, config: { start_date: week.from } })
+    await setup.sync()
+    const report = await syncThrough((text, { url }) => {
+      if (!/\/prompts\?/.test(url!)) return text
+      const answer = JSON.parse(text)
+      const isFirst = /offset=0\b/.test(url!) || !url!.includes('offset')
+      return JSON.stringify({ ...answer, data: isFirst ? answer.data.slice(0, 7) : [] })
+    })
+    expect([report.outcome, failures(report).map(({ error }) => error)]).toEqual([
+      'partial',
+      ['prompts: 7 rows, 5 fewer than before, but the service counts 12'],
+    ])
+    expect(await count('prompts', 'removed_at is null')).toBe(12)
+  })
+
   test('a cut of reports alone is found out though chats come in larger answers', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 3, brands: 1 },

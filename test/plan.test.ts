@@ -72,7 +72,7 @@ test('a feed hands out every due day once, whatever comes back full, and ends', 
             feed.density.learn(window!, new Map(daysIn(window!).map((date) => [date, 50])))
           }
           if (full) feed.split(window!)
-          else feed.markLoaded()
+          else feed.markLoaded(window!)
         }
         expect(read.sort()).toEqual([...due].sort())
       },
@@ -178,8 +178,23 @@ test('a stretch without rows does not make the next window endless', () => {
   )
   const first = feed.next()!
   feed.density.learn(first, new Map())
-  feed.markLoaded()
+  feed.markLoaded(first)
   expect(countDays(feed.next()!)).toBe(28)
+})
+
+test('a day of a window that is being read is read again only when that window is back', () => {
+  const days = daysIn({ from: '2026-03-01', to: '2026-03-07' })
+  const feed = new WindowFeed(days, new Density([], '2026-04-01'), () => 10_000)
+  const window = feed.next()!
+  expect(feed.readAgain(['2026-03-05'])).toEqual([])
+  expect(feed.next()).toBeUndefined()
+  feed.density.learn(window, new Map())
+  feed.markLoaded(window)
+  const again = { from: '2026-03-05', to: '2026-03-05' }
+  expect(feed.next()).toEqual(again)
+  feed.markLoaded(again)
+  expect(feed.readAgain(['2026-03-05'])).toEqual(['2026-03-05'])
+  expect(feed.isExhausted).toBe(true)
 })
 
 /* The feed of windows against any service: every due day is read once to its end, whatever happens on the way. */
@@ -226,7 +241,7 @@ test('every due day ends up read or failed exactly once, however windows split, 
             feed.split(range)
           } else {
             feed.density.learn(range, new Map(days.map((day) => [day, rowsOf(day)])))
-            feed.markLoaded()
+            feed.markLoaded(range)
             end(range)
           }
         }

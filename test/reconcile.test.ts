@@ -351,6 +351,46 @@ test('a report with filters is compared with totals under the same filters', asy
   expect(days).toBe(countDays(RANGE))
 })
 
+test('chats that come with two days make the run partial, and the next honest run is exact', async () => {
+  await start({ config: { lookback_days: 3 } })
+  await setup.sync()
+  const [lied, robbed] = ['2026-02-20', '2026-02-23'] as const
+  const stolen = setup.service.world.chatsOf(project(), robbed).slice(0, 5)
+  const lie: Lie = (rows, { path, from, to }) =>
+    path === 'chats' && from === lied && to === lied
+      ? rows.map((row, at) => ({ ...row, id: stolen[at]?.id ?? row.id }))
+      : rows
+  const again = { command: 'backfill' as const, range: { from: lied, to: lied } }
+  const report = await lying(lie, () => setup.sync(again))
+  expect(report.outcome).toBe('partial')
+  expect(report.streams.flatMap(({ failed }) => failed)).toEqual([
+    { range: robbed, error: 'rows of this day also come with another day', code: 'incomplete' },
+  ])
+  const [state] = await setup.database.rows(
+    "select state, reconciled_at from visibility_ops.coverage where stream = 'chats' and date = $1",
+    [robbed],
+  )
+  expect(state).toEqual({ state: 'stale', reconciled_at: null })
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect(await isExact()).toBe(true)
+})
+
+test('brands and models of an answer that is not believed are not stored', async () => {
+  await start()
+  await setup.sync()
+  const named = () =>
+    setup.database.rows('select brand_id from visibility.brands union select model_id from visibility.models')
+  const before = await named()
+  const day = '2026-02-20'
+  const lie: Lie = (rows, asked) =>
+    isFine(asked) && asked.from === day
+      ? rows.map((row, at) => (at > 0 ? row : { ...row, brand: { id: 'kw_bogus', name: 'Bogus' }, model_id: 'bogus' }))
+      : rows
+  const report = await lying(lie, () => setup.sync({ command: 'backfill', range: { from: day, to: day } }))
+  expect(report.outcome).toBe('partial')
+  expect((await named()).length).toBe(before.length)
+})
+
 describe('history', () => {
   test('a day that the service changed long ago is read again by a sync once a day', async () => {
     await start({ config: { lookback_days: 3 } })

@@ -52,7 +52,7 @@ export async function resolveAllProjects(config: Config, signal?: AbortSignal): 
   return skipped
 }
 
-/** The status of every project by its id. */
+/** The status of every project by its id. The list ends at the service's own total, or where nothing more comes. */
 async function listProjects(
   client: Client,
   key: string,
@@ -60,21 +60,28 @@ async function listProjects(
 ): Promise<ReadonlyMap<string, unknown>> {
   const ids = new Map<string, unknown>()
   for (let page = 0; page < MOST_PAGES; page++) {
-    const asked = { limit: PAGE, offset: page * PAGE }
-    const { items } = await client.projects({ key, projectId: undefined }, asked, { signal })
+    const before = ids.size
+    const asked = { limit: PAGE, offset: before }
+    const { items, total } = await client.projects({ key, projectId: undefined }, asked, { signal })
     for (const item of items) {
       const { id, status } = (item ?? {}) as { id?: unknown; status?: unknown }
       if (typeof id !== 'string' || !ID.test(id)) throw new UsageError(refusal('an item of the list has no usable id'))
       ids.set(id, status)
     }
-    if (items.length >= PAGE) continue
-    // Rows move between pages, so an id that comes twice may have taken the turn of another.
-    if (ids.size < page * PAGE + items.length)
+    // Rows move between pages, so an id that comes twice may have taken the turn of another. A service without pages repeats all.
+    const fresh = ids.size - before
+    const isSameAgain = fresh === 0 && items.length === before && total === undefined
+    if (fresh < items.length && !isSameAgain)
       throw new TransientError(`VISIBILITY_PROJECTS: got "all", but the pages of the list repeat a project; try again`)
+    if (items.length > 0 && !isSameAgain && (total === undefined || ids.size < total)) continue
+    if (total !== undefined && ids.size < total)
+      throw new TransientError(
+        `VISIBILITY_PROJECTS: got "all", but only ${ids.size} of ${count(total, 'project')} are on the list; try again`,
+      )
     if (ids.size === 0) throw new UsageError(refusal('it lists none for this key'))
     return ids
   }
-  throw new UsageError(refusal(`it lists more than ${count(MOST_PAGES * PAGE, 'project')}`))
+  throw new UsageError(refusal(`it has more than ${MOST_PAGES} pages`))
 }
 
 /** A list that is not offered is the fault of the variable, not of the service. */

@@ -187,7 +187,38 @@ export function coverageEntry({ opsSchema }: Warehouse, entry: CoverageEntry): S
   return { sql, read: () => {} }
 }
 
-/** Counts rows that came to days, or left them, otherwise than by reading these days. */
+/** True if a read of the stream gave rows. */
+export async function wasRead({ ops }: Warehouse, { projectId, stream }: ProjectStream): Promise<boolean> {
+  const found = await ops
+    .selectFrom('coverage')
+    .select('date')
+    .where('project_id', '=', projectId)
+    .where('stream', '=', stream)
+    .where('rows', '>', 0)
+    .limit(1)
+    .executeTakeFirst()
+  return found !== undefined
+}
+
+/** Rows of these days are on another day now. Either that day or these are wrong, so they are read again. */
+export async function noteMoved(
+  { ops }: Transaction,
+  { projectId, stream }: ProjectStream,
+  movedFrom: ReadonlyMap<Day, number>,
+): Promise<void> {
+  for (const [date, count] of movedFrom) {
+    await ops
+      .updateTable('coverage')
+      .set({ rows: sql<number>`greatest(0, rows - ${count}::int)`, reconciled_at: null })
+      .set({ state: sql`case state when 'read' then 'stale' else state end` })
+      .where('project_id', '=', projectId)
+      .where('stream', '=', stream)
+      .where('date', '=', date)
+      .execute()
+  }
+}
+
+/** Counts rows that came to days otherwise than by reading these days. */
 export async function adjustRows(
   { ops }: Transaction,
   projectStream: ProjectStream,

@@ -1,11 +1,14 @@
-import { addDays, countDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
+import { addDays, countDays, type Day, dayNumber, daysIn, type Range, showRange } from '../../core/day.ts'
 import { type Density, FIRST_DAYS } from './density.ts'
 
 /** The due days of one stream, handed out window by window, newest first, so that people see recent days first. */
 export class WindowFeed {
   private readonly waiting: Range[] = []
   private due: Day[]
-  private inFlight = 0
+  /** The windows that were handed out and did not come back yet. */
+  private readonly inFlight = new Map<string, Range>()
+  /** Days to read again once the window with them is back: two reads of a day at once would overtake each other. */
+  private readonly later = new Set<Day>()
   /** The longest window to ask for; halved when one was too much for the service. */
   private maxDays: number
   /** Nothing came back since a window was too much: one at a time. */
@@ -30,31 +33,38 @@ export class WindowFeed {
   /** The next window; undefined if there is none, or none before an answer teaches how long it may be. */
   next(): Range | undefined {
     const waiting = this.waiting.pop()
-    if (waiting !== undefined) {
-      this.inFlight++
-      return waiting
-    }
+    if (waiting !== undefined) return this.handOut(waiting)
     if (this.due.length === 0 || this.maxDays === 0) return undefined
     // Nothing is to be learned where windows may not be longer than the first one anyway.
     const learning = this.learningDays !== undefined && this.maxDays > FIRST_DAYS
-    if (this.inFlight > 0 && (this.cautious || learning)) return undefined
+    if (this.inFlight.size > 0 && (this.cautious || learning)) return undefined
     const stretch = adjacent(this.due, Math.min(this.maxDays, this.learningDays ?? this.maxDays))
     const length = this.density.fit(stretch, this.pageLimit())
     const days = this.due.splice(0, length)
-    this.inFlight++
-    return { from: days.at(-1)!, to: days[0]! }
+    return this.handOut({ from: days.at(-1)!, to: days[0]! })
+  }
+
+  private handOut(range: Range): Range {
+    this.inFlight.set(showRange(range), range)
+    return range
+  }
+
+  /** A window is back. Unless it was loaded, its days are read again in any case, or cannot be read. */
+  private takeBack(range: Range, isLoaded = false): void {
+    this.inFlight.delete(showRange(range))
+    for (const day of daysIn(range)) if (this.later.delete(day) && isLoaded) this.waiting.push({ from: day, to: day })
   }
 
   /** The window was read. */
-  markLoaded(): void {
-    this.inFlight--
+  markLoaded(range: Range): void {
+    this.takeBack(range, true)
     this.cautious = false
     if (this.density.isKnown) this.learningDays = undefined
   }
 
   /** The window has more rows than a page: it is read again in two. */
   split(range: Range): void {
-    this.inFlight--
+    this.takeBack(range)
     if (this.learningDays !== undefined) {
       // Both halves may be full again; after the first answer that is not, the length of the others is known.
       this.learningDays = Math.max(1, Math.floor(countDays(range) / 2))
@@ -68,7 +78,7 @@ export class WindowFeed {
 
   /** The service cannot serve so many days at once: its days go back, and windows get shorter. */
   shorten(range: Range): void {
-    this.inFlight--
+    this.takeBack(range)
     this.cautious = true
     this.maxDays = Math.max(1, Math.floor(countDays(range) / 2))
     this.due = [...this.due, ...daysIn(range)].sort().reverse()
@@ -76,26 +86,26 @@ export class WindowFeed {
 
   /** A window failed. If even a single day is refused, so are the others. */
   fail(range: Range, isRefusal: boolean): void {
-    this.inFlight--
+    this.takeBack(range)
     if (isRefusal && this.cautious && countDays(range) === 1) this.maxDays = 0
   }
 
   /** None of it can be read: nothing else is handed out. */
-  drop(): void {
-    this.inFlight--
+  drop(range: Range): void {
+    this.takeBack(range)
     this.waiting.length = 0
     this.due = []
   }
 
   /** A window that nobody read comes back, to be handed out once more. */
   putBack(range: Range): void {
-    this.inFlight--
+    this.takeBack(range)
     this.waiting.push(range)
   }
 
   /** Some days of a window do not add up: each is read alone, the days between them together, and later windows are shorter. */
   isolate(range: Range, days: readonly Day[]): void {
-    this.inFlight--
+    this.takeBack(range)
     this.maxDays = Math.max(1, Math.floor(Math.min(this.maxDays, countDays(range)) / 2))
     const alone = new Set(days)
     const others = daysIn(range).filter((day) => !alone.has(day))
@@ -112,13 +122,21 @@ export class WindowFeed {
     for (const day of added) this.planned.add(day)
   }
 
-  /** Days that may have been read too early are read alone, each once in a run at most. */
-  readAgain(days: readonly Day[]): void {
+  /** Days that may have been read too early are read alone, each once in a run at most. Returns those that were read twice already. */
+  readAgain(days: readonly Day[]): Day[] {
+    const twice: Day[] = []
     for (const day of days) {
-      if (this.readTwice.has(day) || this.due.includes(day)) continue
+      const has = ({ from, to }: Range) => from <= day && day <= to
+      if (this.due.includes(day) || this.waiting.some(has) || this.later.has(day)) continue
+      if (this.readTwice.has(day)) {
+        twice.push(day)
+        continue
+      }
       this.readTwice.add(day)
-      this.waiting.push({ from: day, to: day })
+      if ([...this.inFlight.values()].some(has)) this.later.add(day)
+      else this.waiting.push({ from: day, to: day })
     }
+    return twice
   }
 
   get totalDays(): number {
@@ -142,7 +160,7 @@ export class WindowFeed {
   }
 
   get isExhausted(): boolean {
-    return this.inFlight === 0 && this.waiting.length === 0 && (this.due.length === 0 || this.maxDays === 0)
+    return this.inFlight.size === 0 && this.waiting.length === 0 && (this.due.length === 0 || this.maxDays === 0)
   }
 }
 
@@ -167,7 +185,7 @@ export function planWindows(due: readonly Day[], density: Density, pageLimit: nu
   const windows: Range[] = []
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
     windows.push(window)
-    feed.markLoaded()
+    feed.markLoaded(window)
   }
   return windows
 }

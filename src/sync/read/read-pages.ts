@@ -117,10 +117,17 @@ export function rawKeys(schema: z.ZodObject, keyOfItem: (item: never) => string)
   }
 }
 
+interface ListRequest {
+  caller: Caller
+  stream: ListStream
+  rowsBefore: number
+  acceptDeletes: boolean
+}
+
 /** Reads a whole list. One page if it fits; otherwise by offset, with proof that nothing was missed. */
 export async function readList(
   { client, limit, templates }: Reader,
-  { caller, stream, rowsBefore }: { caller: Caller; stream: ListStream; rowsBefore: number },
+  { caller, stream, rowsBefore, acceptDeletes }: ListRequest,
   context: CallContext,
   makeRows: () => PackedRows,
 ): Promise<Sifted<PackedRows>> {
@@ -143,6 +150,11 @@ export async function readList(
         const example = `asked for ${asked} rows, got ${count}, and there were more`
         notes.push({ kind: 'short_page', name: 'limit', example })
       } else if (disagrees) {
+        // If most rows are missing, the list is held.
+        if (page.total! > count && count < rowsBefore && count * 2 >= rowsBefore && !acceptDeletes)
+          throw new IncompleteError(
+            `${stream.name}: ${count} rows, ${rowsBefore - count} fewer than before, but the service counts ${page.total}`,
+          )
         notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${count} rows` })
       }
     }

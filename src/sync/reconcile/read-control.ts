@@ -77,7 +77,7 @@ export async function readControl(
     found.push(controlDays(stream, window, { ...sifted, rows: sifted.rows.values }))
     rejects.push(...sifted.rejects)
     feed.density.learn(window, sifted.rowsByDay)
-    feed.markLoaded()
+    feed.markLoaded(window)
   }
   const control: ControlDays = {
     totals: new Map(found.flatMap(({ totals }) => [...totals])),

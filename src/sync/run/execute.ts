@@ -6,6 +6,7 @@ import { failSpan, inSpan } from '../../core/logger.ts'
 import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { monotonic } from '../../core/waiting.ts'
 import { filtersText } from '../../ledger/control-totals.ts'
+import { wasRead } from '../../ledger/coverage.ts'
 import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -48,9 +49,11 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
     return await syncWindow(run, { project, stream, range: range! }, context)
   } catch (error) {
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
-    if (saysNotOffered(run.config, stream, error))
-      return noteNotOffered(run, { project, stream }, error.status, call).catch(failedItem)
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
+    if (saysNotOffered(run.config, stream, error))
+      return refuseIfRead(run, { project, stream }, error)
+        .then(() => noteNotOffered(run, { project, stream }, error.status, call))
+        .catch(failedItem)
     return failedItem(error)
   }
 }
@@ -136,13 +139,14 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
     case 'loaded':
       feed.density.learn(range, result.rowsByDay)
       readChangedDays(task, result.changedControl)
-      return feed.markLoaded()
+      feed.markLoaded(range)
+      return readMovedDays(task, result.movedFrom)
     case 'disagreed':
       return feed.isolate(range, result.days)
     case 'split':
       return feed.split(range)
     case 'not-offered':
-      return feed.drop()
+      return feed.drop(range)
     case 'shorten':
       return feed.shorten(range)
     case 'failed':
@@ -159,6 +163,15 @@ function readChangedDays(task: Task, days: readonly Day[]): void {
     if (other === task || other.project.id !== project.id || remaining.kind !== 'windows') continue
     if (compared.by !== 'day' || compared.control === undefined) continue
     if (filtersText(compared.filters) === filtersText(stream.filters)) remaining.feed.readAgain(days)
+  }
+}
+
+/** Days that lost rows to another day are read again. If they lose rows once more, the service gives these rows two days. */
+function readMovedDays(task: Task, days: readonly Day[]): void {
+  if (task.remaining.kind !== 'windows') return
+  for (const day of task.remaining.feed.readAgain(days)) {
+    const reason = 'rows of this day also come with another day'
+    failItem({ task, range: { from: day, to: day } }, { kind: 'failed', reason, code: 'incomplete' })
   }
 }
 
@@ -196,6 +209,23 @@ export function saysNotOffered(
   if (!isExtra || !(error instanceof RefusedError) || error.status === undefined) return false
   if (!isNamed(config, name)) return true
   return isUsualRefusal(error.status) && !(error instanceof KeyError)
+}
+
+/** A stream that was read before is not taken for one that is not offered: its refusal is a failure. */
+async function refuseIfRead(
+  { warehouse, signal }: Run,
+  { project, stream }: { project: SyncedProject; stream: Stream },
+  error: RefusedError,
+): Promise<void> {
+  const projectStream = { projectId: project.id, stream: stream.name }
+  if (!(await withRetries(warehouse, signal, () => wasRead(warehouse, projectStream)))) return
+  throw new RefusedError(
+    `${error.message}; it was offered before. If it is gone for good, list the other extras by name`,
+    {
+      cause: error,
+      ...(error.status !== undefined && { status: error.status }),
+    },
+  )
 }
 
 /**

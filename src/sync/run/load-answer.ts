@@ -1,4 +1,4 @@
-import type { Range } from '../../core/day.ts'
+import type { Day, Range } from '../../core/day.ts'
 import { inSpan } from '../../core/logger.ts'
 import type { ProjectStream } from '../../core/vocabulary.ts'
 import { type BegunRead, lockOfLoads } from '../../ledger/coverage.ts'
@@ -6,7 +6,7 @@ import { type IdentifiedRejects, identifyRejects } from '../../ledger/quarantine
 import { forgetNotOffered, saveDrift } from '../../ledger/service-notes.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Sifted } from '../../rows/sift.ts'
-import type { Stream } from '../../streams/stream.ts'
+import { noEntities, type Stream } from '../../streams/stream.ts'
 import { rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
 import { inTransactionWith, type Statements, type Transaction } from '../../warehouse/transaction.ts'
 import type { Loaded, LoadSummary, Run } from './run.ts'
@@ -25,7 +25,7 @@ type Write<Answers> = (
   tx: Transaction,
   answers: Answers,
   identified: IdentifiedRejects,
-) => Promise<Pick<LoadSummary, 'effect' | 'difference'>>
+) => Promise<Pick<LoadSummary, 'effect' | 'difference'> & { isStored: boolean; movedFrom?: Day[] }>
 
 /**
  * Loads a window or a list in one transaction, under a lock of its project and stream: rows, entities, drift and ledger commit
@@ -41,16 +41,23 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
   const { rows, rowsByDay, rejects, entities } = sifted
   const inTransaction = async (tx: Transaction, [, ...answers]: [undefined, ...Answers]) => {
     const identified = await identifyRejects(tx, projectStream, rejects)
-    const written = await write(tx, answers as Answers, identified)
+    const { isStored, movedFrom = [], ...written } = await write(tx, answers as Answers, identified)
+    // Who is named only in an answer that was not believed may not exist.
     const fresh = await saveEntities(tx, {
-      ...{ projectId: projectStream.projectId, entities, labels: config.labels, memory: run.entities },
+      ...{
+        projectId: projectStream.projectId,
+        entities: isStored ? entities : noEntities(),
+        labels: config.labels,
+        memory: run.entities,
+      },
       mayRename: range !== undefined && range.to >= run.recentFrom,
     })
     await saveDrift(tx, projectStream, sifted.drift, runId)
     if (stream.isExtra) await forgetNotOffered(tx, projectStream)
     const counts = { rowsRead: rows.length + rejects.length, rejects: identified.undismissed }
     const summary = { range, ...counts, ...written }
-    const loaded: Loaded = { kind: 'loaded', summary, rowsByDay, pageLimit: run.limit.current, changedControl: [] }
+    const learned = { rowsByDay, pageLimit: run.limit.current, changedControl: [], movedFrom }
+    const loaded: Loaded = { kind: 'loaded', summary, ...learned }
     await run.beforeCommit?.(tx, loaded)
     // Asked to stop while loading: roll back rather than commit after the run is closed.
     signal.throwIfAborted()

@@ -98,6 +98,8 @@ export interface Loaded {
   pageLimit: number
   /** Days whose control totals turned out to be others than those that were read first. */
   changedControl: Day[]
+  /** Days from which rows moved to this window. */
+  movedFrom: Day[]
 }
 
 /** What became of one window or list. It is data: another process may have done it. */

@@ -34,7 +34,12 @@ export async function syncList(
     runBatch(warehouse.pool, beginRead(warehouse, projectStream)),
   )
   const pack = () => new PackedRows(stream.columns, project.id)
-  const sifted = await readList(run, { caller: project.caller, stream, rowsBefore: read.rowsBefore }, context, pack)
+  const sifted = await readList(
+    run,
+    { caller: project.caller, stream, rowsBefore: read.rowsBefore, acceptDeletes: run.acceptDeletes },
+    context,
+    pack,
+  )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
   const list = { projectStream, stream, range: undefined, sifted, read }
   const questions: Statements<[PriorCoverage, boolean, ListSnapshot]> = [
@@ -57,7 +62,7 @@ export async function syncList(
       })
       if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, project.id))
       await saveListLedger(run, tx, list, { effect, identified, isUnsettled })
-      return { effect }
+      return { effect, isStored: effect.held === undefined }
     }),
   )
 }

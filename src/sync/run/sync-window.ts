@@ -3,12 +3,12 @@ import { BadPageError, codeOf, messageOf, TransientError } from '../../core/erro
 import type { Dimension, ProjectStream } from '../../core/vocabulary.ts'
 import { controlEntry, controlOf, notAdditive } from '../../ledger/control-totals.ts'
 import {
-  adjustRows,
   type BegunRead,
   beginRead,
   coverageEntry,
   coverageUnlessSuperseded,
   markOthersStale,
+  noteMoved,
   type PriorCoverage,
 } from '../../ledger/coverage.ts'
 import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
@@ -196,7 +196,11 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
       const changed = { projectId: projectStream.projectId, table: stream.table, days }
       tx.atCommit.push(...noteChangedDays(warehouse, config, changed))
       await saveWindowLedger(run, tx, load, { prior, effect, identified })
-      return { effect, difference }
+      const isHeld = (day: Day) => effect.held?.days.has(day) ?? false
+      const isKept = difference !== undefined && snapshot.count > 0
+      const isStored =
+        !isKept && (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
+      return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
     }).catch((error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
       // The table was moved into months since it was last looked at.
@@ -267,8 +271,7 @@ async function saveWindowLedger(
     tx.atCommit.push(controlEntry(warehouse, key, controlDays(stream, range, { ...sifted, rows }), runId))
   }
   // A row whose key has no date may have moved here from another day.
-  const leftOthers = [...effect.movedFrom].map(([day, count]) => [day, -count] as [Day, number])
-  await adjustRows(tx, projectStream, leftOthers)
+  await noteMoved(tx, projectStream, effect.movedFrom)
   if (!prior.hasRejects && sifted.rejects.length === 0) tx.atCommit.push(coverage)
   else {
     // Which rejects are resolved depends on it.
