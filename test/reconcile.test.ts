@@ -305,6 +305,26 @@ describe('reports that do not add up', () => {
     })
   })
 
+  test('a report that lacks a brand is not accepted, and one that adds up again is compared and read again', async () => {
+    await start({ config: { lookback_days: 3 } })
+    const [brand] = project().brands
+    const withoutBrand = without('topic_id', (row) => (row.brand as { id: string }).id === brand!.id)
+    expect((await lying(withoutBrand, () => setup.sync())).outcome).toBe('partial')
+    expect(await notAdditive()).toEqual([])
+    await setup.close()
+
+    await start({ world: { projects: 1, prompts: 8, models: 2, brands: 3 }, config: { lookback_days: 3 } })
+    project().prompts.forEach((prompt, index) => {
+      if (index % 4 === 0) prompt.topicId = null
+    })
+    expect((await lying(withoutNullTopics, () => setup.sync())).outcome).toBe('complete')
+    expect((await notAdditive()).map(({ stream }) => stream)).toEqual(['by_topic'])
+    const { clock } = setup.services
+    setup.services.clock = () => new Date(clock().getTime() + 25 * 3_600_000)
+    expect((await setup.sync()).outcome).toBe('complete')
+    expect([await notAdditive(), await isExact()]).toEqual([[], true])
+  })
+
   test('a service that leaves out groups in which a brand is absent is compared by its counts alone', async () => {
     await start()
     const withoutAbsent = without('prompt_id', ({ mention_count }) => mention_count === 0)

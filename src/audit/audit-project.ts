@@ -42,8 +42,8 @@ export async function auditProject(
   const daysOf = new Map<DayStream, Day[]>()
   for (const stream of streams.byDay) {
     const coverage = await readCoverage(warehouse, { projectId: project.id, stream: stream.name }, range)
-    // A day that is not over changes while it is compared, and is read again anyway.
-    const isRead = ({ state, date }: CoveredDay) => (state === 'read' || state === 'stale') && date < today
+    // A day that is not over changes while it is compared, and is read again anyway. Rejected rows are missing from the sums.
+    const isRead = ({ state, date }: CoveredDay) => state !== 'quarantined' && date < today
     daysOf.set(
       stream,
       coverage.filter(isRead).map(({ date }) => date),

@@ -48,7 +48,8 @@ async function performAudit(services: Services, request: AuditRequest, observer:
   const ownSignal = AbortSignal.any([signal, late.signal])
   try {
     const result = await compareAndRepair(services, { ...request, signal: ownSignal, runId: lock.runId }, observer)
-    const outcome = result.remaining === 0 ? 'complete' : 'partial'
+    const isRepaired = result.repair === undefined || result.repair.outcome === 'complete'
+    const outcome = result.remaining === 0 && isRepaired ? 'complete' : 'partial'
     await closeRun(warehouse, lock.runId, { outcome, summary: result.audited, error: null })
     return result
   } catch (cause) {

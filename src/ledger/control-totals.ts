@@ -133,6 +133,19 @@ export async function saveNotAdditive({ pool, opsSchema }: Warehouse, found: Not
   )
 }
 
+/** Days that were read meanwhile may lack rows. */
+export async function forgetNotAdditive(
+  { pool, opsSchema }: Warehouse,
+  { projectId, stream }: ProjectStream,
+): Promise<void> {
+  const ofStream = 'where project_id = $1 and stream = $2'
+  await pool.query(
+    `with forgotten as (delete from ${quote(opsSchema, 'not_additive')} ${ofStream})
+     update ${quote(opsSchema, 'coverage')} set state = case state when 'read' then 'stale' else state end, reconciled_at = null ${ofStream}`,
+    [projectId, stream],
+  )
+}
+
 export async function listNotAdditive({ pool, opsSchema }: Warehouse): Promise<NotAdditive[]> {
   const { rows } = await pool.query<{ project_id: string } & Omit<NotAdditive, 'projectId'>>(
     `select project_id, stream, measure, evidence from ${quote(opsSchema, 'not_additive')} order by 1, 2, 3`,

@@ -23,6 +23,8 @@ export interface Difference {
   measure: Measure
   /** -1 if everything that differs is too low, 1 if it is too high, 0 if some is too low and some too high. */
   direction: -1 | 0 | 1
+  /** True if everything that differs are brands without a row. No group that is left out does that. */
+  lacksBrands: boolean
   /** How it differs, for people. */
   text: string
 }
@@ -51,7 +53,7 @@ const NO_TOTALS: DayTotals = new Map()
 function compareRows(day: Day, rows: number, answers: number): Difference[] {
   if (isClose(rows, answers)) return []
   const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
-  return [{ day, measure: 'answers', direction: rows < answers ? -1 : 1, text }]
+  return [{ day, measure: 'answers', direction: rows < answers ? -1 : 1, lacksBrands: false, text }]
 }
 
 const MEASURES: readonly { measure: Measure; name: string }[] = [
@@ -66,18 +68,21 @@ function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored:
     if (ignored.has(measure)) continue
     const texts: string[] = []
     const directions = new Set<-1 | 1>()
+    let lacksBrands = true
     for (const brand of brands) {
       MEASURES.forEach(({ measure: of, name }, at) => {
         const [sum, total] = [found.get(brand)?.[at] ?? 0, expected.get(brand)?.[at] ?? 0]
         if (of !== measure || isClose(sum, total)) return
         directions.add(sum < total ? -1 : 1)
+        lacksBrands &&= !found.has(brand)
         texts.push(`the ${name} of ${brand} adds up to ${sum}, but the service's total is ${total}`)
       })
     }
     if (texts.length === 0) continue
     const more = texts.length === 1 ? '' : ` (and ${count(texts.length - 1, 'other difference')})`
     const [direction] = directions
-    return [{ day, measure, direction: directions.size === 1 ? direction! : 0, text: `${texts[0]}${more}` }]
+    const text = `${texts[0]}${more}`
+    return [{ day, measure, direction: directions.size === 1 ? direction! : 0, lacksBrands, text }]
   }
   return []
 }

@@ -1,7 +1,7 @@
 import type { Day, Range } from '../../core/day.ts'
 import { KeyError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Filter } from '../../core/vocabulary.ts'
-import { type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
+import { forgetNotAdditive, listNotAdditive, type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
 import { hasReconciledDay } from '../../ledger/coverage.ts'
 import type { ControlTotals } from '../../rows/day-totals.ts'
 import { sift } from '../../rows/sift.ts'
@@ -28,8 +28,8 @@ interface Suspect {
  * Some reports do not add up to the totals, because the service leaves groups out. Truncated answers do not add up either, so
  * the evidence must exclude them. On three final days, each day is read alone: it fills less than half a page, has no row
  * after its last, and consists of the same rows when it is read in two parts. All three days must be too low: groups that are
- * left out lower the sums, and if they are too high, the totals are wrong. A stream of which any day ever added up is never
- * accepted as not additive.
+ * left out lower the sums, and if they are too high, the totals are wrong. They also lower the sums of several brands, and do not
+ * remove single ones. A stream of which any day ever added up is never accepted as not additive.
  */
 export async function proveNotAdditive(
   run: Run,
@@ -48,7 +48,7 @@ export async function proveNotAdditive(
   const evidence: Difference[] = []
   for (const { day } of final) {
     const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
-    if (found?.measure !== measure || found.direction !== -1) return undefined
+    if (found?.measure !== measure || found.direction !== -1 || found.lacksBrands) return undefined
     evidence.push(found)
   }
   const texts = evidence.map(({ day, text }) => `${day}: ${text}`)
@@ -57,6 +57,26 @@ export async function proveNotAdditive(
   )
   run.log.warn({ ...projectStream, evidence: texts }, 'stream does not add up to the control totals')
   return measure
+}
+
+/** Reads a day again that showed that a stream does not add up. If it does now, so may all other days: they are read again. */
+export async function recheckNotAdditive(run: Run, project: SyncedProject, context: CallContext): Promise<void> {
+  const { warehouse, signal, streams } = run
+  const known = await withRetries(warehouse, signal, () => listNotAdditive(warehouse))
+  for (const { projectId, stream: name, evidence } of known) {
+    const stream = streams.byDay.find((one) => one.name === name)
+    const day = evidence.at(-1)?.slice(0, 'YYYY-MM-DD'.length)
+    if (projectId !== project.id || stream === undefined || day === undefined) continue
+    const range = { from: day, to: day }
+    const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
+    const request = { caller: project.caller, stream, range, known: UNKNOWN_WINDOW }
+    const answer = await readWindow(run, request, context, () => new RowList())
+    if (answer.kind !== 'rows' || answer.sifted.rejects.length > 0 || answer.sifted.rows.length === 0) continue
+    const compared = { found: answer.sifted, control: totals, ignored: new Set<Measure>() }
+    if (compareDays(stream, [day], compared).length > 0) continue
+    await withRetries(warehouse, signal, () => forgetNotAdditive(warehouse, { projectId, stream: name }))
+    run.log.warn({ projectId, stream: name, day }, 'stream adds up to the control totals again, and is read again')
+  }
 }
 
 /** A service that refuses a filter offers no proof. */

@@ -185,8 +185,9 @@ export async function readDueControls(
   project: SyncedProject,
   due: ReadonlyMap<DayStream, readonly Day[]>,
   context: CallContext,
-): Promise<void> {
+): Promise<Day[]> {
   const { warehouse, runId, signal } = run
+  const changed: Day[] = []
   const compared = [...due].filter(([{ control }]) => control !== undefined)
   for (const text of new Set(compared.map(([{ filters }]) => filtersText(filters)))) {
     const same = compared.filter(([{ filters }]) => filtersText(filters) === text)
@@ -197,6 +198,9 @@ export async function readDueControls(
     const [known] = await withRetries(warehouse, signal, () => runBatch(warehouse.pool, controls))
     const missing = days.filter((day) => !known.totals.has(day))
     const range = { from: missing[0]!, to: missing.at(-1)! }
-    if (missing.length > 0) await readControl(run, { project, filters: key.filters, range }, context)
+    if (missing.length === 0) continue
+    const read = await readControl(run, { project, filters: key.filters, range }, context)
+    if (key.filters.length === 0) changed.push(...read.changed)
   }
+  return changed
 }

@@ -12,6 +12,7 @@ import { withRetries } from '../../warehouse/retry.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
+import { recheckNotAdditive } from '../reconcile/prove-not-additive.ts'
 import { checkHistory, readDueControls } from '../reconcile/read-control.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run.ts'
@@ -166,12 +167,14 @@ export class ControlPhase implements Gate {
     if (feeds.length === 0) return
     try {
       if (replan !== undefined && (await checkHistory(run, project, context))) {
+        await recheckNotAdditive(run, project, context)
         const dueDays = await replan(project)
         for (const { stream, feed } of feeds) feed.replan(dueDays(stream.name))
         reportPlan(shared)
       }
       const due = new Map(feeds.map(({ stream, feed }): [DayStream, readonly Day[]] => [stream, feed.dueDays]))
-      await readDueControls(run, project, due, context)
+      const changed = await readDueControls(run, project, due, context)
+      for (const { stream, feed } of feeds) if (isControl(stream) && !stream.filters?.length) feed.readAgain(changed)
     } catch (error) {
       if (run.signal.aborted || error instanceof InterruptedError) return
       const reason = `${project.id}: control totals could not be read: ${messageOf(error)}`
