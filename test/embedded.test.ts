@@ -12,6 +12,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
@@ -308,6 +309,20 @@ describe('whoever runs it', () => {
     // As root this needs a user namespace; where the machine forbids those, the message says what to do.
     if (server instanceof Error) return expect(server.message).toContain(NO_NAMESPACE)
     await server.release()
+  })
+
+  test('keeps the owner of its data if root uses it', async () => {
+    if (!isRoot) return console.info('not tried: it takes root')
+    template.copyTo(data())
+    const [, uid, gid] = /^daemon:[^:]*:(\d+):(\d+):/m.exec(readFileSync('/etc/passwd', 'utf8'))!
+    execFileSync('chown', ['-R', `${uid}:${gid}`, folder.path])
+    chmodSync(folder.path, 0o755)
+    // Whoever cannot reach the programs cannot run them.
+    const bin = fileURLToPath(new URL('../node_modules', import.meta.url))
+    if (spawnSync('ls', [bin], { uid: Number(uid), gid: Number(gid) }).status !== 0) return
+    const server = await startEmbedded({ folder: data() })
+    await server.release()
+    expect(statSync(join(data(), 'postgres')).uid).toBe(Number(uid))
   })
 
   test('as root, a cluster of another user is given to the user who runs it now', async () => {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { codeOf, UsageError } from '../../core/errors.ts'
-import { ownFolder, type Programs, startProgram } from './programs.ts'
+import { dataPath, ownFolder, type Programs, startProgram } from './programs.ts'
 
 /** The role of the program, and its database. */
 export const ROLE = 'visibility'
@@ -18,8 +18,6 @@ shared_buffers = 256MB
 // The builtin provider gives the same UTF-8 database with any LANG, or none.
 const LOCALE = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
 
-/** The data folder of Postgres. */
-export const dataPath = (folder: string) => join(folder, 'postgres')
 /** The password of our role in the format of libpq, so that PGPASSFILE=… is all that psql and JDBC need. */
 export const passwordFile = (folder: string) => join(folder, 'pgpass')
 export const hasCluster = (folder: string) => isThere(join(dataPath(folder), 'PG_VERSION'))

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import { monotonic } from '../../core/waiting.ts'
-import { dataPath, isAlive } from './cluster.ts'
-import { type Programs, startProgram } from './programs.ts'
+import { isAlive } from './cluster.ts'
+import { dataPath, type Programs, startProgram } from './programs.ts'
 
 /** What postmaster.pid in the data folder says of the server. The file is also the lock of the folder. */
 export interface Running {

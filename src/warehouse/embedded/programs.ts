@@ -57,15 +57,26 @@ export function linkLibraries(native: string, folder: string): Record<string, st
   return process.platform === 'darwin' ? { DYLD_LIBRARY_PATH: path } : { LD_LIBRARY_PATH: path }
 }
 
-/** Picks the user for Postgres: ourselves, else postgres or nobody if they can reach the files, else a user namespace. */
+/** Where the data is, in a folder of ours. */
+export const dataPath = (folder: string) => join(folder, 'postgres')
+
+/**
+ * Picks the user for Postgres: ourselves; for root the owner of the data, who would be locked out otherwise, or postgres or nobody, if
+ * they can reach the files; else a user namespace.
+ */
 function chooseUser(binary: string, folder: string): Pick<Programs, 'how' | 'prefix' | 'user'> {
   if (process.getuid?.() !== 0) return hasName() ? { how: 'as this user' } : inNamespace('this user id has no name')
   const users = readFileSync('/etc/passwd', 'utf8')
-  for (const name of ['postgres', 'nobody']) {
-    const found = new RegExp(`^${name}:[^:]*:(\\d+):(\\d+):`, 'm').exec(users)
-    const user = { uid: Number(found?.[1]), gid: Number(found?.[2]) }
+  const { uid = 0 } = statSync(dataPath(folder), { throwIfNoEntry: false }) ?? {}
+  const ownerName = new RegExp(`^([^:]+):[^:]*:${uid}:`, 'm').exec(users)?.[1]
+  for (const name of [...(uid === 0 || ownerName === undefined ? [] : [ownerName]), 'postgres', 'nobody']) {
+    const found = users
+      .split('\n')
+      .find((line) => line.startsWith(`${name}:`))
+      ?.split(':')
+    const user = { uid: Number(found?.[2]), gid: Number(found?.[3]) }
     const canReach = ['-c', '"$1" --version && cd "$2"', 'sh', binary, folder]
-    if (found !== null && spawnSync('/bin/sh', canReach, { ...user, stdio: 'ignore', cwd: '/' }).status === 0)
+    if (found !== undefined && spawnSync('/bin/sh', canReach, { ...user, stdio: 'ignore', cwd: '/' }).status === 0)
       return { how: `as ${name}, since Postgres refuses root`, user }
   }
   return inNamespace('Postgres refuses root, and neither postgres nor nobody can reach this folder')
