@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import { resolve } from 'node:path'
+import { accessSync, constants, existsSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
 import { shownId } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
@@ -148,7 +149,18 @@ export function requireDatabase(config: Config): void {
 /** What `check` reports of an embedded Postgres that the first sync creates. */
 export function describeNewDatabase(config: Config): string {
   findPackage()
+  refuseReadOnly(dataFolder(config))
   return `none yet; the first sync creates an embedded Postgres in ${dataFolder(config)}`
+}
+
+function refuseReadOnly(folder: string): void {
+  let there = folder
+  while (!existsSync(there)) there = dirname(there)
+  try {
+    accessSync(there, constants.W_OK)
+  } catch (error) {
+    throw new UsageError(`the embedded Postgres cannot be created in ${folder} (${messageOf(error)}): set DATABASE_URL`)
+  }
 }
 
 export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {

@@ -10,6 +10,7 @@ import type { RunReport } from '../sync/run/report.ts'
 import { newRunMemory, type Services, type SyncedProject } from '../sync/run/run.ts'
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Observer } from '../sync/run/task.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import { recheckSummaries } from '../warehouse/schema/summaries.ts'
 import { type AuditedStream, auditProject } from './audit-project.ts'
 
@@ -50,7 +51,8 @@ async function performAudit(services: Services, request: AuditRequest, observer:
     const result = await compareAndRepair(services, { ...request, signal: ownSignal, runId: lock.runId }, observer)
     const isRepaired = result.repair === undefined || result.repair.outcome === 'complete'
     const outcome = result.remaining === 0 && isRepaired ? 'complete' : 'partial'
-    await closeRun(warehouse, lock.runId, { outcome, summary: result.audited, error: null })
+    const end = { outcome, summary: result.audited, error: null } as const
+    await withRetries(warehouse, signal, () => closeRun(warehouse, lock.runId, end))
     return result
   } catch (cause) {
     const error = late.signal.aborted && !signal.aborted ? (late.signal.reason as Error) : cause
@@ -78,16 +80,20 @@ async function compareAndRepair(
     const reader = { ...services, runId, signal, limit: newRunMemory(config.source.page_limit).limit }
     const found: AuditedStream[] = []
     for (const project of projects)
-      found.push(...(await auditProject(reader, { project, range }, { signal, onAttempt })))
+      found.push(
+        ...(await withRetries(warehouse, signal, () =>
+          auditProject(reader, { project, range }, { signal, onAttempt }),
+        )),
+      )
     return found
   }
-  await recheckSummaries(warehouse, config)
+  await withRetries(warehouse, signal, () => recheckSummaries(warehouse, config))
   const audited = await compareAll()
   // Marked first: if the repair fails or is killed, the next sync reads them.
   const days = daysToRepair(audited)
   for (const [key, marked] of days) {
     const [projectId, stream] = key.split('\0') as [string, string]
-    await markStale(warehouse, { projectId, stream }, marked)
+    await withRetries(warehouse, signal, () => markStale(warehouse, { projectId, stream }, marked))
   }
   if (days.size === 0 || !mayRepair) return { requests, audited, remaining: countDiffering(audited), repair: undefined }
   const streams = services.streams.named([...new Set([...days.keys()].map((key) => key.split('\0')[1]!))])

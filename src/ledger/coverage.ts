@@ -187,6 +187,20 @@ export function coverageEntry({ opsSchema }: Warehouse, entry: CoverageEntry): S
   return { sql, read: () => {} }
 }
 
+/** How many days of each stream are to be read again. */
+export async function countStale(
+  { pool, opsSchema }: Warehouse,
+  projectIds: readonly string[],
+  streams: readonly string[],
+): Promise<{ stream: string; days: number }[]> {
+  const { rows } = await pool.query<{ stream: string; days: number }>(
+    `select stream, count(*)::int as days from ${quote(opsSchema, 'coverage')}
+     where project_id = any($1) and stream = any($2) and state = 'stale' group by 1 order by 1`,
+    [projectIds, streams],
+  )
+  return rows
+}
+
 /** True if a read of the stream gave rows. */
 export async function wasRead({ ops }: Warehouse, { projectId, stream }: ProjectStream): Promise<boolean> {
   const found = await ops

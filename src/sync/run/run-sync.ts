@@ -3,7 +3,9 @@ import { addDays, dayOf } from '../../core/day.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
+import { count, listSome } from '../../core/text.ts'
 import { monotonic, waitAtMost } from '../../core/waiting.ts'
+import { countStale } from '../../ledger/coverage.ts'
 import { markOvertaken } from '../../ledger/reconciled-days.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
@@ -86,6 +88,7 @@ async function performRun(
     if (!request.signal?.aborted)
       notes.push(...(await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))))
     notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
+    if (request.range === undefined && request.only === undefined) notes.push(...(await staleNotes(run, request)))
     for (const note of notes) run.log.warn(note)
     await prepareViews(run, reports)
   } catch (cause) {
@@ -208,6 +211,19 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
 }
 
 /* What is done once all windows are loaded. */
+
+/** Days that turned out to be old after they were planned. */
+async function staleNotes({ warehouse, signal }: Run, { projects, streams }: RunRequest): Promise<string[]> {
+  const ids = projects.map(({ id }) => id)
+  const names = streams.map(({ name }) => name)
+  const stale = await withRetries(warehouse, signal, () => countStale(warehouse, ids, names))
+  if (stale.length === 0) return []
+  const most = Math.max(...stale.map(({ days }) => days))
+  const where = listSome(stale.map(({ stream }) => stream))
+  return [
+    `the service changed up to ${count(most, 'day')} of ${where} while they were read; the next sync reads them again`,
+  ]
+}
 
 /** Own brands by labels or by the profile, and what to say of them. */
 async function markOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
