@@ -7,13 +7,12 @@ export function startProxy(
   isBad: (message: IncomingMessage, body: string) => boolean,
   status = 500,
 ): Promise<Proxy> {
-  return start(target, (message, body, { reply, forward }) => {
-    if (!isBad(message, body))
-      return forward((answer) => {
-        reply.writeHead(answer.statusCode!, answer.headers)
-        answer.pipe(reply)
-      })
-    if (status !== 0) reply.writeHead(status, { 'content-type': 'application/json' }).end('{"message":"no"}')
+  return start(target, async ({ message, body, reply, forward }) => {
+    if (!isBad(message, body)) {
+      const answer = await forward()
+      reply.writeHead(answer.statusCode!, answer.headers)
+      answer.pipe(reply)
+    } else if (status !== 0) reply.writeHead(status, { 'content-type': 'application/json' }).end('{"message":"no"}')
   })
 }
 
@@ -22,12 +21,11 @@ export function startRewriter(
   target: string,
   rewrite: (text: string, message: IncomingMessage, body: string) => string | Buffer,
 ): Promise<Proxy> {
-  return start(target, (message, body, { reply, forward }) =>
-    forward(async (answer) => {
-      const { 'content-length': _, 'transfer-encoding': __, ...kept } = answer.headers
-      reply.writeHead(answer.statusCode!, kept).end(rewrite(await textOf(answer), message, body))
-    }),
-  )
+  return start(target, async ({ message, body, reply, forward }) => {
+    const answer = await forward()
+    const { 'content-length': _, 'transfer-encoding': __, ...kept } = answer.headers
+    reply.writeHead(answer.statusCode!, kept).end(rewrite(await textOf(answer), message, body))
+  })
 }
 
 export interface Proxy {
@@ -35,9 +33,12 @@ export interface Proxy {
   close(): Promise<void>
 }
 
-interface Ways {
+interface Request {
+  message: IncomingMessage
+  body: string
   reply: ServerResponse
-  forward(answered: (answer: IncomingMessage) => void): void
+  /** What the other server answers. */
+  forward(): Promise<IncomingMessage>
 }
 
 async function textOf(message: IncomingMessage): Promise<string> {
@@ -46,21 +47,20 @@ async function textOf(message: IncomingMessage): Promise<string> {
   return Buffer.concat(chunks).toString()
 }
 
-async function start(
-  target: string,
-  handle: (message: IncomingMessage, body: string, ways: Ways) => void,
-): Promise<Proxy> {
+async function start(target: string, answer: (request: Request) => Promise<void>): Promise<Proxy> {
   const base = new URL(target)
-  const server = createServer(async (message, reply) => {
+  const handle = async (message: IncomingMessage, reply: ServerResponse) => {
     const body = await textOf(message)
-    const forward: Ways['forward'] = (answered) => {
-      const { method, headers, url } = message
-      const onward = request({ host: base.hostname, port: base.port, path: url, method, headers }, answered)
-      onward.on('error', () => reply.destroy())
-      onward.end(body)
-    }
-    handle(message, body, { reply, forward })
-  })
+    const { method, headers, url } = message
+    const forward = () =>
+      new Promise<IncomingMessage>((done, fail) => {
+        const onward = request({ host: base.hostname, port: base.port, path: url, method, headers }, done)
+        onward.on('error', fail)
+        onward.end(body)
+      })
+    await answer({ message, body, reply, forward })
+  }
+  const server = createServer((message, reply) => void handle(message, reply).catch(() => reply.destroy()))
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}${base.pathname}`,
