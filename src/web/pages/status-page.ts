@@ -102,7 +102,7 @@ function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
 ${tile('Next sync', next.sync === undefined ? 'none' : time(next.sync, now), html`audit ${next.audit === undefined ? 'none' : time(next.audit, now)}`)}
 ${tile('Projects', status === undefined ? '–' : `${number(well)} of ${number(projects.length)}`, freshWords(page))}
 ${tile('Rows', status === undefined ? '–' : number(rows), `in ${count(status?.totals.streams ?? 0, 'stream')}`)}
-${tile('Request budget', tightest === undefined ? '–' : `${number(tightest.remaining!)} of ${number(tightest.limit)}`, tightest === undefined ? 'not asked this minute' : budgets.size > 1 ? 'left this minute, where least is' : 'left this minute')}`
+${tile('Request budget', tightest === undefined ? '–' : `${number(tightest.remaining!)} of ${number(tightest.limit)}`, tightest === undefined ? 'not asked this minute' : budgets.size > 1 ? 'left this minute, in the project with the fewest' : 'left this minute')}`
 }
 
 function projectSection(page: StatusData, project: ProjectHealth | undefined): Html | '' {
