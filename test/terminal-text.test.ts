@@ -215,7 +215,7 @@ test('the bar shows share, rows, rate and time left', () => {
   expect(barText({ total: 200, done: 230, rows: 9, current: 'chats', elapsedMs: 9000 })).toContain(
     '99 %  9 rows  1/s  finishing',
   )
-  expect([duration(0.2), duration(600), duration(9000)]).toEqual(['1 s', '10 min', '2.5 h'])
+  expect([duration(0.2), duration(600), duration(9000)]).toEqual(['0 s', '10 min', '2.5 h'])
 })
 
 const NOTHING = { effect: { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }, quarantined: 0, seconds: 1 }

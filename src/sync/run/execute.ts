@@ -220,7 +220,7 @@ async function refuseIfRead(
   const projectStream = { projectId: project.id, stream: stream.name }
   if (!(await withRetries(warehouse, signal, () => wasRead(warehouse, projectStream)))) return
   throw new RefusedError(
-    `${error.message}; it was offered before. If it is gone for good, list the other extras by name`,
+    `${error.message}; it was offered before. If it is gone for good, leave it out of the configuration`,
     {
       cause: error,
       ...(error.status !== undefined && { status: error.status }),
