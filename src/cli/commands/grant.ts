@@ -77,7 +77,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
         ...(leftOut.length === 0
           ? []
           : [
-              `Left out, because nothing is read into them: ${leftOut.join(', ')}. Reports and views by channel need a service that lists its channels. A later sync grants what there is to read.`,
+              `Left out: ${leftOut.join(', ')}. Nothing is read into these, or they are by channel and the service lists no channels. A later sync grants what is used then.`,
             ]),
         ...(unrestricted ? [`Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`] : []),
         aboutTimeZone(zone),

@@ -1,6 +1,6 @@
 import type { Day, Range } from '../../core/day.ts'
 import { KeyError, RefusedError, UsageError } from '../../core/errors.ts'
-import type { Filter } from '../../core/vocabulary.ts'
+import { type Filter, streamKey } from '../../core/vocabulary.ts'
 import { forgetNotAdditive, listNotAdditive, type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
 import { hasReconciledDay } from '../../ledger/coverage.ts'
 import type { ControlTotals } from '../../rows/day-totals.ts'
@@ -29,7 +29,8 @@ interface Suspect {
  * the evidence must exclude them. On three final days, each day is read alone: it fills less than half a page, has no row
  * after its last, and consists of the same rows when it is read in two parts. All three days must be too low: groups that are
  * left out lower the sums, and if they are too high, the totals are wrong. They also lower the sums of several brands, and do not
- * remove single ones. A stream of which any day ever added up is never accepted as not additive.
+ * remove single ones. A stream of which any day ever added up is never accepted as not additive. If only the number of answers is too
+ * low, all rows that are left out are without mentions, as no truncation would have it: then one such day is enough.
  */
 export async function proveNotAdditive(
   run: Run,
@@ -38,18 +39,19 @@ export async function proveNotAdditive(
 ): Promise<Measure | undefined> {
   const projectStream = { projectId: project.id, stream: stream.name }
   const final = differences.filter(({ day }) => day < run.provisionalFrom).slice(-DAYS_OF_EVIDENCE)
-  if (isControl(stream) || final.length < DAYS_OF_EVIDENCE) return undefined
+  if (isControl(stream) || final.length === 0) return undefined
   const [{ measure }] = final as [Difference]
-  if (measure === 'counts' && !stream.dimensions?.some((name) => NULLABLE.includes(name))) return undefined
-  if (await withRetries(run.warehouse, run.signal, () => hasReconciledDay(run.warehouse, projectStream)))
+  if (measure === 'counts') {
+    if (final.length < DAYS_OF_EVIDENCE || !stream.dimensions?.some((name) => NULLABLE.includes(name))) return undefined
+    if (await withRetries(run.warehouse, run.signal, () => hasReconciledDay(run.warehouse, projectStream)))
+      return undefined
+  }
+  const key = streamKey(project.id, stream.name)
+  if (run.unproven.has(key)) return undefined
+  const evidence = await evidenceOf(run, { project, stream, differences: final }, context)
+  if (evidence === undefined) {
+    run.unproven.add(key)
     return undefined
-  const range = { from: final[0]!.day, to: final.at(-1)!.day }
-  const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
-  const evidence: Difference[] = []
-  for (const { day } of final) {
-    const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
-    if (found?.measure !== measure || found.direction !== -1 || found.lacksBrands) return undefined
-    evidence.push(found)
   }
   const texts = evidence.map(({ day, text }) => `${day}: ${text}`)
   await withRetries(run.warehouse, run.signal, () =>
@@ -57,6 +59,21 @@ export async function proveNotAdditive(
   )
   run.log.warn({ ...projectStream, evidence: texts }, 'stream does not add up to the control totals')
   return measure
+}
+
+/** Days that were read whole and differ alike; undefined if one of them is not, or does not. */
+async function evidenceOf(run: Run, { project, stream, differences }: Suspect, context: CallContext) {
+  const [{ measure }] = differences as [Difference]
+  const range = { from: differences[0]!.day, to: differences.at(-1)!.day }
+  const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
+  const evidence: Difference[] = []
+  for (const { day } of differences) {
+    const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
+    if (found?.measure !== measure || found.direction !== -1) return undefined
+    if (measure === 'counts' && found.lacksBrands) return undefined
+    evidence.push(found)
+  }
+  return evidence
 }
 
 /** Reads a day again that showed that a stream does not add up. If it does now, so may all other days: they are read again. */

@@ -57,6 +57,8 @@ export interface RunRequest {
 export interface RunMemory {
   limit: PageLimit
   entities: EntityMemory
+  /** Streams for which there was no proof that the service leaves groups out: it is not looked for again. */
+  unproven: Set<string>
 }
 
 /** One run: its services, and what its windows share. A worker makes one for each window that it takes. */
@@ -137,5 +139,5 @@ export function makeRun(
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {
-  return { limit: new PageLimit(pageLimit), entities: new Map() }
+  return { limit: new PageLimit(pageLimit), entities: new Map(), unproven: new Set() }
 }
