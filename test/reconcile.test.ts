@@ -306,7 +306,7 @@ describe('reports that do not add up', () => {
   })
 
   test('a report that lacks a brand is not accepted, and one that adds up again is compared and read again', async () => {
-    await start({ config: { lookback_days: 3 } })
+    await start({ config: { start_date: '2026-02-27' } })
     const [brand] = project().brands
     const withoutBrand = without('topic_id', (row) => (row.brand as { id: string }).id === brand!.id)
     expect((await lying(withoutBrand, () => setup.sync())).outcome).toBe('partial')
