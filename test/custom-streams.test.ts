@@ -169,16 +169,20 @@ test('an answer without most of its rows is held, by day and as a list, and let 
   expect(await counts()).toEqual(before)
 })
 
-test('a stream that is no longer offered fails and keeps its rows, and one that is offered again is read again', async () => {
+test('a stream that is no longer offered keeps its rows, and one that is offered again is read again', async () => {
   const [before] = await rows('select count(*)::int as n from visibility.cited')
   setup.service.setExtras(['GET /topics'])
   const stopped = await sync()
-  expect([stopped.outcome, stopped.streams.flatMap(({ failed }) => failed.map(({ code }) => code))]).toEqual([
-    'partial',
-    ['refused', 'refused'],
+  expect([stopped.outcome, stopped.streams.flatMap(({ not_offered }) => not_offered ?? [])]).toEqual([
+    'complete',
+    [404, 404],
   ])
   expect(await rows('select count(*)::int as n from visibility.cited')).toEqual([before])
+  setup.service.requests.length = 0
+  expect((await sync()).outcome).toBe('complete')
+  expect(setup.service.requests.filter(({ path }) => path.startsWith('/v1/reports'))).toEqual([])
   setup.service.setExtras('all')
+  await rows("update visibility_ops.not_offered set asked_at = asked_at - interval '25 hours'")
   setup.service.world.rewriteDays(setup.service.world.projects[0]!, [range.to])
   const begun = await sync()
   expect([begun.outcome, begun.streams.map(({ stream }) => stream).sort()]).toEqual([

@@ -214,22 +214,31 @@ describe('against a service that offers all of it', () => {
     expect(await rows("select count(*) as n from visibility.brand_history where name in ('Ours')")).toEqual([{ n: 1 }])
   })
 
-  test('a service that stops to offer some of it makes the run partial, and no row is lost', async () => {
+  test('a service that stops to offer some of it is synced without a failed run, and no row is lost', async () => {
     const counts = () =>
       rows(`select (select count(*) from visibility.brands where is_own) as own, (select count(*) from visibility.urls_daily) as urls,
         (select count(*) from visibility.topics where name is not null) as topics`)
     const before = await counts()
     setup.service.setExtras(['GET /projects', 'GET /tags', 'GET /model-channels', 'POST /reports/domains'])
-    const { outcome, streams } = await setup.sync()
-    const failed = streams.filter((row) => row.failed.length > 0)
-    expect([outcome, failed.map(({ stream }) => stream).sort()]).toEqual([
-      'partial',
-      ['brands', 'topics', 'urls_daily'],
-    ])
-    for (const row of failed) expect(row.failed[0]!.error).toContain('it was offered before')
+    const report = await setup.sync()
+    expect(outcomes(report)).toEqual({ outcome: 'complete', failed: [] })
+    const said = report.notes.flatMap(
+      (note) => /^(\w+) of .* any more \(HTTP 404\); its rows stay/.exec(note)?.[1] ?? [],
+    )
+    expect(said.sort()).toEqual(['brands', 'topics', 'urls_daily'])
     expect(await counts()).toEqual(before)
+    const shown = await rows(
+      "select stream from visibility.freshness where stream in ('brands', 'urls_daily') order by 1",
+    )
+    expect(shown.map(({ stream }) => stream)).toEqual(['brands', 'urls_daily'])
     setup.service.setExtras('all')
-    expect((await setup.sync()).outcome).toBe('complete')
+    // The next day it is asked for again.
+    await rows("update visibility_ops.not_offered set asked_at = asked_at - interval '25 hours'")
+    const again = (await setup.sync()).streams.map(({ stream }) => stream)
+    expect(again).toEqual(expect.arrayContaining(['brands', 'topics', 'urls_daily']))
+    expect(await rows("select stream from visibility_ops.not_offered where stream <> 'url_classifications'")).toEqual(
+      [],
+    )
   })
 
   test('a project that may not be read at all is a failure, not a stream that is not offered', async () => {

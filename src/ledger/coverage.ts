@@ -201,19 +201,6 @@ export async function countStale(
   return rows
 }
 
-/** True if a read of the stream gave rows. */
-export async function wasRead({ ops }: Warehouse, { projectId, stream }: ProjectStream): Promise<boolean> {
-  const found = await ops
-    .selectFrom('coverage')
-    .select('date')
-    .where('project_id', '=', projectId)
-    .where('stream', '=', stream)
-    .where('rows', '>', 0)
-    .limit(1)
-    .executeTakeFirst()
-  return found !== undefined
-}
-
 /** Rows of these days are on another day now. Either that day or these are wrong, so they are read again. */
 export async function noteMoved(
   { ops }: Transaction,

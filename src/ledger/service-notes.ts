@@ -1,13 +1,15 @@
 import { sql } from 'kysely'
+import { quote } from '../core/identifier.ts'
 import type { Redactor } from '../core/redactor.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
-/* What the service was found not to offer. It is not asked for again for a week: it may begin to offer it. */
-
-const ASK_AGAIN_DAYS = 7
+/*
+ * What the service was found not to offer. It is not asked for again for a week: it may begin to offer it. What was read before is asked
+ * for again the next day: the service may have erred.
+ */
 
 export interface NotOffered {
   project_id: string
@@ -15,23 +17,25 @@ export interface NotOffered {
   /** With which HTTP status it was refused. */
   status: number
   asked_at: Date
+  was_read: boolean
 }
 
 /** What is known not to be offered, and need not be asked for now. */
 export async function readNotOffered(
-  { ops }: Warehouse,
+  { pool, opsSchema }: Warehouse,
   projectIds: readonly string[],
   now: Date,
 ): Promise<NotOffered[]> {
-  const since = new Date(now.getTime() - ASK_AGAIN_DAYS * 86_400_000)
-  return ops
-    .selectFrom('not_offered')
-    .selectAll()
-    .where('project_id', 'in', [...projectIds, ''])
-    .where('asked_at', '>', since)
-    .orderBy('project_id')
-    .orderBy('stream')
-    .execute()
+  const { rows } = await pool.query<NotOffered>(
+    `select n.*, c.was_read from ${quote(opsSchema, 'not_offered')} n cross join lateral (
+       select exists (select from ${quote(opsSchema, 'coverage')} c
+         where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0) as was_read
+     ) c
+     where n.project_id = any($1) and n.asked_at > $2::timestamptz - case when c.was_read then interval '1 day' else interval '7 days' end
+     order by 1, 2`,
+    [[...projectIds, ''], now],
+  )
+  return rows
 }
 
 export async function saveNotOffered(

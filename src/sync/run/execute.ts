@@ -6,7 +6,6 @@ import { failSpan, inSpan } from '../../core/logger.ts'
 import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { monotonic } from '../../core/waiting.ts'
 import { filtersText } from '../../ledger/control-totals.ts'
-import { wasRead } from '../../ledger/coverage.ts'
 import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -51,9 +50,7 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
     if (run.signal.aborted || error instanceof InterruptedError) return stopped
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     if (saysNotOffered(run.config, stream, error))
-      return refuseIfRead(run, { project, stream }, error)
-        .then(() => noteNotOffered(run, { project, stream }, error.status, call))
-        .catch(failedItem)
+      return noteNotOffered(run, { project, stream }, error.status, call).catch(failedItem)
     return failedItem(error)
   }
 }
@@ -209,23 +206,6 @@ export function saysNotOffered(
   if (!isExtra || !(error instanceof RefusedError) || error.status === undefined) return false
   if (!isNamed(config, name)) return true
   return isUsualRefusal(error.status) && !(error instanceof KeyError)
-}
-
-/** A stream that was read before is not taken for one that is not offered: its refusal is a failure. */
-async function refuseIfRead(
-  { warehouse, signal }: Run,
-  { project, stream }: { project: SyncedProject; stream: Stream },
-  error: RefusedError,
-): Promise<void> {
-  const projectStream = { projectId: project.id, stream: stream.name }
-  if (!(await withRetries(warehouse, signal, () => wasRead(warehouse, projectStream)))) return
-  throw new RefusedError(
-    `${error.message}; it was offered before. If it is gone for good, leave it out of the configuration`,
-    {
-      cause: error,
-      ...(error.status !== undefined && { status: error.status }),
-    },
-  )
 }
 
 /**

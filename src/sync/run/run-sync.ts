@@ -10,6 +10,7 @@ import { markOvertaken } from '../../ledger/reconciled-days.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
+import { readNotOffered } from '../../ledger/service-notes.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
 import { isCompared } from '../../streams/stream.ts'
@@ -87,7 +88,11 @@ async function performRun(
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
     if (!request.signal?.aborted)
       notes.push(...(await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))))
-    notes.push(...notOfferedNotes(reports, (stream, status) => isNamed(config, stream) || !isUsualRefusal(status)))
+    const missing = await withRetries(warehouse, run.signal, () => readNotOffered(warehouse, ids, run.clock()))
+    const wasRead = (id: string, stream: string) =>
+      missing.some((row) => row.was_read && row.project_id === id && row.stream === stream)
+    const isWorthSaying = (stream: string, status: number) => isNamed(config, stream) || !isUsualRefusal(status)
+    notes.push(...notOfferedNotes(reports, wasRead, isWorthSaying))
     if (request.range === undefined && request.only === undefined) notes.push(...(await staleNotes(run, request)))
     for (const note of notes) run.log.warn(note)
     await prepareViews(run, reports)

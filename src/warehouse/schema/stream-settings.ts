@@ -18,7 +18,8 @@ export async function saveStreamSettings(
   const names = streams.map(({ name }) => name)
   await client.query(
     `delete from ${settings} t where t.project_id = any($1) and (t.stream <> all($2) or exists (
-       select from ${quote(warehouse.opsSchema, 'not_offered')} n where n.project_id = t.project_id and n.stream = t.stream))`,
+       select from ${quote(warehouse.opsSchema, 'not_offered')} n where n.project_id = t.project_id and n.stream = t.stream
+         and not exists (select from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0)))`,
     [projectIds, names],
   )
   await client.query(fillIn(readSql('queries/save_stream_settings'), warehouse), [
