@@ -4,6 +4,7 @@ import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { CHANNEL_TWINS } from '../src/warehouse/schema/catalogue.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { verifyReader } from '../src/warehouse/schema/verify-reader.ts'
+import { unusedRelations } from '../src/warehouse/schema/views.ts'
 import { runCli } from './support/cli.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
@@ -87,6 +88,12 @@ test('streams that are not configured are left out until a sync reads them', asy
   expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'model_channels', 'sources_weekly']))
   expect(more).toEqual(expect.arrayContaining(Object.values(CHANNEL_TWINS)))
   expect(more).not.toContain('cited_pages_weekly')
+})
+
+test('reports by channel are left out only if there are the same by model', () => {
+  const byChannel = DEFAULT_REPORTS.filter(({ name }) => name === 'brand_daily_by_channel')
+  const unused = unusedRelations(configOf({ reports: byChannel }))
+  expect(unused.filter((name) => name.includes('channel'))).toEqual(['model_channels'])
 })
 
 test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {

@@ -53,17 +53,8 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     const time_zone = zone === undefined ? 'kept' : (zone.refused ?? 'UTC')
     session.print(
       {
-        ...{
-          ok,
-          role,
-          schema: warehouse.schema,
-          projects: projects ?? 'all',
-          ...verdict,
-          unrestricted,
-          left_out: leftOut,
-          statements,
-          time_zone,
-        },
+        ...{ ok, role, schema: warehouse.schema, projects: projects ?? 'all', ...verdict, unrestricted },
+        ...{ left_out: leftOut, statements, time_zone },
         jit: compiling === undefined ? 'kept' : (compiling.refused ?? 'off'),
       },
       [
@@ -77,7 +68,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
         ...(leftOut.length === 0
           ? []
           : [
-              `Left out: ${leftOut.join(', ')}. Nothing is read into these, or they are by channel and the service lists no channels. A later sync grants what is used then.`,
+              `Left out: ${leftOut.join(', ')}. Nothing is read into these, or they are by channel, also there by model, and the service lists no channels. A later sync grants what is used then.`,
             ]),
         ...(unrestricted ? [`Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`] : []),
         aboutTimeZone(zone),

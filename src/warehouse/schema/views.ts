@@ -162,11 +162,15 @@ const LEAVES: Record<string, string> = {
   model_channels: 'model_channels',
 }
 
-/** Reports and views by channel are used if the service lists its channels. Others are the same by model. */
-const BY_CHANNEL: readonly string[] = [
-  ...Object.values(CHANNEL_TWINS),
-  ...['brand_daily_by_channel', 'brand_daily_by_topic_channel', 'brand_daily_by_prompt_channel'],
-]
+/** Reports and views by channel that are there by model, too. They are used if the service lists its channels. */
+function channelTwinsOf({ reports }: Config): string[] {
+  const names = ['brand_daily_by_channel', 'brand_daily_by_topic_channel', 'brand_daily_by_prompt_channel']
+  const views = Object.entries(CHANNEL_TWINS) as [BiView, BiView][]
+  return [
+    ...names.filter((twin) => reports.some(({ name }) => name === twin.replace('channel', 'model'))),
+    ...views.flatMap(([model, twin]) => (reportBy(reports, VIEWS[model].needs) === undefined ? [] : [twin])),
+  ]
+}
 
 /** The tables and views of which nothing is read: their stream is not configured, or the service does not offer it. */
 export function unusedRelations(config: Config, { earlier, lists }: Facts = NOTHING_READ): string[] {
@@ -179,7 +183,7 @@ export function unusedRelations(config: Config, { earlier, lists }: Facts = NOTH
   }
   return [
     ...Object.keys(LEAVES).filter((table) => !isRead(LEAVES[table]!)),
-    ...(isRead('model_channels') ? [] : BY_CHANNEL),
+    ...(isRead('model_channels') ? [] : channelTwinsOf(config)),
     ...(config.chat_contents === undefined ? ['chat_contents'] : []),
     ...BI_VIEWS.filter(hasNoReport),
   ]
