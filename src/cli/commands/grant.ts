@@ -68,7 +68,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
         ...(leftOut.length === 0
           ? []
           : [
-              `Left out: ${leftOut.join(', ')}. Nothing is read into these, or they are by channel, also there by model, and the service lists no channels. A later sync grants what is used then.`,
+              `Left out: ${leftOut.join(', ')}. Nothing is read into these, or they are by channel, also there by model, and the service lists no channels. Run this command again once they are used.`,
             ]),
         ...(unrestricted ? [`Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`] : []),
         aboutTimeZone(zone),

@@ -96,7 +96,7 @@ interface Found {
   isSecured: boolean
   isPublic: boolean
   policies: string[]
-  /** Readers that cannot read it. */
+  /** Restricted roles that cannot read it. */
   blind: string[]
 }
 
@@ -129,23 +129,15 @@ export async function applyRestrictions(client: PoolClient, warehouse: Warehouse
   for (const statement of statements) await client.query(statement)
 }
 
-/** Lets readers read what the configuration uses: restricted ones, and those that were promised what is made later. */
+/** Lets restricted readers read what is used, also of what was made since. */
 export async function showRelations(
   client: PoolClient,
   warehouse: Warehouse,
   unused: readonly string[],
 ): Promise<void> {
   const { schema, opsSchema } = warehouse
-  const { rows: readers } = await client.query<{ role: string }>(
-    `select quote_ident(rolname) as role from pg_roles where oid in (
-       select unnest(polroles) from pg_policy where polrelid = to_regclass($1) and starts_with(polname, $2)
-       union all
-       select a.grantee from pg_default_acl d cross join aclexplode(d.defaclacl) a
-       where d.defaclnamespace = to_regnamespace(quote_ident($3)) and d.defaclobjtype = 'r' and a.privilege_type = 'SELECT')`,
-    [quote(schema, 'projects'), READER, schema],
-  )
-  if (readers.length === 0) return
-  const roles = readers.map(({ role }) => role)
+  const roles = (await readPolicies(client, warehouse)).map(({ role }) => quote(role))
+  if (roles.length === 0) return
   const { rows } = await client.query<Found>(relationsRead(warehouse), [schema, opsSchema, roles])
   for (const { name, relation, isOps, blind } of rows) {
     if (isOps || blind.length === 0 || unused.includes(relation)) continue
