@@ -9,8 +9,13 @@ import { inTransaction } from '../src/warehouse/transaction.ts'
 import { sized } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
+let database: TestDatabase
+beforeAll(async () => {
+  database = await createDatabase()
+})
+afterAll(() => database.drop())
+
 describe('digests of rows', () => {
-  let database: TestDatabase
   const columns = [
     { name: 'number', type: 'double' },
     { name: 'words', type: 'text' },
@@ -23,13 +28,11 @@ describe('digests of rows', () => {
   ] as const
 
   beforeAll(async () => {
-    database = await createDatabase()
     await database.rows(
       `create table digested (project_id text, number double precision, words text, day date,
        first double precision, second double precision, third double precision, is_so boolean, document jsonb)`,
     )
   })
-  afterAll(() => database.drop())
 
   const text = fc
     .oneof(
@@ -204,7 +207,6 @@ describe('digests of rows', () => {
 })
 
 describe('encoded rows', () => {
-  let database: TestDatabase
   const columns = [
     { name: 'n', type: 'double' },
     { name: 'words', type: 'text' },
@@ -215,12 +217,10 @@ describe('encoded rows', () => {
   ] as const
 
   beforeAll(async () => {
-    database = await createDatabase()
     await database.rows(
       'create table encoded (project_id text, n double precision, words text, number double precision, day date, flag boolean, document jsonb)',
     )
   })
-  afterAll(() => database.drop())
 
   // Postgres stores neither NUL nor half a surrogate pair; the sifter rejects rows that hold one.
   const text = fc

@@ -191,12 +191,12 @@ export function coverageEntry({ opsSchema }: Warehouse, entry: CoverageEntry): S
 export async function countStale(
   { pool, opsSchema }: Warehouse,
   projectIds: readonly string[],
-  streams: readonly string[],
+  { streams, range }: { streams: readonly string[]; range: Range },
 ): Promise<{ stream: string; days: number }[]> {
   const { rows } = await pool.query<{ stream: string; days: number }>(
     `select stream, count(*)::int as days from ${quote(opsSchema, 'coverage')}
-     where project_id = any($1) and stream = any($2) and state = 'stale' group by 1 order by 1`,
-    [projectIds, streams],
+     where project_id = any($1) and stream = any($2) and state = 'stale' and date between $3 and $4 group by 1 order by 1`,
+    [projectIds, streams, range.from, range.to],
   )
   return rows
 }

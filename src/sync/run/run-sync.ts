@@ -14,12 +14,10 @@ import { readNotOffered } from '../../ledger/service-notes.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
 import { isCompared } from '../../streams/stream.ts'
-import { readEntities } from '../../warehouse/load/entities.ts'
+import { forgetUnread, listProjects, readEntities } from '../../warehouse/load/entities.ts'
 import {
   applyLabels,
   applyOwnBrands,
-  forgetUnread,
-  listProjects,
   ownBrandNotes,
   readOwnBrands,
   unknownLabels,
@@ -218,15 +216,21 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
 /* What is done once all windows are loaded. */
 
 /** Days that turned out to be old after they were planned. */
-async function staleNotes({ warehouse, signal }: Run, { projects, streams }: RunRequest): Promise<string[]> {
+async function staleNotes(
+  { warehouse, signal, config, clock }: Run,
+  { projects, streams }: RunRequest,
+): Promise<string[]> {
   const ids = projects.map(({ id }) => id)
+  const interest = daysOfInterest(config, dayOf(clock()))
   const names = streams.map(({ name }) => name)
-  const stale = await withRetries(warehouse, signal, () => countStale(warehouse, ids, names))
+  const stale = await withRetries(warehouse, signal, () =>
+    countStale(warehouse, ids, { streams: names, range: interest }),
+  )
   if (stale.length === 0) return []
   const most = Math.max(...stale.map(({ days }) => days))
   const where = listSome(stale.map(({ stream }) => stream))
   return [
-    `the service changed up to ${count(most, 'day')} of ${where} while they were read; the next sync reads them again`,
+    `up to ${count(most, 'day')} of ${where} turned out to be old while the run went on; the next sync reads them again`,
   ]
 }
 

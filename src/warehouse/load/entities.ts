@@ -1,8 +1,9 @@
 import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
+import { quote } from '../../core/identifier.ts'
 import type { Entities } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
-import type { Transaction } from '../transaction.ts'
+import { literal, type Statement, type Transaction } from '../transaction.ts'
 import { labelOf } from './own-brands.ts'
 
 /** What this run has written already, so that a window costs no query if it names nothing new. */
@@ -143,4 +144,30 @@ const MOST_REMEMBERED = 200_000
 export function rememberEntities(memory: EntityMemory, fresh: EntityMemory): void {
   if (memory.size > MOST_REMEMBERED) memory.clear()
   for (const [name, value] of fresh) memory.set(name, value)
+}
+
+/** Lists the configured projects. */
+export async function listProjects({ pool, schema }: Warehouse, projectIds: readonly string[]): Promise<void> {
+  await pool.query(
+    `insert into ${quote(schema, 'projects')} (project_id) select unnest($1::text[]) on conflict do nothing`,
+    [projectIds],
+  )
+}
+
+/** Forgets projects of which nothing was ever read, as those with a mistyped id. */
+export async function forgetUnread(
+  { pool, schema, opsSchema }: Warehouse,
+  projectIds: readonly string[],
+): Promise<void> {
+  const unread = `project_id = any($1) and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = t.project_id)`
+  await pool.query(`delete from ${quote(opsSchema, 'stream_settings')} t where ${unread}`, [projectIds])
+  await pool.query(`delete from ${quote(schema, 'projects')} t where ${unread}`, [projectIds])
+}
+
+/** The name of a project is that of its profile, unless the service lists projects. */
+export function projectName(warehouse: Warehouse, projectId: string): Statement<void> {
+  const id = literal(projectId)
+  const sql = `update ${tableName(warehouse, 'projects')} p set name = f.name from ${tableName(warehouse, 'project_profiles')} f
+    where p.project_id = ${id} and p.listed_at is null and f.project_id = ${id} and f.name is not null and p.name is distinct from f.name`
+  return { sql, read: () => {} }
 }

@@ -1,7 +1,5 @@
 import type { Config } from '../../core/config/load.ts'
-import { quote } from '../../core/identifier.ts'
 import { tableName, type Warehouse } from '../connect.ts'
-import { literal, type Statement } from '../transaction.ts'
 
 /* Which brands are the company's own. Labels decide; if they name none, the service does, if it lists brands; else the
  * brand that is called like the project's profile is its own. */
@@ -127,30 +125,4 @@ export async function applyLabels(
       [projectIds, Object.keys(labels), Object.values(labels)],
     )
   }
-}
-
-/** Lists the configured projects. */
-export async function listProjects({ pool, schema }: Warehouse, projectIds: readonly string[]): Promise<void> {
-  await pool.query(
-    `insert into ${quote(schema, 'projects')} (project_id) select unnest($1::text[]) on conflict do nothing`,
-    [projectIds],
-  )
-}
-
-/** Forgets projects of which nothing was ever read, as those with a mistyped id. */
-export async function forgetUnread(
-  { pool, schema, opsSchema }: Warehouse,
-  projectIds: readonly string[],
-): Promise<void> {
-  const unread = `project_id = any($1) and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = t.project_id)`
-  await pool.query(`delete from ${quote(opsSchema, 'stream_settings')} t where ${unread}`, [projectIds])
-  await pool.query(`delete from ${quote(schema, 'projects')} t where ${unread}`, [projectIds])
-}
-
-/** The name of a project is that of its profile, unless the service lists projects. */
-export function projectName(warehouse: Warehouse, projectId: string): Statement<void> {
-  const id = literal(projectId)
-  const sql = `update ${tableName(warehouse, 'projects')} p set name = f.name from ${tableName(warehouse, 'project_profiles')} f
-    where p.project_id = ${id} and p.listed_at is null and f.project_id = ${id} and f.name is not null and p.name is distinct from f.name`
-  return { sql, read: () => {} }
 }
