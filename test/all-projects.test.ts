@@ -74,6 +74,12 @@ test('pages that are shorter than asked for hide no project, and a list that end
   }
 })
 
+test('while the service is away, status shows the projects of the warehouse', async () => {
+  const { code, stdout } = await run(['status', '--json'], { ...all(), VISIBILITY_API_URL: 'http://127.0.0.1:9/v1' })
+  const shown = (JSON.parse(stdout) as { streams: { project_id: string }[] }).streams
+  expect([code, [...new Set(shown.map(({ project_id }) => project_id))].sort()]).toEqual([0, ids()])
+})
+
 test('commands that take projects know them, and one that is not listed is refused', async () => {
   const [first] = ids()
   const plan = await run(['plan', '--json', '--project', first!])

@@ -157,6 +157,12 @@ test('files are read as spreadsheets write them: quotes, newlines, a BOM, semico
   expect(readRequests(fileOf('c.jsonl', lines), 'prompt')).toEqual([{ ...expected[0], line: 1 }, expected[1]])
 })
 
+test('what belongs into the file is refused beside it', async () => {
+  await start()
+  const { code, stderr } = await create('prompt', '--text', 'a', '--from', 'prompts.csv')
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--text: cannot be used with --from')])
+})
+
 test('every bad line of a file is named, and nothing is sent', async () => {
   await start()
   const before = project().prompts.length

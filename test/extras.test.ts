@@ -247,6 +247,9 @@ describe('against a service that offers all of it', () => {
     const report = await setup.sync({ projects: [stranger], streams: tags })
     expect(report.outcome).toBe('failed')
     expect(await rows("select stream from visibility_ops.not_offered where project_id = 'or_other'")).toEqual([])
+    // A mistyped id leaves nothing.
+    for (const table of ['projects', 'freshness'])
+      expect(await rows(`select 1 from visibility.${table} where project_id = 'or_other'`)).toEqual([])
   })
 })
 

@@ -96,6 +96,17 @@ test('reports by channel are left out only if there are the same by model', () =
   expect(unused.filter((name) => name.includes('channel'))).toEqual(['model_channels'])
 })
 
+test('a command of a role that lacks privileges exits with 2 and says where they are listed', async () => {
+  await given(`grant connect on database ${name} to ${other}`, `revoke connect on database ${name} from ${other}`)
+  const url = new URL(database.url)
+  Object.assign(url, { username: other, password: 'secret-of-tests' })
+  for (const words of ['status', 'plan', 'quarantine list']) {
+    const env = { DATABASE_URL: url.href, VISIBILITY_API_URL: 'reference' }
+    const { code, stderr } = await runCli(words.split(' '), { env, config: {} })
+    expect([words, code, stderr]).toEqual([words, 2, expect.stringContaining('docs/how-to/database-role.md')])
+  }
+})
+
 test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {
   const of = async () =>
     (await database.rows(`select setconfig from pg_db_role_setting where setrole = '${reader}'::regrole`)).flatMap(

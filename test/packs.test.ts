@@ -298,6 +298,13 @@ describe('against a warehouse with several projects, own brands and names that r
   })
   afterAll(() => setup.close())
 
+  test('a project that the warehouse does not have is refused', async () => {
+    const out = join(folder.path, 'unknown')
+    const options = { env: setup.env, config: setup.fileConfig }
+    const { code, stderr } = await runCli(['pack', 'grafana', '--out', out, '--project', 'or_other'], options)
+    expect([code, stderr]).toEqual([2, expect.stringContaining('--project: got "or_other"')])
+  })
+
   test('columns have the types of the catalogue, keys are unique, and required columns are never null', async () => {
     expect(await wrongColumns(setup.database, usual)).toEqual([])
     const queries = [

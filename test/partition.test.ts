@@ -1,4 +1,5 @@
 import { afterEach, expect, test } from '@jest/globals'
+import { readLedgerSize } from '../src/ledger/retention.ts'
 import { lockRun } from '../src/ledger/run-lock.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli } from './support/cli.ts'
@@ -108,6 +109,9 @@ test('a move that was stopped half-way loses nothing, lets syncs go on, and is f
   await expectExact(setup.database, truth())
   expect((await runCli(['partition', '--json'], cli('month'))).json()).toMatchObject({ complete: true })
   expect(await parts()).toEqual(allInMonths)
+  // Months are in the schema of the ledger, and no part of it.
+  const { tables } = await readLedgerSize(setup.database.warehouse)
+  expect(tables.filter((table) => table.name.startsWith('brand_daily'))).toEqual([])
   await expectExact(setup.database, truth())
 })
 

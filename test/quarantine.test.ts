@@ -134,6 +134,8 @@ test('the rows of the status are what the tables hold, whatever the last answer 
   await start()
   await setup.sync()
   await expectStatusCountsTheTables()
+  const unknown = await cli('quarantine', 'list', '--stream', 'chat')
+  expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining('did you mean "chats"?')])
   setup.service.setFaults(BAD)
   await setup.sync({ range: { from: '2026-03-01', to: '2026-03-31' }, command: 'backfill' })
   await expectStatusCountsTheTables()

@@ -57,6 +57,21 @@ test('a report table, a column, tables for BI and views that were dropped are ma
   expect(again.streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)
 })
 
+test('check refuses a changed report, as a run does', async () => {
+  setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 } })
+  await setup.sync()
+  const reports = FOUR_GRAINS.map((report) =>
+    report.name === 'brand_daily' ? { ...report, dimensions: ['date', 'model_id'] } : report,
+  )
+  const changed = await runCli(['check', '--json'], { env: setup.env, config: { ...setup.fileConfig, reports } })
+  const { verdicts } = changed.json() as Checked
+  const detail = expect.stringContaining('the dimensions of "brand_daily" were date and are now')
+  expect([changed.code, verdicts.find(({ what }) => what === 'tables')]).toEqual([
+    1,
+    { what: 'tables', ok: false, detail },
+  ])
+})
+
 test('a lost table of the ledger and a lost column are named with what to do, and nothing is changed', async () => {
   setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 } })
   const { rows } = setup.database
