@@ -241,3 +241,18 @@ test('report tables have no triggers, and those of an earlier version are droppe
   expect((await migrate(database.warehouse, config)).applied).toEqual(['0023_summaries_without_triggers.sql'])
   expect(await triggers()).toEqual([])
 })
+
+test('a run analyzes the tables in which it changed many rows', async () => {
+  const setup = await setUp({ world: { projects: 1, prompts: 12, models: 2, brands: 3 } })
+  try {
+    await setup.sync()
+    const [known] = await setup.database.rows<{ many: number; few: number }>(
+      `select (select reltuples from pg_class where oid = 'visibility.by_prompt'::regclass) as many,
+         (select reltuples from pg_class where oid = 'visibility.brand_daily'::regclass) as few`,
+    )
+    expect(known!.many).toBeGreaterThan(1000)
+    expect(known!.few).toBe(-1)
+  } finally {
+    await setup.close()
+  }
+})
