@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { Client } from 'pg'
+import { Pool } from 'pg'
 import { connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
 import { migrate } from '../../src/warehouse/schema/migrate.ts'
 import { configOf } from './config.ts'
@@ -20,14 +20,12 @@ export function serverUrl(): URL {
   return new URL(text)
 }
 
+/** For creating and dropping databases. */
+let server: Pool | undefined
+
 async function onServer(sql: string): Promise<void> {
-  const client = new Client({ connectionString: serverUrl().href })
-  await client.connect()
-  try {
-    await client.query(sql)
-  } finally {
-    await client.end()
-  }
+  server ??= new Pool({ connectionString: serverUrl().href, allowExitOnIdle: true }).on('error', () => {})
+  await server.query(sql)
 }
 
 /** A vacuum worker of the server may be at work in it, which only a superuser could end: then a moment later. */
