@@ -4,7 +4,7 @@ import { afterEach, expect, test } from '@jest/globals'
 import { readRequests } from '../src/create/requests-file.ts'
 import { lockRun } from '../src/ledger/run-lock.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { sized } from './support/long.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
@@ -267,12 +267,12 @@ test('what the service says exists counts as existing, and used-up credits stop 
 test('asked to stop in the middle, it says what was done, and a rerun goes on', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 60 } })
   const file = fifty()
-  const running = startProcess(['create', 'prompt', '--from', file, '--yes'], {
+  const running = startCli(['create', 'prompt', '--from', file, '--yes'], {
     env: setup!.env,
     config: setup!.fileConfig,
   })
   while (project().prompts.length < 10) await new Promise((done) => setTimeout(done, 5))
-  running.child.kill('SIGTERM')
+  running.stop()
   const stopped = await running.done
   expect(stopped.code).toBe(1)
   expect(stopped.stdout).toMatch(/\d+ created, 0 there already, \d+ failed, \d+ not sent/)

@@ -7,7 +7,7 @@ import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
-import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { longTest } from './support/long.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { startTcpProxy } from './support/tcp-proxy.ts'
@@ -100,7 +100,7 @@ test.each([
 
 test('a run whose lease was taken over stops, and says so', async () => {
   await start({ faults: { ...NO_LIMIT, latency_ms: 1500 } })
-  const running = startProcess(['sync', '--json'], options())
+  const running = startCli(['sync', '--json'], options())
   await running.saw('run started')
   // As another run does that takes this one for dead.
   await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
@@ -157,7 +157,6 @@ describe('a database that goes away in the middle of a run', () => {
     let server = await startEmbedded({ folder: data })
     const proxy = await startTcpProxy(server.url)
     return {
-      proxy,
       env: { ...setup.env, DATABASE_URL: proxy.url },
       async restart() {
         proxy.refuse()
@@ -184,7 +183,7 @@ describe('a database that goes away in the middle of a run', () => {
   test('comes back: the run goes on under the same lease, and ends complete', async () => {
     await start()
     const own = await ownServer()
-    const running = startProcess(['sync', '--json'], { env: own.env, config: setup.fileConfig })
+    const running = startCli(['sync', '--json'], { env: own.env, config: setup.fileConfig })
     await running.saw('window loaded')
     await own.restart()
     const result = await running.done
@@ -198,15 +197,15 @@ describe('a database that goes away in the middle of a run', () => {
     await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
     const own = await ownServer()
     const options = { env: own.env, config: setup.fileConfig }
-    const worker = startProcess(['worker', '--json'], options)
+    const worker = startCli(['worker', '--json'], options)
     await worker.saw('worker_id')
-    const running = startProcess(['sync', '--json'], options)
+    const running = startCli(['sync', '--json'], options)
     await worker.saw('window loaded by this worker')
     await own.restart()
     const result = await running.done
     expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
     expect(result.json().outcome).toBe('complete')
-    worker.child.kill('SIGTERM')
+    worker.stop()
     expect((await worker.done).code).toBe(0)
     await own.expectExact()
     await own.close()
@@ -214,15 +213,16 @@ describe('a database that goes away in the middle of a run', () => {
 
   test('stays away for longer than the patience: the run ends, and says so', async () => {
     await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 2 } } })
-    const own = await ownServer()
-    const running = startProcess(['sync', '--json'], { env: own.env, config: setup.fileConfig })
+    const proxy = await startTcpProxy(setup.database.url)
+    const env = { ...setup.env, DATABASE_URL: proxy.url }
+    const running = startCli(['sync', '--json'], { env, config: setup.fileConfig })
     await running.saw('window loaded')
-    own.proxy.refuse()
+    proxy.refuse()
     const result = await running.done
     expect(result.code).toBe(1)
     expect(result.json().error).toMatch(/the database (has been away for \d+ s|is away)/)
     expect(['partial', 'failed']).toContain(result.json().outcome)
-    await own.close()
+    await proxy.close()
   })
 })
 
@@ -257,7 +257,7 @@ test('a full disk fails the windows it hits, keeps what was there, and the next 
 describe('overlap', () => {
   test('of two syncs at once one exits 3 and names the other, and the tables are exact', async () => {
     await start({ faults: { ...NO_LIMIT, latency_ms: 400 } })
-    const first = startProcess(['sync'], options())
+    const first = startCli(['sync'], options())
     await first.saw('run started')
     const second = await runCli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--json'], options())
     expect(second.code).toBe(3)

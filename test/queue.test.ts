@@ -28,7 +28,7 @@ import type { Services } from '../src/sync/run/run.ts'
 import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
-import { type RunningProcess, runCli, startProcess } from './support/cli.ts'
+import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
 import { longTest, sized, some } from './support/long.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
@@ -40,12 +40,12 @@ const SMALL = { projects: 1, prompts: 4, models: 2, brands: 3 }
 const quiet = createLog({ level: 'silent', destination: { write: () => {} } })
 
 let setup: Setup
-const started: RunningProcess[] = []
+const started: { running: RunningCli; end(): void }[] = []
 const closing: (() => Promise<unknown>)[] = []
 
 afterEach(async () => {
-  for (const { child } of started) child.kill('SIGKILL')
-  await Promise.all(started.map(({ done }) => done))
+  for (const { end } of started) end()
+  await Promise.all(started.map(({ running }) => running.done))
   started.length = 0
   for (const close of closing.splice(0).reverse()) await close()
   await setup.close()
@@ -61,14 +61,27 @@ async function begin(options: SetupOptions = {}): Promise<void> {
 
 const cli = (env: Record<string, string> = {}) => ({ env: { ...setup.env, ...env }, config: setup.fileConfig })
 
-function start(args: string[], env?: Record<string, string>): RunningProcess {
-  const running = startProcess([...args, '--json'], cli(env))
-  started.push(running)
+function start(args: string[], env?: Record<string, string>): RunningCli {
+  const running = startCli([...args, '--json'], cli(env))
+  started.push({ running, end: () => running.stop() })
   return running
 }
 
-async function startWorker(...args: string[]): Promise<RunningProcess> {
+/** A command in a process of its own, for tests that kill it. */
+function startMortal(args: string[], env?: Record<string, string>): RunningProcess {
+  const running = startProcess([...args, '--json'], cli(env))
+  started.push({ running, end: () => running.child.kill('SIGKILL') })
+  return running
+}
+
+async function startWorker(...args: string[]): Promise<RunningCli> {
   const worker = start(['worker', ...args])
+  await worker.saw('worker_id')
+  return worker
+}
+
+async function startMortalWorker(...args: string[]): Promise<RunningProcess> {
+  const worker = startMortal(['worker', ...args])
   await worker.saw('worker_id')
   return worker
 }
@@ -94,7 +107,7 @@ const truth = () => ({ world: setup.service.world, range: RANGE, reports: FOUR_G
 describe('many workers', () => {
   test('over several projects, with limits and faults, two killed and one restarted, leave every table equal to the truth', async () => {
     await begin({
-      world: { projects: sized(4, 8), prompts: 3, models: 2, brands: 3 },
+      world: { projects: sized(3, 8), prompts: 3, models: 2, brands: 3 },
       faults: {
         rate_limit: 40,
         rate_window_ms: 2000,
@@ -107,7 +120,7 @@ describe('many workers', () => {
       },
       config: { source: { patience_seconds: 60 } },
     })
-    const [first, second] = await Promise.all(Array.from({ length: 4 }, () => startWorker('--concurrency', '3')))
+    const [first, second] = await Promise.all(Array.from({ length: 3 }, () => startMortalWorker('--concurrency', '3')))
     const sync = start(['sync'])
     await sync.saw('run started')
     await delay(1200)
@@ -132,7 +145,7 @@ describe('many workers', () => {
     await sync.saw('run started')
     await untilTaken()
     setup.service.setFaults({ rate_limit: null })
-    worker.child.kill('SIGTERM')
+    worker.stop()
     expect((await worker.done).code).toBe(0)
     const result = await sync.done
     expect(result.json().outcome).toBe('complete')
@@ -201,7 +214,7 @@ describe('a run with a queue', () => {
       faults: { rate_limit: null, latency_ms: 30 },
     })
     await runCli(['sync', '--stream', 'prompts', '--json'], cli())
-    const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to])
+    const backfill = startMortal(['backfill', '--from', RANGE.from, '--to', RANGE.to])
     await backfill.saw('run started')
     const sync = await runCli(['sync', '--stream', 'brand_daily', '--json'], cli())
     expect(sync.json().outcome).toBe('complete')
@@ -209,7 +222,7 @@ describe('a run with a queue', () => {
     expect((await backfill.done).json().outcome).toBe('complete')
     const without = { env: setup.env, config: { ...setup.fileConfig, queue: { mode: 'none' } } }
     setup.service.setFaults({ rate_limit: null, latency_ms: NEVER_MS })
-    const alone = start(['backfill', '--from', '2026-03-27', '--to', RANGE.to])
+    const alone = startMortal(['backfill', '--from', '2026-03-27', '--to', RANGE.to])
     await alone.saw('run started')
     expect((await runCli(['sync', '--json'], without)).code).toBe(3)
     expect(alone.child.exitCode).toBeNull()
@@ -237,7 +250,7 @@ describe('a run with a queue', () => {
     expect(page.match(/Running now/g)).toHaveLength(2)
     expect(page).toContain('1 worker.')
     expect(await ask('/metrics')).toContain('visibility_sync_workers 1')
-    serve.child.kill('SIGTERM')
+    serve.stop()
     expect((await serve.done).code).toBe(0)
   })
 
@@ -247,7 +260,7 @@ describe('a run with a queue', () => {
     const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to])
     await backfill.saw('run started')
     await untilTaken()
-    backfill.child.kill('SIGTERM')
+    backfill.stop()
     const result = await backfill.done
     expect(result.code).toBe(1)
     expect(result.json().outcome).toBe('interrupted')
@@ -303,7 +316,7 @@ describe('a run with a queue', () => {
       expect(new Set((await read()).map(({ project_id }) => project_id))).toEqual(new Set([free]))
       // Their windows are not blamed for the wait.
       expect(await windows('failures + losses > 0')).toEqual([])
-      sync.child.kill('SIGTERM')
+      sync.stop()
       expect((await sync.done).json().outcome).toBe('interrupted')
     },
   )
@@ -314,7 +327,7 @@ describe('a run with a queue', () => {
       faults: { rate_limit: null, latency_ms: NEVER_MS },
     })
     await startWorker('--concurrency', '2')
-    const sync = start(['sync'])
+    const sync = startMortal(['sync'])
     await sync.saw('run started')
     while ((await windows("state = 'taken'")).length < 2) await delay(50)
     expect((await windows('true')).length).toBeLessThanOrEqual(8)
@@ -372,8 +385,8 @@ describe('a run with a queue', () => {
 
   test('that was killed leaves nothing behind that lets deletions through', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: 3000 } })
-    const worker = await startWorker()
-    const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--accept-deletes'])
+    await startWorker()
+    const backfill = startMortal(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--accept-deletes'])
     await backfill.saw('run started')
     await untilTaken()
     backfill.child.kill('SIGKILL')
@@ -382,8 +395,6 @@ describe('a run with a queue', () => {
     const idle = "select 1 from visibility_ops.workers where busy = 0 and seen_at > now() - interval '3 seconds'"
     while ((await setup.database.rows(idle)).length === 0) await delay(100)
     expect(await setup.database.rows('select 1 from visibility_ops.coverage')).toEqual([])
-    worker.child.kill('SIGKILL')
-    await worker.done
   })
 
   test('stops at a wrong key, and leaves nothing in the queue', async () => {
@@ -476,7 +487,7 @@ describe('what goes wrong elsewhere', () => {
       const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
       const both = [start(days), start(days)]
       for (const { done } of both) expect((await done).json().outcome).toBe('complete')
-      worker.child.kill('SIGTERM')
+      worker.stop()
       expect((await worker.done).stderr).not.toContain('taken over')
       await expectExact(setup.database, { ...truth(), projects: [] })
     },
@@ -486,7 +497,7 @@ describe('what goes wrong elsewhere', () => {
     await begin({ faults: { rate_limit: null, latency_ms: 300 } })
     const proxy = await startTcpProxy(setup.database.url)
     closing.push(() => proxy.close())
-    await start(['worker'], { DATABASE_URL: proxy.url }).saw('worker_id')
+    await startMortal(['worker'], { DATABASE_URL: proxy.url }).saw('worker_id')
     const sync = start(['sync'])
     await untilTaken()
     proxy.freeze()
@@ -516,7 +527,7 @@ describe('what goes wrong elsewhere', () => {
 
   test('a killed worker blocks neither its windows nor the request budget', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: NEVER_MS } })
-    const worker = await startWorker()
+    const worker = await startMortalWorker()
     const sync = start(['sync'])
     await untilTaken()
     const underWay = () =>
@@ -530,7 +541,7 @@ describe('what goes wrong elsewhere', () => {
       setup.database.rows(`select 1 from visibility_ops.request_budgets where state->'underWay' ? '${dead}'`)
     while ((await owned()).length > 0) await delay(50)
     setup.service.setFaults({ rate_limit: null })
-    sync.child.kill('SIGTERM')
+    sync.stop()
     await sync.done
   })
 
@@ -541,7 +552,7 @@ describe('what goes wrong elsewhere', () => {
     const both = [start(days), start(days)]
     for (const run of both) await run.saw('run started')
     await untilTaken()
-    for (const { child } of both) child.kill('SIGTERM')
+    for (const run of both) run.stop()
     for (const { done } of both) expect((await done).json().outcome).toBe('interrupted')
     expect([await jobs(), await windows('true')]).toEqual([[], []])
     while ((await setup.database.rows<{ busy: number }>('select busy from visibility_ops.workers'))[0]!.busy > 0)
@@ -562,12 +573,12 @@ describe('what goes wrong elsewhere', () => {
     await worker.saw('waiting for the database')
     proxy.resume()
     await worker.saw('worker_id')
-    worker.child.kill('SIGTERM')
+    worker.stop()
     expect((await worker.done).code).toBe(0)
     proxy.refuse()
     const stopped = start(['worker'], { DATABASE_URL: proxy.url })
     await stopped.saw('waiting for the database')
-    stopped.child.kill('SIGTERM')
+    stopped.stop()
     expect((await stopped.done).code).toBe(0)
   })
 })

@@ -17,7 +17,7 @@ import { expectExact } from './support/truth.ts'
 let setup: Setup
 afterEach(() => setup.close())
 
-const RANGE = { from: '2026-02-15', to: '2026-03-05' }
+const RANGE = { from: '2026-02-19', to: '2026-03-02' }
 const start = async (options: SetupOptions = {}) => {
   setup = await setUp({
     world: { projects: 1, prompts: 6, models: 2, brands: 3 },
@@ -440,7 +440,7 @@ describe('history', () => {
       'update visibility_ops.coverage set reconciled_at = null, counts_digest = null, answers_digest = null',
     )
     await setup.database.rows('truncate visibility_ops.control_totals, visibility_ops.history_checks')
-    await setup.database.rows("delete from visibility.by_topic where date = '2026-02-15'")
+    await setup.database.rows("delete from visibility.by_topic where date = '2026-02-19'")
     const report = await setup.sync()
     expect(report.outcome).toBe('complete')
     expect(await isExact()).toBe(true)
