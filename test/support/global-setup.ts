@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, statfsSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, statfsSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -13,9 +13,9 @@ const SETTINGS = {
 }
 
 /** In memory if there is room: a database is copied there with a fifth of the CPU time. */
-function serverFolder(): string {
+function makeFolder(): string {
   const memory = '/dev/shm'
-  const hasRoom = existsSync(memory) && statfsSync(memory).bavail * statfsSync(memory).bsize > 2 * 1024 ** 3
+  const hasRoom = existsSync(memory) && statfsSync(memory).bavail * statfsSync(memory).bsize > 4 * 1024 ** 3
   return mkdtempSync(join(hasRoom ? memory : tmpdir(), 'visibility-sync-test-'))
 }
 
@@ -26,7 +26,7 @@ export default async function setUp(): Promise<void> {
     await createTemplates()
     return
   }
-  const folder = serverFolder()
+  const folder = makeFolder()
   // Removes the folder when this process ends, however that happens. A server without its folder ends by itself.
   const stdio = ['pipe' as const, 'ignore' as const, 'ignore' as const]
   const cleaner = spawn('/bin/sh', ['-c', 'read _; rm -rf "$1"', 'sh', folder], { stdio, detached: true })
@@ -34,6 +34,9 @@ export default async function setUp(): Promise<void> {
   ;(cleaner.stdin as Socket).unref()
   const server = await startEmbedded({ folder, settings: SETTINGS })
   process.env.TEST_SERVER_URL = server.url
+  // For the folders of tests.
+  process.env.TMPDIR = join(folder, 'tmp')
+  mkdirSync(process.env.TMPDIR)
   await createTemplates()
   Object.assign(globalThis, { testServer: server })
 }
