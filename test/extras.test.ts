@@ -3,14 +3,27 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
-import { domainReport, urlReport } from '../src/reference/sources.ts'
+import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { readQuestions } from '../src/packs/metabase/cards.ts'
+import { packFiles, type Tool } from '../src/packs/pack-files.ts'
+import { chatContent, domainReport, urlReport } from '../src/reference/sources.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { CONTRADICTION, sift } from '../src/rows/sift.ts'
+import { createClient } from '../src/source/client.ts'
 import { reportStream, StreamSet } from '../src/streams/registry.ts'
+import { retryQuarantine } from '../src/sync/quarantine.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
-import { runCli } from './support/cli.ts'
+import { CHANNEL_TWINS } from '../src/warehouse/schema/catalogue.ts'
+import { viewsByChannel } from '../src/warehouse/schema/views.ts'
+import { readFilters } from '../src/web/insights/filters.ts'
+import { type GroupRow, readDetail } from '../src/web/insights/read-detail.ts'
+import { readInsights } from '../src/web/insights/read-insights.ts'
+import { runCli, temporaryFolder } from './support/cli.ts'
+import { startMetabase } from './support/metabase-server.ts'
+import { startProxy, startRewriter } from './support/proxy.ts'
 import { until } from './support/serve.ts'
-import { configOf, type Setup, setUp } from './support/setup.ts'
+import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { expectExact } from './support/truth.ts'
 
 /* Extra lists and reports. */
 
@@ -409,4 +422,343 @@ test('check shows what is offered', async () => {
   } finally {
     await setup.close()
   }
+})
+
+describe('channels', () => {
+  /* A channel stays the same when the model behind it changes, so default reports by model have twins by channel. */
+
+  const RANGE = { from: '2026-03-01', to: '2026-03-14' }
+  const TWINS = [
+    { name: 'brand_daily_by_topic_channel', dimensions: ['date', 'topic_id', 'model_channel_id'] },
+    { name: 'brand_daily_by_prompt_channel', dimensions: ['date', 'prompt_id', 'model_channel_id'] },
+  ]
+  let setup: Setup
+  afterAll(() => setup.close())
+
+  const start = () =>
+    setUp({
+      world: { projects: 1, prompts: 6, models: 3, brands: 3 },
+      extras: 'all',
+      config: { start_date: RANGE.from, end_date: RANGE.to, extras: 'auto', reports: DEFAULT_REPORTS },
+    })
+  beforeAll(async () => {
+    setup = await start()
+    expect((await setup.sync()).outcome).toBe('complete')
+  })
+  const request = (path: '/insights' | '/insights/topic', query: object) => {
+    const { config, projects } = { config: setup.services.config, projects: setup.projects }
+    const filters = readFilters({ ...query, ...RANGE }, { projects, interest: RANGE, today: RANGE.to }, path)
+    return { reports: config.reports, filters }
+  }
+
+  test('with extras: auto the twins are loaded exactly, and the pages prefer channels', async () => {
+    await expectExact(setup.database, { world: setup.service.world, range: RANGE, reports: TWINS as never })
+    const own = setup.service.world.projects[0]!.brands[0]!.id
+    await setup.database.rows('update visibility.brands set is_own = brand_id = $1', [own])
+    const { warehouse } = setup.database
+    const { heat } = await readInsights(warehouse, request('/insights', {}))
+    const channels = await setup.database.rows<{ id: string; name: string }>(
+      'select model_channel_id as id, name from visibility.model_channels order by 1',
+    )
+    expect(new Set(heat.rows.map(({ model }) => model))).toEqual(new Set(channels.map(({ name }) => name)))
+    const topic = heat.rows.find(({ topic_id }) => topic_id !== null)!.topic_id!
+    const { sections } = await readDetail(warehouse, request('/insights/topic', { topic, channel: channels[0]!.id }))
+    const [row] = sections['by-model']!.rows as GroupRow[]
+    const [expected] = await setup.database.rows(
+      `select sum(visibility_count) as k, sum(visibility_total) as n from visibility.brand_daily_by_topic_channel
+     where topic_id = $1 and model_channel_id = $2 and brand_id = $3`,
+      [topic, channels[0]!.id, own],
+    )
+    expect({ k: row!.visibility_count, n: row!.answers }).toEqual(expected)
+    expect(row!.name).toBe(channels[0]!.name)
+  })
+
+  test('questions and packs use channels instead of models', async () => {
+    const { config } = setup.services
+    const replaced = await viewsByChannel(setup.database.warehouse, config.reports)
+    expect([...replaced].sort()).toEqual(Object.keys(CHANNEL_TWINS).sort())
+    const use = { channelViews: replaced, unused: [] }
+    const charts = Object.keys(packFiles('superset', config, [], use))
+    expect(charts).toEqual(expect.arrayContaining(['charts/Visibility_by_channel.yaml']))
+    const packs = ['superset', 'grafana'].map((tool) => JSON.stringify(packFiles(tool as Tool, config, [], use)))
+    for (const [view, twin] of Object.entries(CHANNEL_TWINS).filter(([name]) => name !== 'head_to_head_weekly')) {
+      for (const text of packs) expect([text.includes(view), text.includes(twin)]).toEqual([false, true])
+    }
+    const questions = readQuestions('visibility', replaced)
+    const listed = await setup.database.rows('select model_channel_id as id from visibility.model_channels')
+    const known = new Set(listed.map(({ id }) => id))
+    for (const { name, sql, view } of questions) {
+      const rows = await setup.database.rows(sql)
+      if (!Object.values<string>(CHANNEL_TWINS).includes(view)) continue
+      expect(sql).not.toMatch(/model_id/)
+      const channels = rows.map(({ channel, model_channel_id }) => channel ?? model_channel_id)
+      expect({ name, ids: channels.filter((id) => id !== null && !known.has(id)) }).toEqual({ name, ids: [] })
+    }
+    expect(questions.map(({ name }) => name)).toEqual(readQuestions('visibility').map(({ name }) => name))
+  })
+
+  test('Metabase gets its questions and models by channel', async () => {
+    const server = await startMetabase()
+    const metabase = { METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: 'postgres://reader:word@db:5433/wh' }
+    const options = { env: { ...setup.env, ...metabase }, config: setup.fileConfig }
+    const { code, stderr } = await runCli(['metabase', '--url', server.url], options)
+    await server.close()
+    expect({ code, stderr, problems: server.problems }).toEqual({ code: 0, stderr: '', problems: [] })
+    const sqlOf = (name: string) => JSON.stringify(server.store.card.find((card) => card.name.startsWith(name)))
+    expect(sqlOf('3. Which models')).toContain('from visibility.visibility_by_channel_weekly')
+    expect(sqlOf('7. Is our average position')).toContain('from visibility.position_by_channel_weekly')
+    expect(sqlOf('Visibility by channel and week')).toContain('"type":"model"')
+  })
+
+  test('twins are read in shorter windows if the service limits the range of days', async () => {
+    const short = await start()
+    try {
+      short.service.setFaults({ rate_limit: null, max_days: 3 })
+      expect((await short.sync()).outcome).toBe('complete')
+      await expectExact(short.database, { world: short.service.world, range: RANGE, reports: TWINS as never })
+    } finally {
+      await short.close()
+    }
+  })
+
+  test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
+    const refusing = await start()
+    const asked: string[] = []
+    const proxy = await startProxy(
+      refusing.service.url,
+      (_, body) => {
+        const refused = /model_channel_id/.test(body) && /topic_id|prompt_id/.test(body)
+        if (refused) asked.push(body)
+        return refused
+      },
+      400,
+    )
+    const honest = refusing.services.client
+    refusing.services.client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000 })
+    try {
+      expect((await refusing.sync()).outcome).toBe('complete')
+      const first = asked.length
+      expect(first).toBeGreaterThanOrEqual(2)
+      expect((await refusing.sync()).outcome).toBe('complete')
+      expect(asked.length).toBe(first)
+      await expectExact(refusing.database, {
+        world: refusing.service.world,
+        range: RANGE,
+        reports: DEFAULT_REPORTS as never,
+      })
+    } finally {
+      refusing.services.client.close()
+      refusing.services.client = honest
+      await proxy.close()
+      await refusing.close()
+    }
+  })
+
+  test('without extras, and for reports of other names, there are no twins', () => {
+    const names = (settings: Record<string, unknown>) => configOf(settings).reports.map(({ name }) => name)
+    const own = DEFAULT_REPORTS.map(({ name }) => name)
+    expect(names({ extras: 'auto', reports: DEFAULT_REPORTS })).toEqual([...own, ...TWINS.map(({ name }) => name)])
+    const reports = [{ name: 'mine', dimensions: ['date', 'topic_id', 'model_id'] }]
+    expect(names({ extras: 'auto', reports })).toEqual(['mine'])
+    expect(names({ reports: DEFAULT_REPORTS })).toEqual(own)
+  })
+
+  test('packs are by model if a project has no rows by channel, or the database cannot be asked', async () => {
+    const { config } = setup.services
+    await setup.database.rows('delete from visibility.brand_daily_by_channel')
+    expect([...(await viewsByChannel(setup.database.warehouse, config.reports))]).toEqual(['movers_weekly'])
+    await setup.database.rows("insert into visibility.projects (project_id) values ('new')")
+    await setup.database.rows(
+      "insert into visibility.brand_daily_by_topic_model (project_id, date, brand_id) values ('new', '2026-03-01', 'b')",
+    )
+    expect((await viewsByChannel(setup.database.warehouse, config.reports)).size).toBe(0)
+    const env = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none', VISIBILITY_API_URL: 'reference' }
+    const folder = temporaryFolder()
+    const { code, stderr } = await runCli(['pack', 'grafana', '--out', folder.path], {
+      env,
+      config: { extras: 'auto' },
+    })
+    folder.remove()
+    expect({ code, isSaid: stderr.includes('models are used') }).toEqual({ code: 0, isSaid: true })
+  })
+})
+
+describe('contents of chats', () => {
+  /* The contents of chats: one request each, within a daily budget. */
+
+  const OFFERED = ['GET /chats/{id}/content'] as const
+  let setup: Setup
+  beforeAll(async () => {
+    setup = await setUp({
+      world: { projects: 1, prompts: 10, models: 2, brands: 3 },
+      extras: OFFERED,
+      config: { start_date: '2026-03-28', end_date: '2026-03-31', streams: ['chats'], reports: [] },
+    })
+  })
+  afterAll(() => setup.close())
+
+  const project = () => setup.service.world.projects[0]!
+  const rows = (sql: string) => setup.database.rows<Record<string, unknown>>(sql)
+  const asked = () => setup.service.requests.filter(({ path }) => path.endsWith('/content')).length
+  const contents = async () => Number((await rows('select count(*) as n from visibility.chat_contents'))[0]!.n)
+  const clean = () =>
+    rows(
+      'truncate visibility.chat_contents, visibility_ops.unread_chats, visibility_ops.daily_requests, visibility_ops.not_offered',
+    )
+
+  /** A run as of a day, with its own settings. */
+  async function run(chat_contents: Record<string, unknown>, now = '2026-03-31T12:00:00Z', services = setup.services) {
+    const config = configOf({ ...setup.fileConfig, chat_contents }, setup.env)
+    setup.service.requests.length = 0
+    const all = { ...services, config, streams: new StreamSet(config), clock: () => new Date(now) }
+    const report = await runSync(all, { command: 'sync', projects: setup.projects, streams: all.streams.named() })
+    return { report, contents: report.streams.find(({ stream }) => stream === 'chat_contents') }
+  }
+
+  test('a share of the chats is read, newest first, within the budget of the day, and the next day goes on', async () => {
+    const first = await run({ share: 1, requests_per_day: 30 })
+    expect([first.report.outcome, first.contents?.inserted, asked()]).toEqual(['complete', 30, 30])
+    const days = await rows(
+      'select c.date, count(*)::int as n from visibility.chats c join visibility.chat_contents t using (project_id, chat_id) group by 1 order by 1 desc',
+    )
+    expect(days).toEqual([
+      { date: '2026-03-31', n: 20 },
+      { date: '2026-03-30', n: 10 },
+    ])
+    // The same day has nothing left, whichever run asks.
+    const second = await run({ share: 1, requests_per_day: 30 }, '2026-03-31T23:00:00Z')
+    expect([second.report.outcome, second.contents?.rows_read, asked()]).toEqual(['complete', 0, 0])
+    const third = await run({ share: 1, requests_per_day: 30 }, '2026-04-01T01:00:00Z')
+    expect([third.contents?.inserted, asked(), await contents()]).toEqual([30, 30, 60])
+    await run({ share: 1, requests_per_day: 30 }, '2026-04-02T01:00:00Z')
+    expect([asked(), await contents()]).toEqual([20, 80])
+    const [stored] = await rows(
+      'select t.*, c.date from visibility.chat_contents t join visibility.chats c using (project_id, chat_id) order by chat_id limit 1',
+    )
+    const chat = setup.service.world.chat(project(), stored!.chat_id as string)!
+    const { messages, sources, brands_mentioned, queries } = chatContent(project(), chat)
+    expect(stored).toMatchObject({ messages, sources, brands_mentioned, queries, removed_at: null })
+    expect(await rows("select * from visibility_ops.drift where stream = 'chat_contents'")).toEqual([])
+  })
+
+  test('a share is the same chats in every run, and a list of prompts is those of the prompts', async () => {
+    await clean()
+    await run({ share: 0.3, requests_per_day: 1000 })
+    const some = await contents()
+    expect(some).toBeGreaterThan(10)
+    expect(some).toBeLessThan(40)
+    await run({ share: 0.3, requests_per_day: 1000 })
+    expect([asked(), await contents()]).toEqual([0, some])
+    await clean()
+    const { id } = project().prompts[0]!
+    await run({ prompts: [id], requests_per_day: 1000 })
+    expect(
+      await rows(
+        'select distinct c.prompt_id from visibility.chats c join visibility.chat_contents t using (project_id, chat_id)',
+      ),
+    ).toEqual([{ prompt_id: id }])
+    expect(await contents()).toBe(8)
+  })
+
+  test('plan says what it costs', async () => {
+    await clean()
+    const config = { ...setup.fileConfig, chat_contents: { share: 1, requests_per_day: 30 } }
+    await run({ share: 1, requests_per_day: 12 }, `${new Date().toISOString().slice(0, 10)}T00:00:00Z`)
+    const { stdout, code } = await runCli(['plan', '--json', '--stream', 'chat_contents'], { env: setup.env, config })
+    expect([code, JSON.parse(stdout).requests, JSON.parse(stdout).streams[0].windows]).toEqual([
+      0,
+      18,
+      ['68 chats, 18 of 30 requests left today'],
+    ])
+  })
+
+  test('a chat that is gone is recorded and not asked for again', async () => {
+    await clean()
+    const [gone] = await rows("select chat_id from visibility.chats where date = '2026-03-31' order by chat_id limit 1")
+    setup.service.world.dropChat(gone!.chat_id as string)
+    // The list is not read again, so that the chat is still due.
+    const read = async () => {
+      const config = configOf({ ...setup.fileConfig, chat_contents: { share: 1, requests_per_day: 1000 } }, setup.env)
+      setup.service.requests.length = 0
+      const streams = new StreamSet(config)
+      return runSync(
+        { ...setup.services, config, streams },
+        { command: 'sync', projects: setup.projects, streams: streams.named(['chat_contents']) },
+      )
+    }
+    expect((await read()).outcome).toBe('complete')
+    expect([asked(), await contents()]).toEqual([80, 79])
+    expect(await rows('select chat_id, status from visibility_ops.unread_chats')).toEqual([{ ...gone, status: 404 }])
+    await read()
+    expect(asked()).toBe(0)
+  })
+
+  test('chats that fail are asked for again, in this run and the next, and every request counts', async () => {
+    await clean()
+    setup.service.setFaults({ ...NO_LIMIT, server_error: 0.3, only_path: '/content' })
+    let sent = 0
+    for (let times = 0; times < 4 && (await contents()) < 79; times++) {
+      await run({ share: 1, requests_per_day: 400 })
+      sent += asked()
+    }
+    setup.service.setFaults(NO_LIMIT)
+    expect(await contents()).toBe(79)
+    expect(sent).toBeGreaterThan(79)
+    const [used] = await rows('select requests from visibility_ops.daily_requests')
+    expect(used!.requests).toBeGreaterThanOrEqual(sent)
+  })
+
+  test('a service that does not offer contents, or no longer does, makes no chat gone', async () => {
+    await clean()
+    setup.service.setExtras([])
+    const never = await run({ share: 1, requests_per_day: 1000 })
+    expect([never.report.outcome, never.contents?.not_offered, asked()]).toEqual(['complete', 404, 20])
+    expect((await run({ share: 1, requests_per_day: 1000 })).contents).toBeUndefined()
+    await clean()
+    setup.service.setExtras(OFFERED)
+    await run({ share: 1, requests_per_day: 40 })
+    setup.service.setExtras([])
+    const stopped = await run({ share: 1, requests_per_day: 1000 })
+    expect([stopped.report.outcome, stopped.contents?.not_offered]).toEqual(['complete', 404])
+    expect(await rows('select count(*)::int as n from visibility_ops.unread_chats')).toEqual([{ n: 0 }])
+    expect(await contents()).toBe(40)
+    setup.service.setExtras(OFFERED)
+  })
+
+  test('a content that is not what it should be goes to quarantine and is not asked for again', async () => {
+    await clean()
+    const odd = await startRewriter(setup.service.url, (text, { url }) =>
+      url!.includes('/content') ? text.replace('"role":"user"', '"role":"us\\u0000er"') : text,
+    )
+    try {
+      const client = createClient({ baseUrl: odd.url, requestsPerMinute: 100_000 })
+      const { report, contents: part } = await run({ share: 1, requests_per_day: 5 }, undefined, {
+        ...setup.services,
+        client,
+      })
+      client.close()
+      expect([report.outcome, part?.quarantined, await contents()]).toEqual(['partial', 5, 0])
+      await run({ share: 1, requests_per_day: 5 })
+      expect(asked()).toBe(0)
+      expect(await rows('select count(*)::int as n, min(status) as status from visibility_ops.unread_chats')).toEqual([
+        { n: 5, status: 200 },
+      ])
+      const config = configOf({ ...setup.fileConfig, chat_contents: { share: 1 } }, setup.env)
+      const retried = await retryQuarantine({ ...setup.services, config }, new StreamSet(config).named(), {})
+      expect([retried.tried, retried.still_bad.length]).toEqual([5, 5])
+    } finally {
+      await odd.close()
+    }
+  })
+
+  test('a definition needs a share or prompts, and the stream of chats', () => {
+    const load =
+      (chat_contents: unknown, more = {}) =>
+      () =>
+        configOf({ chat_contents, ...more })
+    expect(load({})).toThrow('share, prompts, or both')
+    expect(load({ share: 0 })).toThrow('a share of the chats above 0')
+    expect(load({ share: 1, requests_per_day: 0 })).toThrow('a whole number from 1')
+    expect(load({ share: 1 }, { streams: ['prompts'] })).toThrow('needs the stream chats')
+  })
 })

@@ -1,252 +1,565 @@
 import { randomBytes } from 'node:crypto'
-import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
+import type { EventEmitter } from 'node:events'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { Client } from 'pg'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { readQuestions } from '../src/packs/metabase/cards.ts'
 import { CHANNEL_TWINS } from '../src/warehouse/schema/catalogue.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { verifyReader } from '../src/warehouse/schema/verify-reader.ts'
 import { unusedRelations } from '../src/warehouse/schema/views.ts'
 import { runCli } from './support/cli.ts'
+import { startMetabase } from './support/metabase-server.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
-import { configOf } from './support/setup.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
 
-/* grant and check claim nothing of privileges that the database does not confirm. */
+describe('grant', () => {
+  /* grant and check claim nothing of privileges that the database does not confirm. */
 
-let database: TestDatabase
-let name: string
-const tail = randomBytes(4).toString('hex')
-const reader = `reader_${tail}`
-const group = `group_${tail}`
-const other = `other_${tail}`
-const settings = () => ({ env: { DATABASE_URL: database.url }, config: {} })
-const CLOSED = ['visibility_ops', 'visibility_queue']
-/** Undoes what a test did. */
-const undo: string[] = []
+  let database: TestDatabase
+  let name: string
+  const tail = randomBytes(4).toString('hex')
+  const reader = `reader_${tail}`
+  const group = `group_${tail}`
+  const other = `other_${tail}`
+  const settings = () => ({ env: { DATABASE_URL: database.url }, config: {} })
+  const CLOSED = ['visibility_ops', 'visibility_queue']
+  /** Undoes what a test did. */
+  const undo: string[] = []
 
-beforeAll(async () => {
-  database = await createDatabase('migrated')
-  name = new URL(database.url).pathname.slice(1)
-  await migrate(database.warehouse, configOf({}))
-  await database.rows('create schema visibility_queue')
-  await database.rows('create table visibility_queue.job (id int)')
-  for (const role of [reader, group, other]) await database.rows(`create role ${role} login password 'secret-of-tests'`)
-})
-afterEach(async () => {
-  for (const statement of undo.splice(0).reverse()) await database.rows(statement)
-})
-afterAll(async () => {
-  for (const role of [reader, group, other]) {
-    await database.rows(`grant ${role} to current_user`)
-    await database.rows(`drop owned by ${role}`)
-    await database.rows(`drop role ${role}`)
-  }
-  await database.drop()
-})
-
-async function given(statement: string, undoing: string): Promise<void> {
-  await database.rows(statement)
-  undo.push(undoing)
-}
-const grant = async () => {
-  const result = await runCli(['grant', '--role', reader, '--json'], settings())
-  return { code: result.code, ...result.json() } as {
-    code: number
-    ok: boolean
-    problems: string[]
-    relations: number
-    closed: string[]
-  }
-}
-
-test('a role that reads what it should and nothing else is confirmed, with what was looked at', async () => {
-  expect(await grant()).toMatchObject({ code: 0, ok: true, problems: [], relations: 42, closed: CLOSED })
-  const told = await runCli(['grant', '--role', reader], settings())
-  expect([told.code, told.stdout]).toEqual([0, expect.stringContaining('reads 42 tables and views')])
-  expect(told.stdout).toContain('visibility_ops and visibility_queue are closed to it')
-})
-
-test('streams that are not configured are left out until they are', async () => {
-  const seen = async () =>
-    (
-      await database.rows<{ name: string }>(
-        `select c.relname::text as name from pg_class c where relnamespace = 'visibility'::regnamespace
-           and relkind in ('r', 'p', 'v') and has_table_privilege($1, oid, 'select') order by 1`,
-        [reader],
-      )
-    ).map(({ name }) => name)
-  const { left_out } = (await runCli(['grant', '--role', reader, '--json'], settings())).json() as {
-    left_out: string[]
-  }
-  expect(left_out).toEqual(expect.arrayContaining(['chat_contents', 'model_channels', 'sources_weekly']))
-  const before = await seen()
-  expect(before.filter((name) => left_out.includes(name))).toEqual([])
-  expect(before.length).toBeLessThanOrEqual(42)
-  const sources = [{ name: 'domain_daily', of: 'domains', dimensions: ['date'] }]
-  const config = { extras: 'auto', chat_contents: { share: 0.1 }, reports: [...DEFAULT_REPORTS, ...sources] }
-  await database.rows("insert into visibility.model_channels (project_id, model_channel_id) values ('p', 'c')")
-  expect((await runCli(['grant', '--role', reader], { ...settings(), config })).code).toBe(0)
-  const more = (await seen()).filter((name) => !before.includes(name))
-  expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'model_channels', 'sources_weekly']))
-  expect(more).toEqual(expect.arrayContaining(Object.values(CHANNEL_TWINS)))
-  expect(more).not.toContain('cited_pages_weekly')
-})
-
-test('reports by channel are left out only if there are the same by model', () => {
-  const byChannel = DEFAULT_REPORTS.filter(({ name }) => name === 'brand_daily_by_channel')
-  const unused = unusedRelations(configOf({ reports: byChannel }))
-  expect(unused.filter((name) => name.includes('channel'))).toEqual(['model_channels'])
-})
-
-test('a command of a role that lacks privileges exits with 2 and says where they are listed', async () => {
-  await given(`grant connect on database ${name} to ${other}`, `revoke connect on database ${name} from ${other}`)
-  const url = new URL(database.url)
-  Object.assign(url, { username: other, password: 'secret-of-tests' })
-  for (const words of ['status', 'plan', 'quarantine list']) {
-    const env = { DATABASE_URL: url.href, VISIBILITY_API_URL: 'reference' }
-    const { code, stderr } = await runCli(words.split(' '), { env, config: {} })
-    expect([words, code, stderr]).toEqual([words, 2, expect.stringContaining('docs/how-to/database-role.md')])
-  }
-})
-
-test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {
-  const of = async () =>
-    (await database.rows(`select setconfig from pg_db_role_setting where setrole = '${reader}'::regrole`)).flatMap(
-      (row) => row.setconfig,
-    )
-  await given(
-    `alter role ${reader} in database ${name} reset all`,
-    `alter role ${reader} in database ${name} reset all`,
-  )
-  const kept = await runCli(['grant', '--role', reader, '--keep-settings', '--json'], settings())
-  expect(kept.json()).toMatchObject({ time_zone: 'kept', jit: 'kept' })
-  expect(await of()).toEqual([])
-  const result = await runCli(['grant', '--role', reader, '--json'], settings())
-  expect(result.json()).toMatchObject({ time_zone: 'UTC', jit: 'off' })
-  expect(await of()).toEqual(['TimeZone=UTC', 'jit=off'])
-})
-
-test('what PUBLIC may do counts for the role, in the ledger, in the queue and in the tables', async () => {
-  await given('grant usage on schema visibility_ops to public', 'revoke usage on schema visibility_ops from public')
-  expect(await grant()).toMatchObject({
-    code: 1,
-    ok: false,
-    problems: [`${reader} can look into visibility_ops, which should be closed to it, through PUBLIC`],
+  beforeAll(async () => {
+    database = await createDatabase('migrated')
+    name = new URL(database.url).pathname.slice(1)
+    await migrate(database.warehouse, configOf({}))
+    await database.rows('create schema visibility_queue')
+    await database.rows('create table visibility_queue.job (id int)')
+    for (const role of [reader, group, other])
+      await database.rows(`create role ${role} login password 'secret-of-tests'`)
   })
-  await given(
-    'grant select (error) on visibility_ops.runs to public',
-    'revoke select (error) on visibility_ops.runs from public',
-  )
-  expect((await grant()).problems).toEqual([
-    `${reader} can read or write visibility_ops.runs, which should be closed to it, through PUBLIC`,
-  ])
-  await given('grant usage on schema visibility_queue to public', 'revoke usage on schema visibility_queue from public')
-  await given('grant delete on visibility_queue.job to public', 'revoke delete on visibility_queue.job from public')
-  expect((await grant()).problems[1]).toBe(
-    `${reader} can read or write visibility_queue.job, which should be closed to it, through PUBLIC`,
-  )
-  await given('grant update on visibility.brands to public', 'revoke update on visibility.brands from public')
-  await given('grant create on schema visibility to public', 'revoke create on schema visibility from public')
-  const told = await runCli(['grant', '--role', reader], settings())
-  expect(told.code).toBe(1)
-  expect(told.stdout).toContain(`✗ ${reader} can write to visibility.brands, through PUBLIC`)
-  expect(told.stdout).toContain(`✗ ${reader} can make tables in visibility, through PUBLIC`)
-  expect(told.stdout).not.toContain('Checked:')
-})
+  afterEach(async () => {
+    for (const statement of undo.splice(0).reverse()) await database.rows(statement)
+  })
+  afterAll(async () => {
+    for (const role of [reader, group, other]) {
+      await database.rows(`grant ${role} to current_user`)
+      await database.rows(`drop owned by ${role}`)
+      await database.rows(`drop role ${role}`)
+    }
+    await database.drop()
+  })
 
-test.each(['inherit true', 'inherit false'])(
-  'what a role may do through a membership with %s counts',
-  async (option) => {
-    const [{ version }] = (await database.rows<{ version: number }>(
-      "select current_setting('server_version_num')::int as version",
-    )) as [{ version: number }]
-    // Before Postgres 16 the role as a whole inherits or does not.
-    const inherits = option === 'inherit true' ? 'inherit' : 'noinherit'
-    if (version < 160_000) await given(`alter role ${reader} ${inherits}`, `alter role ${reader} inherit`)
+  async function given(statement: string, undoing: string): Promise<void> {
+    await database.rows(statement)
+    undo.push(undoing)
+  }
+  const grant = async () => {
+    const result = await runCli(['grant', '--role', reader, '--json'], settings())
+    return { code: result.code, ...result.json() } as {
+      code: number
+      ok: boolean
+      problems: string[]
+      relations: number
+      closed: string[]
+    }
+  }
+
+  test('a role that reads what it should and nothing else is confirmed, with what was looked at', async () => {
+    expect(await grant()).toMatchObject({ code: 0, ok: true, problems: [], relations: 42, closed: CLOSED })
+    const told = await runCli(['grant', '--role', reader], settings())
+    expect([told.code, told.stdout]).toEqual([0, expect.stringContaining('reads 42 tables and views')])
+    expect(told.stdout).toContain('visibility_ops and visibility_queue are closed to it')
+  })
+
+  test('streams that are not configured are left out until they are', async () => {
+    const seen = async () =>
+      (
+        await database.rows<{ name: string }>(
+          `select c.relname::text as name from pg_class c where relnamespace = 'visibility'::regnamespace
+           and relkind in ('r', 'p', 'v') and has_table_privilege($1, oid, 'select') order by 1`,
+          [reader],
+        )
+      ).map(({ name }) => name)
+    const { left_out } = (await runCli(['grant', '--role', reader, '--json'], settings())).json() as {
+      left_out: string[]
+    }
+    expect(left_out).toEqual(expect.arrayContaining(['chat_contents', 'model_channels', 'sources_weekly']))
+    const before = await seen()
+    expect(before.filter((name) => left_out.includes(name))).toEqual([])
+    expect(before.length).toBeLessThanOrEqual(42)
+    const sources = [{ name: 'domain_daily', of: 'domains', dimensions: ['date'] }]
+    const config = { extras: 'auto', chat_contents: { share: 0.1 }, reports: [...DEFAULT_REPORTS, ...sources] }
+    await database.rows("insert into visibility.model_channels (project_id, model_channel_id) values ('p', 'c')")
+    expect((await runCli(['grant', '--role', reader], { ...settings(), config })).code).toBe(0)
+    const more = (await seen()).filter((name) => !before.includes(name))
+    expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'model_channels', 'sources_weekly']))
+    expect(more).toEqual(expect.arrayContaining(Object.values(CHANNEL_TWINS)))
+    expect(more).not.toContain('cited_pages_weekly')
+  })
+
+  test('reports by channel are left out only if there are the same by model', () => {
+    const byChannel = DEFAULT_REPORTS.filter(({ name }) => name === 'brand_daily_by_channel')
+    const unused = unusedRelations(configOf({ reports: byChannel }))
+    expect(unused.filter((name) => name.includes('channel'))).toEqual(['model_channels'])
+  })
+
+  test('a command of a role that lacks privileges exits with 2 and says where they are listed', async () => {
+    await given(`grant connect on database ${name} to ${other}`, `revoke connect on database ${name} from ${other}`)
+    const url = new URL(database.url)
+    Object.assign(url, { username: other, password: 'secret-of-tests' })
+    for (const words of ['status', 'plan', 'quarantine list']) {
+      const env = { DATABASE_URL: url.href, VISIBILITY_API_URL: 'reference' }
+      const { code, stderr } = await runCli(words.split(' '), { env, config: {} })
+      expect([words, code, stderr]).toEqual([words, 2, expect.stringContaining('docs/how-to/database-role.md')])
+    }
+  })
+
+  test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {
+    const of = async () =>
+      (await database.rows(`select setconfig from pg_db_role_setting where setrole = '${reader}'::regrole`)).flatMap(
+        (row) => row.setconfig,
+      )
     await given(
-      `grant ${group} to ${reader}${version < 160_000 ? '' : ` with ${option}`}`,
-      `revoke ${group} from ${reader}`,
+      `alter role ${reader} in database ${name} reset all`,
+      `alter role ${reader} in database ${name} reset all`,
     )
-    await given(
-      `grant usage on schema visibility_ops to ${group}`,
-      `revoke usage on schema visibility_ops from ${group}`,
-    )
-    await given(`grant select on visibility_ops.runs to ${group}`, `revoke select on visibility_ops.runs from ${group}`)
+    const kept = await runCli(['grant', '--role', reader, '--keep-settings', '--json'], settings())
+    expect(kept.json()).toMatchObject({ time_zone: 'kept', jit: 'kept' })
+    expect(await of()).toEqual([])
+    const result = await runCli(['grant', '--role', reader, '--json'], settings())
+    expect(result.json()).toMatchObject({ time_zone: 'UTC', jit: 'off' })
+    expect(await of()).toEqual(['TimeZone=UTC', 'jit=off'])
+  })
+
+  test('what PUBLIC may do counts for the role, in the ledger, in the queue and in the tables', async () => {
+    await given('grant usage on schema visibility_ops to public', 'revoke usage on schema visibility_ops from public')
     expect(await grant()).toMatchObject({
       code: 1,
-      problems: [`${reader} can read or write visibility_ops.runs, which should be closed to it, through ${group}`],
+      ok: false,
+      problems: [`${reader} can look into visibility_ops, which should be closed to it, through PUBLIC`],
     })
-  },
-)
+    await given(
+      'grant select (error) on visibility_ops.runs to public',
+      'revoke select (error) on visibility_ops.runs from public',
+    )
+    expect((await grant()).problems).toEqual([
+      `${reader} can read or write visibility_ops.runs, which should be closed to it, through PUBLIC`,
+    ])
+    await given(
+      'grant usage on schema visibility_queue to public',
+      'revoke usage on schema visibility_queue from public',
+    )
+    await given('grant delete on visibility_queue.job to public', 'revoke delete on visibility_queue.job from public')
+    expect((await grant()).problems[1]).toBe(
+      `${reader} can read or write visibility_queue.job, which should be closed to it, through PUBLIC`,
+    )
+    await given('grant update on visibility.brands to public', 'revoke update on visibility.brands from public')
+    await given('grant create on schema visibility to public', 'revoke create on schema visibility from public')
+    const told = await runCli(['grant', '--role', reader], settings())
+    expect(told.code).toBe(1)
+    expect(told.stdout).toContain(`✗ ${reader} can write to visibility.brands, through PUBLIC`)
+    expect(told.stdout).toContain(`✗ ${reader} can make tables in visibility, through PUBLIC`)
+    expect(told.stdout).not.toContain('Checked:')
+  })
 
-test('a role that reads all data is told so', async () => {
-  const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', { closedSchemas: CLOSED, unused: [] })
-  expect(problems.join('\n')).toMatch(/pg_read_all_data can read or write visibility_ops\.\w+, .* and \d+ more/)
-})
-
-test('a table that it cannot read, and a view that reads what it cannot, are named', async () => {
-  await given('create table public.hidden_base (a int)', 'drop table public.hidden_base')
-  await given(
-    'create view visibility.theirs with (security_invoker = on) as select * from public.hidden_base',
-    'drop view visibility.theirs',
+  test.each(['inherit true', 'inherit false'])(
+    'what a role may do through a membership with %s counts',
+    async (option) => {
+      const [{ version }] = (await database.rows<{ version: number }>(
+        "select current_setting('server_version_num')::int as version",
+      )) as [{ version: number }]
+      // Before Postgres 16 the role as a whole inherits or does not.
+      const inherits = option === 'inherit true' ? 'inherit' : 'noinherit'
+      if (version < 160_000) await given(`alter role ${reader} ${inherits}`, `alter role ${reader} inherit`)
+      await given(
+        `grant ${group} to ${reader}${version < 160_000 ? '' : ` with ${option}`}`,
+        `revoke ${group} from ${reader}`,
+      )
+      await given(
+        `grant usage on schema visibility_ops to ${group}`,
+        `revoke usage on schema visibility_ops from ${group}`,
+      )
+      await given(
+        `grant select on visibility_ops.runs to ${group}`,
+        `revoke select on visibility_ops.runs from ${group}`,
+      )
+      expect(await grant()).toMatchObject({
+        code: 1,
+        problems: [`${reader} can read or write visibility_ops.runs, which should be closed to it, through ${group}`],
+      })
+    },
   )
-  expect(await grant()).toMatchObject({ code: 1, problems: [`${reader} cannot read theirs`] })
-  await given(`grant select on public.hidden_base to ${reader}`, `revoke all on public.hidden_base from ${reader}`)
-  expect((await grant()).code).toBe(0)
-  await given(`revoke connect on database ${name} from public`, `grant connect on database ${name} to public`)
-  expect((await grant()).problems).toEqual([`${reader} may not connect to this database: grant connect on it`])
+
+  test('a role that reads all data is told so', async () => {
+    const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', {
+      closedSchemas: CLOSED,
+      unused: [],
+    })
+    expect(problems.join('\n')).toMatch(/pg_read_all_data can read or write visibility_ops\.\w+, .* and \d+ more/)
+  })
+
+  test('a table that it cannot read, and a view that reads what it cannot, are named', async () => {
+    await given('create table public.hidden_base (a int)', 'drop table public.hidden_base')
+    await given(
+      'create view visibility.theirs with (security_invoker = on) as select * from public.hidden_base',
+      'drop view visibility.theirs',
+    )
+    expect(await grant()).toMatchObject({ code: 1, problems: [`${reader} cannot read theirs`] })
+    await given(`grant select on public.hidden_base to ${reader}`, `revoke all on public.hidden_base from ${reader}`)
+    expect((await grant()).code).toBe(0)
+    await given(`revoke connect on database ${name} from public`, `grant connect on database ${name} to public`)
+    expect((await grant()).problems).toEqual([`${reader} may not connect to this database: grant connect on it`])
+  })
+
+  test('tables that another role makes later are promised only where that role has promised them', async () => {
+    await given(`grant usage, create on schema visibility to ${other}`, `revoke all on schema visibility from ${other}`)
+    await given(`grant ${other} to current_user`, `revoke ${other} from current_user`)
+    await database.rows(`set role ${other}; create table visibility.from_another (a int); reset role`)
+    undo.push(`set role ${other}; drop table visibility.from_another; reset role`)
+    const inherited = await grant()
+    expect([inherited.code, inherited.problems]).toEqual([0, []])
+    // A role that may not speak for the other can neither grant nor promise anything for it.
+    const { problems } = await verifyReader(database.warehouse, group, { closedSchemas: CLOSED, unused: [] })
+    expect(problems).toContainEqual(expect.stringContaining(`tables that`))
+    expect(problems.join()).toContain(other)
+    await database.rows(`set role ${other}; create table visibility.made_later (a int); reset role`)
+    undo.push(`set role ${other}; drop table visibility.made_later; reset role`)
+    expect(
+      await database.rows('select has_table_privilege($1, $2, $3) as may', [reader, 'visibility.made_later', 'select']),
+    ).toEqual([{ may: true }])
+  })
+
+  test('check looks at the schema of the queue where there is to be one', async () => {
+    const url = new URL(database.url)
+    url.username = other
+    url.password = 'secret-of-tests'
+    const rights = 'usage, create on schema visibility, visibility_ops'
+    await given(`grant ${rights} to ${other}`, `revoke ${rights} from ${other}`)
+    await given(`grant temporary on database ${name} to ${other}`, `revoke temporary on database ${name} from ${other}`)
+    const tables = 'select, insert, update, delete on all tables in schema visibility, visibility_ops'
+    await given(`grant ${tables} to ${other}`, `revoke ${tables} from ${other}`)
+    const verdict = async (config: object) => {
+      const result = await runCli(['check', '--json'], { env: { DATABASE_URL: url.href }, config })
+      return result.json().verdicts.find(({ what }: { what: string }) => what === 'privileges')
+    }
+    expect(await verdict({})).toMatchObject({ ok: true })
+    expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
+      ok: false,
+      detail: expect.stringContaining('usage and create on schema visibility_queue'),
+    })
+    await given(
+      `grant usage, create on schema visibility_queue to ${other}`,
+      `revoke all on schema visibility_queue from ${other}`,
+    )
+    expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
+      ok: false,
+      detail: expect.stringContaining('select, insert, update, delete on visibility_queue.job'),
+    })
+    await given(`grant all on visibility_queue.job to ${other}`, `revoke all on visibility_queue.job from ${other}`)
+    expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
+      ok: true,
+      detail: expect.stringContaining('visibility_queue'),
+    })
+    await given(`revoke delete on visibility_ops.runs from ${other}`, `grant delete on visibility_ops.runs to ${other}`)
+    expect(await verdict({})).toMatchObject({
+      ok: false,
+      detail: expect.stringContaining('select, insert, update, delete on visibility_ops.runs'),
+    })
+  })
 })
 
-test('tables that another role makes later are promised only where that role has promised them', async () => {
-  await given(`grant usage, create on schema visibility to ${other}`, `revoke all on schema visibility from ${other}`)
-  await given(`grant ${other} to current_user`, `revoke ${other} from current_user`)
-  await database.rows(`set role ${other}; create table visibility.from_another (a int); reset role`)
-  undo.push(`set role ${other}; drop table visibility.from_another; reset role`)
-  const inherited = await grant()
-  expect([inherited.code, inherited.problems]).toEqual([0, []])
-  // A role that may not speak for the other can neither grant nor promise anything for it.
-  const { problems } = await verifyReader(database.warehouse, group, { closedSchemas: CLOSED, unused: [] })
-  expect(problems).toContainEqual(expect.stringContaining(`tables that`))
-  expect(problems.join()).toContain(other)
-  await database.rows(`set role ${other}; create table visibility.made_later (a int); reset role`)
-  undo.push(`set role ${other}; drop table visibility.made_later; reset role`)
-  expect(
-    await database.rows('select has_table_privilege($1, $2, $3) as may', [reader, 'visibility.made_later', 'select']),
-  ).toEqual([{ may: true }])
-})
+describe('restricted readers', () => {
+  /* An agency keeps several clients in one warehouse. The login of a client sees that client alone. */
 
-test('check looks at the schema of the queue where there is to be one', async () => {
-  const url = new URL(database.url)
-  url.username = other
-  url.password = 'secret-of-tests'
-  const rights = 'usage, create on schema visibility, visibility_ops'
-  await given(`grant ${rights} to ${other}`, `revoke ${rights} from ${other}`)
-  await given(`grant temporary on database ${name} to ${other}`, `revoke temporary on database ${name} from ${other}`)
-  const tables = 'select, insert, update, delete on all tables in schema visibility, visibility_ops'
-  await given(`grant ${tables} to ${other}`, `revoke ${tables} from ${other}`)
-  const verdict = async (config: object) => {
-    const result = await runCli(['check', '--json'], { env: { DATABASE_URL: url.href }, config })
-    return result.json().verdicts.find(({ what }: { what: string }) => what === 'privileges')
+  const tail = randomBytes(4).toString('hex')
+  const [first, second, everybody] = ['first', 'second', 'all'].map((name) => `${name}_${tail}`) as [
+    string,
+    string,
+    string,
+  ]
+  const REPORTS = [
+    { name: 'brand_daily', dimensions: ['date'] },
+    { name: 'by_model', dimensions: ['date', 'model_id'] },
+    { name: 'by_topic', dimensions: ['date', 'topic_id'] },
+    { name: 'by_tag', dimensions: ['date', 'tag_id'] },
+    { name: 'by_country', dimensions: ['date', 'country_code'] },
+    { name: 'by_channel', dimensions: ['date', 'model_channel_id'] },
+    { name: 'by_prompt', dimensions: ['date', 'prompt_id', 'model_id'] },
+    { name: 'by_topic_and_model', dimensions: ['date', 'topic_id', 'model_id'] },
+    { name: 'domains', of: 'domains', dimensions: ['date'] },
+    { name: 'urls', of: 'urls', dimensions: ['date'] },
+  ]
+  let setup: Setup
+  let relations: string[]
+  /** What only one project has: its id, its name, and the ids of its brands, prompts and topics. */
+  let marksOf: (project: string) => string[]
+  const clients = new Map<string, Client>()
+  const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+  const ids = () => setup.service.world.projects.map(({ id }) => id) as [string, string, string]
+
+  async function connect(role: string): Promise<Client> {
+    const url = new URL(setup.database.url)
+    url.username = role
+    url.password = 'secret'
+    const client = new Client({ connectionString: url.href })
+    await client.connect()
+    clients.set(role, client)
+    return client
   }
-  expect(await verdict({})).toMatchObject({ ok: true })
-  expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
-    ok: false,
-    detail: expect.stringContaining('usage and create on schema visibility_queue'),
+
+  beforeAll(async () => {
+    setup = await setUp({
+      world: { projects: 3, prompts: 5, models: 3, brands: 3 },
+      extras: 'all',
+      config: {
+        start_date: '2026-03-16',
+        extras: 'auto',
+        reports: REPORTS,
+        chat_contents: { share: 0.05, requests_per_day: 5 },
+      },
+    })
+    await cli('sync')
+    for (const role of [first, second, everybody])
+      await setup.database.rows(`create role ${role} login password 'secret'`)
+    const [a, b] = ids()
+    expect((await cli('grant', '--role', everybody)).code).toBe(0)
+    expect((await cli('grant', '--role', first, '--project', a)).code).toBe(0)
+    expect((await cli('grant', '--role', second, '--project', a, '--project', b)).code).toBe(0)
+    relations = (
+      await setup.database.rows<{ name: string }>(
+        `select relname::text as name from pg_class where relnamespace = 'visibility'::regnamespace and relkind in ('r', 'p', 'v')
+         and relname <> all('{source_gaps,url_classifications}') order by 1`,
+      )
+    ).map(({ name }) => name)
+    marksOf = (id) => {
+      const { name, brands, prompts, topics } = setup.service.world.projects.find((project) => project.id === id)!
+      return [id, name, ...[...brands, ...prompts, ...topics].map((one) => one.id)]
+    }
+    for (const role of [first, second, everybody]) await connect(role)
+  }, 180_000)
+  afterAll(async () => {
+    for (const client of clients.values()) await client.end()
+    for (const role of [first, second, everybody]) {
+      await setup.database.rows(`grant ${role} to current_user`)
+      await setup.database.rows(`drop owned by ${role}`)
+      await setup.database.rows(`drop role ${role}`)
+    }
+    await setup.close()
   })
-  await given(
-    `grant usage, create on schema visibility_queue to ${other}`,
-    `revoke all on schema visibility_queue from ${other}`,
+
+  /** Everything that an answer or an error shows, as one text. */
+  async function shown(role: string, sql: string): Promise<string> {
+    const client = clients.get(role)!
+    const notices: string[] = []
+    const hear = (notice: { message?: string | undefined }) => notices.push(notice.message ?? '')
+    client.on('notice', hear)
+    try {
+      const { rows } = (await client.query(sql)) as { rows: unknown[] }
+      return [JSON.stringify(rows), ...notices].join('\n')
+    } catch (error) {
+      return [String(error), ...notices].join('\n')
+    } finally {
+      client.off('notice', hear)
+    }
+  }
+
+  const foreignTo = (role: string) => (role === first ? ids().slice(1) : ids().slice(2))
+
+  /** The ways to read a relation. Each may show rows of the reader's own projects, and nothing else. */
+  const WAYS: Record<string, (name: string) => string> = {
+    directly: (name) => `select * from visibility.${name}`,
+    'with a count by project': (name) =>
+      `select to_jsonb(t) ->> 'project_id', count(*) from visibility.${name} t group by 1`,
+    'with explain': (name) => `explain (analyze, verbose, costs off, timing off) select * from visibility.${name}`,
+    'with a function that tells what it is given': (name) =>
+      `select count(*) from visibility.${name} t where pg_temp.tell(t::text)`,
+    'with an error that shows a value': (name) =>
+      `select count(*) from visibility.${name} t where (t::text)::integer > 0`,
+    'in a statement that is passed as text': (name) =>
+      `select query_to_xml('select * from visibility.${name}', true, false, '')::text`,
+  }
+
+  test.each(Object.keys(WAYS))(
+    'a reader of some projects sees nothing of others in any table or view, read %s',
+    async (way) => {
+      for (const role of [first, second]) {
+        await clients.get(role)!.query(
+          `create or replace function pg_temp.tell(text) returns boolean language plpgsql cost 0.0001 as $$
+       begin raise notice '%', $1; return true; end $$`,
+        )
+        const marks = foreignTo(role).flatMap(marksOf)
+        for (const name of relations) {
+          const text = await shown(role, WAYS[way]!(name))
+          expect([role, name, marks.filter((mark) => text.includes(mark))]).toEqual([role, name, []])
+        }
+      }
+    },
+    180_000,
   )
-  expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
-    ok: false,
-    detail: expect.stringContaining('select, insert, update, delete on visibility_queue.job'),
+
+  test('copy writes only rows of the projects of its role', async () => {
+    const rowsOf = async (role: string) => {
+      const client = clients.get(role)!
+      await client.query('create temp table copied (like visibility.by_prompt)')
+      await client.query('insert into copied select * from visibility.by_prompt')
+      const { rows } = await client.query('select distinct project_id from copied order by 1')
+      return rows.map(({ project_id }) => project_id)
+    }
+    expect([await rowsOf(first), await rowsOf(second)]).toEqual([ids().slice(0, 1), ids().slice(0, 2).sort()])
+    // The rows that the server sends, as the protocol brings them.
+    const client = clients.get(first)!
+    const sent: string[] = []
+    const { connection } = client as unknown as { connection: EventEmitter }
+    const collect = ({ chunk }: { chunk: Buffer }) => sent.push(chunk.toString())
+    connection.on('copyData', collect)
+    await client.query('copy (select project_id from visibility.chats) to stdout')
+    await client.query('copy visibility.chats (project_id) to stdout').catch(() => undefined)
+    connection.off('copyData', collect)
+    expect([...new Set(sent)]).toEqual([`${ids()[0]}\n`])
   })
-  await given(`grant all on visibility_queue.job to ${other}`, `revoke all on visibility_queue.job from ${other}`)
-  expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
-    ok: true,
-    detail: expect.stringContaining('visibility_queue'),
+
+  test('what a reader sees of its own projects is what somebody sees who reads everything', async () => {
+    for (const name of relations) {
+      const [{ has }] = (await setup.database.rows<{ has: boolean }>(
+        `select exists (select from pg_attribute where attrelid = 'visibility.${name}'::regclass and attname = 'project_id') as has`,
+      )) as [{ has: boolean }]
+      const rows = async (role: string, condition = 'true') =>
+        (
+          await clients
+            .get(role)!
+            .query(`select to_jsonb(t)::text as row from visibility.${name} t where ${condition} order by 1`)
+        ).rows
+      const own = has ? `project_id = '${ids()[0]}'` : 'true'
+      expect([name, await rows(first)]).toEqual([name, await rows(everybody, own)])
+    }
   })
-  await given(`revoke delete on visibility_ops.runs from ${other}`, `grant delete on visibility_ops.runs to ${other}`)
-  expect(await verdict({})).toMatchObject({
-    ok: false,
-    detail: expect.stringContaining('select, insert, update, delete on visibility_ops.runs'),
+
+  test('every table has a project, and the twelve questions work for a restricted reader', async () => {
+    const without = await setup.database.rows<{ name: string }>(
+      `select relname::text as name from pg_class c where relnamespace = 'visibility'::regnamespace and relkind in ('r', 'p')
+       and not exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'project_id')`,
+    )
+    expect(without).toEqual([])
+    for (const { name, sql } of readQuestions('visibility')) {
+      const { rows } = await clients.get(first)!.query(sql.replace('-- filters', ''))
+      expect([
+        name,
+        rows.filter(({ project }) => project !== undefined && project !== setup.service.world.projects[0]!.name),
+      ]).toEqual([name, []])
+    }
+  })
+
+  test('the ledger is closed, the settings of row-level security included, and nothing can be written', async () => {
+    const client = clients.get(first)!
+    const refused = async (sql: string) => ((await client.query(sql).catch((error) => error)) as { code?: string }).code
+    expect(await refused('select * from visibility_ops.coverage')).toBe('42501')
+    expect(await refused('select * from visibility_ops.sums_of($$x$$, $$week$$, current_date)')).toBe('42501')
+    expect(await refused('delete from visibility.brands')).toBe('42501')
+    expect(await refused('alter table visibility.brands disable row level security')).toBe('42501')
+    expect(await refused(`set role ${everybody}`)).toBe('42501')
+    expect(await shown(first, `select * from pg_stats where schemaname like 'visibility%'`)).not.toContain(ids()[2])
+    await client.query('set row_security = off')
+    expect(await refused('select * from visibility.brands')).toBe('42501')
+    await client.query('reset row_security')
+  })
+
+  test('tables and views that are made later are restricted, also those of a report in months', async () => {
+    const more = [...REPORTS, { name: 'later', dimensions: ['date', 'country_code', 'model_id'] }]
+    const config = { ...setup.fileConfig, reports: more, warehouse: { partition: 'month' } }
+    expect((await runCli(['sync', '--stream', 'later'], { env: setup.env, config })).code).toBe(0)
+    expect((await runCli(['partition'], { env: setup.env, config })).code).toBe(0)
+    for (const name of ['later', 'by_prompt', 'movers_weekly']) {
+      const { rows } = await clients.get(first)!.query(`select distinct project_id from visibility.${name}`)
+      expect([name, rows]).toEqual([name, [{ project_id: ids()[0] }]])
+    }
+    expect((await clients.get(everybody)!.query('select distinct project_id from visibility.later')).rows).toHaveLength(
+      3,
+    )
+  }, 180_000)
+
+  test('a view of somebody else is not opened to a restricted reader, and a membership that opens more is reported', async () => {
+    await setup.database.rows('create view visibility.somebodys as select * from visibility.brands')
+    const told = await cli('grant', '--role', first, '--project', ids()[0], '--json')
+    expect(told.json().unrestricted).toEqual([everybody])
+    expect([told.code, told.json()]).toMatchObject([
+      0,
+      { ok: true, problems: [], projects: [ids()[0]], wasAsked: true },
+    ])
+    expect(await shown(first, 'select * from visibility.somebodys')).toContain('permission denied')
+    await setup.database.rows(`grant select on visibility.somebodys to ${first}`)
+    await setup.database.rows(`grant ${everybody} to ${first}`)
+    const warned = await cli('check', '--json')
+    const verdict = (warned.json().verdicts as { what: string; ok: boolean; detail: string }[]).find(({ what }) =>
+      what.includes(first),
+    )
+    expect(verdict).toMatchObject({ ok: false, detail: expect.stringContaining(`can take on the role ${everybody}`) })
+    expect(verdict!.detail).toContain('somebodys')
+    await setup.database.rows(`revoke ${everybody} from ${first}; drop view visibility.somebodys`)
+    const good = await cli('check')
+    expect([good.code, good.stdout]).toEqual([0, expect.stringContaining(ids()[0])])
+  })
+
+  test('a role that was granted by hand keeps its access', async () => {
+    const role = `hand_${tail}`
+    await setup.database.rows(`create role ${role} login password 'secret'`)
+    await setup.database.rows(
+      `grant usage on schema visibility to ${role}; grant select on all tables in schema visibility to ${role}`,
+    )
+    await connect(role)
+    for (const name of relations) await clients.get(role)!.query(`select * from visibility.${name} limit 1`)
+    expect((await clients.get(role)!.query('select from visibility.projects')).rowCount).toBe(3)
+    await clients.get(role)!.end()
+    clients.delete(role)
+    await setup.database.rows(`grant ${role} to current_user; drop owned by ${role}; drop role ${role}`)
+  })
+
+  test('a Metabase gets a connection, a collection and a dashboard of a client alone', async () => {
+    const server = await startMetabase()
+    const urlOf = (role: string) => setup.database.url.replace(/\/\/[^@]*@/, `//${role}:secret@`)
+    const provision = (role: string) =>
+      runCli(['metabase', '--url', server.url, '--project', ids()[0]], {
+        env: { ...setup.env, METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: urlOf(role) },
+        config: setup.fileConfig,
+      })
+    try {
+      for (const role of [second, everybody]) {
+        const refused = await provision(role)
+        expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('does not see this project alone')])
+      }
+      expect(server.store.database).toEqual([])
+      const { name } = setup.service.world.projects[0]!
+      expect(await provision(first)).toMatchObject({ code: 0 })
+      expect(server.store.database.map((database) => database.name)).toEqual([
+        `AI visibility (visibility-sync): ${name}`,
+      ])
+      expect(server.store.collection.at(-1)).toMatchObject({ name: `AI visibility: ${name}` })
+      expect(server.store.dashboard.map((dashboard) => dashboard.name)).toEqual([`AI visibility at a glance: ${name}`])
+    } finally {
+      await server.close()
+    }
+  })
+
+  test('bad requests are refused with what is allowed', async () => {
+    const unknown = await cli('grant', '--role', first, '--project', `${ids()[0]}x`)
+    expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining(`did you mean "${ids()[0]}"`)])
+    expect((await cli('grant', '--role', first, '--revoke', '--project', ids()[0])).code).toBe(2)
+    await setup.database.rows(`alter role ${first} createdb`)
+    expect((await cli('grant', '--role', 'nobody_at_all', '--revoke')).code).toBe(2)
+  })
+
+  test('a restriction is lifted by a grant without a project, and all access by --revoke', async () => {
+    const projects = async () => (await clients.get(second)!.query('select from visibility.projects')).rowCount
+    expect(await projects()).toBe(2)
+    expect((await cli('grant', '--role', second)).code).toBe(0)
+    expect(await projects()).toBe(3)
+    const revoked = await cli('grant', '--role', second, '--revoke')
+    expect([revoked.code, revoked.stdout]).toEqual([0, expect.stringContaining('can no longer read visibility')])
+    expect(await shown(second, 'select * from visibility.projects')).toContain('permission denied')
+    const settings = await setup.database.rows(
+      `select from pg_db_role_setting where setrole = '${second}'::regrole and setconfig <> '{}'`,
+    )
+    expect(settings).toEqual([])
+    // A migration does not bring anything back.
+    await migrate(setup.database.warehouse, configOf(setup.fileConfig, setup.env))
+    expect(await shown(second, 'select * from visibility.projects')).toContain('permission denied')
   })
 })

@@ -287,7 +287,7 @@ describe('real runs', () => {
 
   test('a page of bad rows is no quarantine', async () => {
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.6 })
-    const bad = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt', '--json'])
+    const bad = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-05', '--stream', 'by_prompt', '--json'])
     setup.service.setFaults(NO_LIMIT)
     expect(codes(bad.json() as RunReport)).toContain('bad-page')
   })

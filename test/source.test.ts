@@ -1,9 +1,16 @@
 import { existsSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { join } from 'node:path'
-import { afterAll, afterEach, describe, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { resolveAllProjects } from '../src/app/all-projects.ts'
+import { explain } from '../src/core/config/explain.ts'
+import { type Client, createClient } from '../src/source/client.ts'
+import { StreamSet } from '../src/streams/registry.ts'
+import { runSync } from '../src/sync/run/run-sync.ts'
 import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
-import { type Setup, setUp } from './support/setup.ts'
+import { startRewriter } from './support/proxy.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
 
 /* Which service is read, and that its rows never mix with those of another. */
 
@@ -142,4 +149,180 @@ describe('a warehouse knows its source', () => {
       { address: setup.service.url },
     ])
   })
+})
+
+describe('all projects', () => {
+  /* VISIBILITY_PROJECTS=all, and what a refusal of extra lists does to a run. */
+
+  let setup: Setup
+  beforeAll(async () => {
+    setup = await setUp({
+      world: { projects: 3, prompts: 3, models: 1, brands: 2 },
+      extras: ['GET /projects'],
+      config: {
+        start_date: '2026-03-30',
+        end_date: '2026-03-31',
+        reports: [{ name: 'brand_daily', dimensions: ['date'] }],
+      },
+    })
+  })
+  afterAll(() => setup.close())
+
+  const all = () => ({ ...setup.env, VISIBILITY_PROJECTS: 'all' }) as Record<string, string>
+  const run = (args: string[], env = all()) => runCli(args, { env, config: setup.fileConfig })
+  const asked = (path: string) => setup.service.requests.filter((request) => request.path === path).length
+  const ids = () => setup.service.world.projects.map(({ id }) => id).sort()
+
+  /** The same database under another configuration, and maybe through another address. */
+  function syncWith(settings: Record<string, unknown>, client: Client = setup.services.client, names?: string[]) {
+    const config = configOf({ ...setup.fileConfig, ...settings }, setup.env)
+    const services = { ...setup.services, config, streams: new StreamSet(config), client }
+    return runSync(services, { command: 'sync', projects: setup.projects, streams: services.streams.named(names) })
+  }
+
+  test('every project that the service lists is synced, and the list is asked for until nothing more comes', async () => {
+    setup.service.requests.length = 0
+    const { code, stdout } = await run(['sync', '--json'])
+    expect(code).toBe(0)
+    const { streams } = JSON.parse(stdout) as { streams: { project_id: string }[] }
+    expect([...new Set(streams.map(({ project_id }) => project_id))].sort()).toEqual(ids())
+    expect(asked('/v1/projects')).toBe(2)
+    // The stream of projects takes the row of each project from one answer, and asks anew in the next run.
+    for (const times of [3, 4]) {
+      expect((await syncWith({ extras: ['projects'] }, undefined, ['projects'])).outcome).toBe('complete')
+      expect(asked('/v1/projects')).toBe(times)
+    }
+    const rows = await setup.database.rows(
+      'select project_id from visibility.projects where status is not null order by 1',
+    )
+    expect(rows.map(({ project_id }) => project_id)).toEqual(ids())
+  })
+
+  test('pages that are shorter than asked for hide no project, and a list that ends before its total is refused', async () => {
+    for (const [total, expected] of [
+      [3, 0],
+      [4, 1],
+    ] as const) {
+      const proxy = await startRewriter(setup.service.url, (text, { url }) => {
+        if (!url!.includes('/projects?')) return text
+        const { data } = JSON.parse(text)
+        return JSON.stringify({ data: data.slice(0, 1), totalCount: total })
+      })
+      const { code, stderr } = await run(['plan', '--json'], {
+        ...all(),
+        VISIBILITY_API_URL: proxy.url,
+      })
+      await proxy.close()
+      expect([code, stderr.includes('only 3 of 4 projects')]).toEqual([expected, total === 4])
+    }
+  })
+
+  test('while the service is away, status shows the projects of the warehouse', async () => {
+    const { code, stdout } = await run(['status', '--json'], { ...all(), VISIBILITY_API_URL: 'http://127.0.0.1:9/v1' })
+    const shown = (JSON.parse(stdout) as { streams: { project_id: string }[] }).streams
+    expect([code, [...new Set(shown.map(({ project_id }) => project_id))].sort()]).toEqual([0, ids()])
+  })
+
+  test('commands that take projects know them, and one that is not listed is refused', async () => {
+    const [first] = ids()
+    const plan = await run(['plan', '--json', '--project', first!])
+    expect([plan.code, JSON.parse(plan.stdout).streams[0].project_id]).toEqual([0, first])
+    const unknown = await run(['audit', '--project', 'or_other'])
+    expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining(`--project: got "or_other"`)])
+    const check = await run(['check', '--json'])
+    expect(JSON.parse(check.stdout).verdicts.map(({ what }: { what: string }) => what)).toEqual(
+      expect.arrayContaining(ids().map((id) => `project ${id}`)),
+    )
+  })
+
+  test('projects that are deleted or ended are skipped, and reported', async () => {
+    const [first, second, third] = setup.service.world.projects
+    Object.assign(first!, { status: 'DELETED' })
+    Object.assign(second!, { status: 'TRIAL_ENDED' })
+    const { code, stdout, stderr } = await run(['sync', '--json'])
+    const streams = JSON.parse(stdout).streams as { project_id: string }[]
+    expect([code, new Set(streams.map(({ project_id }) => project_id))]).toEqual([0, new Set([third!.id])])
+    expect(stderr).toContain('deleted and ended projects are skipped')
+    expect(stderr).toContain(`${first!.id} (DELETED)`)
+    expect((await run(['check'])).stdout).toContain(`${second!.id} (TRIAL_ENDED)`)
+    Object.assign(third!, { status: 'pitch_ended' })
+    const none = await run(['sync'])
+    expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('every project is over')])
+    for (const project of [first, second, third]) delete project!.status
+  })
+
+  test('if projects are not listed, the variable is named, and what needs no service still works', async () => {
+    setup.service.setExtras([])
+    const { code, stderr } = await run(['sync'])
+    const refusal = 'VISIBILITY_PROJECTS: got "all", but the service does not list projects: GET /projects: HTTP 404'
+    expect([code, stderr]).toEqual([2, expect.stringContaining(refusal)])
+    const status = await run(['status', '--json'])
+    expect([status.code, status.stderr]).toEqual([0, expect.stringContaining('the projects are not known')])
+    setup.service.setExtras(['GET /projects'])
+    const load = (env: Record<string, string>) => configOf(setup.fileConfig, { ...all(), ...env })
+    const ofOneProject = load({ VISIBILITY_API_KEY: setup.service.world.projects[0]!.key })
+    await expect(resolveAllProjects(ofOneProject)).rejects.toThrow('HTTP 403')
+    expect(() => load({ VISIBILITY_PROJECTS: 'all,or_1' })).toThrow('"all" alone, or ids')
+    expect(() => load({ VISIBILITY_API_KEY: '' })).toThrow('VISIBILITY_API_KEY')
+    expect(explain(load({}), {}, all())).toContainEqual({
+      setting: 'projects',
+      value: 'all',
+      from: 'variable VISIBILITY_PROJECTS',
+    })
+  })
+
+  test('a refusal of a list that nobody named loses nothing, even in the words of a wrong key', async () => {
+    // As if it had never been offered.
+    await setup.database.rows("delete from visibility_ops.coverage where stream = 'projects'")
+    const { port, close } = await refusing(setup.service.url)
+    const client = createClient({ baseUrl: `http://127.0.0.1:${port}/v1`, requestsPerMinute: 100_000 })
+    try {
+      const { outcome, streams, notes } = await syncWith({ extras: 'auto' }, client)
+      expect([outcome, streams.flatMap(({ failed }) => failed)]).toEqual(['complete', []])
+      const statuses = notes.flatMap((note) => /^(\w+) of .*\(HTTP (\d+)\)/.exec(note)?.slice(1).join(' ') ?? [])
+      expect([...new Set(statuses)].sort()).toEqual(['brands 401', 'projects 400', 'topics 422'])
+      // Who asked by name learns that it failed.
+      const named = await syncWith({ extras: ['topics'] }, client, ['topics'])
+      expect(named.streams[0]!.failed[0]).toMatchObject({ code: 'refused', error: expect.stringContaining('HTTP 422') })
+    } finally {
+      client.close()
+      await close()
+    }
+  })
+
+  /** Passes everything on but extra lists, which it refuses as odd services do. */
+  async function refusing(target: string): Promise<{ port: number; close(): Promise<void> }> {
+    const refused: Record<string, [number, string]> = {
+      '/v1/projects': [400, 'a company API key is required'],
+      '/v1/brands': [401, 'unauthorized'],
+      '/v1/topics': [422, 'unknown parameter'],
+    }
+    const answer = async (request: IncomingMessage, response: ServerResponse) => {
+      const [status, message] = refused[request.url!.split('?')[0]!] ?? []
+      if (status !== undefined) {
+        response.writeHead(status, { 'content-type': 'application/json' })
+        return void response.end(JSON.stringify({ message }))
+      }
+      const chunks: Buffer[] = []
+      for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk)
+      const passed = await fetch(`${new URL(target).origin}${request.url}`, {
+        method: request.method!,
+        headers: { 'x-api-key': String(request.headers['x-api-key']), 'content-type': 'application/json' },
+        ...(chunks.length > 0 && { body: Buffer.concat(chunks) }),
+      })
+      response.writeHead(passed.status, { 'content-type': 'application/json' })
+      response.end(await passed.text())
+    }
+    const server = createServer((request, response) => void answer(request, response))
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+    const { port } = server.address() as { port: number }
+    return {
+      port,
+      close: () =>
+        new Promise((done) => {
+          server.close(() => done())
+          server.closeAllConnections()
+        }),
+    }
+  }
 })
