@@ -52,15 +52,17 @@ describe('replacing a window', () => {
     mayDelete: boolean
     acceptDeletes: boolean
     heldBefore: Set<Day>
+    disproved: Set<Day>
   }
 
   /** What the window must look like afterwards. */
   function model(before: Content, answer: Content, load: Load) {
     const on = (content: Content, day: Day) => [...content.keys()].filter((key) => dayOf(key) === day)
     const vanishing = (day: Day) => on(before, day).filter((key) => !answer.has(key)).length
-    const sum = (of: (day: Day) => number) => DAYS.reduce((total, day) => total + of(day), 0)
+    const trusted = DAYS.filter((day) => !load.disproved.has(day))
+    const sum = (of: (day: Day) => number) => trusted.reduce((total, day) => total + of(day), 0)
     const most = sum(vanishing) * 2 > sum((day) => on(before, day).length)
-    const held = DAYS.filter(
+    const held = trusted.filter(
       (day) =>
         !load.acceptDeletes &&
         vanishing(day) > 0 &&
@@ -123,11 +125,12 @@ describe('replacing a window', () => {
         fc.boolean(),
         fc.boolean(),
         fc.subarray(DAYS),
-        async (before, random, share, mayDelete, acceptDeletes, held) => {
+        fc.subarray(DAYS),
+        async (before, random, share, mayDelete, acceptDeletes, held, disproved) => {
           // Most answers are much like what is there.
           const inside = [...before].filter(([key]) => DAYS.includes(dayOf(key)))
           const answer: Content = new Map([...inside.slice(0, Math.ceil(inside.length * share)), ...random])
-          const load = { mayDelete, acceptDeletes, heldBefore: new Set(held) }
+          const load = { mayDelete, acceptDeletes, heldBefore: new Set(held), disproved: new Set(disproved) }
           const expected = model(before, answer, load)
           const effect = await replace(before, answer, load)
           const { content: after } = await readTable()
@@ -149,7 +152,7 @@ describe('replacing a window', () => {
 
   test('the same answer again moves no row', async () => {
     const answer: Content = new Map(DAYS.map((day, index) => [keyOf(day, 'a', 'm'), index]))
-    const load = { mayDelete: true, acceptDeletes: false, heldBefore: new Set<Day>() }
+    const load = { mayDelete: true, acceptDeletes: false, heldBefore: new Set<Day>(), disproved: new Set<Day>() }
     const before: Content = new Map([...answer, [keyOf(DAYS[0]!, 'b', null), 5]])
     await replace(before, answer, load)
     const { places } = await readTable()

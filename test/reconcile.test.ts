@@ -121,6 +121,13 @@ const LIES: Record<string, () => Lie> = {
     }
     return [...totals.values()]
   },
+  'answers with three times as many prompts': () => (rows, asked) =>
+    asked.dimensions.includes('prompt_id')
+      ? rows.flatMap((row) => {
+          const { id } = row.prompt as { id: string }
+          return ['', '_b', '_c'].map((tail) => ({ ...row, prompt: { id: `${id}${tail}` } }))
+        })
+      : rows,
   'leaves a fifth of the rows out of every third answer': () => (rows, _, answers) =>
     answers % 3 === 0 ? rows.filter((_row, index) => index % 5 !== 0) : rows,
   'leaves the rows of one day out of every long answer': () => (rows, asked) =>
@@ -399,6 +406,20 @@ test('chats that come with two days make the run partial, and the next honest ru
   expect(state).toEqual({ state: 'stale', reconciled_at: null })
   expect((await setup.sync()).outcome).toBe('complete')
   expect(await isExact()).toBe(true)
+})
+
+test('rows that did not add up to totals which then changed are held like others', async () => {
+  await start()
+  const isControlReport = (asked: Asked) => isReport(asked) && !isFine(asked)
+  const raised: Lie = (rows, asked) =>
+    isControlReport(asked) ? rows.map((row) => ({ ...row, mention_count: (row.mention_count as number) + 1 })) : rows
+  expect((await lying(raised, setup.sync)).outcome).toBe('partial')
+  const rows = async () => (await setup.database.rows('select 1 from visibility.by_prompt')).length
+  const before = await rows()
+  expect(before).toBeGreaterThan(0)
+  const empty: Lie = (all, asked) => (isReport(asked) ? [] : all)
+  expect((await lying(empty, () => setup.sync({ command: 'backfill', range: RANGE }))).outcome).toBe('partial')
+  expect(await rows()).toBe(before)
 })
 
 test('brands and models of an answer that is not believed are not stored', async () => {

@@ -99,6 +99,8 @@ export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream):
 export interface PriorCoverage {
   /** The days that were read, and their states. */
   states: Map<Day, CoverageState>
+  /** Days that did not add up, and digests of the totals that they were compared with. */
+  unreconciled: Map<Day, TotalsDigest>
   /** True if rejects of these days wait in quarantine. */
   hasRejects: boolean
 }
@@ -111,7 +113,7 @@ export function coverageUnlessSuperseded(
   fencingToken: number,
 ): Statement<PriorCoverage> {
   const [project, stream, from, to] = [projectStream.projectId, projectStream.stream, range.from, range.to].map(literal)
-  const sql = `select q.rejects, c.date, c.read_order, c.state
+  const sql = `select q.rejects, c.date, c.read_order, c.state, c.counts_digest::text as counts, c.answers_digest::text as answers
     from (select exists (select from ${quote(opsSchema, 'quarantine')} where project_id = ${project} and stream = ${stream}
       and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
     left join ${quote(opsSchema, 'coverage')} c
@@ -120,22 +122,26 @@ export function coverageUnlessSuperseded(
 }
 
 type KnownDay = { rejects: boolean } & (
-  | { date: Day; read_order: number; state: CoverageState }
-  | { date: null; read_order: null; state: null }
+  | { date: Day; read_order: number; state: CoverageState; counts: string | null; answers: string | null }
+  | { date: null }
 )
 
 function knownBefore(rows: readonly KnownDay[], projectStream: ProjectStream, fencingToken: number): PriorCoverage {
   const states = new Map<Day, CoverageState>()
-  for (const { date, read_order, state } of rows) {
-    if (date === null) continue
+  const unreconciled = new Map<Day, TotalsDigest>()
+  for (const row of rows) {
+    if (row.date === null) continue
+    const { date, read_order, state, counts, answers } = row
     if (read_order > fencingToken) {
       throw new SupersededError(
         `${projectStream.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`,
       )
     }
     states.set(date, state)
+    if (state === 'unreconciled' && counts !== null && answers !== null)
+      unreconciled.set(date, { counts: BigInt(counts), answers: BigInt(answers) })
   }
-  return { states, hasRejects: rows.some(({ rejects }) => rejects) }
+  return { states, unreconciled, hasRejects: rows.some(({ rejects }) => rejects) }
 }
 
 export interface CoverageEntry {

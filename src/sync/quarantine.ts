@@ -147,7 +147,8 @@ async function load(
 ): Promise<[Day, number][]> {
   if (rows.length === 0) return []
   // Rows that are not among these stay: this is no answer, only what was missing from one.
-  const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: new Set<string>() }
+  const none = new Set<string>()
+  const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: none, disproved: none }
   if (stream.by === 'list') {
     await replaceList(tx, services.warehouse, undefined, { projectId, stream, rows, children, ...insertOnly })
     return []

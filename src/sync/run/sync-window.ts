@@ -14,6 +14,7 @@ import {
 import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatement-report.ts'
 import { saveDrift } from '../../ledger/service-notes.ts'
+import type { TotalsDigest } from '../../rows/day-totals.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
@@ -231,11 +232,21 @@ async function replaceRows(
     mayDelete: identified.undismissed === 0 && comparison.differences.length + comparison.uncompared.length === 0,
     acceptDeletes: run.acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
+    disproved: disprovedDays(prior, comparison),
     fencingToken: read.fencingToken,
   }
   // Rows of a day that does not add up stay as they are. On a first load, the new rows are stored.
   if (difference === undefined || snapshot.count === 0) return replaceWindow(tx, run.warehouse, snapshot, window)
   return { ...effectOf(window, new Map()), unchanged: 0, rowsByDay: new Map([[range.from, snapshot.count]]) }
+}
+
+/** Days whose rows did not add up to totals that the service still has, and whose new rows do. */
+function disprovedDays({ unreconciled }: PriorCoverage, comparison: WindowComparison): Set<Day> {
+  const isDisproved = ([day, { counts, answers }]: [Day, TotalsDigest]) => {
+    const { isReconciled, digest } = comparison.of(day)
+    return isReconciled && digest?.counts === counts && digest.answers === answers
+  }
+  return new Set([...unreconciled].filter(isDisproved).map(([day]) => day))
 }
 
 /** How a day differs from the control totals, unless the service may still write it. Such a window has one day. */

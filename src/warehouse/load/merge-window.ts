@@ -162,8 +162,9 @@ async function countMoved(merge: Merge): Promise<Map<Day, number>> {
 }
 
 /** The days on which the answer is held for review: if more than half of the window would vanish, those that lose rows. */
-function heldDays(days: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
+function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
   if (load.acceptDeletes) return undefined
+  const days = compared.filter(({ date }) => !load.disproved.has(date))
   const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)
   const present = (day: ComparedDay) => day.present
   const vanishing = (day: ComparedDay) => day.deleted
