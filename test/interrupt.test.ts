@@ -1,297 +1,521 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
+import { from as copyFrom } from 'pg-copy-streams'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
-import { connectWarehouse } from '../src/warehouse/connect.ts'
+import { connectWarehouse, type Warehouse } from '../src/warehouse/connect.ts'
+import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
-import { inTransaction } from '../src/warehouse/transaction.ts'
+import { isTransient, withRetries } from '../src/warehouse/retry.ts'
+import { endAbandonedSessions, inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
-import { longTest } from './support/long.ts'
+import { longTest, some } from './support/long.ts'
+import { until } from './support/serve.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
-import { startTcpProxy } from './support/tcp-proxy.ts'
+import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
 
-/* Whatever ends a run, the next one makes the tables what an uninterrupted run would have made. */
+describe('what ends a run', () => {
+  /* Whatever ends a run, the next one makes the tables what an uninterrupted run would have made. */
 
-let setup: Setup
-afterEach(() => setup.close())
+  let setup: Setup
+  afterEach(() => setup.close())
 
-const range = { from: '2026-03-01', to: '2026-03-31' }
-const start = async (options: SetupOptions = {}) => {
-  setup = await setUp({
-    world: { projects: 2, prompts: 7, models: 2, brands: 3 },
-    faults: { ...NO_LIMIT, latency_ms: 60 },
-    config: { lookback_days: 0 },
-    ...options,
-  })
-}
-const options = () => ({ env: { ...setup.env, LOG_FORMAT: 'json' }, config: setup.fileConfig })
-const exact = () => expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
-const runs = () =>
-  setup.database.rows<{ outcome: string | null; error: string | null }>(
-    'select outcome, error from visibility_ops.runs order by run_id',
-  )
-
-async function finish() {
-  setup.service.setFaults(NO_LIMIT)
-  const result = await runCli(['sync', '--json'], options())
-  expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
-  await exact()
-}
-
-test('a process killed with SIGKILL loses and doubles nothing, its lock dies with it, and loaded days are not read again', async () => {
-  await start()
-  const killed = startProcess(['sync'], options())
-  await killed.saw('window loaded')
-  killed.child.kill('SIGKILL')
-  await killed.done
-  const dated = ['chats', ...FOUR_GRAINS.map(({ name }) => name)]
-  const read = () =>
-    setup.database.rows<{ key: string; read_at: Date }>(
-      `select concat_ws(' ', project_id, stream, date) as key, read_at from visibility_ops.coverage where stream = any($1)`,
-      [dated],
-    )
-  const loaded = await read()
-  expect(loaded.length).toBeGreaterThan(0)
-  await setup.database.rows("update visibility_ops.runs set started_at = started_at - interval '1 minute'")
-  await finish()
-  expect(await read()).toEqual(expect.arrayContaining(loaded))
-  expect(await runs()).toEqual([
-    { outcome: 'interrupted', error: 'the process ended without closing the run' },
-    { outcome: 'complete', error: null },
-  ])
-})
-
-test('SIGTERM closes the run as interrupted, exits 1, and the next run completes it', async () => {
-  await start()
-  const stopped = startProcess(['sync'], options())
-  await stopped.saw('window loaded')
-  stopped.child.kill('SIGTERM')
-  const result = await stopped.done
-  expect(result.code).toBe(1)
-  expect(result.stdout).toContain('interrupted')
-  expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
-  await finish()
-})
-
-test.each([
-  ['migrates', 'select pg_advisory_xact_lock(7265190401)'],
-  ['looks up its source', 'lock table visibility_ops.source'],
-])('a connection that is lost while a run %s is replaced', async (_, lock) => {
-  await start({ faults: NO_LIMIT })
-  const waiting = async () =>
-    (
-      await setup.database.rows<{ pid: number }>(
-        "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
-      )
-    ).map(({ pid }) => pid)
-  let done: Promise<RunReport> | undefined
-  await inTransaction(setup.database.warehouse, async ({ client }) => {
-    await client.query(lock)
-    done = setup.sync({ streams: setup.services.streams.named(['prompts']) })
-    let pids: number[] = []
-    while (pids.length === 0) pids = await waiting()
-    await setup.database.rows('select pg_terminate_backend(pid) from unnest($1::int[]) pid', [pids])
-  })
-  expect((await done!).outcome).toBe('complete')
-})
-
-test('a run whose lease was taken over stops, and says so', async () => {
-  await start({ faults: { ...NO_LIMIT, latency_ms: 1500 } })
-  const running = startCli(['sync', '--json'], options())
-  await running.saw('run started')
-  // As another run does that takes this one for dead.
-  await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
-  await setup.database.rows('delete from visibility_ops.run_leases')
-  const result = await running.done
-  expect(result.code).toBe(1)
-  expect(result.json().error).toContain('another run took over')
-  await finish()
-})
-
-test('the lease of a process that nobody can see is waited for until it expires, and then taken over', async () => {
-  await start({ faults: NO_LIMIT })
-  await setup.sync()
-  // A run on another machine that fell silent: 40 of its 45 seconds are over.
-  const [run] = await setup.database.rows<{ run_id: number }>(
-    `insert into visibility_ops.runs (command, host, pid, version, source, process, lease_expires_at)
-     values ('sync', 'elsewhere', 1, '0', '', 'other-boot/pid:[1]/1/1', now() + interval '5 seconds') returning run_id`,
-  )
-  await setup.database.rows(
-    "insert into visibility_ops.run_leases select project_id, 'chats', $1, false from visibility.projects",
-    [run!.run_id],
-  )
-  const result = await runCli(['sync', '--json'], options())
-  expect([result.code, result.stderr]).toEqual([0, expect.stringContaining('waiting for the lease of a run')])
-  expect(await setup.database.rows('select outcome from visibility_ops.runs where run_id = $1', [run!.run_id])).toEqual(
-    [{ outcome: 'interrupted' }],
-  )
-})
-
-test('a connection killed in the middle of a COPY fails that load and nothing else', async () => {
-  await start()
-  await setup.database.rows('create table target (project_id text, words text)')
-  const rows = Array.from({ length: 50_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
-  for (const delay of [0, 5, 20, 60]) {
-    const load = inTransaction(setup.database.warehouse, async ({ client }) => {
-      const { rows: own } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
-      setTimeout(
-        () => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}),
-        delay,
-      )
-      await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
-      await client.query('select pg_sleep(1)')
+  const range = { from: '2026-03-01', to: '2026-03-31' }
+  const start = async (options: SetupOptions = {}) => {
+    setup = await setUp({
+      world: { projects: 2, prompts: 7, models: 2, brands: 3 },
+      faults: { ...NO_LIMIT, latency_ms: 60 },
+      config: { lookback_days: 0 },
+      ...options,
     })
-    await expect(load).rejects.toMatchObject({ code: expect.stringMatching(/^(transient|database-away)$/) })
   }
-  expect(await setup.database.rows('select count(*)::int as n from target')).toEqual([{ n: 0 }])
-})
+  const options = () => ({ env: { ...setup.env, LOG_FORMAT: 'json' }, config: setup.fileConfig })
+  const exact = () => expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  const runs = () =>
+    setup.database.rows<{ outcome: string | null; error: string | null }>(
+      'select outcome, error from visibility_ops.runs order by run_id',
+    )
 
-describe('a database that goes away in the middle of a run', () => {
-  /** A server of its own behind a proxy, which keeps the address when the server comes back on another port. */
-  async function ownServer() {
-    const folder = temporaryFolder()
-    const data = join(folder.path, '.data')
-    let server = await startEmbedded({ folder: data })
-    const proxy = await startTcpProxy(server.url)
-    return {
-      env: { ...setup.env, DATABASE_URL: proxy.url },
-      async restart() {
-        proxy.refuse()
-        process.kill(Number(readFileSync(join(data, 'postgres/postmaster.pid'), 'utf8').split('\n')[0]), 'SIGINT')
-        await server.release()
-        server = await startEmbedded({ folder: data })
-        proxy.retarget(server.url)
-        proxy.resume()
-      },
-      async expectExact() {
-        const warehouse = await connectWarehouse({ url: server.url, schema: 'visibility', connections: 2 })
-        const rows = async (sql: string, values?: unknown[]) => (await warehouse.pool.query(sql, values)).rows as never
-        await expectExact({ ...setup.database, rows }, { world: setup.service.world, range, reports: FOUR_GRAINS })
-        await warehouse.close()
-      },
-      async close() {
-        await proxy.close()
-        await server.release()
-        folder.remove()
-      },
-    }
+  async function finish() {
+    setup.service.setFaults(NO_LIMIT)
+    const result = await runCli(['sync', '--json'], options())
+    expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
+    await exact()
   }
 
-  test('comes back: the run goes on under the same lease, and ends complete', async () => {
+  test('a process killed with SIGKILL loses and doubles nothing, its lock dies with it, and loaded days are not read again', async () => {
     await start()
-    const own = await ownServer()
-    const running = startCli(['sync', '--json'], { env: own.env, config: setup.fileConfig })
-    await running.saw('window loaded')
-    await own.restart()
-    const result = await running.done
-    expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
-    expect(result.json().outcome).toBe('complete')
-    await own.expectExact()
-    await own.close()
+    const killed = startProcess(['sync'], options())
+    await killed.saw('window loaded')
+    killed.child.kill('SIGKILL')
+    await killed.done
+    const dated = ['chats', ...FOUR_GRAINS.map(({ name }) => name)]
+    const read = () =>
+      setup.database.rows<{ key: string; read_at: Date }>(
+        `select concat_ws(' ', project_id, stream, date) as key, read_at from visibility_ops.coverage where stream = any($1)`,
+        [dated],
+      )
+    const loaded = await read()
+    expect(loaded.length).toBeGreaterThan(0)
+    await setup.database.rows("update visibility_ops.runs set started_at = started_at - interval '1 minute'")
+    await finish()
+    expect(await read()).toEqual(expect.arrayContaining(loaded))
+    expect(await runs()).toEqual([
+      { outcome: 'interrupted', error: 'the process ended without closing the run' },
+      { outcome: 'complete', error: null },
+    ])
   })
 
-  longTest('comes back: a run on the queue and its worker go on, and the run ends complete', async () => {
-    await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
-    const own = await ownServer()
-    const options = { env: own.env, config: setup.fileConfig }
-    const worker = startCli(['worker', '--json'], options)
-    await worker.saw('worker_id')
-    const running = startCli(['sync', '--json'], options)
-    await worker.saw('window loaded by this worker')
-    await own.restart()
-    const result = await running.done
-    expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
-    expect(result.json().outcome).toBe('complete')
-    worker.stop()
-    expect((await worker.done).code).toBe(0)
-    await own.expectExact()
-    await own.close()
+  test('SIGTERM closes the run as interrupted, exits 1, and the next run completes it', async () => {
+    await start()
+    const stopped = startProcess(['sync'], options())
+    await stopped.saw('window loaded')
+    stopped.child.kill('SIGTERM')
+    const result = await stopped.done
+    expect(result.code).toBe(1)
+    expect(result.stdout).toContain('interrupted')
+    expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
+    await finish()
   })
 
-  test('stays away for longer than the patience: the run ends, and says so', async () => {
-    await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 2 } } })
-    const proxy = await startTcpProxy(setup.database.url)
-    const env = { ...setup.env, DATABASE_URL: proxy.url }
-    const running = startCli(['sync', '--json'], { env, config: setup.fileConfig })
-    await running.saw('window loaded')
-    proxy.refuse()
+  test.each([
+    ['migrates', 'select pg_advisory_xact_lock(7265190401)'],
+    ['looks up its source', 'lock table visibility_ops.source'],
+  ])('a connection that is lost while a run %s is replaced', async (_, lock) => {
+    await start({ faults: NO_LIMIT })
+    const waiting = async () =>
+      (
+        await setup.database.rows<{ pid: number }>(
+          "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+        )
+      ).map(({ pid }) => pid)
+    let done: Promise<RunReport> | undefined
+    await inTransaction(setup.database.warehouse, async ({ client }) => {
+      await client.query(lock)
+      done = setup.sync({ streams: setup.services.streams.named(['prompts']) })
+      let pids: number[] = []
+      while (pids.length === 0) pids = await waiting()
+      await setup.database.rows('select pg_terminate_backend(pid) from unnest($1::int[]) pid', [pids])
+    })
+    expect((await done!).outcome).toBe('complete')
+  })
+
+  test('a run whose lease was taken over stops, and says so', async () => {
+    await start({ faults: { ...NO_LIMIT, latency_ms: 1500 } })
+    const running = startCli(['sync', '--json'], options())
+    await running.saw('run started')
+    // As another run does that takes this one for dead.
+    await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
+    await setup.database.rows('delete from visibility_ops.run_leases')
     const result = await running.done
     expect(result.code).toBe(1)
-    expect(result.json().error).toMatch(/the database (has been away for \d+ s|is away)/)
-    expect(['partial', 'failed']).toContain(result.json().outcome)
-    await proxy.close()
-  })
-})
-
-test('a full disk fails the windows it hits, keeps what was there, and the next run completes', async () => {
-  await start()
-  await setup.sync({
-    streams: setup.services.streams.named(['by_topic']),
-    range: { from: '2026-03-30', to: '2026-03-31' },
-  })
-  await setup.database.rows(
-    "create function visibility.full() returns trigger language plpgsql as $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$",
-  )
-  await setup.database.rows(
-    'create trigger full_disk before insert on visibility.by_topic for each row execute function visibility.full()',
-  )
-  const result = await runCli(['sync', '--json'], options())
-  expect(result.code).toBe(1)
-  expect(result.json().outcome).toBe('partial')
-  expect(
-    result
-      .json()
-      .streams.filter((stream: any) => stream.failed.length > 0)
-      .every((stream: any) => stream.stream === 'by_topic' && stream.failed[0].error.includes('No space left')),
-  ).toBe(true)
-  expect(await setup.database.rows('select count(*)::int as n from visibility.by_topic')).toEqual([
-    { n: 2 * 2 * 7 * 3 },
-  ])
-  await setup.database.rows('drop trigger full_disk on visibility.by_topic')
-  await finish()
-})
-
-describe('overlap', () => {
-  test('of two syncs at once one exits 3 and names the other, and the tables are exact', async () => {
-    await start({ faults: { ...NO_LIMIT, latency_ms: 400 } })
-    const first = startCli(['sync'], options())
-    await first.saw('run started')
-    const second = await runCli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--json'], options())
-    expect(second.code).toBe(3)
-    expect(second.json().error).toMatchObject({
-      code: 'locked',
-      message: expect.stringMatching(/is being synced by run 1 \(sync, since .*, process \d+ on /),
-    })
-    expect((await first.done).code).toBe(0)
-    await exact()
-    expect((await runs()).map(({ outcome }) => outcome)).toEqual(['complete'])
+    expect(result.json().error).toContain('another run took over')
+    await finish()
   })
 
-  test('an answer that was asked for before a newer one is not written over it', async () => {
-    await start({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, faults: NO_LIMIT })
+  test('the lease of a process that nobody can see is waited for until it expires, and then taken over', async () => {
+    await start({ faults: NO_LIMIT })
     await setup.sync()
-    const day = { from: '2026-03-31', to: '2026-03-31' }
-    const streams = setup.services.streams.named(['by_model'])
-    // A read that began now, and is loaded only after a newer one.
-    setup.service.setFaults({ ...NO_LIMIT, latency_ms: 1500 })
-    const lastRead = async () => (await setup.database.rows('select last_value from visibility_ops.read_order'))[0]
-    const before = await lastRead()
-    const slow = setup.sync({ command: 'backfill', range: day, streams })
-    while (JSON.stringify(await lastRead()) === JSON.stringify(before))
-      await new Promise((done) => setTimeout(done, 20))
-    // The lock is bypassed, as if its connection had been lost.
-    await setup.database.rows(
-      "update visibility_ops.coverage set read_order = nextval('visibility_ops.read_order') where stream = 'by_model' and date = '2026-03-31'",
+    // A run on another machine that fell silent: 40 of its 45 seconds are over.
+    const [run] = await setup.database.rows<{ run_id: number }>(
+      `insert into visibility_ops.runs (command, host, pid, version, source, process, lease_expires_at)
+     values ('sync', 'elsewhere', 1, '0', '', 'other-boot/pid:[1]/1/1', now() + interval '5 seconds') returning run_id`,
     )
-    await setup.database.rows("update visibility.by_model set mention_count = 4711 where date = '2026-03-31'")
-    const report = await slow
-    expect(report.outcome).toBe('failed')
-    expect(report.streams[0]!.failed[0]!.error).toContain('a newer read was loaded meanwhile')
+    await setup.database.rows(
+      "insert into visibility_ops.run_leases select project_id, 'chats', $1, false from visibility.projects",
+      [run!.run_id],
+    )
+    const result = await runCli(['sync', '--json'], options())
+    expect([result.code, result.stderr]).toEqual([0, expect.stringContaining('waiting for the lease of a run')])
     expect(
-      await setup.database.rows("select distinct mention_count from visibility.by_model where date = '2026-03-31'"),
-    ).toEqual([{ mention_count: 4711 }])
+      await setup.database.rows('select outcome from visibility_ops.runs where run_id = $1', [run!.run_id]),
+    ).toEqual([{ outcome: 'interrupted' }])
   })
+
+  test('a connection killed in the middle of a COPY fails that load and nothing else', async () => {
+    await start()
+    await setup.database.rows('create table target (project_id text, words text)')
+    const rows = Array.from({ length: 50_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
+    for (const delay of [0, 5, 20, 60]) {
+      const load = inTransaction(setup.database.warehouse, async ({ client }) => {
+        const { rows: own } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
+        setTimeout(
+          () => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}),
+          delay,
+        )
+        await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
+        await client.query('select pg_sleep(1)')
+      })
+      await expect(load).rejects.toMatchObject({ code: expect.stringMatching(/^(transient|database-away)$/) })
+    }
+    expect(await setup.database.rows('select count(*)::int as n from target')).toEqual([{ n: 0 }])
+  })
+
+  describe('a database that goes away in the middle of a run', () => {
+    /** A server of its own behind a proxy, which keeps the address when the server comes back on another port. */
+    async function ownServer() {
+      const folder = temporaryFolder()
+      const data = join(folder.path, '.data')
+      let server = await startEmbedded({ folder: data })
+      const proxy = await startTcpProxy(server.url)
+      return {
+        env: { ...setup.env, DATABASE_URL: proxy.url },
+        async restart() {
+          proxy.refuse()
+          process.kill(Number(readFileSync(join(data, 'postgres/postmaster.pid'), 'utf8').split('\n')[0]), 'SIGINT')
+          await server.release()
+          server = await startEmbedded({ folder: data })
+          proxy.retarget(server.url)
+          proxy.resume()
+        },
+        async expectExact() {
+          const warehouse = await connectWarehouse({ url: server.url, schema: 'visibility', connections: 2 })
+          const rows = async (sql: string, values?: unknown[]) =>
+            (await warehouse.pool.query(sql, values)).rows as never
+          await expectExact({ ...setup.database, rows }, { world: setup.service.world, range, reports: FOUR_GRAINS })
+          await warehouse.close()
+        },
+        async close() {
+          await proxy.close()
+          await server.release()
+          folder.remove()
+        },
+      }
+    }
+
+    test('comes back: the run goes on under the same lease, and ends complete', async () => {
+      await start()
+      const own = await ownServer()
+      const running = startCli(['sync', '--json'], { env: own.env, config: setup.fileConfig })
+      await running.saw('window loaded')
+      await own.restart()
+      const result = await running.done
+      expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
+      expect(result.json().outcome).toBe('complete')
+      await own.expectExact()
+      await own.close()
+    })
+
+    longTest('comes back: a run on the queue and its worker go on, and the run ends complete', async () => {
+      await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
+      const own = await ownServer()
+      const options = { env: own.env, config: setup.fileConfig }
+      const worker = startCli(['worker', '--json'], options)
+      await worker.saw('worker_id')
+      const running = startCli(['sync', '--json'], options)
+      await worker.saw('window loaded by this worker')
+      await own.restart()
+      const result = await running.done
+      expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
+      expect(result.json().outcome).toBe('complete')
+      worker.stop()
+      expect((await worker.done).code).toBe(0)
+      await own.expectExact()
+      await own.close()
+    })
+
+    test('stays away for longer than the patience: the run ends, and says so', async () => {
+      await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 2 } } })
+      const proxy = await startTcpProxy(setup.database.url)
+      const env = { ...setup.env, DATABASE_URL: proxy.url }
+      const running = startCli(['sync', '--json'], { env, config: setup.fileConfig })
+      await running.saw('window loaded')
+      proxy.refuse()
+      const result = await running.done
+      expect(result.code).toBe(1)
+      expect(result.json().error).toMatch(/the database (has been away for \d+ s|is away)/)
+      expect(['partial', 'failed']).toContain(result.json().outcome)
+      await proxy.close()
+    })
+  })
+
+  test('a full disk fails the windows it hits, keeps what was there, and the next run completes', async () => {
+    await start()
+    await setup.sync({
+      streams: setup.services.streams.named(['by_topic']),
+      range: { from: '2026-03-30', to: '2026-03-31' },
+    })
+    await setup.database.rows(
+      "create function visibility.full() returns trigger language plpgsql as $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$",
+    )
+    await setup.database.rows(
+      'create trigger full_disk before insert on visibility.by_topic for each row execute function visibility.full()',
+    )
+    const result = await runCli(['sync', '--json'], options())
+    expect(result.code).toBe(1)
+    expect(result.json().outcome).toBe('partial')
+    expect(
+      result
+        .json()
+        .streams.filter((stream: any) => stream.failed.length > 0)
+        .every((stream: any) => stream.stream === 'by_topic' && stream.failed[0].error.includes('No space left')),
+    ).toBe(true)
+    expect(await setup.database.rows('select count(*)::int as n from visibility.by_topic')).toEqual([
+      { n: 2 * 2 * 7 * 3 },
+    ])
+    await setup.database.rows('drop trigger full_disk on visibility.by_topic')
+    await finish()
+  })
+
+  describe('overlap', () => {
+    test('of two syncs at once one exits 3 and names the other, and the tables are exact', async () => {
+      await start({ faults: { ...NO_LIMIT, latency_ms: 400 } })
+      const first = startCli(['sync'], options())
+      await first.saw('run started')
+      const second = await runCli(['backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--json'], options())
+      expect(second.code).toBe(3)
+      expect(second.json().error).toMatchObject({
+        code: 'locked',
+        message: expect.stringMatching(/is being synced by run 1 \(sync, since .*, process \d+ on /),
+      })
+      expect((await first.done).code).toBe(0)
+      await exact()
+      expect((await runs()).map(({ outcome }) => outcome)).toEqual(['complete'])
+    })
+
+    test('an answer that was asked for before a newer one is not written over it', async () => {
+      await start({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, faults: NO_LIMIT })
+      await setup.sync()
+      const day = { from: '2026-03-31', to: '2026-03-31' }
+      const streams = setup.services.streams.named(['by_model'])
+      // A read that began now, and is loaded only after a newer one.
+      setup.service.setFaults({ ...NO_LIMIT, latency_ms: 1500 })
+      const lastRead = async () => (await setup.database.rows('select last_value from visibility_ops.read_order'))[0]
+      const before = await lastRead()
+      const slow = setup.sync({ command: 'backfill', range: day, streams })
+      while (JSON.stringify(await lastRead()) === JSON.stringify(before))
+        await new Promise((done) => setTimeout(done, 20))
+      // The lock is bypassed, as if its connection had been lost.
+      await setup.database.rows(
+        "update visibility_ops.coverage set read_order = nextval('visibility_ops.read_order') where stream = 'by_model' and date = '2026-03-31'",
+      )
+      await setup.database.rows("update visibility.by_model set mention_count = 4711 where date = '2026-03-31'")
+      const report = await slow
+      expect(report.outcome).toBe('failed')
+      expect(report.streams[0]!.failed[0]!.error).toContain('a newer read was loaded meanwhile')
+      expect(
+        await setup.database.rows("select distinct mention_count from visibility.by_model where date = '2026-03-31'"),
+      ).toEqual([{ mention_count: 4711 }])
+    })
+  })
+})
+
+describe('frozen connections', () => {
+  /* A network that swallows packets without a word: nothing fails by itself, so everything has a deadline. */
+
+  let setup: Setup
+  let proxy: TcpProxy
+  afterEach(async () => {
+    proxy.resume()
+    await proxy.close()
+    await setup.close()
+  })
+
+  async function begin(faults = NO_LIMIT): Promise<Warehouse> {
+    setup = await setUp({ world: { projects: 1, prompts: 3, models: 2, brands: 2 }, faults })
+    proxy = await startTcpProxy(setup.database.url)
+    return connectWarehouse({ url: proxy.url, schema: 'visibility', connections: 2 })
+  }
+
+  describe('a frozen connection', () => {
+    const freezeAndAsk = ({ client }: Transaction) => {
+      proxy.freeze()
+      return client.query('select 1')
+    }
+
+    test('is given up by each way of asking, and the pool replaces it', async () => {
+      const warehouse = await begin()
+      const asks: (() => Promise<unknown>)[] = [
+        () => warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never),
+        () => inTransaction(warehouse, freezeAndAsk, undefined, short),
+        () =>
+          new Promise((done, fail) =>
+            warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never, (error: Error, result: unknown) =>
+              error ? fail(error) : done(result),
+            ),
+          ),
+      ]
+      const short = { deadlineMs: 300 }
+      for (const ask of asks) {
+        await warehouse.pool.query('select 1')
+        if (ask !== asks[1]) proxy.freeze()
+        const error = await ask().catch((failure: unknown) => failure)
+        expect(isTransient(error) || (error as { code?: string }).code === 'transient').toBe(true)
+        proxy.resume()
+        expect((await warehouse.pool.query('select 2 as two')).rows).toEqual([{ two: 2 }])
+      }
+      await warehouse.close()
+    })
+
+    test('in the middle of a COPY is given up once the command is asked to stop', async () => {
+      const warehouse = await begin()
+      await setup.database.rows('create table target (project_id text, words text)')
+      const rows = Array.from({ length: 200_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
+      const load = inTransaction(warehouse, async ({ client }) => {
+        proxy.freeze()
+        setTimeout(() => warehouse.shortenDeadlines(), 200)
+        await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
+      })
+      await expect(load).rejects.toMatchObject({ code: 'database-away' })
+      proxy.resume()
+      await warehouse.close()
+    })
+
+    test('in work that may take as long as it takes is given up once the command is asked to stop', async () => {
+      const warehouse = await begin()
+      const work = async ({ client }: Transaction) => {
+        proxy.stall()
+        setTimeout(() => warehouse.shortenDeadlines(), 200)
+        await client.query('select 1')
+      }
+      await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({
+        code: 'database-away',
+      })
+      await warehouse.close()
+    })
+
+    test('whose answer was lost is given up in work that may take long, and one at work is not', async () => {
+      const warehouse = await begin()
+      const work =
+        (text: string, isStalled: boolean) =>
+        async ({ client }: Transaction) => {
+          const connection = client as unknown as { watchMs: number }
+          connection.watchMs = 150
+          const answer = client.query(text)
+          if (isStalled) {
+            await new Promise((done) => setTimeout(done, 100))
+            proxy.stall()
+          }
+          return (await answer).rows
+        }
+      const patient = inTransaction(
+        warehouse,
+        work('select pg_sleep(1.5)::text as nothing', false),
+        undefined,
+        LONG_WORK,
+      )
+      await expect(patient).resolves.toEqual([{ nothing: '' }])
+      for (const options of [LONG_WORK, { deadlineMs: 600_000 }]) {
+        const stalled = inTransaction(warehouse, work('select pg_sleep(0.6)::text', true), undefined, options)
+        await expect(stalled).rejects.toThrow('the answer of the database was lost on its way')
+      }
+      await warehouse.close()
+    })
+
+    test('of a process that is gone in the middle of a COPY keeps its locks only until somebody wants them', async () => {
+      const warehouse = await begin()
+      await setup.database.rows('create table target (project_id text, words text)')
+      const gone = await warehouse.pool.connect()
+      gone.on('error', () => {})
+      await gone.query('begin; lock table target in exclusive mode')
+      const copy = gone.query(copyFrom('copy target from stdin'))
+      copy.on('error', () => {})
+      copy.write('a\tb\n')
+      const { processID } = gone as unknown as { processID: number }
+      const waits = () =>
+        setup.database.rows('select from pg_stat_progress_copy where pid = $1 and bytes_processed > 0', [processID])
+      await until(async () => (await waits()).length === 1)
+      proxy.stall()
+      // Nobody reads these rows, so nobody hears of the end of the connection behind them.
+      await new Promise((done) => copy.write('c\td\n', done))
+      ;(gone as unknown as DeadlineClient).destroySocket()
+      gone.release(true)
+      const lock = () =>
+        inTransaction(warehouse, ({ client }) => client.query('lock table target in exclusive mode'), undefined, {
+          lockTimeoutMs: 200,
+          abandoned: { olderThanMs: 100, lookAgainMs: 100 },
+        })
+      await expect(lock()).rejects.toMatchObject({ code: 'transient' })
+      await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
+      expect(await waits()).toEqual([])
+      await warehouse.close()
+    })
+
+    test('that still moves rows is nobody who is gone', async () => {
+      const warehouse = await begin()
+      await setup.database.rows('create table target (words text)')
+      const [slow, other] = [await warehouse.pool.connect(), await warehouse.pool.connect()]
+      const copy = slow.query(copyFrom('copy target from stdin'))
+      const moving = setInterval(() => copy.write('x\n'.repeat(40_000)), 20)
+      await new Promise((done) => setTimeout(done, 300))
+      expect(await endAbandonedSessions(other, { olderThanMs: 100, lookAgainMs: 500 })).toBe(0)
+      clearInterval(moving)
+      await new Promise((done) => copy.end(done))
+      expect(await setup.database.rows('select from target limit 1')).toHaveLength(1)
+      slow.release()
+      other.release()
+      await warehouse.close()
+    })
+
+    test('does not keep the warehouse from closing', async () => {
+      const warehouse = await begin()
+      const pending = warehouse.pool.query('select 1').then(() => {
+        proxy.freeze()
+        return warehouse.pool.query('select 2')
+      })
+      await new Promise((done) => setTimeout(done, 300))
+      await Promise.all([expect(pending).rejects.toThrow(), warehouse.close()])
+      expect(warehouse.pool.totalCount).toBe(0)
+    })
+  })
+
+  const MODES: [string, number][] = [
+    ['pg-boss', 1],
+    ['none', 0],
+    ['pg-boss', 0],
+  ]
+
+  test.each(some(MODES, 1))(
+    'SIGTERM ends a sync whose connections are all frozen, with queue mode %s and %d workers',
+    async (mode, workers) => {
+      await (await begin({ ...NO_LIMIT, latency_ms: 100 })).close()
+      const options = {
+        env: { ...setup.env, DATABASE_URL: proxy.url },
+        config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
+      }
+      const running = Array.from({ length: workers }, () => startProcess(['worker', '--json'], options))
+      for (const worker of running) await worker.saw('worker_id')
+      const sync = startProcess(['sync', '--json'], options)
+      running.push(sync)
+      await sync.saw('window loaded')
+      proxy.freeze()
+      await new Promise((done) => setTimeout(done, 500))
+      for (const { child } of running) child.kill('SIGTERM')
+      // The time after which an orchestrator kills.
+      const killer = setTimeout(() => running.forEach(({ child }) => void child.kill('SIGKILL')), 30_000)
+      const results = await Promise.all(running.map(({ done }) => done))
+      clearTimeout(killer)
+      expect(results.map(({ code }) => code)).toEqual([...running.slice(1).map(() => 0), 1])
+      expect(results.at(-1)!.json().outcome).toBe('interrupted')
+    },
+  )
+
+  test('SIGTERM ends an audit that waits for the database', async () => {
+    await (await begin()).close()
+    await setup.sync()
+    const options = { env: { ...setup.env, DATABASE_URL: proxy.url }, config: setup.fileConfig }
+    // Its sums may take ten minutes, and get no answer.
+    const release = await holdTable('visibility.by_prompt')
+    const audit = startProcess(['audit', '--json'], options)
+    await until(async () => (await setup.database.rows(WAITING)).length > 0)
+    audit.child.kill('SIGTERM')
+    const killer = setTimeout(() => void audit.child.kill('SIGKILL'), 30_000)
+    const { code } = await audit.done
+    clearTimeout(killer)
+    await release()
+    expect(code).toBe(1)
+  })
+
+  const WAITING = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+  and application_name like 'visibility-sync%'`
+
+  /** Keeps everyone from reading a table, until what it returns is called. */
+  async function holdTable(table: string): Promise<() => Promise<unknown>> {
+    const client = await setup.database.warehouse.pool.connect()
+    await client.query(`begin; lock table ${table} in access exclusive mode`)
+    return () => client.query('rollback').finally(() => client.release())
+  }
 })
