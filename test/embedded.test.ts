@@ -428,9 +428,10 @@ describe('on a small disk', () => {
     },
   )
 
-  onSmallDisk(
+  longTest(
     'no room left in the middle of a sync: it ends with exit 1 and says what to free, and the next one completes',
     async () => {
+      if (reason !== undefined) return console.info(`not tried: ${reason}`)
       resize(120)
       template.copyTo(data())
       const setup = await setUp({ world: { projects: 1, prompts: 5 }, faults: { ...NO_LIMIT, latency_ms: 150 } })

@@ -7,7 +7,7 @@ let setup: Setup
 const range = { from: '2026-03-01', to: '2026-03-31' }
 
 beforeAll(async () => {
-  setup = await setUp({ world: { projects: 2, awkward: true, prompts: 14, models: 3, brands: 8 } })
+  setup = await setUp({ world: { projects: 2, awkward: true, prompts: 8, models: 2, brands: 8 } })
 })
 afterAll(() => setup.close())
 

@@ -573,7 +573,7 @@ describe('a run', () => {
       baseUrl: proxy.url,
       compress: false,
       requestsPerMinute: 100_000,
-      timeoutMs: 1000,
+      timeoutMs: 500,
       patienceMs: 2000,
     })
     closers.push(() => client.close())

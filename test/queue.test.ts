@@ -493,7 +493,7 @@ describe('what goes wrong elsewhere', () => {
     },
   )
 
-  test('a worker whose connections freeze loses its windows to others, and the run ends complete', async () => {
+  longTest('a worker whose connections freeze loses its windows to others, and the run ends complete', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: 300 } })
     const proxy = await startTcpProxy(setup.database.url)
     closing.push(() => proxy.close())

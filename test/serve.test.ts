@@ -372,21 +372,24 @@ describe('while others are away', () => {
     expect(stdout).toBe('')
   })
 
-  test('behind a network that lost its way, pages and probes still answer, and SIGTERM during a run ends it', async () => {
-    await start({ faults: { rate_limit: null, latency_ms: 200 } })
-    const url = await serve({ serve: { grace_seconds: 5 } })
-    await until(async () => ((await get(`${url}/api/status`)).json().running?.done ?? 0) > 0)
-    proxy.freeze()
-    await until(async () => !(await ready(url)))
-    expect((await get(`${url}/healthz`)).status).toBe(200)
-    expect((await get(`${url}/`)).status).toBe(503)
-    expect((await get(`${url}/insights`)).status).toBe(503)
-    expect(await metric(url, 'visibility_sync_database_up')).toBe(0)
-    running!.stop()
-    const { code, stderr } = await running!.done
-    expect(code).toBe(0)
-    expect(stderr).toContain('asked to stop')
-  })
+  longTest(
+    'behind a network that lost its way, pages and probes still answer, and SIGTERM during a run ends it',
+    async () => {
+      await start({ faults: { rate_limit: null, latency_ms: 200 } })
+      const url = await serve({ serve: { grace_seconds: 5 } })
+      await until(async () => ((await get(`${url}/api/status`)).json().running?.done ?? 0) > 0)
+      proxy.freeze()
+      await until(async () => !(await ready(url)))
+      expect((await get(`${url}/healthz`)).status).toBe(200)
+      expect((await get(`${url}/`)).status).toBe(503)
+      expect((await get(`${url}/insights`)).status).toBe(503)
+      expect(await metric(url, 'visibility_sync_database_up')).toBe(0)
+      running!.stop()
+      const { code, stderr } = await running!.done
+      expect(code).toBe(0)
+      expect(stderr).toContain('asked to stop')
+    },
+  )
 
   longTest('a frozen database that thaws is noticed, and nothing has to be restarted', async () => {
     await start()
