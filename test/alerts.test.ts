@@ -359,7 +359,7 @@ test('an audit that repairs tells what it held; one that only looks tells nothin
   expect(webhook.told[0].detail).toMatch(/^run \d+ \(audit\) was partial: /)
 })
 
-test('a webhook that never answers does not keep a sync from saying how it went, nor from ending', async () => {
+longTest('a webhook that never answers does not keep a sync from saying how it went, nor from ending', async () => {
   answer = 'nothing'
   const env = { ...setup.env, VISIBILITY_API_KEY: 'wrong-key-of-the-test' }
   const running = startCli(['sync', '--json'], { env, config: quickly() })

@@ -290,7 +290,7 @@ test('a sync that is at work on the prompts is waited for', async () => {
   const start_ = { command: 'sync', version: 'test', source: setup!.service.url }
   const other = await lockRun(warehouse, [pair], start_, { log: setup!.services.log })
   const running = create('prompt', '--text', 'Is anyone there at all today?', '--country', 'DE')
-  await new Promise((done) => setTimeout(done, 2500))
+  await new Promise((done) => setTimeout(done, 1000))
   await other.release()
   expect((await running).stdout).toContain('Created: pr_')
 })
