@@ -476,8 +476,9 @@ test('status says how much lookback this service needs', async () => {
   await start()
   await setup.sync()
   expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: null, too_short: false })
+  // It is counted from the end date, on which the lookback ends too.
   await setup.database.rows(
-    "insert into visibility_ops.restatements select 'p', 's', (now() at time zone 'UTC')::date - 11, 1, 0, 0, now(), 1",
+    "insert into visibility_ops.restatements values ('p', 's', '2026-03-20', 1, 0, 0, now(), 1)",
   )
   expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: 12, too_short: true })
 })

@@ -100,7 +100,7 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
     listNotAdditive(warehouse),
     openQuarantine(warehouse),
     readDrift(warehouse),
-    kept?.lookback() ?? readLookback(warehouse, options.lookbackDays),
+    kept?.lookback() ?? readLookback(warehouse, options),
     kept?.runs(warehouse) ?? lastRuns(warehouse, options.runs),
   ])
   const withReasons = runs.map((run) => ({ ...run, reason: runReason(run) ?? null }))
@@ -283,15 +283,20 @@ async function openQuarantine({ pool, opsSchema }: Warehouse): Promise<Status['q
 }
 
 /**
- * How old days were when a re-read still changed them, over the last 60 days. Changes that reach far back come from
- * history being rewritten, which no lookback catches and the audit does, so the oldest twentieth is left out.
+ * How old days were when a re-read still changed them, over the last 60 days, counted from the last day of interest as the
+ * lookback is. Changes that reach far back come from history being rewritten, which no lookback catches and the audit does, so
+ * the oldest twentieth is left out.
  */
-export async function readLookback({ pool, opsSchema }: Warehouse, configured: number): Promise<Status['lookback']> {
+export async function readLookback(
+  { pool, opsSchema }: Warehouse,
+  { lookbackDays, interest }: Pick<StatusOptions, 'lookbackDays' | 'interest'>,
+): Promise<Status['lookback']> {
   const { rows } = await pool.query<{ age: number | null }>(
-    `select percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date) as age
-     from ${quote(opsSchema, 'restatements')} where seen_at > now() - interval '60 days'`,
+    `select percentile_disc(0.95) within group (order by least((seen_at at time zone 'UTC')::date, $1::date) - date) as age
+     from ${quote(opsSchema, 'restatements')} where seen_at > now() - interval '60 days' and date <= $1::date`,
+    [interest.to],
   )
   const age = rows[0]!.age
   const needed = age === null ? null : Number(age) + 1
-  return { configured_days: configured, needed_days: needed, too_short: needed !== null && needed > configured }
+  return { configured_days: lookbackDays, needed_days: needed, too_short: needed !== null && needed > lookbackDays }
 }

@@ -123,8 +123,9 @@ export class View {
         this.closing = undefined
       })
     const { pool, services } = this.options
-    const read = () =>
-      pool.read((warehouse) => readLookback(warehouse, services.config.lookback_days), LOOKBACK_LIMIT_MS)
+    const { config, clock } = services
+    const options = { lookbackDays: config.lookback_days, interest: daysOfInterest(config, dayOf(clock())) }
+    const read = () => pool.read((warehouse) => readLookback(warehouse, options), LOOKBACK_LIMIT_MS)
     // If this takes too long, the rest is read all the same.
     this.lookback = await this.lasting.get('lookback', LOOKBACK_TTL_MS, read).catch(() => this.lookback)
     await this.readState()
