@@ -19,6 +19,8 @@ afterEach(() => server.close())
 const env = {
   METABASE_API_KEY: 'mb_key',
   METABASE_DATABASE_URL: 'postgres://reader:s%40cret@db:5433/wh',
+  // Nothing listens there. Without an address, the command would start the database of this folder if it has one.
+  DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none',
 }
 /** The command in this process; its error is the text that people would see. */
 async function run(over: Record<string, string> = {}, url = server.url, settings = {}) {

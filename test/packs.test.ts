@@ -197,7 +197,9 @@ describe('the command', () => {
   const run = async (tool: Tool, out: string, options: object = {}, config = usual) => {
     let printed: any
     const print = (document: unknown) => (printed = document)
-    await pack({ config, print, log: { warn() {} } } as never, { out, ...options }, tool)
+    // Nothing listens there. Without an address, the command would start the database of this folder if it has one.
+    const warehouse = { ...config.warehouse, url: 'postgres://nobody@127.0.0.1:1/none' }
+    await pack({ config: { ...config, warehouse }, print, log: { warn() {} } } as never, { out, ...options }, tool)
     return printed
   }
 
