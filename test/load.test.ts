@@ -169,7 +169,7 @@ describe('replacing a window', () => {
   })
 })
 
-describe('digests', () => {
+describe('rows as bytes', () => {
   let database: TestDatabase
   beforeAll(async () => {
     database = await createDatabase()
