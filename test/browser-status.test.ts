@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import type { Browser, Page } from 'playwright-core'
-import { inBrowser, launchBrowser } from './support/chromium.ts'
+import type { BrowserContextOptions, Page } from 'playwright-core'
+import { inBrowser, launchTabs, type Tabs } from './support/chromium.ts'
 import { type Pages, startPages } from './support/pages.ts'
 import { until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -19,9 +19,8 @@ const dayAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOS
 inBrowser('the status page', () => {
   let setup: Setup
   let pages: Pages
-  let browser: Browser
+  let tabs: Tabs
   let worst: { id: string; name: string }
-  const problems: string[] = []
 
   beforeAll(async () => {
     setup = await setUp({
@@ -78,23 +77,16 @@ inBrowser('the status page', () => {
       [worst.id],
     )
     pages = await startPages(setup, TOKEN)
-    browser = await launchBrowser()
+    tabs = await launchTabs()
   })
   afterAll(async () => {
-    await browser?.close()
+    await tabs?.browser.close()
     await pages?.close()
     await setup?.close()
   })
 
-  async function open(path: string, options: Parameters<Browser['newPage']>[0] = {}, url = pages.url): Promise<Page> {
-    const page = await browser.newPage(options)
-    page.on('console', (message) => {
-      if (message.type() === 'error' || message.type() === 'warning') problems.push(`${path}: ${message.text()}`)
-    })
-    page.on('pageerror', (error) => problems.push(`${path}: ${error.message}`))
-    page.on('request', (request) => {
-      if (!request.url().startsWith(url)) problems.push(`asked ${request.url()}`)
-    })
+  async function open(path: string, options: BrowserContextOptions = {}, url = pages.url): Promise<Page> {
+    const page = await tabs.get(options)
     await page.goto(url + path)
     return page
   }
@@ -114,7 +106,7 @@ inBrowser('the status page', () => {
 
   test('300 projects are a small page: the worst first, those that are well folded to a line each', async () => {
     const sizes: number[] = []
-    const page = await browser.newPage()
+    const page = await tabs.browser.newPage()
     page.on('response', (response) => void response.body().then((body) => sizes.push(body.length)))
     await page.goto(`${pages.url}/`)
     await page.waitForLoadState('networkidle')
@@ -138,14 +130,12 @@ inBrowser('the status page', () => {
     expect(await page.locator('.projects li:visible').allTextContents()).toEqual([expect.stringContaining('Brand 042')])
     await page.getByLabel('Search projects').fill('nothing like it')
     await page.getByText('No project is called like that.').waitFor()
-    await page.close()
     const plain = await open('/', { javaScriptEnabled: false })
     await plain.getByLabel('Search projects').fill('BRAND 04')
     await plain.getByRole('button', { name: 'Search' }).click()
     await until(async () => (await plain.locator('.projects li').count()) === 10)
     await plain.locator('.projects a').first().click()
     await plain.getByRole('heading', { name: 'Coverage of Brand 040' }).waitFor()
-    await plain.close()
   })
 
   test('in an incident a phone shows what is wrong, why, and what helps, and the red days are in view', async () => {
@@ -168,7 +158,6 @@ inBrowser('the status page', () => {
     expect(await isInView(`#weeks td[data-day="${dayAgo(0)}"]`)).toBe(true)
     expect(await isInView(`#year td[data-day="${dayAgo(0)}"]`)).toBe(true)
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360)
-    await page.close()
   })
 
   test('the calendar is one tab stop, moved in by arrow keys, and Enter tells of a day', async () => {
@@ -201,8 +190,6 @@ inBrowser('the status page', () => {
     expect(await plain.getByRole('heading', { name: dayAgo(0) }).count()).toBe(1)
     await plain.locator(`#weeks thead a[aria-label="${dayAgo(3)}"]`).click()
     await plain.locator('#day', { hasText: '1 new, 2 changed, 4 gone' }).waitFor()
-    await plain.close()
-    await page.close()
   })
 
   test('a run in progress shows how far it is, how fast and how long it takes, without a reload', async () => {
@@ -225,7 +212,6 @@ inBrowser('the status page', () => {
     end()
     await card.waitFor({ state: 'detached' })
     expect(await page.evaluate(() => document.body.dataset.same)).toBe('yes')
-    await page.close()
   })
 
   test('what somebody has opened or typed stays while the page refreshes itself', async () => {
@@ -240,7 +226,6 @@ inBrowser('the status page', () => {
     expect(await page.getByLabel('Search projects').inputValue()).toBe('brand 1')
     expect(await page.locator('.projects li:visible').count()).toBe(100)
     expect(await page.evaluate(() => document.activeElement?.closest('table')?.dataset.grid)).toBe('weeks')
-    await page.close()
   })
 
   test('no page is wider than a phone, with a long name of a project either', async () => {
@@ -257,8 +242,8 @@ inBrowser('the status page', () => {
     ]) {
       const page = await open(path, PHONE)
       expect([path, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([path, 360])
-      await page.close()
     }
+    const { problems } = tabs
     problems.splice(0, problems.length, ...problems.filter((text) => !text.includes('404')))
   })
 
@@ -275,20 +260,20 @@ inBrowser('the status page', () => {
     await page.getByRole('button', { name: 'Sign out' }).click()
     await page.getByRole('link', { name: 'Sign in' }).waitFor()
     expect(await page.getByText('Let through …').count()).toBe(0)
-    await page.close()
   })
 
   test('axe finds nothing on any page, and no weak contrast in dark colours either', async () => {
     const paths = [`/?day=${dayAgo(0)}`, '/runs/1', '/quarantine', '/restatements', '/sign-in', '/nowhere']
     const found: string[] = []
+    const page = await tabs.browser.newPage()
     for (const path of paths) {
-      const page = await browser.newPage()
+      await page.emulateMedia({ colorScheme: 'light' })
       await page.goto(pages.url + path)
       found.push(...(await findings(page)).map((text) => `${path}: ${text}`))
       await page.emulateMedia({ colorScheme: 'dark' })
       found.push(...(await findings(page, ['color-contrast'])).map((text) => `${path}, dark: ${text}`))
-      await page.close()
     }
+    await page.close()
     expect(found).toEqual([])
   })
 
@@ -323,7 +308,6 @@ inBrowser('the status page', () => {
       ...['held', 'quarantined', 'stale', 'missing', 'restated', 'read'],
     ])
     expect(await page.locator(`#weeks [data-day="${dayAgo(3)}"]`).count()).toBe(0)
-    await page.close()
   })
 
   test('where nothing was ever synced the page says so, and fills by itself', async () => {
@@ -348,7 +332,7 @@ inBrowser('the status page', () => {
   })
 
   test('a server that is gone is said in red, and the page goes on when it is back', async () => {
-    const page = await browser.newPage()
+    const page = await tabs.browser.newPage()
     await page.goto(`${pages.url}/`)
     await page.route('**/*', (route) => route.abort())
     await lookAgain(page)
@@ -361,6 +345,6 @@ inBrowser('the status page', () => {
   })
 
   test('no page logged an error or asked another host', () => {
-    expect(problems).toEqual([])
+    expect(tabs.problems).toEqual([])
   })
 })

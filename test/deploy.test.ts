@@ -16,7 +16,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parseAllDocuments } from 'yaml'
 import * as z from 'zod'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
-import { longTest } from './support/long.ts'
+import { longGroup, longTest } from './support/long.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* What people deploy: manifests, the image's recipe, the package. */
@@ -393,7 +393,7 @@ test('where no engine can run, the acceptance script says so and fails', () => {
   }
 })
 
-describe('the packed package in an empty folder', () => {
+longGroup('the packed package in an empty folder', () => {
   let setup: Setup
   const folder = temporaryFolder()
   const home = join(folder.path, 'empty')

@@ -21,7 +21,7 @@ import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
 import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
-import { longTest } from './support/long.ts'
+import { longTest, sized } from './support/long.ts'
 import { clusterTemplate, query, runningIn, startDatabase, until } from './support/server-processes.ts'
 import { NO_LIMIT, setUp } from './support/setup.ts'
 
@@ -64,7 +64,7 @@ test('without settings, sync runs on the embedded Postgres and the reference ser
 })
 
 test('commands that read create no database, and report that there is none', async () => {
-  for (const words of ['status', 'quarantine list', 'quarantine show 1', 'quarantine retry', 'audit']) {
+  for (const words of ['status', 'quarantine retry', 'audit']) {
     const result = await cli(...words.split(' '), '--json')
     expect([words, result.code, result.json().error?.message]).toEqual([
       words,
@@ -72,7 +72,7 @@ test('commands that read create no database, and report that there is none', asy
       expect.stringContaining('there is no database: DATABASE_URL is not set, and nothing was synced into'),
     ])
   }
-  for (const words of ['plan', 'check', 'config', 'support-bundle', 'database stop'])
+  for (const words of ['plan', 'support-bundle', 'database stop'])
     expect([words, (await cli(...words.split(' '))).code]).toEqual([words, 0])
   expect((await cli('check')).stdout).toContain('none yet; the first sync creates an embedded Postgres in')
   expect(existsSync(join(folder.path, '.data'))).toBe(false)
@@ -80,7 +80,7 @@ test('commands that read create no database, and report that there is none', asy
 
 test('commands that start and end at the same moments all work, and leave nothing running', async () => {
   const one = async () => {
-    for (let round = 0; round < 4; round++) {
+    for (let round = 0; round < sized(2, 4); round++) {
       const server = await startEmbedded({ folder: data() })
       expect(await query(server.url, 'select 1 as one')).toEqual([{ one: 1 }])
       await server.release()
@@ -122,7 +122,7 @@ describe('a command that is killed', () => {
     expect((await cli('database', 'stop')).stdout).toContain('No database runs in .data/reference')
   })
 
-  test('while it creates the cluster leaves nothing in the way of the next command', async () => {
+  longTest('while it creates the cluster leaves nothing in the way of the next command', async () => {
     rmSync(data(), { recursive: true })
     const running = startProcess(['database', '--json'], { cwd: folder.path })
     const drafts = () => readdirSync(data()).filter((name) => name.startsWith('postgres.new-'))
@@ -340,7 +340,7 @@ describe('whoever runs it', () => {
     await server.release()
   })
 
-  test('a user id without a name can run it, where the machine allows it to be tried', async () => {
+  longTest('a user id without a name can run it, where the machine allows it to be tried', async () => {
     const bin = new URL('../bin/visibility-sync.js', import.meta.url).pathname
     const nameless = { uid: 54_321, gid: 54_321, cwd: '/' }
     if (!isRoot || spawnSync(process.execPath, [bin, '--version'], nameless).status !== 0)
@@ -405,9 +405,10 @@ describe('on a small disk', () => {
       `the disk that holds ${data()} is too full \\(\\d+ MB free of ${megabytes} MB\\): have at least \\d+ MB free there`,
     )
 
-  onSmallDisk(
+  longTest(
     'no room for a cluster, or to start: the path and the room are said, exit 1; with room it works',
     async () => {
+      if (reason !== undefined) return console.info(`not tried: ${reason}`)
       const env = { VISIBILITY_API_URL: 'https://127.0.0.1:9/v1', VISIBILITY_API_KEY: 'k' }
       const migrate = () => runCli(['migrate', '--json'], { cwd: folder.path, env })
       const refused = async (megabytes: number) => {

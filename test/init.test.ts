@@ -8,6 +8,7 @@ import { channelTwins, configSchema } from '../src/core/config/schema.ts'
 import { everySetting } from '../src/core/config/settings.ts'
 import { createWorld } from '../src/reference/world.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { runningIn } from './support/server-processes.ts'
 
 describe('init', () => {
@@ -162,7 +163,7 @@ describe('npm run demo', () => {
   const demo = (env: Record<string, string>, args: string[] = []) =>
     startProcess(['--port', '0', ...args], { cwd: folder.path, script: 'scripts/demo.mjs', env })
 
-  test('the demo touches no configured database or service, however it is configured', async () => {
+  longTest('the demo touches no configured database or service, however it is configured', async () => {
     const database = `postgres://u:p@${trap.host}/warehouse`
     const api = `http://${trap.host}/v1`
     const settings = {

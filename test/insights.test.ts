@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parse } from 'csv-parse/sync'
-import type { Browser, Page } from 'playwright-core'
+import type { BrowserContextOptions, Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { inBrowser, launchBrowser } from './support/chromium.ts'
+import { inBrowser, launchTabs, type Tabs } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { get, NEVER } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -539,20 +539,15 @@ test('where there is nothing to see, the page names the cause and the step that 
 })
 
 inBrowser('in a browser', () => {
-  let browser: Browser
-  const problems: string[] = []
+  let tabs: Tabs
 
   beforeAll(async () => {
-    browser = await launchBrowser()
+    tabs = await launchTabs()
   })
-  afterAll(() => browser?.close())
+  afterAll(() => tabs?.browser.close())
 
-  async function open(query = '', options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {
-    const opened = await browser.newPage(options)
-    opened.on('console', (message) => {
-      if (message.type() === 'error' || message.type() === 'warning') problems.push(message.text())
-    })
-    opened.on('pageerror', (error) => problems.push(error.message))
+  async function open(query = '', options: BrowserContextOptions = {}): Promise<Page> {
+    const opened = await tabs.get(options)
     await opened.goto(`${url}/insights?project=${project}${query}`)
     return opened
   }
@@ -589,7 +584,6 @@ inBrowser('in a browser', () => {
     await opened.getByText('SQL', { exact: true }).nth(1).click()
     await opened.getByRole('button', { name: 'Copy the SQL of Visibility' }).click()
     await opened.locator('#visibility .copy', { hasText: /Copied|Selected/ }).waitFor()
-    await opened.close()
   })
 
   test('on a phone nothing is wider than the screen, and without a script the charts and links are there', async () => {
@@ -599,10 +593,8 @@ inBrowser('in a browser', () => {
     await opened.locator('select[name=period]').selectOption('90d')
     await opened.getByRole('button', { name: 'Apply' }).click()
     await opened.waitForURL(/period=90d&grain=day/)
-    await opened.close()
     const narrow = await open('', { viewport: { width: 360, height: 740 } })
     expect(await narrow.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360)
-    await narrow.close()
   })
 
   test('a filter applies at once, and dates appear when they are asked for', async () => {
@@ -615,7 +607,6 @@ inBrowser('in a browser', () => {
     await opened.locator('input[name=from]').fill('2026-03-02')
     await opened.waitForURL(/from=2026-03-02/)
     await opened.getByText('2026-03-02 to 2026-03-31. All 30 days').waitFor()
-    await opened.close()
   })
 
   test('a line or a legend entry brings its brand out, and the tip leaves the labels free', async () => {
@@ -634,7 +625,6 @@ inBrowser('in a browser', () => {
     const [tip, ends] = [(await box.locator('.tip').boundingBox())!, (await box.locator('.ends').boundingBox())!]
     expect(tip.x + tip.width).toBeLessThanOrEqual(ends.x + 1)
     await box.locator('.ends .when', { hasText: 'Week of 23 Mar' }).waitFor()
-    await opened.close()
   })
 
   test.each([
@@ -677,7 +667,6 @@ inBrowser('in a browser', () => {
         } else {
           expect(await violationsIn(opened, colorScheme)).toEqual([])
         }
-        await opened.close()
       }
     },
   )
@@ -697,7 +686,6 @@ inBrowser('in a browser', () => {
       )
       expect(bytes).toBeGreaterThan(20_000)
       expect(bytes).toBeLessThan(150_000)
-      await opened.close()
     }
   })
 
@@ -715,10 +703,9 @@ inBrowser('in a browser', () => {
     )
     expect(cut).toEqual([])
     expect(await opened.locator('form, details').count()).toBe(0)
-    await opened.close()
   })
 
   test('no page logged an error', () => {
-    expect(problems).toEqual([])
+    expect(tabs.problems).toEqual([])
   })
 })

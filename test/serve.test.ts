@@ -422,7 +422,7 @@ describe('while others are away', () => {
     expect(webhook.told).toEqual([])
   })
 
-  test('a clock that steps back neither freezes the pages nor hides that the database is away', async () => {
+  longTest('a clock that steps back neither freezes the pages nor hides that the database is away', async () => {
     await start()
     const stepping = fileURLToPath(new URL('./support/step-clock.mjs', import.meta.url))
     const config = { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER } }

@@ -8,6 +8,7 @@ import { type Client, createClient } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
+import { longTest } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { startRewriter } from './support/proxy.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
@@ -66,18 +67,21 @@ test('a key without an address is a real service that was meant, not a reason fo
   folder.remove()
 })
 
-test('the reference service is read where it is asked for by name, and the embedded warehouse of the trial has its own folder', async () => {
-  const folder = temporaryFolder()
-  const result = await runCli(['sync', '--json'], {
-    cwd: folder.path,
-    config: SMALL,
-    env: { VISIBILITY_API_URL: 'reference' },
-  })
-  expect([result.code, result.json().source]).toEqual([0, expect.stringContaining('reference service')])
-  expect(existsSync(join(folder.path, '.data/reference/postgres/PG_VERSION'))).toBe(true)
-  expect(existsSync(join(folder.path, '.data/postgres'))).toBe(false)
-  folder.remove()
-})
+longTest(
+  'the reference service is read where it is asked for by name, and the embedded warehouse of the trial has its own folder',
+  async () => {
+    const folder = temporaryFolder()
+    const result = await runCli(['sync', '--json'], {
+      cwd: folder.path,
+      config: SMALL,
+      env: { VISIBILITY_API_URL: 'reference' },
+    })
+    expect([result.code, result.json().source]).toEqual([0, expect.stringContaining('reference service')])
+    expect(existsSync(join(folder.path, '.data/reference/postgres/PG_VERSION'))).toBe(true)
+    expect(existsSync(join(folder.path, '.data/postgres'))).toBe(false)
+    folder.remove()
+  },
+)
 
 describe('a warehouse knows its source', () => {
   let setup: Setup

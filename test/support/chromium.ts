@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { describe } from '@jest/globals'
-import { type Browser, chromium } from 'playwright-core'
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
 
@@ -14,9 +14,37 @@ if (!isThere) {
 /** A group of tests in a real browser; left out, with the reason on stderr, on a machine without one. */
 export const inBrowser = isThere ? describe : describe.skip
 
-export function launchBrowser(): Promise<Browser> {
-  return chromium.launch({
+/** A real browser, with the errors and warnings that its pages logged, and what they asked of other machines. */
+export interface Tabs {
+  browser: Browser
+  problems: string[]
+  /** A page, which is used again for the same options: to open another takes more CPU time than most tests. */
+  get(options?: BrowserContextOptions): Promise<Page>
+}
+
+export async function launchTabs(): Promise<Tabs> {
+  const browser = await chromium.launch({
     executablePath: CHROMIUM,
     args: ['--no-sandbox', '--disable-gpu', '--in-process-gpu', '--disable-dev-shm-usage'],
   })
+  const problems: string[] = []
+  const pages = new Map<string, Page>()
+  async function open(options?: BrowserContextOptions): Promise<Page> {
+    const page = await browser.newPage(options)
+    page.on('console', (message) => {
+      if (message.type() === 'error' || message.type() === 'warning') problems.push(`${page.url()}: ${message.text()}`)
+    })
+    page.on('pageerror', (error) => problems.push(`${page.url()}: ${error.message}`))
+    page.on('request', (request) => {
+      if (!request.url().startsWith('http://127.0.0.1:')) problems.push(`asked ${request.url()}`)
+    })
+    return page
+  }
+  async function get(options?: BrowserContextOptions): Promise<Page> {
+    const name = JSON.stringify(options ?? {})
+    const page = pages.get(name) ?? (await open(options))
+    pages.set(name, page)
+    return page
+  }
+  return { browser, problems, get }
 }

@@ -1,4 +1,4 @@
-import { test } from '@jest/globals'
+import { describe, test } from '@jest/globals'
 
 /** `npm run test:long` is for many seeds and large volumes. `npm test` runs a representative of each. */
 const IS_LONG = process.env.TEST_LONG === 'on'
@@ -9,6 +9,12 @@ export const sized = (usual: number, long: number): number => (IS_LONG ? long : 
 /** A test that only the long run has. */
 export function longTest(name: string, work: () => void | Promise<void>, timeoutMs?: number): void {
   if (IS_LONG) test(name, work, timeoutMs)
+  else process.stderr.write(`left to "npm run test:long": ${name}\n`)
+}
+
+/** A group of tests that only the long run has. */
+export function longGroup(name: string, tests: () => void): void {
+  if (IS_LONG) describe(name, tests)
   else process.stderr.write(`left to "npm run test:long": ${name}\n`)
 }
 
