@@ -1,8 +1,11 @@
 import { availableParallelism } from 'node:os'
 
+const isWatching = process.argv.some((word) => word.startsWith('--watch'))
+
 export default {
   testEnvironment: '<rootDir>/test/support/environment.mjs',
-  runtime: '<rootDir>/test/support/runtime.cjs',
+  // Whoever watches wants changed modules to be loaded again.
+  ...(isWatching ? {} : { runtime: '<rootDir>/test/support/runtime.cjs' }),
   roots: ['<rootDir>/test'],
   testMatch: ['**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],

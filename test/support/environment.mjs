@@ -1,7 +1,7 @@
 import vm from 'node:vm'
 import { TestEnvironment } from 'jest-environment-node'
 
-/** The usual kind looks each global up in two objects, which takes longer than the code around it. Here the global object is an ordinary one. */
+/** With an ordinary global object: the usual kind looks each global up in two objects, which takes longer than the code around it. */
 function createEnvironment(...args) {
   const { createContext } = vm
   vm.createContext = () => createContext(vm.constants.DONT_CONTEXTIFY)
