@@ -1,88 +1,146 @@
-import { afterEach, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { runCli } from './support/cli.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
-let setup: Setup
-afterEach(() => setup.close())
+describe('an audit', () => {
+  let setup: Setup
+  afterEach(() => setup.close())
 
-const TAGGED = { name: 'by_tag', dimensions: ['date', 'tag_id'] }
-const range = { from: '2026-03-01', to: '2026-03-31' }
-const start = async (options: SetupOptions = {}) => {
-  setup = await setUp({
-    world: { projects: 1, prompts: 7, models: 2, brands: 3 },
-    config: { reports: [...FOUR_GRAINS, TAGGED], lookback_days: 2 },
-    ...options,
+  const TAGGED = { name: 'by_tag', dimensions: ['date', 'tag_id'] }
+  const range = { from: '2026-03-01', to: '2026-03-31' }
+  const start = async (options: SetupOptions = {}) => {
+    setup = await setUp({
+      world: { projects: 1, prompts: 7, models: 2, brands: 3 },
+      config: { reports: [...FOUR_GRAINS, TAGGED], lookback_days: 2 },
+      ...options,
+    })
+    expect((await setup.sync()).outcome).toBe('complete')
+    setup.service.requests.length = 0
+  }
+  const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+  const project = () => setup.service.world.projects[0]!
+  const differing = (result: any) =>
+    Object.fromEntries(
+      result.audited
+        .filter((entry: any) => entry.differing.length > 0)
+        .map((entry: any) => [entry.stream, entry.differing]),
+    )
+
+  test('an unchanged history has no differences, for a handful of requests', async () => {
+    await start()
+    const result = await cli('audit', '--json')
+    expect(result.code).toBe(0)
+    const { audited, requests } = result.json()
+    expect(differing({ audited })).toEqual({})
+    expect(
+      audited
+        .filter((entry: any) => entry.left_out === undefined)
+        .map((entry: any) => [entry.stream, entry.days_compared]),
+    ).toEqual([['chats', 31], ...FOUR_GRAINS.map(({ name }) => [name, 31])])
+    expect(audited.find((entry: any) => entry.stream === 'by_tag').left_out).toContain('overlap')
+    expect(requests).toBe(1)
   })
-  expect((await setup.sync()).outcome).toBe('complete')
-  setup.service.requests.length = 0
-}
-const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
-const project = () => setup.service.world.projects[0]!
-const differing = (result: any) =>
-  Object.fromEntries(
-    result.audited
-      .filter((entry: any) => entry.differing.length > 0)
-      .map((entry: any) => [entry.stream, entry.differing]),
-  )
 
-test('an unchanged history has no differences, for a handful of requests', async () => {
-  await start()
-  const result = await cli('audit', '--json')
-  expect(result.code).toBe(0)
-  const { audited, requests } = result.json()
-  expect(differing({ audited })).toEqual({})
-  expect(
-    audited
-      .filter((entry: any) => entry.left_out === undefined)
-      .map((entry: any) => [entry.stream, entry.days_compared]),
-  ).toEqual([['chats', 31], ...FOUR_GRAINS.map(({ name }) => [name, 31])])
-  expect(audited.find((entry: any) => entry.stream === 'by_tag').left_out).toContain('overlap')
-  expect(requests).toBe(1)
-})
+  test('days whose history was rewritten are listed, read again by a repair, and only those', async () => {
+    await start()
+    setup.service.world.rewriteDays(project(), ['2026-03-03', '2026-03-09'])
+    const found = await cli('audit', '--json')
+    expect(found.code).toBe(1)
+    expect(differing(found.json())).toEqual({
+      brand_daily: ['2026-03-03', '2026-03-09'],
+      by_model: ['2026-03-03', '2026-03-09'],
+      by_topic: ['2026-03-03', '2026-03-09'],
+      by_prompt: ['2026-03-03', '2026-03-09'],
+    })
+    expect(
+      await setup.database.rows("select distinct date from visibility_ops.coverage where state = 'stale' order by 1"),
+    ).toEqual([{ date: '2026-03-03' }, { date: '2026-03-09' }])
 
-test('days whose history was rewritten are listed, read again by a repair, and only those', async () => {
-  await start()
-  setup.service.world.rewriteDays(project(), ['2026-03-03', '2026-03-09'])
-  const found = await cli('audit', '--json')
-  expect(found.code).toBe(1)
-  expect(differing(found.json())).toEqual({
-    brand_daily: ['2026-03-03', '2026-03-09'],
-    by_model: ['2026-03-03', '2026-03-09'],
-    by_topic: ['2026-03-03', '2026-03-09'],
-    by_prompt: ['2026-03-03', '2026-03-09'],
+    setup.service.requests.length = 0
+    const repaired = await cli('audit', '--repair', '--json')
+    expect(repaired.code).toBe(0)
+    expect(repaired.json()).toMatchObject({ remaining: 0, repair: { outcome: 'complete' } })
+    const reread = setup.service.requests.filter(
+      ({ body }) => body.start_date === body.end_date && body.start_date !== undefined,
+    )
+    expect(new Set(reread.map(({ body }) => body.start_date))).toEqual(new Set(['2026-03-03', '2026-03-09']))
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+    expect((await cli('audit')).stdout).toContain('No differences')
   })
-  expect(
-    await setup.database.rows("select distinct date from visibility_ops.coverage where state = 'stale' order by 1"),
-  ).toEqual([{ date: '2026-03-03' }, { date: '2026-03-09' }])
 
-  setup.service.requests.length = 0
-  const repaired = await cli('audit', '--repair', '--json')
-  expect(repaired.code).toBe(0)
-  expect(repaired.json()).toMatchObject({ remaining: 0, repair: { outcome: 'complete' } })
-  const reread = setup.service.requests.filter(
-    ({ body }) => body.start_date === body.end_date && body.start_date !== undefined,
-  )
-  expect(new Set(reread.map(({ body }) => body.start_date))).toEqual(new Set(['2026-03-03', '2026-03-09']))
-  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
-  expect((await cli('audit')).stdout).toContain('No differences')
+  test('chats that vanished from the service are found by their number', async () => {
+    await start()
+    setup.service.world.dropChat(setup.service.world.chatsOf(project(), '2026-03-11')[0]!.id)
+    const found = await cli('audit', '--repair', '--json')
+    expect(differing(found.json())).toMatchObject({ chats: ['2026-03-11'], by_model: ['2026-03-11'] })
+    expect(found.code).toBe(0)
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  })
+
+  test('rows that were lost or spoilt in the warehouse are found and brought back', async () => {
+    await start()
+    await setup.database.rows("delete from visibility.by_topic where date = '2026-03-07' and topic_id is null")
+    await setup.database.rows("update visibility.brand_daily set share_of_voice = 0.5 where date = '2026-03-08'")
+    const found = await cli('audit', '--repair', '--json')
+    expect(differing(found.json())).toEqual({ by_topic: ['2026-03-07'], brand_daily: ['2026-03-08'] })
+    expect(found.code).toBe(0)
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  })
 })
 
-test('chats that vanished from the service are found by their number', async () => {
-  await start()
-  setup.service.world.dropChat(setup.service.world.chatsOf(project(), '2026-03-11')[0]!.id)
-  const found = await cli('audit', '--repair', '--json')
-  expect(differing(found.json())).toMatchObject({ chats: ['2026-03-11'], by_model: ['2026-03-11'] })
-  expect(found.code).toBe(0)
-  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
-})
+describe('row for row', () => {
+  let setup: Setup
+  const range = { from: '2026-03-01', to: '2026-03-31' }
 
-test('rows that were lost or spoilt in the warehouse are found and brought back', async () => {
-  await start()
-  await setup.database.rows("delete from visibility.by_topic where date = '2026-03-07' and topic_id is null")
-  await setup.database.rows("update visibility.brand_daily set share_of_voice = 0.5 where date = '2026-03-08'")
-  const found = await cli('audit', '--repair', '--json')
-  expect(differing(found.json())).toEqual({ by_topic: ['2026-03-07'], brand_daily: ['2026-03-08'] })
-  expect(found.code).toBe(0)
-  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  beforeAll(async () => {
+    setup = await setUp({ world: { projects: 2, awkward: true, prompts: 8, models: 2, brands: 8 } })
+  })
+  afterAll(() => setup.close())
+
+  async function rowVersions(): Promise<string[]> {
+    const tables = await setup.database.rows<{ name: string }>(
+      "select table_name as name from information_schema.tables where table_schema = 'visibility' and table_type = 'BASE TABLE'",
+    )
+    const versions: string[] = []
+    for (const { name } of tables) {
+      const rows = await setup.database.rows<{ version: string }>(
+        `select xmin::text || ' ' || ctid::text as version from visibility.${name}`,
+      )
+      versions.push(...rows.map(({ version }) => `${name} ${version}`))
+    }
+    return versions.sort()
+  }
+
+  test('two projects at four grains equal the service row for row, and a second sync changes no row version', async () => {
+    const options = { env: setup.env, config: setup.fileConfig }
+    const first = await runCli(['sync', '--json'], options)
+    expect(first.stderr).not.toContain('"level":"error"')
+    expect(first.code).toBe(0)
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+
+    const before = await rowVersions()
+    const second = await runCli(['sync'], options)
+    expect(second.code).toBe(0)
+    expect(second.stdout).toContain('nothing to change')
+    expect(await rowVersions()).toEqual(before)
+  })
+
+  test('names with quotes, tabs, backslashes and other scripts arrive unharmed', async () => {
+    const names = await setup.database.rows<{ name: string }>('select name from visibility.brands')
+    expect(names.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(['O\'Neill "Pro"', 'Tab\there', 'Back\\slash\\N', '東京ランナー', 'line\nbreak', 'عداء']),
+    )
+  })
+
+  test('prompts without a topic and brands without a mention are nulls, not zeros', async () => {
+    const [counts] = await setup.database.rows<{ no_topic: number; no_position: number; odd: number }>(
+      `select (select count(*) from visibility.by_topic where topic_id is null)::int as no_topic,
+       (select count(*) from visibility.by_prompt where position is null and sentiment is null)::int as no_position,
+       (select count(*) from visibility.by_prompt where position is null and position_count > 0)::int as odd`,
+    )
+    expect(counts!.no_topic).toBeGreaterThan(0)
+    expect(counts!.no_position).toBeGreaterThan(0)
+    expect(counts!.odd).toBe(0)
+  })
 })

@@ -4,8 +4,7 @@ import { createRequire } from 'node:module'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import type { BrowserContextOptions, Page } from 'playwright-core'
 import { inBrowser, launchTabs, type Tabs } from './support/chromium.ts'
-import { type Pages, startPages } from './support/pages.ts'
-import { until } from './support/serve.ts'
+import { type Pages, startPages, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* The pages about the sync in a real browser: an incident among 300 projects, a run in progress, a server that goes away. */

@@ -5,8 +5,8 @@ import type { FaultSettings } from '../src/reference/change.ts'
 import { seededRandom } from '../src/reference/names.ts'
 import { type CliResult, type RunningProcess, runCli, startProcess } from './support/cli.ts'
 import { sized } from './support/long.ts'
+import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
-import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
 
 /*

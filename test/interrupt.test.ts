@@ -12,9 +12,9 @@ import { isTransient, withRetries } from '../src/warehouse/retry.ts'
 import { endAbandonedSessions, inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { longTest, some } from './support/long.ts'
+import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { until } from './support/serve.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
-import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
 
 describe('what ends a run', () => {

@@ -30,9 +30,8 @@ import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
 import { longTest, sized, some } from './support/long.ts'
-import { startProxy } from './support/proxy.ts'
+import { startProxy, startTcpProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
-import { startTcpProxy } from './support/tcp-proxy.ts'
 import { expectExact, expectReport } from './support/truth.ts'
 
 const RANGE = { from: '2026-03-10', to: '2026-03-31' }

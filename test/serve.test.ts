@@ -10,9 +10,9 @@ import { Client } from 'pg'
 import { MOST_CONNECTIONS } from '../src/web/server.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { longTest, sized } from './support/long.ts'
+import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { get, getAs, NEVER, startWebhook, until, type Webhook } from './support/serve.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
-import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts'
 import { expectExact } from './support/truth.ts'
 
 describe('a server', () => {

@@ -1,509 +1,765 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
-import { addDays, type Day } from '../src/core/day.ts'
+import { addDays, type Day, daysIn } from '../src/core/day.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { recheckSummaries, refreshSummaries } from '../src/warehouse/schema/summaries.ts'
+import { ensureMonths } from '../src/warehouse/schema/partitions.ts'
+import { noteChangedDays, recheckSummaries, refreshSummaries } from '../src/warehouse/schema/summaries.ts'
+import { inTransaction } from '../src/warehouse/transaction.ts'
+import { sized } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
-import { configOf } from './support/setup.ts'
+import { configOf, setUp } from './support/setup.ts'
 import { clarity, newcombe, pValue, type Sample, unusual, verdict, wilson } from './support/statistics.ts'
 
-/* Each statistic against the same formula worked out here, on rows made for it. */
+describe('statistics', () => {
+  /* Each statistic against the same formula worked out here, on rows made for it. */
 
-let database: TestDatabase
-const config = configOf({})
+  let database: TestDatabase
+  const config = configOf({})
 
-beforeAll(async () => {
-  database = await createDatabase('migrated')
-  await migrate(database.warehouse, config)
-  await database.rows("insert into visibility.projects values ('p', 'The project')")
-})
-afterAll(() => database.drop())
+  beforeAll(async () => {
+    database = await createDatabase('migrated')
+    await migrate(database.warehouse, config)
+    await database.rows("insert into visibility.projects values ('p', 'The project')")
+  })
+  afterAll(() => database.drop())
 
-interface Statistics {
-  low: number | null
-  high: number | null
-  change_low: number | null
-  change_high: number | null
-  verdict: string
-  clarity: number | null
-}
+  interface Statistics {
+    low: number | null
+    high: number | null
+    change_low: number | null
+    change_high: number | null
+    verdict: string
+    clarity: number | null
+  }
 
-type Pair = readonly [now: Sample, before: Sample | undefined]
+  type Pair = readonly [now: Sample, before: Sample | undefined]
 
-/** What the database says of many pairs of samples. */
-function ask(pairs: readonly Pair[]): Promise<Statistics[]> {
-  return database.rows<Statistics>(
-    `select visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high,
+  /** What the database says of many pairs of samples. */
+  function ask(pairs: readonly Pair[]): Promise<Statistics[]> {
+    return database.rows<Statistics>(
+      `select visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high,
        visibility.change_low(k, n, k0, n0), visibility.change_high(k, n, k0, n0),
        visibility.verdict(k, n, k0, n0), visibility.clarity(k, n, k0, n0)
      from unnest($1::float8[], $2::float8[], $3::float8[], $4::float8[]) with ordinality as s(k, n, k0, n0, place)
      order by place`,
-    [
-      pairs.map(([now]) => now.k),
-      pairs.map(([now]) => now.n),
-      pairs.map(([, before]) => before?.k ?? null),
-      pairs.map(([, before]) => before?.n ?? null),
-    ],
-  )
-}
-
-function expected([now, before]: Pair): Statistics {
-  const [low, high] = wilson(now.k, now.n) ?? [null, null]
-  const [changeLow, changeHigh] = newcombe(now, before) ?? [null, null]
-  return {
-    low,
-    high,
-    change_low: changeLow,
-    change_high: changeHigh,
-    verdict: verdict(now, before),
-    clarity: before === undefined ? null : clarity(now, before),
-  }
-}
-
-function expectSame(found: Statistics, wanted: Statistics): void {
-  expect(found.verdict).toBe(wanted.verdict)
-  for (const name of ['low', 'high', 'change_low', 'change_high', 'clarity'] as const) {
-    const [a, b] = [found[name], wanted[name]]
-    if (a === null || b === null) expect({ name, a }).toEqual({ name, a: b })
-    else expect({ name, off: Math.abs(a - b) / Math.max(1, Math.abs(b)) < 1e-10 ? 0 : a - b }).toEqual({ name, off: 0 })
-  }
-}
-
-describe('intervals', () => {
-  test.each([
-    [0, 20, 0, 0.1611],
-    [9, 10, 0.5958, 0.9821],
-    [81, 263, 0.2553, 0.3662],
-    [15, 148, 0.0624, 0.1605],
-  ])('%i of %i answers lie between %f and %f', async (k, n, low, high) => {
-    const [found] = await ask([[{ k, n }, undefined]])
-    expect([found!.low!.toFixed(4), found!.high!.toFixed(4)]).toEqual([low.toFixed(4), high.toFixed(4)])
-  })
-
-  test('a fall from 52 of 148 to 81 of 263 is no clear change', async () => {
-    const [found] = await ask([
       [
-        { k: 81, n: 263 },
-        { k: 52, n: 148 },
+        pairs.map(([now]) => now.k),
+        pairs.map(([now]) => now.n),
+        pairs.map(([, before]) => before?.k ?? null),
+        pairs.map(([, before]) => before?.n ?? null),
       ],
-    ])
-    expect([found!.change_low!.toFixed(4), found!.change_high!.toFixed(4)]).toEqual(['-0.1390', '0.0494'])
-    expect(found!.verdict).toBe('no_clear_change')
-  })
+    )
+  }
 
-  test('any two samples give what the formulas give, none and all of the answers and no answers included', async () => {
-    const sample = fc
-      .oneof(fc.integer({ min: 0, max: 60 }), fc.integer({ min: 0, max: 1_000_000 }))
-      .chain((n) =>
-        fc.record({ n: fc.constant(n), k: fc.oneof(fc.constant(0), fc.constant(n), fc.integer({ min: 0, max: n })) }),
+  function expected([now, before]: Pair): Statistics {
+    const [low, high] = wilson(now.k, now.n) ?? [null, null]
+    const [changeLow, changeHigh] = newcombe(now, before) ?? [null, null]
+    return {
+      low,
+      high,
+      change_low: changeLow,
+      change_high: changeHigh,
+      verdict: verdict(now, before),
+      clarity: before === undefined ? null : clarity(now, before),
+    }
+  }
+
+  function expectSame(found: Statistics, wanted: Statistics): void {
+    expect(found.verdict).toBe(wanted.verdict)
+    for (const name of ['low', 'high', 'change_low', 'change_high', 'clarity'] as const) {
+      const [a, b] = [found[name], wanted[name]]
+      if (a === null || b === null) expect({ name, a }).toEqual({ name, a: b })
+      else
+        expect({ name, off: Math.abs(a - b) / Math.max(1, Math.abs(b)) < 1e-10 ? 0 : a - b }).toEqual({ name, off: 0 })
+    }
+  }
+
+  describe('intervals', () => {
+    test.each([
+      [0, 20, 0, 0.1611],
+      [9, 10, 0.5958, 0.9821],
+      [81, 263, 0.2553, 0.3662],
+      [15, 148, 0.0624, 0.1605],
+    ])('%i of %i answers lie between %f and %f', async (k, n, low, high) => {
+      const [found] = await ask([[{ k, n }, undefined]])
+      expect([found!.low!.toFixed(4), found!.high!.toFixed(4)]).toEqual([low.toFixed(4), high.toFixed(4)])
+    })
+
+    test('a fall from 52 of 148 to 81 of 263 is no clear change', async () => {
+      const [found] = await ask([
+        [
+          { k: 81, n: 263 },
+          { k: 52, n: 148 },
+        ],
+      ])
+      expect([found!.change_low!.toFixed(4), found!.change_high!.toFixed(4)]).toEqual(['-0.1390', '0.0494'])
+      expect(found!.verdict).toBe('no_clear_change')
+    })
+
+    test('any two samples give what the formulas give, none and all of the answers and no answers included', async () => {
+      const sample = fc
+        .oneof(fc.integer({ min: 0, max: 60 }), fc.integer({ min: 0, max: 1_000_000 }))
+        .chain((n) =>
+          fc.record({ n: fc.constant(n), k: fc.oneof(fc.constant(0), fc.constant(n), fc.integer({ min: 0, max: n })) }),
+        )
+      const pairs = fc.array(fc.tuple(sample, fc.option(sample, { nil: undefined })), { minLength: 50, maxLength: 200 })
+      await fc.assert(
+        fc.asyncProperty(pairs, async (some) => {
+          const found = await ask(some)
+          for (const [place, pair] of some.entries()) expectSame(found[place]!, expected(pair))
+          for (const { low, high } of found.filter((one) => one.low !== null)) {
+            expect(low).toBeGreaterThanOrEqual(0)
+            expect(high).toBeLessThanOrEqual(1)
+          }
+        }),
+        { numRuns: 15 },
       )
-    const pairs = fc.array(fc.tuple(sample, fc.option(sample, { nil: undefined })), { minLength: 50, maxLength: 200 })
-    await fc.assert(
-      fc.asyncProperty(pairs, async (some) => {
-        const found = await ask(some)
-        for (const [place, pair] of some.entries()) expectSame(found[place]!, expected(pair))
-        for (const { low, high } of found.filter((one) => one.low !== null)) {
-          expect(low).toBeGreaterThanOrEqual(0)
-          expect(high).toBeLessThanOrEqual(1)
-        }
-      }),
-      { numRuns: 15 },
-    )
-  })
+    })
 
-  test('small samples are called too few however far they swing, and nothing before is new', async () => {
-    const found = await ask([
-      [
-        { k: 20, n: 20 },
-        { k: 0, n: 20 },
-      ],
-      [
-        { k: 30, n: 30 },
-        { k: 0, n: 30 },
-      ],
-      [
-        { k: 0, n: 30 },
-        { k: 30, n: 30 },
-      ],
-      [{ k: 30, n: 30 }, undefined],
-      [
-        { k: 0, n: 0 },
-        { k: 30, n: 30 },
-      ],
-    ])
-    expect(found.map((one) => one.verdict)).toEqual(['too_few', 'up', 'down', 'new', 'too_few'])
-  })
+    test('small samples are called too few however far they swing, and nothing before is new', async () => {
+      const found = await ask([
+        [
+          { k: 20, n: 20 },
+          { k: 0, n: 20 },
+        ],
+        [
+          { k: 30, n: 30 },
+          { k: 0, n: 30 },
+        ],
+        [
+          { k: 0, n: 30 },
+          { k: 30, n: 30 },
+        ],
+        [{ k: 30, n: 30 }, undefined],
+        [
+          { k: 0, n: 0 },
+          { k: 30, n: 30 },
+        ],
+      ])
+      expect(found.map((one) => one.verdict)).toEqual(['too_few', 'up', 'down', 'new', 'too_few'])
+    })
 
-  test('a count above its total or none at all ends no query', async () => {
-    const found = await database.rows<{ low: number | null; high: number | null }>(
-      `select visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high
+    test('a count above its total or none at all ends no query', async () => {
+      const found = await database.rows<{ low: number | null; high: number | null }>(
+        `select visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high
        from (values (500::float8, 3::float8), (null, 5), (1, null), (0, -1)) s(k, n)`,
-    )
-    expect(found[0]!.high).toBe(1)
-    expect(found.slice(1)).toEqual([1, 2, 3].map(() => ({ low: null, high: null })))
-  })
+      )
+      expect(found[0]!.high).toBe(1)
+      expect(found.slice(1)).toEqual([1, 2, 3].map(() => ({ low: null, high: null })))
+    })
 
-  test('the planner puts the formulas into the query, and parallel workers may use them', async () => {
-    const plan = await database.rows<{ 'QUERY PLAN': string }>(
-      `explain (verbose) select visibility.wilson_low(k, n), visibility.wilson_high(k, n), visibility.change_low(k, n, k0, n0),
+    test('the planner puts the formulas into the query, and parallel workers may use them', async () => {
+      const plan = await database.rows<{ 'QUERY PLAN': string }>(
+        `explain (verbose) select visibility.wilson_low(k, n), visibility.wilson_high(k, n), visibility.change_low(k, n, k0, n0),
          visibility.change_high(k, n, k0, n0), visibility.verdict(k, n, k0, n0), visibility.clarity(k, n, k0, n0)
        from (select random() as k, random() as n, random() as k0, random() as n0 from generate_series(1, 3) offset 0) s`,
-    )
-    expect(plan.map((line) => line['QUERY PLAN']).join('\n')).not.toMatch(/visibility\./)
-    const functions = await database.rows(
-      `select distinct provolatile, proparallel, obj_description(oid, 'pg_proc') is not null as explained
+      )
+      expect(plan.map((line) => line['QUERY PLAN']).join('\n')).not.toMatch(/visibility\./)
+      const functions = await database.rows(
+        `select distinct provolatile, proparallel, obj_description(oid, 'pg_proc') is not null as explained
        from pg_proc where pronamespace = 'visibility'::regnamespace`,
-    )
-    expect(functions).toEqual([{ provolatile: 'i', proparallel: 's', explained: true }])
+      )
+      expect(functions).toEqual([{ provolatile: 'i', proparallel: 's', explained: true }])
+    })
   })
-})
 
-interface Entry {
-  date: Day
-  brand: string
-  mentions?: number
-  seen?: number
-  answers?: number
-  sentiment?: [number | null, number | null]
-  position?: [number | null, number | null]
-  topic?: string
-  prompt?: string
-  model?: string
-}
+  interface Entry {
+    date: Day
+    brand: string
+    mentions?: number
+    seen?: number
+    answers?: number
+    sentiment?: [number | null, number | null]
+    position?: [number | null, number | null]
+    topic?: string
+    prompt?: string
+    model?: string
+  }
 
-/** Fills a report with these rows alone. */
-async function fill(table: string, entries: readonly Entry[], dimensions: ('topic' | 'prompt' | 'model')[] = []) {
-  const column = (pick: (entry: Entry) => unknown) => entries.map(pick)
-  await database.rows(`delete from visibility.${table}`)
-  await database.rows(
-    `insert into visibility.${table} (project_id, date, brand_id, mention_count, visibility_count, visibility_total,
+  /** Fills a report with these rows alone. */
+  async function fill(table: string, entries: readonly Entry[], dimensions: ('topic' | 'prompt' | 'model')[] = []) {
+    const column = (pick: (entry: Entry) => unknown) => entries.map(pick)
+    await database.rows(`delete from visibility.${table}`)
+    await database.rows(
+      `insert into visibility.${table} (project_id, date, brand_id, mention_count, visibility_count, visibility_total,
        sentiment, sentiment_sum, sentiment_count, position, position_sum, position_count${dimensions.map((name) => `, ${name}_id`).join('')})
      select 'p', * from unnest($1::date[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::float8[], $7::float8[],
        $8::float8[], $9::float8[], $10::float8[], $11::float8[]${dimensions.map((_, index) => `, $${index + 12}::text[]`).join('')})`,
-    [
-      column(({ date }) => date),
-      column(({ brand }) => brand),
-      column(({ mentions }) => mentions ?? 0),
-      column(({ seen }) => seen ?? 0),
-      column(({ answers }) => answers ?? 0),
-      column(({ sentiment }) => sentiment?.[0] ?? null),
-      // On a scale that nobody tells: nothing may be made of it.
-      column(({ sentiment }) => (sentiment?.[0] ?? 0) * (sentiment?.[1] ?? 0) * 1.01),
-      column(({ sentiment }) => sentiment?.[1] ?? null),
-      column(({ position }) => position?.[0] ?? null),
-      column(({ position }) => (position?.[0] ?? 0) * (position?.[1] ?? 0) * 7),
-      column(({ position }) => position?.[1] ?? null),
-      ...dimensions.map((name) => column((entry) => entry[name] ?? null)),
-    ],
-  )
-  await recheckSummaries(database.warehouse, config)
-}
+      [
+        column(({ date }) => date),
+        column(({ brand }) => brand),
+        column(({ mentions }) => mentions ?? 0),
+        column(({ seen }) => seen ?? 0),
+        column(({ answers }) => answers ?? 0),
+        column(({ sentiment }) => sentiment?.[0] ?? null),
+        // On a scale that nobody tells: nothing may be made of it.
+        column(({ sentiment }) => (sentiment?.[0] ?? 0) * (sentiment?.[1] ?? 0) * 1.01),
+        column(({ sentiment }) => sentiment?.[1] ?? null),
+        column(({ position }) => position?.[0] ?? null),
+        column(({ position }) => (position?.[0] ?? 0) * (position?.[1] ?? 0) * 7),
+        column(({ position }) => position?.[1] ?? null),
+        ...dimensions.map((name) => column((entry) => entry[name] ?? null)),
+      ],
+    )
+    await recheckSummaries(database.warehouse, config)
+  }
 
-describe('sentiment and position', () => {
-  test('roll up by the numbers of the service, weighted by their counts, on any scale', async () => {
-    const rows: Entry[] = [
-      { date: '2026-03-02', brand: 'a', answers: 10, sentiment: [61, 4], position: [1.5, 2] },
-      { date: '2026-03-03', brand: 'a', answers: 10, sentiment: [64, 1], position: [3, 6] },
-      // Without mentions there is neither, and what has no count has no weight.
-      { date: '2026-03-04', brand: 'a', answers: 10, sentiment: [null, 0], position: [null, 0] },
-      { date: '2026-03-05', brand: 'a', answers: 10, sentiment: [null, 9], position: [null, 9] },
-      { date: '2026-03-09', brand: 'a', answers: 10, sentiment: [10, 2], position: [2, 2] },
-    ]
-    await fill('brand_daily', rows)
-    await fill(
-      'brand_daily_by_topic',
-      rows.map((row) => ({ ...row, topic: 't' })),
-      ['topic'],
-    )
-    await fill(
-      'brand_daily_by_model',
-      rows.map((row) => ({ ...row, model: 'm' })),
-      ['model'],
-    )
-    await fill(
-      'brand_daily_by_prompt_model',
-      rows.map((row) => ({ ...row, prompt: 'q', model: 'm' })),
-      ['prompt', 'model'],
-    )
-    const daily = await database.rows(
-      'select sentiment, sentiment_points, position from visibility.visibility_daily order by date',
-    )
-    expect(daily.slice(0, 4)).toEqual([
-      { sentiment: 61, sentiment_points: 244, position: 1.5 },
-      { sentiment: 64, sentiment_points: 64, position: 3 },
-      { sentiment: null, sentiment_points: null, position: null },
-      { sentiment: null, sentiment_points: null, position: null },
-    ])
-    for (const view of ['sentiment_by_topic_weekly', 'sentiment_by_prompt_weekly']) {
-      const [first, second] = await database.rows(
-        `select sentiment, sentiment_count, sentiment_points, previous_sentiment, previous_sentiment_points, change, is_falling
-         from visibility.${view} order by week`,
+  describe('sentiment and position', () => {
+    test('roll up by the numbers of the service, weighted by their counts, on any scale', async () => {
+      const rows: Entry[] = [
+        { date: '2026-03-02', brand: 'a', answers: 10, sentiment: [61, 4], position: [1.5, 2] },
+        { date: '2026-03-03', brand: 'a', answers: 10, sentiment: [64, 1], position: [3, 6] },
+        // Without mentions there is neither, and what has no count has no weight.
+        { date: '2026-03-04', brand: 'a', answers: 10, sentiment: [null, 0], position: [null, 0] },
+        { date: '2026-03-05', brand: 'a', answers: 10, sentiment: [null, 9], position: [null, 9] },
+        { date: '2026-03-09', brand: 'a', answers: 10, sentiment: [10, 2], position: [2, 2] },
+      ]
+      await fill('brand_daily', rows)
+      await fill(
+        'brand_daily_by_topic',
+        rows.map((row) => ({ ...row, topic: 't' })),
+        ['topic'],
       )
-      expect(first).toMatchObject({
-        sentiment: 61.6,
-        sentiment_count: 5,
-        sentiment_points: 308,
-        previous_sentiment: null,
-      })
-      expect(second).toMatchObject({
-        sentiment: 10,
-        previous_sentiment: 61.6,
-        previous_sentiment_points: 308,
-        is_falling: true,
-      })
-    }
-    const [position, next] = await database.rows(
-      'select position, position_count, position_points, change, is_improving from visibility.position_by_model_weekly order by week',
-    )
-    expect(position).toMatchObject({ position: 2.625, position_count: 8, position_points: 21 })
-    expect(next).toMatchObject({ position: 2, change: -0.625, is_improving: true })
-  })
-})
-
-describe('unusual days', () => {
-  /** Twelve weeks of two brands with what the generator gives; undefined is a day that was not read. */
-  const days = fc.array(fc.option(fc.tuple(fc.nat(40), fc.nat(40), fc.nat(40)), { nil: undefined, freq: 6 }), {
-    minLength: 84,
-    maxLength: 84,
-  })
-
-  test('are those far from the same weekday of the eight weeks before, where five of them are known', async () => {
-    let told = 0
-    await fc.assert(
-      fc.asyncProperty(days, async (values) => {
-        const of = new Map<Day, [seen: number, answers: number, mentions: number, others: number]>()
-        values.forEach((value, place) => {
-          if (value === undefined) return
-          const [seen, extra, others] = value
-          // Every tenth day has no answers at all.
-          of.set(addDays('2026-01-05', place), place % 10 === 9 ? [0, 0, 0, 0] : [seen, seen + extra, seen, others])
+      await fill(
+        'brand_daily_by_model',
+        rows.map((row) => ({ ...row, model: 'm' })),
+        ['model'],
+      )
+      await fill(
+        'brand_daily_by_prompt_model',
+        rows.map((row) => ({ ...row, prompt: 'q', model: 'm' })),
+        ['prompt', 'model'],
+      )
+      const daily = await database.rows(
+        'select sentiment, sentiment_points, position from visibility.visibility_daily order by date',
+      )
+      expect(daily.slice(0, 4)).toEqual([
+        { sentiment: 61, sentiment_points: 244, position: 1.5 },
+        { sentiment: 64, sentiment_points: 64, position: 3 },
+        { sentiment: null, sentiment_points: null, position: null },
+        { sentiment: null, sentiment_points: null, position: null },
+      ])
+      for (const view of ['sentiment_by_topic_weekly', 'sentiment_by_prompt_weekly']) {
+        const [first, second] = await database.rows(
+          `select sentiment, sentiment_count, sentiment_points, previous_sentiment, previous_sentiment_points, change, is_falling
+         from visibility.${view} order by week`,
+        )
+        expect(first).toMatchObject({
+          sentiment: 61.6,
+          sentiment_count: 5,
+          sentiment_points: 308,
+          previous_sentiment: null,
         })
-        const entries = [...of].flatMap(([date, [seen, answers, mentions, others]]) => [
-          { date, brand: 'a', seen, answers, mentions },
-          { date, brand: 'b', answers, mentions: others },
-        ])
-        await fill('brand_daily', entries)
-        await refreshSummaries(database.warehouse, config, new AbortController().signal)
-        const history = (date: Day, share: (day: Day) => number | null) =>
-          [1, 2, 3, 4, 5, 6, 7, 8].flatMap((weeks) => share(addDays(date, -7 * weeks)) ?? [])
-        const ratio = (a: number | undefined, b: number | undefined) => (a === undefined || !b ? null : a / b)
-        const visibility = (day: Day) => ratio(of.get(day)?.[0], of.get(day)?.[1])
-        const voice = (day: Day) => ratio(of.get(day)?.[2], (of.get(day)?.[2] ?? 0) + (of.get(day)?.[3] ?? 0))
-        const answers = (day: Day) => of.get(day)?.[1] ?? null
-        for (const [view, usual, share, where] of [
-          ['visibility_daily', 'usual_visibility', visibility, "where brand_id = 'a'"],
-          ['share_of_voice_daily', 'usual_share_of_voice', voice, "where brand_id = 'a'"],
-          ['answers_daily', 'usual_answers', answers, ''],
-        ] as const) {
-          const rows = await database.rows<{ date: Day; usual: number | null; is_unusual: boolean | null }>(
-            `select date, ${usual} as usual, is_unusual from visibility.${view} ${where} order by date`,
-          )
-          expect(rows.length).toBe(of.size)
-          for (const row of rows) {
-            const wanted = unusual(share(row.date), history(row.date, share))
-            expect({ view, ...row }).toEqual({
-              view,
-              date: row.date,
-              usual: wanted.usual === null ? null : expect.closeTo(wanted.usual, 10),
-              is_unusual: wanted.is,
-            })
-            if (wanted.is !== null) told++
-          }
-        }
-      }),
-      { numRuns: 15 },
-    )
-    expect(told).toBeGreaterThan(100)
-  })
-})
-
-describe('the same prompts', () => {
-  test('alone are compared where prompts were added and removed', async () => {
-    const on = (date: Day, prompt: string, seen: number, answers: number, model = 'm') => ({
-      date,
-      brand: 'a',
-      prompt,
-      model,
-      seen,
-      answers,
+        expect(second).toMatchObject({
+          sentiment: 10,
+          previous_sentiment: 61.6,
+          previous_sentiment_points: 308,
+          is_falling: true,
+        })
+      }
+      const [position, next] = await database.rows(
+        'select position, position_count, position_points, change, is_improving from visibility.position_by_model_weekly order by week',
+      )
+      expect(position).toMatchObject({ position: 2.625, position_count: 8, position_points: 21 })
+      expect(next).toMatchObject({ position: 2, change: -0.625, is_improving: true })
     })
-    const rows = [
-      // The week before: an easy prompt that goes, and a hard one that stays.
-      on('2026-03-02', 'easy', 90, 100),
-      on('2026-03-03', 'stays', 10, 100),
-      // This week: the hard one is as visible as it was, in another model, and one is new.
-      on('2026-03-09', 'stays', 10, 100),
-      on('2026-03-10', 'stays', 20, 100, 'other'),
-      on('2026-03-11', 'new', 0, 100),
-    ]
-    await fill('brand_daily_by_prompt_model', rows, ['prompt', 'model'])
-    const total = (date: Day) => rows.filter((row) => row.date >= date && row.date < addDays(date, 7))
-    const sum = (some: typeof rows, pick: 'seen' | 'answers') => some.reduce((all, row) => all + row[pick], 0)
-    const weeks = ['2026-03-02', '2026-03-09'].map((date) => ({
-      date,
-      brand: 'a',
-      seen: sum(total(date), 'seen'),
-      answers: sum(total(date), 'answers'),
-    }))
-    await fill('brand_daily', weeks)
-    await fill(
-      'brand_daily_by_model',
-      rows.map(({ prompt: _all, ...row }) => row),
-      ['model'],
-    )
-    const [, now] = await database.rows<{ change: number; change_same_prompts: number; verdict: string }>(
-      'select change, change_same_prompts, verdict from visibility.visibility_weekly order by week',
-    )
-    expect(now!.change).toBeCloseTo(30 / 300 - 100 / 200, 12)
-    expect(now!.verdict).toBe('down')
-    expect(now!.change_same_prompts).toBeCloseTo(30 / 200 - 10 / 100, 12)
-    const byModel = await database.rows(
-      "select model_id, change_same_prompts from visibility.visibility_by_model_weekly where week = '2026-03-09' order by 1",
-    )
-    expect(byModel).toEqual([
-      { model_id: 'm', change_same_prompts: 0 },
-      { model_id: 'other', change_same_prompts: null },
-    ])
   })
-})
 
-describe('movers', () => {
-  const both = (topic: string, model: string, before: [number, number], now: [number, number]) =>
-    [before, now].map(([seen, answers], week) => ({
-      ...{ date: addDays('2026-03-02', week * 7), brand: 'a' },
-      ...{ topic, model, seen, answers },
-    }))
+  describe('unusual days', () => {
+    /** Twelve weeks of two brands with what the generator gives; undefined is a day that was not read. */
+    const days = fc.array(fc.option(fc.tuple(fc.nat(40), fc.nat(40), fc.nat(40)), { nil: undefined, freq: 6 }), {
+      minLength: 84,
+      maxLength: 84,
+    })
 
-  // Both weeks were read whole.
-  beforeAll(() =>
-    database.rows(
-      `insert into visibility_ops.coverage (project_id, stream, date, rows, read_at, run_id, state, read_order)
+    test('are those far from the same weekday of the eight weeks before, where five of them are known', async () => {
+      let told = 0
+      await fc.assert(
+        fc.asyncProperty(days, async (values) => {
+          const of = new Map<Day, [seen: number, answers: number, mentions: number, others: number]>()
+          values.forEach((value, place) => {
+            if (value === undefined) return
+            const [seen, extra, others] = value
+            // Every tenth day has no answers at all.
+            of.set(addDays('2026-01-05', place), place % 10 === 9 ? [0, 0, 0, 0] : [seen, seen + extra, seen, others])
+          })
+          const entries = [...of].flatMap(([date, [seen, answers, mentions, others]]) => [
+            { date, brand: 'a', seen, answers, mentions },
+            { date, brand: 'b', answers, mentions: others },
+          ])
+          await fill('brand_daily', entries)
+          await refreshSummaries(database.warehouse, config, new AbortController().signal)
+          const history = (date: Day, share: (day: Day) => number | null) =>
+            [1, 2, 3, 4, 5, 6, 7, 8].flatMap((weeks) => share(addDays(date, -7 * weeks)) ?? [])
+          const ratio = (a: number | undefined, b: number | undefined) => (a === undefined || !b ? null : a / b)
+          const visibility = (day: Day) => ratio(of.get(day)?.[0], of.get(day)?.[1])
+          const voice = (day: Day) => ratio(of.get(day)?.[2], (of.get(day)?.[2] ?? 0) + (of.get(day)?.[3] ?? 0))
+          const answers = (day: Day) => of.get(day)?.[1] ?? null
+          for (const [view, usual, share, where] of [
+            ['visibility_daily', 'usual_visibility', visibility, "where brand_id = 'a'"],
+            ['share_of_voice_daily', 'usual_share_of_voice', voice, "where brand_id = 'a'"],
+            ['answers_daily', 'usual_answers', answers, ''],
+          ] as const) {
+            const rows = await database.rows<{ date: Day; usual: number | null; is_unusual: boolean | null }>(
+              `select date, ${usual} as usual, is_unusual from visibility.${view} ${where} order by date`,
+            )
+            expect(rows.length).toBe(of.size)
+            for (const row of rows) {
+              const wanted = unusual(share(row.date), history(row.date, share))
+              expect({ view, ...row }).toEqual({
+                view,
+                date: row.date,
+                usual: wanted.usual === null ? null : expect.closeTo(wanted.usual, 10),
+                is_unusual: wanted.is,
+              })
+              if (wanted.is !== null) told++
+            }
+          }
+        }),
+        { numRuns: 15 },
+      )
+      expect(told).toBeGreaterThan(100)
+    })
+  })
+
+  describe('the same prompts', () => {
+    test('alone are compared where prompts were added and removed', async () => {
+      const on = (date: Day, prompt: string, seen: number, answers: number, model = 'm') => ({
+        date,
+        brand: 'a',
+        prompt,
+        model,
+        seen,
+        answers,
+      })
+      const rows = [
+        // The week before: an easy prompt that goes, and a hard one that stays.
+        on('2026-03-02', 'easy', 90, 100),
+        on('2026-03-03', 'stays', 10, 100),
+        // This week: the hard one is as visible as it was, in another model, and one is new.
+        on('2026-03-09', 'stays', 10, 100),
+        on('2026-03-10', 'stays', 20, 100, 'other'),
+        on('2026-03-11', 'new', 0, 100),
+      ]
+      await fill('brand_daily_by_prompt_model', rows, ['prompt', 'model'])
+      const total = (date: Day) => rows.filter((row) => row.date >= date && row.date < addDays(date, 7))
+      const sum = (some: typeof rows, pick: 'seen' | 'answers') => some.reduce((all, row) => all + row[pick], 0)
+      const weeks = ['2026-03-02', '2026-03-09'].map((date) => ({
+        date,
+        brand: 'a',
+        seen: sum(total(date), 'seen'),
+        answers: sum(total(date), 'answers'),
+      }))
+      await fill('brand_daily', weeks)
+      await fill(
+        'brand_daily_by_model',
+        rows.map(({ prompt: _all, ...row }) => row),
+        ['model'],
+      )
+      const [, now] = await database.rows<{ change: number; change_same_prompts: number; verdict: string }>(
+        'select change, change_same_prompts, verdict from visibility.visibility_weekly order by week',
+      )
+      expect(now!.change).toBeCloseTo(30 / 300 - 100 / 200, 12)
+      expect(now!.verdict).toBe('down')
+      expect(now!.change_same_prompts).toBeCloseTo(30 / 200 - 10 / 100, 12)
+      const byModel = await database.rows(
+        "select model_id, change_same_prompts from visibility.visibility_by_model_weekly where week = '2026-03-09' order by 1",
+      )
+      expect(byModel).toEqual([
+        { model_id: 'm', change_same_prompts: 0 },
+        { model_id: 'other', change_same_prompts: null },
+      ])
+    })
+  })
+
+  describe('movers', () => {
+    const both = (topic: string, model: string, before: [number, number], now: [number, number]) =>
+      [before, now].map(([seen, answers], week) => ({
+        ...{ date: addDays('2026-03-02', week * 7), brand: 'a' },
+        ...{ topic, model, seen, answers },
+      }))
+
+    // Both weeks were read whole.
+    beforeAll(() =>
+      database.rows(
+        `insert into visibility_ops.coverage (project_id, stream, date, rows, read_at, run_id, state, read_order)
        select 'p', 'brand_daily_by_topic_model', day, 1, day + interval '9 days', 1, 'read', 1
        from generate_series(date '2026-03-02', date '2026-03-15', interval '1 day') day`,
-    ),
-  )
-
-  const movers = (columns: string) =>
-    database.rows(
-      `select ${columns} from visibility.movers_weekly where week = '2026-03-09' order by rank, topic, model_id`,
+      ),
     )
 
-  test('are ordered by how clear they are, and changes with too few answers have no rank', async () => {
-    const rows = [...both('small', 'm', [2, 20], [10, 20]), ...both('large', 'm', [300, 1000], [400, 1000])]
-    await fill('brand_daily_by_topic_model', rows, ['topic', 'model'])
-    expect(await movers('topic, grain, rank::int, rank_by_size::int, verdict, is_mover')).toEqual([
-      { topic: 'large', grain: 'topic and model', rank: 1, rank_by_size: 2, verdict: 'up', is_mover: true },
-      { topic: 'small', grain: 'topic and model', rank: null, rank_by_size: 1, verdict: 'too_few', is_mover: false },
-    ])
-  })
+    const movers = (columns: string) =>
+      database.rows(
+        `select ${columns} from visibility.movers_weekly where week = '2026-03-09' order by rank, topic, model_id`,
+      )
 
-  test('are compared by topic, then by model, then by brand, if a finer grain has too few answers', async () => {
-    const grains: [string, ReturnType<typeof both>][] = [
-      ['topic', [...both('t', 'm', [9, 20], [2, 20]), ...both('t', 'n', [9, 20], [2, 20])]],
-      ['model', [...both('t', 'm', [9, 20], [2, 20]), ...both('u', 'm', [9, 20], [2, 20])]],
-      ['brand', [...both('t', 'm', [9, 20], [2, 20]), ...both('u', 'n', [9, 20], [2, 20])]],
-    ]
-    for (const [grain, rows] of grains) {
+    test('are ordered by how clear they are, and changes with too few answers have no rank', async () => {
+      const rows = [...both('small', 'm', [2, 20], [10, 20]), ...both('large', 'm', [300, 1000], [400, 1000])]
       await fill('brand_daily_by_topic_model', rows, ['topic', 'model'])
-      const change = { visibility_count: 4, answers: 40, rank: 1, verdict: 'down' }
-      expect(await movers('grain, topic, model_id, visibility_count, answers, rank::int, verdict')).toEqual([
-        {
-          grain,
-          topic: grain === 'topic' ? 't' : '(all topics)',
-          model_id: grain === 'model' ? 'm' : null,
-          ...change,
-        },
+      expect(await movers('topic, grain, rank::int, rank_by_size::int, verdict, is_mover')).toEqual([
+        { topic: 'large', grain: 'topic and model', rank: 1, rank_by_size: 2, verdict: 'up', is_mover: true },
+        { topic: 'small', grain: 'topic and model', rank: null, rank_by_size: 1, verdict: 'too_few', is_mover: false },
       ])
-    }
+    })
+
+    test('are compared by topic, then by model, then by brand, if a finer grain has too few answers', async () => {
+      const grains: [string, ReturnType<typeof both>][] = [
+        ['topic', [...both('t', 'm', [9, 20], [2, 20]), ...both('t', 'n', [9, 20], [2, 20])]],
+        ['model', [...both('t', 'm', [9, 20], [2, 20]), ...both('u', 'm', [9, 20], [2, 20])]],
+        ['brand', [...both('t', 'm', [9, 20], [2, 20]), ...both('u', 'n', [9, 20], [2, 20])]],
+      ]
+      for (const [grain, rows] of grains) {
+        await fill('brand_daily_by_topic_model', rows, ['topic', 'model'])
+        const change = { visibility_count: 4, answers: 40, rank: 1, verdict: 'down' }
+        expect(await movers('grain, topic, model_id, visibility_count, answers, rank::int, verdict')).toEqual([
+          {
+            grain,
+            topic: grain === 'topic' ? 't' : '(all topics)',
+            model_id: grain === 'model' ? 'm' : null,
+            ...change,
+          },
+        ])
+      }
+    })
+
+    test('are those that stay clear when all changes of the week are considered', async () => {
+      // One change of twenty is clear by itself, and would be so by chance.
+      const alike = Array.from({ length: 19 }, (_, at) => both(`t${at}`, 'm', [100, 200], [100, 200])).flat()
+      await fill('brand_daily_by_topic_model', [...alike, ...both('x', 'm', [100, 200], [80, 200])], ['topic', 'model'])
+      const [first] = await movers('topic, verdict, is_mover, p_value, q_value, clarity')
+      expect(first).toMatchObject({ topic: 'x', verdict: 'down', is_mover: false })
+      const { p_value, q_value, clarity: clear } = first as { p_value: number; q_value: number; clarity: number }
+      expect(p_value).toBeCloseTo(pValue(clear), 5)
+      expect(q_value).toBeCloseTo(p_value * 20, 10)
+      await fill('brand_daily_by_topic_model', both('x', 'm', [100, 200], [80, 200]), ['topic', 'model'])
+      expect(await movers('is_mover')).toEqual([{ is_mover: true }])
+    })
   })
 
-  test('are those that stay clear when all changes of the week are considered', async () => {
-    // One change of twenty is clear by itself, and would be so by chance.
-    const alike = Array.from({ length: 19 }, (_, at) => both(`t${at}`, 'm', [100, 200], [100, 200])).flat()
-    await fill('brand_daily_by_topic_model', [...alike, ...both('x', 'm', [100, 200], [80, 200])], ['topic', 'model'])
-    const [first] = await movers('topic, verdict, is_mover, p_value, q_value, clarity')
-    expect(first).toMatchObject({ topic: 'x', verdict: 'down', is_mover: false })
-    const { p_value, q_value, clarity: clear } = first as { p_value: number; q_value: number; clarity: number }
-    expect(p_value).toBeCloseTo(pValue(clear), 5)
-    expect(q_value).toBeCloseTo(p_value * 20, 10)
-    await fill('brand_daily_by_topic_model', both('x', 'm', [100, 200], [80, 200]), ['topic', 'model'])
-    expect(await movers('is_mover')).toEqual([{ is_mover: true }])
-  })
-})
-
-test('dates, weeks and months are dates, and the same in every time zone', async () => {
-  await fill('brand_daily', [
-    { date: '2026-03-01', brand: 'a', seen: 1, answers: 40 },
-    { date: '2026-03-02', brand: 'a', seen: 1, answers: 40 },
-  ])
-  const types = await database.rows(
-    `select distinct format_type(a.atttypid, a.atttypmod) as type from pg_attribute a join pg_class c on c.oid = a.attrelid
+  test('dates, weeks and months are dates, and the same in every time zone', async () => {
+    await fill('brand_daily', [
+      { date: '2026-03-01', brand: 'a', seen: 1, answers: 40 },
+      { date: '2026-03-02', brand: 'a', seen: 1, answers: 40 },
+    ])
+    const types = await database.rows(
+      `select distinct format_type(a.atttypid, a.atttypmod) as type from pg_attribute a join pg_class c on c.oid = a.attrelid
      where c.relnamespace = 'visibility'::regnamespace and c.relkind = 'v' and a.attname in ('date', 'week', 'month', 'first_day', 'last_day')`,
-  )
-  expect(types).toEqual([{ type: 'date' }])
-  const client = await database.warehouse.pool.connect()
-  try {
-    for (const zone of ['UTC', 'America/Los_Angeles', 'Pacific/Kiritimati']) {
-      await client.query(`set timezone = '${zone}'`)
-      const { rows: weeks } = await client.query('select week from visibility.visibility_weekly order by 1')
-      const { rows: months } = await client.query('select month from visibility.visibility_monthly')
-      expect({ zone, weeks, months }).toEqual({
-        zone,
-        weeks: [{ week: '2026-02-23' }, { week: '2026-03-02' }],
-        months: [{ month: '2026-03-01' }],
-      })
+    )
+    expect(types).toEqual([{ type: 'date' }])
+    const client = await database.warehouse.pool.connect()
+    try {
+      for (const zone of ['UTC', 'America/Los_Angeles', 'Pacific/Kiritimati']) {
+        await client.query(`set timezone = '${zone}'`)
+        const { rows: weeks } = await client.query('select week from visibility.visibility_weekly order by 1')
+        const { rows: months } = await client.query('select month from visibility.visibility_monthly')
+        expect({ zone, weeks, months }).toEqual({
+          zone,
+          weeks: [{ week: '2026-02-23' }, { week: '2026-03-02' }],
+          months: [{ month: '2026-03-01' }],
+        })
+      }
+    } finally {
+      await client.query('set timezone = UTC')
+      client.release()
     }
-  } finally {
-    await client.query('set timezone = UTC')
-    client.release()
+  })
+
+  /** The columns that each view had at first: people's own views stand on them. */
+  const FIRST_COLUMNS: Record<string, string> = {
+    absent_prompts:
+      'project_id text, project text, week date, prompt_id text, prompt text, topic_id text, topic text, model_id text, own_brand_id text, own_brand text, answers double precision, rivals bigint, best_rival_visibility double precision, rival_names text[]',
+    head_to_head_weekly:
+      'project_id text, project text, week date, model_id text, own_brand_id text, own_brand text, rival_brand_id text, rival_brand text, own_visibility double precision, rival_visibility double precision, lead double precision, own_share_of_both double precision, own_mention_count double precision, rival_mention_count double precision, answers double precision',
+    movers_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, topic_id text, topic text, model_id text, visibility double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
+    position_by_model_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, model_id text, position double precision, position_count double precision, previous_position double precision, previous_position_count double precision, change double precision, is_improving boolean, answers double precision',
+    sample_sizes:
+      'project_id text, project text, date date, prompt_id text, prompt text, model_id text, chats integer, answers double precision, agrees boolean',
+    sample_sizes_daily:
+      'project_id text, project text, date date, model_id text, chats integer, answers double precision, agrees boolean, prompts_asked integer, prompts_of_the_day integer, prompts_missing integer, margin_of_error double precision',
+    sentiment_by_prompt_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, prompt_id text, prompt text, sentiment double precision, sentiment_count double precision, previous_sentiment double precision, previous_sentiment_count double precision, change double precision, is_falling boolean, answers double precision',
+    sentiment_by_topic_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, topic_id text, topic text, sentiment double precision, sentiment_count double precision, previous_sentiment double precision, previous_sentiment_count double precision, change double precision, is_falling boolean, answers double precision',
+    share_of_voice_daily:
+      'project_id text, project text, date date, brand_id text, brand text, is_own boolean, share_of_voice double precision, mention_count double precision, all_mentions double precision, answers double precision',
+    share_of_voice_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, share_of_voice double precision, mention_count double precision, all_mentions double precision, answers double precision, previous_share_of_voice double precision, previous_all_mentions double precision, change double precision',
+    topics_weekly:
+      'project_id text, project text, week date, topic_id text, topic text, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, rank bigint, leads boolean, is_invisible boolean, gap_to_leader double precision',
+    visibility_by_country_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, country_code text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
+    visibility_by_model_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, model_id text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
+    visibility_by_tag_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, tag_id text, tag text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
+    visibility_daily:
+      'project_id text, project text, date date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, mention_count double precision, position double precision, position_count double precision, sentiment double precision, sentiment_count double precision',
+    visibility_monthly:
+      'project_id text, project text, month date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
+    visibility_weekly:
+      'project_id text, project text, week date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
   }
-})
 
-/** The columns that each view had at first: people's own views stand on them. */
-const FIRST_COLUMNS: Record<string, string> = {
-  absent_prompts:
-    'project_id text, project text, week date, prompt_id text, prompt text, topic_id text, topic text, model_id text, own_brand_id text, own_brand text, answers double precision, rivals bigint, best_rival_visibility double precision, rival_names text[]',
-  head_to_head_weekly:
-    'project_id text, project text, week date, model_id text, own_brand_id text, own_brand text, rival_brand_id text, rival_brand text, own_visibility double precision, rival_visibility double precision, lead double precision, own_share_of_both double precision, own_mention_count double precision, rival_mention_count double precision, answers double precision',
-  movers_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, topic_id text, topic text, model_id text, visibility double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
-  position_by_model_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, model_id text, position double precision, position_count double precision, previous_position double precision, previous_position_count double precision, change double precision, is_improving boolean, answers double precision',
-  sample_sizes:
-    'project_id text, project text, date date, prompt_id text, prompt text, model_id text, chats integer, answers double precision, agrees boolean',
-  sample_sizes_daily:
-    'project_id text, project text, date date, model_id text, chats integer, answers double precision, agrees boolean, prompts_asked integer, prompts_of_the_day integer, prompts_missing integer, margin_of_error double precision',
-  sentiment_by_prompt_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, prompt_id text, prompt text, sentiment double precision, sentiment_count double precision, previous_sentiment double precision, previous_sentiment_count double precision, change double precision, is_falling boolean, answers double precision',
-  sentiment_by_topic_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, topic_id text, topic text, sentiment double precision, sentiment_count double precision, previous_sentiment double precision, previous_sentiment_count double precision, change double precision, is_falling boolean, answers double precision',
-  share_of_voice_daily:
-    'project_id text, project text, date date, brand_id text, brand text, is_own boolean, share_of_voice double precision, mention_count double precision, all_mentions double precision, answers double precision',
-  share_of_voice_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, share_of_voice double precision, mention_count double precision, all_mentions double precision, answers double precision, previous_share_of_voice double precision, previous_all_mentions double precision, change double precision',
-  topics_weekly:
-    'project_id text, project text, week date, topic_id text, topic text, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, rank bigint, leads boolean, is_invisible boolean, gap_to_leader double precision',
-  visibility_by_country_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, country_code text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
-  visibility_by_model_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, model_id text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision, rank bigint',
-  visibility_by_tag_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, tag_id text, tag text, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
-  visibility_daily:
-    'project_id text, project text, date date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, mention_count double precision, position double precision, position_count double precision, sentiment double precision, sentiment_count double precision',
-  visibility_monthly:
-    'project_id text, project text, month date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
-  visibility_weekly:
-    'project_id text, project text, week date, brand_id text, brand text, is_own boolean, visibility double precision, visibility_count double precision, answers double precision, previous_visibility double precision, previous_answers double precision, change double precision',
-}
-
-test('the columns that a view had at first keep their place, name and type', async () => {
-  const found = await database.rows<{ view: string; columns: string }>(
-    `select c.relname as view, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum) as columns
+  test('the columns that a view had at first keep their place, name and type', async () => {
+    const found = await database.rows<{ view: string; columns: string }>(
+      `select c.relname as view, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum) as columns
      from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
      where c.relnamespace = 'visibility'::regnamespace and c.relkind = 'v' group by 1`,
-  )
-  const now = new Map(found.map(({ view, columns }) => [view, columns]))
-  for (const [view, columns] of Object.entries(FIRST_COLUMNS))
-    expect({ view, columns: now.get(view)?.slice(0, columns.length) }).toEqual({ view, columns })
+    )
+    const now = new Map(found.map(({ view, columns }) => [view, columns]))
+    for (const [view, columns] of Object.entries(FIRST_COLUMNS))
+      expect({ view, columns: now.get(view)?.slice(0, columns.length) }).toEqual({ view, columns })
+  })
+})
+
+describe('sums and usual values', () => {
+  /* Sums and usual values that views read are those of the rows: before they are computed, after, and while rows change. */
+
+  let database: TestDatabase
+  const config = configOf({ warehouse: { partition: 'month' } })
+  const BY_PROMPT = 'brand_daily_by_prompt_model'
+  const BY_DAY = 'brand_daily'
+  const never = new AbortController().signal
+
+  beforeEach(async () => {
+    database = await createDatabase('migrated')
+    await migrate(database.warehouse, config)
+    await database.rows("insert into visibility.projects values ('p', null), ('r', 'Other')")
+  })
+  afterEach(() => database.drop())
+
+  const refresh = () => refreshSummaries(database.warehouse, config, never)
+
+  /** Runs a statement as a load does, with its note of the days that it changed; $1 is the project and $2 the days. */
+  async function change(table: string, projectId: string, days: readonly Day[], sql: string): Promise<void> {
+    await ensureMonths(database.warehouse, table, days)
+    await inTransaction(database.warehouse, async ({ client, atCommit }) => {
+      await client.query(sql, [projectId, days])
+      atCommit.push(...noteChangedDays(database.warehouse, config, { projectId, table, days }))
+    })
+  }
+
+  const chatsSql = (seed: number) => `insert into visibility.chats
+  select $1, md5(random()::text), 'q' || ${seed % 4}, 'm', null, day from unnest($2::date[]) day`
+  const promptSql = (seed: number) => `insert into visibility.${BY_PROMPT}
+    (project_id, date, brand_id, prompt_id, model_id, visibility_count, visibility_total, sentiment, sentiment_count)
+  select $1, day, brand, 'q' || ${seed % 4}, 'm' || ${seed % 2}, ${seed}, 10, 50 + ${seed}, ${seed}
+  from unnest($2::date[]) day cross join unnest(array['a', 'b']) brand on conflict do nothing`
+  const daySql = (seed: number) => `insert into visibility.${BY_DAY}
+    (project_id, date, brand_id, mention_count, visibility_count, visibility_total)
+  select $1, day, brand, (${seed} + extract(doy from day)::int) % 7, (${seed} * extract(doy from day)::int) % 11, 10
+  from unnest($2::date[]) day cross join unnest(array['a', 'b']) brand on conflict do nothing`
+  const THESE = 'where project_id = $1 and date = any($2::date[])'
+
+  /** The sums that views read, and those of the rows alone. */
+  async function expectRightSums(): Promise<void> {
+    const periods = `(select distinct project_id, unit, start from (select project_id, date from visibility.${BY_PROMPT}
+    union select project_id, date from visibility.chats) d cross join lateral visibility_ops.periods_of(d.date)) p`
+    const name =
+      'coalesce((select name from visibility.projects n where n.project_id = p.project_id), p.project_id) as project'
+    const json = (query: string) => database.rows(`select to_jsonb(s) as row from (${query}) s order by 1`)
+    expect(await json('select * from visibility_ops.prompt_sums_now')).toEqual(
+      await json(
+        `select g.*, ${name} from ${periods} cross join lateral visibility_ops.sums_of(p.project_id, p.unit, p.start) g`,
+      ),
+    )
+    expect(await json('select * from visibility_ops.prompt_days_now')).toEqual(
+      await json(
+        `select g.*, ${name} from ${periods} cross join lateral visibility_ops.counts_of(p.project_id, p.start) g where p.unit = 'week'`,
+      ),
+    )
+  }
+
+  interface Shown {
+    project_id: string
+    date: Day
+    brand_id: string
+    visibility: number | null
+    share_of_voice: number | null
+    usual: (number | null)[]
+  }
+
+  /** The usual values that views show, and those of the rows; null is right only before they are computed. Returns how many are known. */
+  async function expectRightUsual({ mayBeNull }: { mayBeNull: boolean }): Promise<number> {
+    const shown = await database.rows<Shown>(
+      `select project_id, date, brand_id, v.visibility, s.share_of_voice, array[usual_visibility, usual_share_of_voice] as usual
+     from visibility.visibility_daily v join visibility.share_of_voice_daily s using (project_id, date, brand_id)`,
+    )
+    const keyOf = (row: Shown, date: Day) => JSON.stringify([row.project_id, row.brand_id, date])
+    const byKey = new Map(shown.map((row) => [keyOf(row, row.date), row]))
+    let known = 0
+    for (const row of shown) {
+      const before = [1, 2, 3, 4, 5, 6, 7, 8].map((weeks) => byKey.get(keyOf(row, addDays(row.date, -7 * weeks))))
+      const wanted = (['visibility', 'share_of_voice'] as const).map((name) => {
+        const earlier = before.flatMap((day) => day?.[name] ?? [])
+        return unusual(row[name], earlier).usual
+      })
+      if (!mayBeNull || row.usual.some((usual) => usual !== null)) {
+        const usual = wanted.map((value) => (value === null ? null : expect.closeTo(value, 10)))
+        expect(row).toEqual({ ...row, usual })
+        if (wanted.some((value) => value !== null)) known++
+      }
+    }
+    return known
+  }
+
+  test('loads that insert, update and delete in any order are summarized right, with refreshes in between', async () => {
+    const step = fc.record({
+      what: fc.constantFrom('insert', 'insert', 'insert', 'update', 'delete', 'refresh'),
+      table: fc.constantFrom(BY_DAY, BY_PROMPT, 'chats'),
+      project: fc.constantFrom('p', 'r'),
+      days: fc
+        .record({ from: fc.nat(80), length: fc.constantFrom(0, 0, 6, 40) })
+        .map(({ from, length }) =>
+          daysIn({ from: addDays('2026-01-20', from), to: addDays('2026-01-20', from + length) }),
+        ),
+      seed: fc.nat(9),
+    })
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 8, maxLength: 16 }), async (steps) => {
+        const days = daysIn({ from: '2026-01-20', to: '2026-04-15' })
+        await change(BY_DAY, 'p', days, daySql(4))
+        for (const { what, table, project, days, seed } of steps) {
+          const statements: Record<string, string> = {
+            insert: table === 'chats' ? chatsSql(seed) : table === BY_DAY ? daySql(seed) : promptSql(seed),
+            update:
+              table === 'chats'
+                ? `update visibility.chats set prompt_id = 'q9' ${THESE}`
+                : `update visibility.${table} set visibility_count = ${seed} ${THESE}`,
+            delete: `delete from visibility.${table} ${THESE}`,
+          }
+          if (what === 'refresh') await refresh()
+          else await change(table, project, days, statements[what]!)
+        }
+        await expectRightSums()
+        await expectRightUsual({ mayBeNull: true })
+        await refresh()
+        expect(await database.rows('select from visibility_ops.open_periods')).toEqual([])
+        await expectRightSums()
+        await expectRightUsual({ mayBeNull: false })
+      }),
+      { numRuns: sized(4, 30) },
+    )
+  })
+
+  test('a load that commits while summaries are computed is in them, or stays noted', async () => {
+    const days = daysIn({ from: '2026-01-20', to: '2026-03-30' })
+    for (const [table, sql] of [
+      [BY_DAY, daySql(3)],
+      [BY_PROMPT, promptSql(3)],
+    ] as const) {
+      await change(table, 'p', days, sql)
+      const client = await database.warehouse.pool.connect()
+      try {
+        await client.query('begin')
+        await client.query(`update visibility.${table} set visibility_count = 9 where date = '2026-02-10'`)
+        const note = { projectId: 'p', table, days: ['2026-02-10'] }
+        for (const { sql: statement } of noteChangedDays(database.warehouse, config, note))
+          await client.query(statement)
+        const refreshing = refresh()
+        const waits = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        while ((await database.rows(waits)).length === 0) await new Promise((done) => setTimeout(done, 20))
+        await client.query('commit')
+        await refreshing
+      } finally {
+        client.release()
+      }
+      await expectRightSums()
+      await expectRightUsual({ mayBeNull: true })
+      await refresh()
+      expect(await expectRightUsual({ mayBeNull: false })).toBeGreaterThan(0)
+    }
+  })
+
+  test('rows that somebody else changed are found by a recheck, and dropped or truncated ones by the next run', async () => {
+    const days = daysIn({ from: '2026-01-20', to: '2026-03-30' })
+    await change(BY_DAY, 'p', days, daySql(3))
+    await change(BY_PROMPT, 'p', days, promptSql(3))
+    await change('chats', 'p', days, chatsSql(3))
+    await refresh()
+    await database.rows(`update visibility.${BY_DAY} set visibility_count = 9 where date = '2026-02-10'`)
+    await database.rows(`update visibility.${BY_PROMPT} set visibility_count = 9 where date = '2026-02-10'`)
+    await database.rows("delete from visibility.chats where date = '2026-02-20'")
+    await recheckSummaries(database.warehouse, config)
+    await expectRightSums()
+    await refresh()
+    await expectRightSums()
+    expect(await expectRightUsual({ mayBeNull: false })).toBeGreaterThan(0)
+
+    for (const table of [BY_DAY, BY_PROMPT]) await database.rows(`drop table visibility_ops.${table}_2026_01`)
+    await refresh()
+    await expectRightSums()
+    await expectRightUsual({ mayBeNull: false })
+    for (const table of [BY_DAY, BY_PROMPT]) await database.rows(`truncate visibility.${table}`)
+    await refresh()
+    await expectRightSums()
+    expect(await database.rows('select from visibility_ops.prompt_sums')).toEqual([])
+  })
+
+  test('a run computes what it changed, and one without changes writes nothing; another report is summarized from the start', async () => {
+    const fine = (name: string) => ({ name, dimensions: ['date', 'prompt_id', 'model_id'] })
+    const setup = await setUp({
+      world: { projects: 1, prompts: 4, models: 2, brands: 2 },
+      config: { start_date: '2026-01-10', reports: [{ name: 'total', dimensions: ['date'] }, fine('fine')] },
+    })
+    const { rows, warehouse } = setup.database
+    const versions = () =>
+      rows(
+        `select 'sums' as name, xmin, ctid from visibility_ops.prompt_sums
+       union all select 'days', xmin, ctid from visibility_ops.usual_days
+       union all select 'projects', xmin, ctid from visibility_ops.usual_projects order by 1, 3`,
+      )
+    try {
+      expect((await setup.sync()).outcome).toBe('complete')
+      const before = await versions()
+      for (const name of ['sums', 'days', 'projects']) expect(before).toContainEqual(expect.objectContaining({ name }))
+      expect(await rows('select from visibility_ops.open_periods')).toEqual([])
+      await setup.sync()
+      expect(await versions()).toEqual(before)
+
+      await migrate(warehouse, configOf({ reports: [fine('other')] }))
+      expect(await rows('select distinct stream from visibility_ops.open_periods')).toEqual([{ stream: 'chats' }])
+      expect(await rows('select from visibility_ops.prompt_sums_now')).toEqual([])
+    } finally {
+      await setup.close()
+    }
+  })
+
+  test('report tables have no triggers, and those of an earlier version are dropped', async () => {
+    const triggers = () =>
+      database.rows(
+        `select tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid
+       where c.relnamespace = 'visibility'::regnamespace and not tgisinternal and tgname ~ '^(open|usual)_'`,
+      )
+    expect(await triggers()).toEqual([])
+    await database.rows(
+      `create function visibility_ops.open_periods() returns trigger language plpgsql as 'begin return null; end';
+     create function visibility_ops.follow_days() returns trigger language plpgsql as 'begin return null; end';
+     create function visibility_ops.lock_usual(text) returns void language sql as '';
+     create trigger open_inserted after insert on visibility.${BY_PROMPT} execute function visibility_ops.open_periods();
+     create trigger usual_inserted after insert on visibility.${BY_DAY} execute function visibility_ops.follow_days();
+     alter table visibility_ops.usual_projects drop column due_days;
+     delete from visibility_ops.migrations where version = 23`,
+    )
+    expect(await triggers()).toHaveLength(2)
+    expect((await migrate(database.warehouse, config)).applied).toEqual(['0023_summaries_without_triggers.sql'])
+    expect(await triggers()).toEqual([])
+  })
+
+  test('a run analyzes the tables in which it changed many rows', async () => {
+    const setup = await setUp({ world: { projects: 1, prompts: 12, models: 2, brands: 3 } })
+    try {
+      await setup.sync()
+      const [known] = await setup.database.rows<{ many: number; few: number }>(
+        `select (select reltuples from pg_class where oid = 'visibility.by_prompt'::regclass) as many,
+         (select reltuples from pg_class where oid = 'visibility.brand_daily'::regclass) as few`,
+      )
+      expect(known!.many).toBeGreaterThan(1000)
+      expect(known!.few).toBe(-1)
+    } finally {
+      await setup.close()
+    }
+  })
 })

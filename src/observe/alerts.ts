@@ -1,7 +1,6 @@
 import type { Clock } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { outsideFailure } from '../core/outside.ts'
 import type { Redactor } from '../core/redactor.ts'
 import { withTimeLimit } from '../core/waiting.ts'
 import {
@@ -19,6 +18,7 @@ import {
 import type { Warehouse } from '../warehouse/connect.ts'
 import { type Condition, type End, type Finding, type Findings, isEnd } from './findings.ts'
 import { type Channel, clearedNotice, type Naming, type Notice, raisedNotice, textOf } from './notice.ts'
+import { outsideFailure } from './send.ts'
 
 export interface AlertOptions extends Naming {
   /** Without one nothing is sent or remembered. */

@@ -2,13 +2,12 @@ import { type Config, daysOfInterest } from '../core/config/load.ts'
 import { type Clock, dayOf } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { outsideFailure } from '../core/outside.ts'
 import { readLastEnds } from '../ledger/runs.ts'
 import { readStatus } from '../ledger/status.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { LastRun, LedgerFigures } from './metrics.ts'
-import { pushMetrics, writeTextfile } from './send.ts'
+import { outsideFailure, pushMetrics, writeTextfile } from './send.ts'
 
 export interface BatchMetricsOptions {
   config: Config

@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto'
 import type { Config } from '../core/config/load.ts'
 import { isLoopback } from '../core/config/secrets.ts'
 import { InterruptedError } from '../core/errors.ts'
-import { notifyOutside } from '../core/outside.ts'
 import { clip } from '../core/text.ts'
 import { type Channel, type Notice, namedProjects, shownSince, summaryOf } from './notice.ts'
+import { notifyOutside } from './send.ts'
 
 export function channelsOf({ alerts, allow_http }: Config, installation: string): Channel[] {
   const { webhook_url, slack_url, pagerduty_key, pagerduty_url, smtp_url, smtp_password, email_from, email_to } = alerts

@@ -2,13 +2,12 @@ import { randomUUID } from 'node:crypto'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import type { Log } from '../core/logger.ts'
-import { outsideFailure } from '../core/outside.ts'
 import { sleep } from '../core/waiting.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { StreamReport } from '../sync/run/report.ts'
 import { endEvent, type LineageEvent, type LineageRun, startEvent } from './lineage-event.ts'
 import type { RunEnd } from './metrics.ts'
-import { type PingSignal, ping, sendLineage } from './send.ts'
+import { outsideFailure, type PingSignal, ping, sendLineage } from './send.ts'
 
 export interface RunTelemetryOptions {
   config: Config

@@ -1,10 +1,42 @@
 import { appendFile, rename, stat, writeFile } from 'node:fs/promises'
+import { got } from 'got'
 import type { Config } from '../core/config/load.ts'
-import { notifyOutside } from '../core/outside.ts'
+import { codeOf } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import type { LineageEvent } from './lineage-event.ts'
 
-/* How each receiver outside is addressed: a dead man's switch, Prometheus, a lineage catalogue. */
+/* How each receiver outside is addressed: a dead man's switch, Prometheus, a lineage catalogue. A slow one must not hold up the command. */
+
+interface OutsideRequest {
+  method?: 'GET' | 'POST' | 'PUT'
+  json?: unknown
+  text?: string
+  headers?: Record<string, string>
+  signal: AbortSignal
+}
+
+const REQUEST_MS = 3000
+
+/** Sends one request; a failure that may pass is tried once more. Redirects are not followed: the address is a secret. */
+export async function notifyOutside(url: string, request: OutsideRequest): Promise<void> {
+  const { method = 'POST', json, text, headers = {}, signal } = request
+  await got(url, {
+    method,
+    headers,
+    ...(json === undefined ? {} : { json }),
+    ...(text === undefined ? {} : { body: text }),
+    timeout: { request: REQUEST_MS },
+    retry: { limit: 1, methods: [method], backoffLimit: 1000 },
+    followRedirect: false,
+    signal,
+  })
+}
+
+/** Why it failed, without the error's own words: they hold the address, which is a secret. */
+export function outsideFailure(error: unknown): string {
+  const status = (error as { response?: { statusCode?: number } }).response?.statusCode
+  return status === undefined ? (codeOf(error) ?? 'no answer') : `HTTP ${status}`
+}
 
 export type PingSignal = 'start' | 'success' | 'fail'
 

@@ -2,8 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { Pool } from 'pg'
 import { connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
 import { migrate } from '../../src/warehouse/schema/migrate.ts'
-import { configOf } from './config.ts'
-import { FOUR_GRAINS } from './four-grains.ts'
+import { configOf, FOUR_GRAINS } from './config.ts'
 
 /** A database of one's own on the test server. */
 export interface TestDatabase {

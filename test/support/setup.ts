@@ -10,12 +10,10 @@ import type { RunReport } from '../../src/sync/run/report.ts'
 import type { RunRequest, Services, SyncedProject } from '../../src/sync/run/run.ts'
 import { runSync } from '../../src/sync/run/run-sync.ts'
 import type { Observer } from '../../src/sync/run/task.ts'
-import { configOf } from './config.ts'
-import { FOUR_GRAINS } from './four-grains.ts'
+import { configOf, FOUR_GRAINS } from './config.ts'
 import { createDatabase, type TestDatabase } from './postgres.ts'
 
-export { configOf } from './config.ts'
-export { FOUR_GRAINS } from './four-grains.ts'
+export { configOf, FOUR_GRAINS } from './config.ts'
 
 /** Extra reports, which are read beside those of a test if TEST_EXTRAS is on. */
 const SOURCES = [

@@ -1,0 +1,643 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { context, trace } from '@opentelemetry/api'
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
+import {
+  BasicTracerProvider,
+  InMemorySpanExporter,
+  type ReadableSpan,
+  SimpleSpanProcessor,
+} from '@opentelemetry/sdk-trace-base'
+import { createRedactor } from '../src/core/redactor.ts'
+import { readStatus } from '../src/ledger/status.ts'
+import { Alerts } from '../src/observe/alerts.ts'
+import { webhookChannel } from '../src/observe/channels.ts'
+import {
+  type Findings,
+  findingOfHeld,
+  findingsOfDatabase,
+  findingsOfRun,
+  findingsOfStatus,
+  NO_RUN,
+} from '../src/observe/findings.ts'
+import { createMetrics } from '../src/observe/metrics.ts'
+import { pingAddress, pushAddress } from '../src/observe/send.ts'
+import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
+import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
+import { type CliResult, runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { longTest } from './support/long.ts'
+import { lineageFaults, type Outside, parseExposition, startOutside } from './support/outside.ts'
+import { startWebhook, until, type Webhook } from './support/serve.ts'
+import { type Setup, setUp } from './support/setup.ts'
+
+describe('alerts', () => {
+  let setup: Setup
+  let webhook: Webhook
+  /** What the webhook answers. */
+  let answer: number | 'nothing'
+  let now: Date
+  let pool: SidePool
+  beforeAll(async () => {
+    setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
+    const many = { connections: 8, waiting: 400, patienceMs: 30_000, limitMs: 30_000 }
+    pool = createSidePool(setup.database.warehouse, { name: 'alerts of tests', ...many })
+  })
+  afterAll(async () => {
+    pool.close()
+    await setup.close()
+  })
+  beforeEach(async () => {
+    answer = 200
+    now = new Date('2026-04-01T00:00:00Z')
+    webhook = await startWebhook(() => answer)
+    await setup.database.rows('delete from visibility_ops.alerts')
+    setup.service.setFaults({ rate_limit: null })
+  })
+  afterEach(() => webhook.close())
+
+  let isAway = false
+  /** Alerts of one process, whose ledger can be away. */
+  function makeAlerts(quietMs = 0): Alerts {
+    isAway = false
+    return new Alerts({
+      redactor: createRedactor(),
+      channels: [webhookChannel(webhook.url)],
+      quietMs,
+      pageUrl: 'https://status.example.com',
+      nameOf: (id) => `Project ${id}`,
+      log: setup.services.log,
+      clock: () => now,
+      // 300 of them at once on a busy machine wait for each other.
+      ledgerMs: 60_000,
+      ledger: (work) => (isAway ? Promise.reject(new Error('away')) : pool.write(work)),
+    })
+  }
+  const rows = () =>
+    setup.database.rows(
+      'select condition, members from visibility_ops.alerts where cleared_at is null and is_told order by condition',
+    )
+  const trouble = (...streams: string[]): Findings => ({
+    held: findingOfHeld(streams.map((stream) => ({ project_id: 'p', stream, since: new Date(4e12), accept: '' }))),
+  })
+  const over: Findings = trouble()
+  const MINUTE = 60_000
+  const pass = (minutes: number) => {
+    now = new Date(now.getTime() + minutes * MINUTE)
+  }
+
+  test('without the ledger each condition is told once, and once when it is over', async () => {
+    const alerts = makeAlerts()
+    isAway = true
+    await alerts.update(trouble('a'))
+    await alerts.update(trouble('a'))
+    await alerts.update(trouble('a', 'b'))
+    expect(webhook.events()).toEqual(['raised held', 'raised held'])
+    expect(alerts.open.map(({ condition, members }) => [condition, members])).toEqual([['held', ['a of p', 'b of p']]])
+    await alerts.update(over)
+    await alerts.update(over)
+    expect(webhook.events()).toEqual(['raised held', 'raised held', 'cleared held'])
+    await alerts.update(trouble('a'))
+    expect(webhook.events().at(-1)).toBe('raised held')
+  })
+
+  test('what was told while the ledger was away is not told again when it is back, by this process or another', async () => {
+    const alerts = makeAlerts()
+    isAway = true
+    await alerts.update(trouble('a'))
+    isAway = false
+    await alerts.update(trouble('a'))
+    await alerts.reconcile()
+    expect(await rows()).toEqual([{ condition: 'held', members: ['a of p'] }])
+    const other = makeAlerts()
+    await other.update(trouble('a'))
+    expect(webhook.events()).toEqual(['raised held'])
+    await other.update(over)
+    await alerts.update(over)
+    expect(webhook.events()).toEqual(['raised held', 'cleared held'])
+    expect(await rows()).toEqual([])
+  })
+
+  test('what is over while the ledger is away is over there once it is back, and can come again', async () => {
+    const alerts = makeAlerts()
+    await alerts.update(trouble('a'))
+    isAway = true
+    await alerts.update(over)
+    isAway = false
+    expect(await rows()).toEqual([{ condition: 'held', members: ['a of p'] }])
+    await alerts.update(trouble('a'))
+    expect(webhook.events()).toEqual(['raised held', 'cleared held', 'raised held'])
+    isAway = true
+    await alerts.update(over)
+    isAway = false
+    await alerts.reconcile()
+    expect(await rows()).toEqual([])
+    await alerts.update(over)
+    expect(webhook.events()).toEqual(['raised held', 'cleared held', 'raised held', 'cleared held'])
+  })
+
+  test('a message that the webhook does not take is told at the next look', async () => {
+    const alerts = makeAlerts()
+    answer = 404
+    await alerts.update(trouble('a'))
+    expect(await rows()).toEqual([])
+    answer = 200
+    await alerts.sendUnsent()
+    await alerts.sendUnsent()
+    expect(webhook.events()).toEqual(['raised held'])
+    answer = 404
+    await alerts.update(over)
+    answer = 200
+    await alerts.sendUnsent()
+    expect(webhook.events()).toEqual(['raised held', 'cleared held'])
+    expect(setup.logs.join()).not.toContain('secret-path')
+  })
+
+  test('after a message, more of the same is gathered and told as one when the quiet period is over', async () => {
+    const alerts = makeAlerts(30 * MINUTE)
+    await alerts.update(trouble('a'))
+    for (const streams of [['a', 'b'], ['b', 'c'], ['a']]) {
+      pass(5)
+      await alerts.update(trouble(...streams))
+      await alerts.sendUnsent()
+    }
+    expect(webhook.events()).toEqual(['raised held'])
+    pass(20)
+    await alerts.sendUnsent()
+    await alerts.sendUnsent()
+    expect(webhook.events()).toEqual(['raised held', 'raised held'])
+    expect(webhook.told[1]).toMatchObject({ projects: ['Project p'], since: '2026-04-01T00:00:00.000Z' })
+    // What comes and goes within it is not told: neither that it came nor that it went.
+    pass(60)
+    await alerts.update(over)
+    expect(webhook.events().slice(2)).toEqual(['cleared held'])
+    pass(1)
+    await alerts.update(trouble('a'))
+    expect(alerts.open).toEqual([])
+    pass(1)
+    await alerts.update(over)
+    pass(60)
+    await alerts.sendUnsent()
+    expect(webhook.events().length).toBe(3)
+  })
+
+  test('what was gathered is not told by a process that does not know that another saw the end of it', async () => {
+    const alerts = makeAlerts(30 * MINUTE)
+    await alerts.update(trouble('a'))
+    pass(1)
+    await alerts.update(trouble('a', 'b'))
+    await makeAlerts(30 * MINUTE).update(over)
+    pass(60)
+    await alerts.sendUnsent()
+    expect(await rows()).toEqual([])
+    // The other told of the end.
+    expect(webhook.events()).toEqual(['raised held', 'cleared held'])
+  })
+
+  const failed = (project: string, error = 'GET /chats: HTTP 503: no') => ({
+    ...emptyReport(project, 'chats'),
+    failed: [{ range: '2026-03-01', error, code: 'transient' as const }],
+  })
+  const runOf = (over: Partial<RunReport>): RunReport => ({
+    run_id: 9,
+    command: 'sync',
+    outcome: 'complete',
+    source: 's',
+    seconds: 1,
+    streams: [],
+    notes: [],
+    ...over,
+  })
+
+  test('a ledger that is slow is no reason to tell: others may be telling the same', async () => {
+    let isSlow = true
+    const alerts = new Alerts({
+      redactor: createRedactor(),
+      channels: [webhookChannel(webhook.url)],
+      quietMs: 0,
+      pageUrl: undefined,
+      nameOf: (id) => id,
+      log: setup.services.log,
+      clock: () => now,
+      ledgerMs: 1000,
+      ledger: (work) => (isSlow ? new Promise(() => {}) : pool.write(work)),
+    })
+    await alerts.update({
+      ...trouble('a'),
+      ...findingsOfDatabase({ up: false, forMs: 90_000, reason: 'refused', mayPass: true }),
+    })
+    expect(webhook.told).toEqual([])
+    isSlow = false
+    await alerts.update(trouble('a'))
+    expect(webhook.events()).toEqual(['raised held'])
+  })
+
+  test('one cause of a failed run is one message, and a run of everything that went well ends it', async () => {
+    const alerts = makeAlerts()
+    const tell = (over: Partial<RunReport>, coversEverything = true) =>
+      alerts.update(findingsOfRun(runOf(over), { coversEverything }))
+    const wrongKey = 'GET /prompts: HTTP 401: no (check VISIBILITY_API_KEY)'
+    await tell({ outcome: 'failed', error: wrongKey, code: 'key' })
+    await tell({ outcome: 'failed', error: wrongKey, code: 'key' })
+    await tell({ outcome: 'failed', error: 'the disk is full' })
+    expect(webhook.events()).toEqual(['raised key', 'raised run'])
+    expect(webhook.told[1].text).toContain('run 9 (sync) failed')
+    // Neither an interrupted run nor a backfill that went well says anything of the sync that failed.
+    await tell({ outcome: 'interrupted' })
+    await tell({ command: 'backfill' }, false)
+    expect(webhook.told.length).toBe(2)
+    const streams = [{ ...emptyReport('p', 'chats'), windows: 1 }]
+    await tell({ streams })
+    await tell({ streams })
+    expect(webhook.events().slice(2)).toEqual(['cleared run', 'cleared key'])
+  })
+
+  test('a stream that was not read for too long is stale, one that was never read is not late', async () => {
+    await setup.sync()
+    const options = {
+      interest: { from: '2026-03-01', to: '2026-03-31' },
+      today: '2026-03-31',
+      lookbackDays: 7,
+      projects: setup.projects.map(({ id }) => id),
+      streams: [
+        { name: 'chats', by: 'day' as const },
+        { name: 'newly_added', by: 'day' as const },
+      ],
+      runs: 5,
+    }
+    const status = (await readStatus(setup.database.warehouse, options))!
+    const hour = 3_600_000
+    expect(findingsOfStatus(status, new Date(), hour)).toEqual({
+      held: { over: 'all' },
+      unreconciled: { over: 'all' },
+      stale: { over: 'all' },
+    })
+    const later = findingsOfStatus(status, new Date(Date.now() + 2 * hour), hour)
+    expect(later.stale).toMatchObject({ members: [`chats of ${setup.projects[0]!.id}`] })
+  })
+
+  test('300 projects that fail in one run are one message, which names the first ones', async () => {
+    const alerts = makeAlerts(30 * MINUTE)
+    const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
+    const report = runOf({ outcome: 'failed', streams: projects.map((id) => failed(id)) })
+    await alerts.update(findingsOfRun(report, { coversEverything: true }))
+    expect(webhook.events()).toEqual(['raised run'])
+    const [told] = webhook.told
+    expect(told.projects.length).toBe(300)
+    expect(told.text).toBe(
+      `visibility-sync: run 9 (sync) failed: 300 failures; GET /chats: HTTP 503: no; chats of ${projects
+        .slice(0, 10)
+        .map((id) => `Project ${id}`)
+        .join(', ')} and 290 more`,
+    )
+    expect(told).toMatchObject({
+      run: 9,
+      severity: 'error',
+      page: 'https://status.example.com/',
+      command: 'visibility-sync status',
+    })
+  })
+
+  longTest(
+    '300 processes that fail for a project each are two messages: the first, and the others together',
+    async () => {
+      const projects = Array.from({ length: 300 }, (_, index) => `p${index}`)
+      const fail = (id: string) =>
+        makeAlerts(30 * MINUTE).update(
+          findingsOfRun(runOf({ outcome: 'failed', streams: [failed(id)] }), { coversEverything: false }),
+        )
+      for (const batch of [projects.slice(0, 100), projects.slice(100, 200), projects.slice(200)])
+        await Promise.all(batch.map(fail))
+      expect(webhook.events()).toEqual(['raised run'])
+      pass(31)
+      await fail('p7')
+      expect(webhook.events()).toEqual(['raised run', 'raised run'])
+      expect(webhook.told[1].projects.length).toBe(300)
+      // One that is well again does not end it; the last one does.
+      const well = (...ids: string[]) =>
+        findingsOfRun(runOf({ streams: ids.map((id) => ({ ...emptyReport(id, 'chats'), windows: 1 })) }), {
+          coversEverything: false,
+        })
+      pass(60)
+      await makeAlerts().update(well(...projects.slice(1)))
+      expect(webhook.told.length).toBe(2)
+      await makeAlerts().update(well('p0'))
+      expect(webhook.events().slice(2)).toEqual(['cleared run'])
+    },
+  )
+
+  test('a run that failed before it was one is told of, and a database that is away for a moment is not', () => {
+    const report = runOf({ run_id: NO_RUN, outcome: 'failed', error: 'no tables' })
+    expect(findingsOfRun(report, { coversEverything: true }).run).toMatchObject({
+      what: 'sync failed before it began',
+      reason: 'no tables',
+    })
+    const away = { up: false, forMs: 5000, reason: 'connection refused', mayPass: true }
+    expect(findingsOfDatabase(away)).toEqual({})
+    expect(findingsOfDatabase({ ...away, forMs: 61_000 }).database).toMatchObject({ reason: 'connection refused' })
+    expect(findingsOfDatabase(away, { ...report, run_id: 3 }).database).toMatchObject({
+      reason: 'connection refused; run 3 (sync) failed',
+      run: 3,
+    })
+    expect(findingsOfDatabase({ ...away, up: true })).toEqual({ database: { over: 'all' } })
+  })
+
+  const quickly = () => ({ ...setup.fileConfig, alerts: { webhook_url: webhook.url, quiet_minutes: 0 } })
+  const exitOf = async (...args: string[]) => (await runCli(args, { env: setup.env, config: quickly() })).code
+
+  test('a plain sync raises the alert of what is held, and a backfill that lets it through clears it', async () => {
+    await setup.sync()
+    setup.service.setFaults({ rate_limit: null, empty: true })
+    expect(await exitOf('sync', '--stream', 'chats')).toBe(1)
+    expect(webhook.events()).toEqual(['raised run', 'raised held'])
+    expect(webhook.told[1].detail).toContain(`chats of ${webhook.told[1].projects[0]}`)
+    const [named] = await setup.database.rows<{ name: string }>('select name from visibility.projects')
+    expect(webhook.told[1].projects).toEqual([named!.name])
+    // One more is held by a backfill: that is news, and what was told before is not.
+    const range = ['--from', '2026-03-01', '--to', '2026-03-31']
+    const streams = ['--stream', 'chats', '--stream', 'by_model']
+    expect(await exitOf('backfill', ...range, ...streams)).toBe(1)
+    expect(webhook.events().slice(2)).toEqual(['raised run', 'raised held'])
+    expect(webhook.told[3].detail).toContain('by_model')
+    expect(await exitOf('backfill', ...range, ...streams, '--accept-deletes')).toBe(0)
+    expect(webhook.events().slice(4)).toEqual(['cleared held'])
+  })
+
+  test('an audit that repairs tells what it held; one that only looks tells nothing', async () => {
+    await setup.sync()
+    setup.service.setFaults({ rate_limit: null, empty: true })
+    expect(await exitOf('audit')).toBe(1)
+    expect(webhook.told).toEqual([])
+    expect(await exitOf('audit', '--repair')).toBe(1)
+    expect(webhook.events()).toEqual(['raised run', 'raised held'])
+    expect(webhook.told[0].detail).toMatch(/^run \d+ \(audit\) was partial: /)
+  })
+
+  longTest('a webhook that never answers does not keep a sync from saying how it went, nor from ending', async () => {
+    answer = 'nothing'
+    const env = { ...setup.env, VISIBILITY_API_KEY: 'wrong-key-of-the-test' }
+    const running = startCli(['sync', '--json'], { env, config: quickly() })
+    await until(() => webhook.asked() > 0)
+    expect(JSON.parse(running.output())).toMatchObject({ outcome: 'failed' })
+    expect((await running.done).code).toBe(1)
+  })
+})
+
+describe('commands that end', () => {
+  /* What programs outside hear of commands that end. */
+
+  let setup: Setup
+  let outside: Outside
+  let answer: number | 'nothing' = 200
+  const folder = temporaryFolder()
+  beforeAll(async () => {
+    setup = await setUp({
+      world: { projects: 2, prompts: 4, models: 2, brands: 3 },
+      config: { start_date: '2026-03-25' },
+    })
+    outside = await startOutside(() => answer)
+  })
+  beforeEach(() => {
+    answer = 200
+    outside.heard.length = 0
+  })
+  afterAll(async () => {
+    folder.remove()
+    await outside.close()
+    await setup.close()
+  })
+
+  const TEXTFILE = join(folder.path, 'sync.prom')
+  function settings(): Record<string, unknown> {
+    return {
+      ...setup.fileConfig,
+      alerts: { ping_url: `${outside.url}/ping/secret-uuid-of-the-check`, quiet_minutes: 0 },
+      metrics: { push_url: outside.url, textfile: TEXTFILE },
+      lineage: { url: outside.url, api_key: 'key-of-the-catalogue', namespace: 'tests' },
+    }
+  }
+  const cli = (args: string[], env: Record<string, string> = {}): Promise<CliResult> =>
+    runCli([...args, '--json'], { env: { ...setup.env, ...env }, config: settings() })
+  const pings = () =>
+    outside.heard
+      .filter(({ path }) => path.startsWith('/ping'))
+      .map(({ method, path, body }) =>
+        `${method} ${path.replace('/ping/secret-uuid-of-the-check', '…')} ${body}`.trim(),
+      )
+  const pushes = () => outside.heard.filter(({ path }) => path.startsWith('/metrics'))
+  const events = () =>
+    outside.heard.filter(({ path }) => path === '/api/v1/lineage').map(({ body }) => JSON.parse(body) as any)
+  test('a sync pushes gauges of its run and of the ledger, leaves the same as a file, pings, and reports the lineage', async () => {
+    expect((await cli(['sync'])).code).toBe(0)
+    expect(pings()).toEqual(['GET …/start', 'GET …'])
+    const [push] = pushes()
+    expect([push!.method, push!.path]).toEqual(['PUT', '/metrics/job/visibility_sync'])
+    expect(readFileSync(TEXTFILE, 'utf8')).toBe(push!.body)
+    const first = parseExposition(push!.body)
+    expect(first.get('visibility_sync_last_run_success{command="sync"}')).toBe(1)
+    const project = setup.projects[0]!.id
+    const ofChats = `{project="${project}",stream="chats"}`
+    expect(first.get(`visibility_sync_last_read_timestamp_seconds${ofChats}`)).toBeGreaterThan(1.7e9)
+    expect(first.get(`visibility_sync_held_dates${ofChats}`)).toBe(0)
+    const [{ rows }] = (await setup.database.rows<{ rows: number }>(
+      'select count(*)::int as rows from visibility.chats',
+    )) as [{ rows: number }]
+    expect(first.get('visibility_sync_last_run_rows{stream="chats",effect="inserted"}')).toBe(rows)
+    expect(first.get('visibility_sync_last_run_requests{stream="chats"}')).toBeGreaterThan(0)
+    // What only a process that stays can count is not left behind.
+    expect([...first.keys()].filter((key) => /_total|_bucket|staleness|ledger_age|budget_remaining/.test(key))).toEqual(
+      [],
+    )
+
+    expect(events().map(({ eventType }) => eventType)).toEqual(['START', 'COMPLETE'])
+    expect(events().flatMap(lineageFaults)).toEqual([])
+    const [start, complete] = events()
+    expect(complete.run.runId).toBe(start.run.runId)
+    expect(complete.job).toMatchObject({ namespace: 'tests', name: 'visibility-sync.sync' })
+    const output = complete.outputs.find(({ name }: { name: string }) => name.endsWith('.visibility.chats'))
+    expect(output.outputFacets.outputStatistics.rowCount).toBe(rows)
+    expect(output.facets.schema.fields[0]).toEqual({ name: 'project_id', type: 'text' })
+    expect(complete.inputs.map(({ name }: { name: string }) => name)).toContain('/v1/chats')
+    expect(outside.heard.find(({ path }) => path === '/api/v1/lineage')!.headers.authorization).toBe(
+      'Bearer key-of-the-catalogue',
+    )
+
+    expect((await cli(['backfill', '--from', '2026-03-30', '--to', '2026-03-31'])).code).toBe(0)
+    const second = parseExposition(pushes().at(-1)!.body)
+    for (const command of ['sync', 'backfill'])
+      expect(second.get(`visibility_sync_last_run_success{command="${command}"}`)).toBe(1)
+    expect(second.get('visibility_sync_last_run_rows{stream="chats",effect="inserted"}')).toBe(0)
+  })
+
+  test('a wrong key is a failure with its reason', async () => {
+    await cli(['sync'])
+    const before = parseExposition(pushes().at(-1)!.body)
+    outside.heard.length = 0
+    const { code } = await cli(['sync'], { VISIBILITY_API_KEY: 'wrong-key-of-the-test' })
+    expect(code).toBe(1)
+    const after = parseExposition(pushes().at(-1)!.body)
+    expect(after.get('visibility_sync_last_run_success{command="sync"}')).toBe(0)
+    expect(after.get('visibility_sync_last_success_timestamp_seconds{command="sync"}')).toBe(
+      before.get('visibility_sync_last_success_timestamp_seconds{command="sync"}'),
+    )
+    expect(pings()).toEqual(['GET …/start', expect.stringMatching(/^POST …\/fail sync: .*HTTP 401/)])
+    expect(events().map(({ eventType }) => eventType)).toEqual(['START', 'FAIL'])
+    expect(events().flatMap(lineageFaults)).toEqual([])
+    expect(events()[1].run.facets.errorMessage.message).toContain('HTTP 401')
+    expect(outside.heard.map(({ body }) => body).join()).not.toContain('wrong-key-of-the-test')
+  })
+
+  test('a run that finds another at work tells nobody that it failed', async () => {
+    setup.service.setFaults({ rate_limit: null, latency_ms: 1500 })
+    const first = startCli(['sync', '--json'], { env: setup.env, config: setup.fileConfig })
+    await until(async () => (await setup.database.rows('select from visibility_ops.run_leases')).length > 0)
+    expect((await cli(['sync'])).code).toBe(3)
+    setup.service.setFaults({ rate_limit: null })
+    await first.done
+    expect(pings()).toEqual(['GET …/start'])
+    expect(events()).toEqual([])
+    const samples = parseExposition(pushes().at(-1)!.body)
+    expect([...samples.keys()].filter((key) => key.startsWith('visibility_sync_last_run_seconds'))).toEqual([])
+  })
+
+  test('without a database the failure is reported all the same', async () => {
+    const url = new URL(setup.database.url)
+    url.port = '1'
+    const { code } = await cli(['audit'], { DATABASE_URL: url.href })
+    expect(code).toBe(1)
+    expect(pings()).toEqual(['GET …/start', expect.stringMatching(/^POST …\/fail audit: /)])
+    const [push] = pushes()
+    expect(push!.method).toBe('POST')
+    const samples = parseExposition(push!.body)
+    expect([...samples.keys()].sort()).toEqual([
+      'visibility_sync_database_up',
+      'visibility_sync_last_run_seconds{command="audit"}',
+      'visibility_sync_last_run_success{command="audit"}',
+      'visibility_sync_last_run_timestamp_seconds{command="audit"}',
+    ])
+    expect(samples.get('visibility_sync_database_up')).toBe(0)
+    expect(outside.heard.map(({ body }) => body).join()).not.toContain(url.password || 'no password')
+  })
+
+  test('those who never answer change neither the result nor the exit code, and do not keep the process', async () => {
+    answer = 'nothing'
+    const running = startCli(['sync', '--json'], { env: setup.env, config: settings() })
+    const result = await running.done
+    expect(result.code).toBe(0)
+    expect(result.json()).toMatchObject({ outcome: 'complete' })
+    expect(pushes().length).toBeGreaterThan(0)
+    expect(result.stderr).not.toContain('secret-uuid')
+    // And where they refuse, that is said, without their addresses.
+    answer = 403
+    const refused = await cli(['sync'])
+    expect(refused.code).toBe(0)
+    for (const message of [
+      'the ping failed',
+      'the metrics could not be published',
+      'the lineage event was not accepted',
+    ])
+      expect(refused.stderr).toContain(message)
+    expect(refused.stderr).not.toContain('secret-uuid')
+  })
+
+  test('addresses keep what people wrote in them', () => {
+    expect(pingAddress('https://hc.example/uuid', 'start')).toBe('https://hc.example/uuid/start')
+    expect(pingAddress('https://hc.example/uuid?rid=1', 'fail')).toBe('https://hc.example/uuid/fail?rid=1')
+    expect(pingAddress('https://hc.example/uuid', 'success')).toBe('https://hc.example/uuid')
+    expect(pushAddress('http://gateway:9091')).toBe('http://gateway:9091/metrics/job/visibility_sync')
+    expect(pushAddress('http://gateway/base')).toBe('http://gateway/base/metrics/job/visibility_sync')
+    const own = 'http://gateway:9091/metrics/job/sync/instance/acme'
+    expect(pushAddress(own)).toBe(own)
+  })
+
+  test('the text of a server follows the format, with every command, outcome and stream at zero', async () => {
+    const metrics = createMetrics(['chats', 'brand_daily'])
+    const state = { database: { up: true }, ledger: undefined, ledgerAgeMs: 0, budgets: new Map(), now: new Date() }
+    const samples = parseExposition(await metrics.text(state))
+    for (const command of ['sync', 'audit', 'backfill'])
+      for (const outcome of ['complete', 'partial', 'failed', 'interrupted', 'locked'])
+        expect(samples.get(`visibility_sync_runs_total{command="${command}",outcome="${outcome}"}`)).toBe(0)
+    expect(samples.get('visibility_sync_rows_total{stream="chats",effect="quarantined"}')).toBe(0)
+    metrics.observer.onRequest?.(401)
+    expect(parseExposition(await metrics.text(state)).get('visibility_sync_retries_total')).toBe(0)
+  })
+})
+
+describe('spans, as a real SDK exports them', () => {
+  /* Spans as a real SDK exports them. */
+
+  const exporter = new InMemorySpanExporter()
+  const provider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] })
+  let setup: Setup
+  beforeAll(async () => {
+    setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
+  })
+  afterAll(async () => {
+    trace.disable()
+    context.disable()
+    await provider.shutdown()
+    await setup.close()
+  })
+
+  const called = (spans: ReadableSpan[], name: string) => spans.filter((span) => span.name === name)
+
+  test('without an SDK nothing is kept; with one, a run holds its windows, and these their requests and loads', async () => {
+    await setup.sync({ streams: [] })
+    expect(exporter.getFinishedSpans()).toEqual([])
+
+    context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
+    trace.setGlobalTracerProvider(provider)
+    const report = await setup.sync()
+    const spans = exporter.getFinishedSpans()
+    const [run, ...others] = called(spans, 'run')
+    expect(others).toEqual([])
+    expect(run!.attributes).toMatchObject({
+      'visibility_sync.command': 'sync',
+      'visibility_sync.run_id': report.run_id,
+      'visibility_sync.outcome': 'complete',
+    })
+    const windows = called(spans, 'window')
+    const streams = new Set(windows.map(({ attributes }) => attributes['visibility_sync.stream']))
+    expect(streams).toEqual(new Set(report.streams.map(({ stream }) => stream)))
+    for (const window of windows) expect(window.parentSpanContext?.spanId).toBe(run!.spanContext().spanId)
+    const ids = new Set(windows.map((window) => window.spanContext().spanId))
+    const loads = called(spans, 'load')
+    expect(loads.length).toBe(windows.length)
+    for (const load of loads) expect(ids.has(load.parentSpanContext!.spanId)).toBe(true)
+    const requests = called(spans, 'request').filter(({ parentSpanContext }) => ids.has(parentSpanContext!.spanId))
+    expect(requests.length).toBeGreaterThanOrEqual(windows.length)
+    expect(requests[0]!.attributes).toMatchObject({ 'http.response.status_code': 200 })
+    expect(new Set(spans.map((span) => span.spanContext().traceId)).size).toBe(1)
+  })
+
+  test('what fails is marked by its kind, without words that may hold a secret', async () => {
+    exporter.reset()
+    const wrong = setup.projects.map((project) => ({
+      ...project,
+      caller: { ...project.caller, key: 'wrong-key-in-a-span' },
+    }))
+    await setup.sync({ projects: wrong })
+    const spans = exporter.getFinishedSpans()
+    expect(called(spans, 'run')[0]).toMatchObject({ status: { code: 2 }, attributes: { 'error.type': 'key' } })
+    const refused = called(spans, 'request').find(({ attributes }) => attributes['http.response.status_code'] === 401)
+    expect(refused!.attributes['error.type']).toBe('key')
+    const told = JSON.stringify(spans.map(({ attributes, status, events }) => ({ attributes, status, events })))
+    expect(told).not.toContain('wrong-key-in-a-span')
+  })
+
+  test('the command, too, gives its spans to an SDK that is brought with --import', async () => {
+    const folder = temporaryFolder()
+    const file = join(folder.path, 'spans')
+    const sdk = fileURLToPath(new URL('./support/trace-sdk.mjs', import.meta.url))
+    const env = { ...setup.env, NODE_OPTIONS: `--import=${sdk}`, TRACE_FILE: file }
+    expect((await runCli(['sync', '--stream', 'chats'], { env, config: setup.fileConfig })).code).toBe(0)
+    const spans = readFileSync(file, 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { name: string; isRoot: boolean })
+    expect(new Set(spans.map(({ name }) => name))).toEqual(new Set(['run', 'window', 'request', 'load']))
+    expect(spans.filter(({ isRoot }) => isRoot).map(({ name }) => name)).toEqual(['run'])
+    folder.remove()
+  })
+})
