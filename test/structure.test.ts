@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from '@jest/globals'
@@ -93,6 +93,23 @@ test('the check of directions fails where an import points the wrong way', () =>
   expect(judge('reference/server.ts', 'source/client.ts')).toContain('may use only')
   expect(judge('sync/run/run-sync.ts', 'reference/world.ts')).toContain('only the app')
   expect(judge('app/open-services.ts', 'sync/run/run-sync.ts')).toBeNull()
+})
+
+test('scripts and benchmarks import files that are there', () => {
+  const root = join(src, '..')
+  const gone = ['bench', 'scripts'].flatMap((folder) =>
+    readdirSync(join(root, folder))
+      .filter((name) => name.endsWith('.mjs'))
+      .flatMap((name) => {
+        const text = readFileSync(join(root, folder, name), 'utf8')
+        const paths = [...text.matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)].map(([, path]) => path!)
+        // dist is made of src.
+        return paths
+          .map((path) => resolve(root, folder, path).replace(/\/dist\/(.*)\.js$/, '/src/$1.ts'))
+          .filter((path) => !existsSync(path))
+      }),
+  )
+  expect(gone).toEqual([])
 })
 
 test('only the configuration reads the environment, and only main ends the process', () => {
