@@ -16,6 +16,7 @@ const root = new URL('../', import.meta.url)
 const read = (path: string) => readFileSync(new URL(path, root), 'utf8')
 const pages = [
   'README.md',
+  'CONTRIBUTING.md',
   'src/README.md',
   ...readdirSync(new URL('docs', root), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
@@ -53,6 +54,16 @@ test('the docs are short: a how-to has at most 62 lines, and all pages but the t
   expect(long).toEqual([])
   const all = pages.filter((page) => page.startsWith('docs/') && !page.endsWith('/tables.md'))
   expect(all.reduce((sum, page) => sum + lines(page), 0)).toBeLessThanOrEqual(3000)
+})
+
+test('files of the repository that pages name are there', () => {
+  const gone = pages.flatMap((page) =>
+    [...read(page).matchAll(/`((?:\w+\/)+[\w.-]+\.(?:ts|mjs|sh|sql|md))`/g)]
+      .map(([, path]) => path!)
+      .filter((path) => !existsSync(new URL(path, root)) && !existsSync(new URL(`src/${path}`, root)))
+      .map((path) => `${page}: ${path}`),
+  )
+  expect(gone).toEqual([])
 })
 
 test('the generated pages are current', () => {

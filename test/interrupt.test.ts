@@ -112,7 +112,9 @@ describe('what ends a run', () => {
     await setup.database.rows('delete from visibility_ops.run_leases')
     const result = await running.done
     expect(result.code).toBe(1)
-    expect(result.json().error).toContain('another run took over')
+    const { error, reason } = result.json()
+    expect(error).toContain('another run took over')
+    expect(reason).toBe(`A${error.slice(1)}.`)
     await finish()
   })
 

@@ -78,10 +78,10 @@ function buildProgram(
   program.addHelpText(
     'after',
     `
-Where neither the address of a service nor a database is configured, the
-reference service (synthetic data) fills an embedded Postgres under .data/, for
-trying things out; VISIBILITY_API_URL=reference asks for it by name. The output
-says which service and which database were used.
+Where neither the address of a service nor a key nor a database is configured,
+the reference service (synthetic data) fills an embedded Postgres under .data/,
+for trying things out; VISIBILITY_API_URL=reference asks for it by name. The
+output says which service and which database were used.
 
 Exit codes: 0 all done · 1 some or all of it failed, or something was held
 back · 2 bad usage or configuration (nothing was read or written) ·

@@ -2,6 +2,7 @@ import { parseRange, streamsToBackfill } from '../../app/backfill-request.ts'
 import { type Open, withServices } from '../../app/open-services.ts'
 import { dayOf } from '../../core/day.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
+import { runReason } from '../../ledger/run-reason.ts'
 import { type HeldStatus, readHeld } from '../../ledger/status.ts'
 import type { RunReport } from '../../sync/run/report.ts'
 import type { RunRequest } from '../../sync/run/run.ts'
@@ -24,21 +25,16 @@ export function sync(session: Session, options: SyncOptions): Promise<number> {
     streams,
     coversEverything: options.stream === undefined && options.project === undefined,
   }
-  return runAndPrint(session, options.project, command, (open) => ({
-    command: 'sync',
-    projects: open.projects,
-    streams,
-    signal: session.signal,
-  }))
+  return runAndPrint(session, options.project, command, { command: 'sync', streams })
 }
 
-export async function runAndPrint(
+async function runAndPrint(
   session: Session,
   projects: readonly string[] | undefined,
   command: ReportedCommand,
-  requestOf: (open: Open) => RunRequest,
+  request: Omit<RunRequest, 'projects' | 'signal'>,
 ): Promise<number> {
-  const { config, log, clock, version } = session
+  const { config, log, clock, version, signal } = session
   refuseUnknownProjects(config, projects)
   if (command.streams.length === 0) {
     throw new UsageError(
@@ -51,11 +47,18 @@ export async function runAndPrint(
         const { shown, embedded } = open.database
         log.info({ source: open.source, warehouse: shown, embedded }, 'connected')
         session.say(`connected: from ${open.source} to ${shown}`)
-        const report = await runSync(open, requestOf(open), reporter.observer, open.execute)
+        const report = await runSync(
+          open,
+          { ...request, projects: open.projects, signal },
+          reporter.observer,
+          open.execute,
+        )
         const warehouse = { url: shown, schema: config.warehouse.schema, embedded }
         if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
         const summary = session.json ? '' : await summaryOf(session, open, report)
-        session.print({ ...report, warehouse }, summary)
+        const { outcome, error = null, streams } = config.redactor.value(report)
+        const reason = runReason({ outcome, error, summary: streams }) ?? null
+        session.print({ ...report, reason, warehouse }, summary)
         await reporter.ended(report)
         return report.outcome === 'complete' ? 0 : 1
       }),
@@ -100,13 +103,12 @@ export function backfill(session: Session, options: BackfillOptions): Promise<nu
   if (range.to > today) session.log.warn(`--to: ${range.to} is after today; this reads until today (${today}, UTC)`)
   const streams = streamsToBackfill(session.streams, options.stream, options.acceptDeletes)
   const command = { command: 'backfill', streams, coversEverything: false }
-  return runAndPrint(session, options.project, command, (open) => ({
+  const { missing: missingOnly = false, acceptDeletes = false } = options
+  return runAndPrint(session, options.project, command, {
     command: 'backfill',
-    projects: open.projects,
     streams,
     range,
-    missingOnly: options.missing ?? false,
-    acceptDeletes: options.acceptDeletes ?? false,
-    signal: session.signal,
-  }))
+    missingOnly,
+    acceptDeletes,
+  })
 }
