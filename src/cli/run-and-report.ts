@@ -4,7 +4,6 @@ import type { AuditResult } from '../audit/run-audit.ts'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
 import { waitAtMost } from '../core/waiting.ts'
-import { runReason } from '../ledger/run-reason.ts'
 import { readHeld, readUnreconciled } from '../ledger/status.ts'
 import { Alerts } from '../observe/alerts.ts'
 import { publishLastRun } from '../observe/batch-metrics.ts'
@@ -52,7 +51,7 @@ export class RunReporter {
   private readonly telemetry: RunTelemetry
   private readonly begun: number
   private open: Open | undefined
-  private runId: number | undefined
+  runId: number | undefined
   private isReported = false
 
   constructor(
@@ -61,14 +60,7 @@ export class RunReporter {
   ) {
     const { config, log, clock, version, monotonic } = session
     this.begun = monotonic()
-    this.telemetry = new RunTelemetry({
-      config,
-      log,
-      clock,
-      version,
-      command: command.command,
-      streams: command.streams,
-    })
+    this.telemetry = new RunTelemetry({ config, log, clock, version, ...command })
     this.observer = {
       ...session.observer,
       started: (run) => {
@@ -76,7 +68,6 @@ export class RunReporter {
         this.started(run.runId)
       },
     }
-    this.telemetry.begin()
   }
 
   /** Does what needs the service and the database, and reports what goes wrong there while they are open. */
@@ -120,13 +111,12 @@ export class RunReporter {
   private async send(report: RunReport, end: RunEnd): Promise<void> {
     if (this.isReported) return
     this.isReported = true
-    const { session, command, open, runId, seconds } = this
+    const { session, command, open, seconds } = this
     const { config, log, clock } = session
     const projects = configuredProjects(config, clock).map(({ id }) => id)
-    const reason = runReason({ outcome: report.outcome, error: report.error ?? null, summary: report.streams })
     const late = new AbortController()
     const sent: Promise<void>[] = [
-      this.telemetry.ended({ end, runId, streams: report.streams, seconds, reason }, late.signal),
+      this.telemetry.ended({ ...report, seconds }, end, late.signal),
       publishLastRun(
         { config, log, clock, streams: session.streams.all, projects, warehouse: open?.warehouse },
         { command: command.command, end, seconds, streams: report.streams },

@@ -4,7 +4,6 @@ import { pruneAfterRun } from '../app/prune.ts'
 import { runAudit } from '../audit/run-audit.ts'
 import { dayOf } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
-import { runReason } from '../ledger/run-reason.ts'
 import type { Alerts } from '../observe/alerts.ts'
 import { findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../observe/findings.ts'
 import type { Metrics, RunEnd } from '../observe/metrics.ts'
@@ -49,7 +48,6 @@ export function serveRuns(
   ): Promise<void> {
     const begun = monotonic()
     const telemetry = new RunTelemetry({ config, log, clock, version, command, streams })
-    telemetry.begin()
     let runId = NO_RUN
     const watch = live.watch((id) => {
       // The first is the run itself: an audit that repairs begins another one.
@@ -148,7 +146,7 @@ export class AfterRun {
     const { session, view, metrics } = this.parts
     const { command } = report
     metrics.finished({ ...report, outcome: end }, session.clock())
-    this.inBackground(reportEnd(telemetry, report, end))
+    this.inBackground(telemetry.ended(report, end, AbortSignal.timeout(OUTSIDE_MS)))
     view.cache.clear()
     if (end === 'locked') return
     if (report.run_id === NO_RUN && end === 'failed')
@@ -191,11 +189,4 @@ export class AfterRun {
       .finally(() => this.pending.delete(tracked))
     this.pending.add(tracked)
   }
-}
-
-function reportEnd(telemetry: RunTelemetry, report: RunReport, end: RunEnd): Promise<void> {
-  const { run_id, streams, seconds, outcome, error = null } = report
-  const reason = runReason({ outcome, error, summary: streams })
-  const runId = run_id === NO_RUN ? undefined : run_id
-  return telemetry.ended({ end, runId, streams, seconds, reason }, AbortSignal.timeout(OUTSIDE_MS))
 }

@@ -1,23 +1,11 @@
-import { sql } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 
 /* Whether an alert is sent now. Pure, since it is asked for the ledger and, while that is away, for memory. */
 
-export interface OpenAlert {
-  condition: string
-  text: string
-  /** What it is about, if it can spread. */
-  members: string[]
-  raised_at: Date
-}
-
-export interface AlertState extends OpenAlert {
-  /** When the last message of this condition was sent. */
-  told_at: Date | null
-  /** False if some of it waits for the end of the quiet period. */
-  is_told: boolean
-  cleared_at: Date | null
-}
+export type AlertState = Selectable<OpsTables['alerts']>
+export type OpenAlert = Pick<AlertState, 'condition' | 'text' | 'members' | 'raised_at'>
 
 export interface Decision {
   /** Undefined if nothing is known and nothing came. */

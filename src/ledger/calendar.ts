@@ -1,15 +1,13 @@
+import type { Selectable } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import type { CoverageState } from '../warehouse/database.ts'
+import type { OpsTables } from '../warehouse/database.ts'
+
+type Coverage = Selectable<OpsTables['coverage']>
 
 /** One day of one stream, as the calendar shows it. */
-export interface CalendarDay {
-  stream: string
-  date: Day
-  rows: number
-  read_at: Date
-  state: CoverageState
+export type CalendarDay = Pick<Coverage, 'stream' | 'date' | 'rows' | 'read_at' | 'state'> & {
   /** How many rows later reads changed. */
   restated: number
 }
@@ -87,27 +85,12 @@ export async function readCalendar(
 const MOST_CHANGES = 100
 
 export interface DayDetail {
-  streams: {
-    stream: string
-    rows: number
-    read_at: Date
-    run_id: number
-    state: CoverageState
-    held_since: Date | null
-    /** How it differs from the totals of the service; null if it does not. */
-    difference: string | null
+  streams: (Pick<Coverage, 'stream' | 'rows' | 'read_at' | 'run_id' | 'state' | 'held_since' | 'difference'> & {
     /** What the answer that is held would have done; null if it is not held, or its run no longer says. */
     held_because: { rows_present: number; rows_vanishing: number } | null
-  }[]
+  })[]
   /** The last changes, the newest first. */
-  changes: {
-    stream: string
-    rows_inserted: number
-    rows_updated: number
-    rows_deleted: number
-    seen_at: Date
-    run_id: number
-  }[]
+  changes: Omit<Selectable<OpsTables['restatements']>, 'project_id' | 'date' | 'cause'>[]
   /** Rows of the day, and rows without a readable day that came in answers with this day. */
   quarantine: { stream: string; rows: number; undated: number; reason: string }[]
 }

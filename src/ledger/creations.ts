@@ -1,19 +1,13 @@
-import { sql } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import { LockedError } from '../core/errors.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 import { inTransaction } from '../warehouse/transaction.ts'
 
-export type CreationKind = 'prompt' | 'topic' | 'domain-classification' | 'url-classification'
-export type CreationState = 'sent' | 'created' | 'existing' | 'failed'
+export type CreationKind = OpsTables['creations']['kind']
+export type CreationState = OpsTables['creations']['state']
 
-export interface Creation {
-  identity: string
-  state: CreationState
-  id: string | null
-  warning: string | null
-  error: string | null
-  sent_at: Date
-}
+export type Creation = Pick<Selectable<OpsTables['creations']>, 'identity' | 'state' | 'id' | 'sent_at'>
 
 interface CreationKey {
   projectId: string
@@ -29,7 +23,7 @@ export async function readCreations(
 ): Promise<Map<string, Creation>> {
   const rows = await ops
     .selectFrom('creations')
-    .select(['identity', 'state', 'id', 'warning', 'error', 'sent_at'])
+    .select(['identity', 'state', 'id', 'sent_at'])
     .where('project_id', '=', projectId)
     .where('kind', '=', kind)
     .execute()

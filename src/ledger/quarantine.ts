@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto'
-import { sql } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Reject } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
@@ -159,24 +160,7 @@ export async function resolveWindowRejects(
     .execute()
 }
 
-export interface QuarantineEntry {
-  quarantine_id: number
-  project_id: string
-  stream: string
-  reason: string
-  raw: unknown
-  from_date: Day | null
-  to_date: Day | null
-  run_id: number
-  first_seen_at: Date
-  last_seen_at: Date
-  times_seen: number
-  occurrences: number
-  resolved_at: Date | null
-  resolution: string | null
-  dismissed_at: Date | null
-  dismissed_because: string | null
-}
+export type QuarantineEntry = Omit<Selectable<OpsTables['quarantine']>, 'fingerprint'>
 
 export interface QuarantineFilter {
   ids?: readonly number[]

@@ -1,8 +1,8 @@
 import { hostname } from 'node:os'
-import { sql } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import type { RunOutcome } from '../warehouse/database.ts'
+import type { OpsTables, RunOutcome } from '../warehouse/database.ts'
 
 export interface RunStart {
   command: string
@@ -40,17 +40,8 @@ export async function closeRun(
     .execute()
 }
 
-export interface RunRow {
-  run_id: number
-  command: string
-  started_at: Date
-  ended_at: Date | null
-  outcome: RunOutcome | null
-  host: string
-  pid: number
-  summary: unknown
-  error: string | null
-}
+export type RunDetail = Omit<Selectable<OpsTables['runs']>, 'lease_expires_at' | 'process' | 'lock_token'>
+export type RunRow = Omit<RunDetail, 'version' | 'source'>
 
 export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
   return ops
@@ -78,11 +69,6 @@ export function lastRunHeads({ ops }: Warehouse, limit: number): Promise<Omit<Ru
 export async function summaryOf({ ops }: Warehouse, runId: number): Promise<unknown> {
   const row = await ops.selectFrom('runs').select('summary').where('run_id', '=', runId).executeTakeFirst()
   return row?.summary ?? null
-}
-
-export interface RunDetail extends RunRow {
-  version: string
-  source: string
 }
 
 export function findRun({ ops }: Warehouse, runId: number): Promise<RunDetail | undefined> {

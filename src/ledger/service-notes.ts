@@ -1,9 +1,10 @@
-import { sql } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import { quote } from '../core/identifier.ts'
 import type { Redactor } from '../core/redactor.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /*
@@ -11,14 +12,7 @@ import type { Transaction } from '../warehouse/transaction.ts'
  * for again the next day: the service may have erred.
  */
 
-export interface NotOffered {
-  project_id: string
-  stream: string
-  /** With which HTTP status it was refused. */
-  status: number
-  asked_at: Date
-  was_read: boolean
-}
+export type NotOffered = Selectable<OpsTables['not_offered']> & { was_read: boolean }
 
 /** What is known not to be offered, and need not be asked for now. */
 export async function readNotOffered(

@@ -161,20 +161,7 @@ async function streamsNotOffered({ pool, opsSchema }: Warehouse): Promise<Set<st
   return new Set(found.rows.map(({ project_id, stream }) => streamKey(project_id, stream)))
 }
 
-interface SummedStream {
-  project_id: string
-  stream: string
-  last_read_at: Date
-  first_day: Day
-  last_day: Day
-  days: number
-  rows: number
-  days_held: number
-  days_quarantined: number
-  days_stale: number
-  days_unreconciled: number
-  days_inside: number | null
-}
+type SummedStream = Omit<StreamStatus, 'days_read' | 'days_missing'> & { days: number; days_inside: number | null }
 
 /** Of months that lie across an end of the range, the days inside it. */
 async function daysAcross(warehouse: Warehouse, { from, to }: Range): Promise<Map<string, number>> {
@@ -217,14 +204,12 @@ export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ r
      group by project_id, stream, stretch order by project_id, stream, min(date) limit $1`,
     [most ?? null],
   )
-  const ranges = rows.map(({ project_id, stream, from, to, since }) => ({
-    project_id,
-    stream,
-    from,
-    to,
-    since,
-    accept: `visibility-sync backfill --from ${from} --to ${to} --stream ${stream} --project ${project_id} --accept-deletes`,
-  }))
+  const ranges = rows.map((found) => {
+    const { total: _, ...row } = found
+    const { project_id, stream, from, to } = row
+    const range = `--from ${from} --to ${to} --stream ${stream} --project ${project_id}`
+    return { ...row, accept: `visibility-sync backfill ${range} --accept-deletes` }
+  })
   return { ranges, total: rows[0]?.total ?? 0 }
 }
 

@@ -17,7 +17,7 @@ import {
 } from '../ledger/alert-policy.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { type Condition, type End, type Finding, type Findings, isEnd } from './findings.ts'
-import { type Channel, clearedNotice, type Naming, type Notice, raisedNotice, textOf } from './notice.ts'
+import { type Channel, type Naming, type Notice, noticeOf, textOf } from './notice.ts'
 import { outsideFailure } from './send.ts'
 
 export interface AlertOptions extends Naming {
@@ -148,8 +148,8 @@ export class Alerts {
     if (state !== undefined && state.cleared_at === null && !state.is_told) this.unsent.set(condition, found)
     if (state === undefined || !send) return
     const notice = isEnd(found)
-      ? clearedNotice(condition, { ...state, members: before?.members ?? [] }, this.options)
-      : raisedNotice(condition, found, state, this.options)
+      ? noticeOf(condition, undefined, { ...state, members: before?.members ?? [] }, this.options)
+      : noticeOf(condition, found, state, this.options)
     if (await this.send(notice, signal)) {
       this.options.log.info({ condition }, isEnd(found) ? 'alert cleared' : 'alert sent')
       return

@@ -7,16 +7,15 @@ import { type Channel, type Notice, namedProjects, shownSince, summaryOf } from 
 import { notifyOutside } from './send.ts'
 
 export function channelsOf({ alerts, allow_http }: Config, installation: string): Channel[] {
-  const { webhook_url, slack_url, pagerduty_key, pagerduty_url, smtp_url, smtp_password, email_from, email_to } = alerts
-  const mail = { password: smtp_password, from: email_from, to: email_to, allowPlain: allow_http }
+  const { webhook_url, slack_url, pagerduty_key, pagerduty_url, smtp_url } = alerts
   const channels: Channel[] = []
   if (webhook_url !== undefined) channels.push(webhookChannel(webhook_url))
   if (slack_url !== undefined) channels.push(jsonChannel('slack', slack_url, slackMessage))
   if (pagerduty_key !== undefined) {
-    const options = { key: pagerduty_key, installation }
-    channels.push(jsonChannel('pagerduty', pagerduty_url, (notice) => pagerDutyEvent(notice, options)))
+    const eventOf = (notice: Notice) => pagerDutyEvent(notice, pagerduty_key, installation)
+    channels.push(jsonChannel('pagerduty', pagerduty_url, eventOf))
   }
-  if (smtp_url !== undefined) channels.push(emailChannel({ server: smtp_url, ...mail }))
+  if (smtp_url !== undefined) channels.push(emailChannel(smtp_url, alerts, allow_http))
   return channels
 }
 
@@ -48,14 +47,11 @@ function jsonChannel(name: Channel['name'], url: string, bodyOf: (notice: Notice
 
 const LONGEST_SUMMARY = 900
 
-interface PagerDutyOptions {
-  key: string
-  /** The warehouse: incidents of two installations are two. */
-  installation: string
-}
-
-/** An event of the Events API v2. The end of a condition resolves the incident that its beginning opened. */
-function pagerDutyEvent(notice: Notice, { key, installation }: PagerDutyOptions): Record<string, unknown> {
+/**
+ * An event of the Events API v2. The end of a condition resolves the incident that its beginning opened. `installation` is
+ * the warehouse: incidents of two installations are two.
+ */
+function pagerDutyEvent(notice: Notice, key: string, installation: string): Record<string, unknown> {
   const { event, condition, severity, text, projects, since, run, reason, page, command } = notice
   const installed = createHash('sha256').update(installation).digest('hex').slice(0, 12)
   return {
@@ -128,16 +124,6 @@ function escaped(text: string): string {
 
 const STEP_MS = 4000
 
-interface EmailOptions {
-  /** smtp:// or smtps://, with the user and, if it is not given apart, the password. */
-  server: string
-  password: string | undefined
-  from: string | undefined
-  to: readonly string[]
-  /** Lets a mail and its password travel unencrypted to another machine. */
-  allowPlain: boolean
-}
-
 function emailOf(notice: Notice): { subject: string; text: string } {
   const { event, title, text, run, reason, page, command, projects } = notice
   const lines = [
@@ -154,7 +140,12 @@ function emailOf(notice: Notice): { subject: string; text: string } {
   return { subject: `visibility-sync: ${title}`.replaceAll(/\s+/g, ' '), text: `${lines.join('\n')}\n` }
 }
 
-function emailChannel({ server, password, from, to, allowPlain }: EmailOptions): Channel {
+/** `allowPlain` lets a mail and its password travel unencrypted to another machine. */
+function emailChannel(
+  server: string,
+  { smtp_password: password, email_from: from, email_to: to }: Config['alerts'],
+  allowPlain: boolean,
+): Channel {
   const { protocol, hostname, port, username, password: inAddress } = new URL(server)
   const secure = protocol === 'smtps:'
   const user = decodeURIComponent(username)
@@ -175,8 +166,6 @@ function emailChannel({ server, password, from, to, allowPlain }: EmailOptions):
         socketTimeout: STEP_MS,
         dnsTimeout: STEP_MS,
       })
-      const stop = () => transport.close()
-      signal.addEventListener('abort', stop)
       try {
         const tooLate = new Promise<never>((_, fail) => {
           signal.addEventListener('abort', () => fail(new InterruptedError('too late')))
@@ -185,7 +174,6 @@ function emailChannel({ server, password, from, to, allowPlain }: EmailOptions):
         const mail = { from: from ?? `visibility-sync <${bareAddress(to[0]!)}>`, to: [...to], ...emailOf(notice) }
         await Promise.race([transport.sendMail(mail), tooLate])
       } finally {
-        signal.removeEventListener('abort', stop)
         transport.close()
       }
     },

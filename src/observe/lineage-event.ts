@@ -1,5 +1,7 @@
-import type { Column, ColumnType, Stream } from '../streams/stream.ts'
+import type { Column, Stream } from '../streams/stream.ts'
 import type { RunReport, StreamReport } from '../sync/run/report.ts'
+import { SHOWN_TYPES } from '../warehouse/schema/stream-tables.ts'
+import { NO_RUN } from './findings.ts'
 
 /* Runs as events of OpenLineage 2-0-2: from the streams of the service to the tables of the warehouse. */
 
@@ -17,31 +19,13 @@ export interface LineageRun {
   streams: readonly Stream[]
 }
 
-interface LineageEnd {
-  outcome: RunReport['outcome']
-  runId: number | undefined
-  streams: readonly StreamReport[]
-  seconds: number
-  reason: string | undefined
-}
-
 export type LineageEvent = Record<string, unknown>
 
 // Partial is not success: it is sent as a failure, with the rows that were written.
 const EVENT_TYPES = { complete: 'COMPLETE', partial: 'FAIL', failed: 'FAIL', interrupted: 'ABORT' } as const
 
-export function startEvent(run: LineageRun): LineageEvent {
-  return eventOf(run, { eventType: 'START', at: run.startedAt })
-}
-
-export function endEvent(run: LineageRun, at: Date, end: LineageEnd): LineageEvent {
-  return eventOf(run, { eventType: EVENT_TYPES[end.outcome], at, end })
-}
-
-function eventOf(
-  run: LineageRun,
-  { eventType, at, end }: { eventType: string; at: Date; end?: LineageEnd },
-): LineageEvent {
+/** The start of a run, or its end and why it was not complete. */
+export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: string | undefined }): LineageEvent {
   const { version, streams, source, warehouse } = run
   const producer = `urn:visibility-sync:${version}`
   const facet = (schema: string, fields: object) => ({ _producer: producer, _schemaURL: schema, ...fields })
@@ -51,7 +35,7 @@ function eventOf(
     name,
     facets: {
       schema: standard('1-2-0/SchemaDatasetFacet', {
-        fields: columns.map((column) => ({ name: column.name, type: TYPES[column.type] })),
+        fields: columns.map((column) => ({ name: column.name, type: SHOWN_TYPES[column.type] })),
       }),
       dataSource: standard('1-0-1/DatasourceDatasetFacet', { name: namespace, uri: namespace }),
     },
@@ -61,7 +45,7 @@ function eventOf(
   const rowsOf = (name: string, ...fields: Sum[]) =>
     sumOf(end?.streams.filter(({ stream }) => stream === name) ?? [], ...fields)
   return {
-    eventType,
+    eventType: end === undefined ? 'START' : EVENT_TYPES[end.outcome],
     eventTime: at.toISOString(),
     producer,
     schemaURL: `${SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent`,
@@ -73,7 +57,7 @@ function eventOf(
         ...(end && {
           visibilitySync_run: facet('urn:visibility-sync:facet:run:1', {
             outcome: end.outcome,
-            ...(end.runId === undefined ? {} : { runId: end.runId }),
+            ...(end.run_id === NO_RUN ? {} : { runId: end.run_id }),
             seconds: end.seconds,
             requests: sumOf(end.streams, 'requests'),
             rowsDeleted: sumOf(end.streams, 'deleted'),
@@ -128,14 +112,6 @@ function eventOf(
 }
 
 const PROJECT: Column = { name: 'project_id', type: 'text' }
-
-const TYPES: Record<ColumnType, string> = {
-  text: 'text',
-  double: 'double precision',
-  date: 'date',
-  jsonb: 'jsonb',
-  boolean: 'boolean',
-}
 
 type Sum = 'rows_read' | 'inserted' | 'updated' | 'deleted' | 'requests'
 

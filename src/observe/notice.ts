@@ -45,37 +45,26 @@ export function textOf({ what, members, reason }: Finding, naming: Naming): stri
   return parts.length === 0 ? what : `${what}: ${parts.join('; ')}`
 }
 
-export function raisedNotice(condition: Condition, finding: Finding, state: AlertState, naming: Naming): Notice {
-  const projects = projectsOf(state.members)
+/** Of a condition that was found, or that is over if it was not. */
+export function noticeOf(
+  condition: Condition,
+  finding: Finding | undefined,
+  { text, members, raised_at }: AlertState,
+  naming: Naming,
+): Notice {
+  const projects = projectsOf(members)
   return {
-    event: 'raised',
+    event: finding === undefined ? 'cleared' : 'raised',
     condition,
-    severity: finding.severity,
-    text: state.text,
-    title: clip(finding.what, LONGEST_TITLE),
+    severity: finding?.severity ?? 'warning',
+    text,
+    title: clip(finding?.what ?? `over: ${text}`, LONGEST_TITLE),
     projects: projects.map(naming.nameOf),
-    since: earlier(finding.since, state.raised_at),
-    run: finding.run,
-    reason: finding.reason,
+    since: earlier(finding?.since, raised_at),
+    run: finding?.run,
+    reason: finding?.reason,
     page: pageOf(projects, naming),
-    command: finding.command,
-  }
-}
-
-export function clearedNotice(condition: Condition, known: AlertState, naming: Naming): Notice {
-  const projects = projectsOf(known.members)
-  return {
-    event: 'cleared',
-    condition,
-    severity: 'warning',
-    text: known.text,
-    title: clip(`over: ${known.text}`, LONGEST_TITLE),
-    projects: projects.map(naming.nameOf),
-    since: known.raised_at,
-    run: undefined,
-    reason: undefined,
-    page: pageOf(projects, naming),
-    command: undefined,
+    command: finding?.command,
   }
 }
 

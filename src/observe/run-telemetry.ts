@@ -3,9 +3,10 @@ import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import type { Log } from '../core/logger.ts'
 import { sleep } from '../core/waiting.ts'
+import { runReason } from '../ledger/run-reason.ts'
 import type { Stream } from '../streams/stream.ts'
-import type { StreamReport } from '../sync/run/report.ts'
-import { endEvent, type LineageEvent, type LineageRun, startEvent } from './lineage-event.ts'
+import type { RunReport } from '../sync/run/report.ts'
+import { eventOf, type LineageEvent, type LineageRun } from './lineage-event.ts'
 import type { RunEnd } from './metrics.ts'
 import { outsideFailure, type PingSignal, ping, sendLineage } from './send.ts'
 
@@ -24,15 +25,6 @@ export interface RunEndpoints {
   warehouse: string
 }
 
-export interface RunEnded {
-  end: RunEnd
-  /** Undefined if it failed before it was one. */
-  runId: number | undefined
-  streams: readonly StreamReport[]
-  seconds: number
-  reason: string | undefined
-}
-
 // Who does not hear of the start within this time hears of the end alone.
 const START_MS = 1000
 
@@ -48,20 +40,17 @@ export class RunTelemetry {
 
   constructor(private readonly options: RunTelemetryOptions) {
     this.startedAt = options.clock()
-  }
-
-  /** Before anything else: a run that dies is noticed by what does not follow. */
-  begin(): void {
+    // Before anything else: a run that dies is noticed by what does not follow.
     this.alongside(this.ping('start', this.starts.signal))
   }
 
   started(endpoints: RunEndpoints): void {
     if (!this.hasLineage || this.lineage !== undefined) return
     this.lineage = this.lineageOf(endpoints)
-    this.alongside(this.event(startEvent(this.lineage), this.starts.signal))
+    this.alongside(this.event(eventOf(this.lineage, this.startedAt), this.starts.signal))
   }
 
-  async ended({ end, runId, streams, seconds, reason }: RunEnded, signal: AbortSignal): Promise<void> {
+  async ended(report: RunReport, end: RunEnd, signal: AbortSignal): Promise<void> {
     const { config, clock } = this.options
     const waiting = new AbortController()
     await Promise.race([this.begun, sleep(START_MS, waiting.signal).catch(() => {})])
@@ -69,12 +58,10 @@ export class RunTelemetry {
     this.starts.abort()
     // Another run is at it, and says how it ended.
     if (end === 'locked') return
-    const why = reason === undefined ? undefined : config.redactor.text(reason)
-    const sent: Promise<void>[] = [this.ping(end === 'complete' ? 'success' : 'fail', signal, why)]
-    if (this.lineage !== undefined) {
-      const event = endEvent(this.lineage, clock(), { outcome: end, runId, streams, seconds, reason: why })
-      sent.push(this.event(event, signal))
-    }
+    const { outcome, error = null, streams } = config.redactor.value(report)
+    const reason = runReason({ outcome, error, summary: streams })
+    const sent: Promise<void>[] = [this.ping(end === 'complete' ? 'success' : 'fail', signal, reason)]
+    if (this.lineage !== undefined) sent.push(this.event(eventOf(this.lineage, clock(), { ...report, reason }), signal))
     await Promise.all(sent)
   }
 

@@ -1,5 +1,5 @@
 import { appendFile, rename, stat, writeFile } from 'node:fs/promises'
-import { got } from 'got'
+import { got, type OptionsInit } from 'got'
 import type { Config } from '../core/config/load.ts'
 import { codeOf } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
@@ -7,11 +7,8 @@ import type { LineageEvent } from './lineage-event.ts'
 
 /* How each receiver outside is addressed: a dead man's switch, Prometheus, a lineage catalogue. A slow one must not hold up the command. */
 
-interface OutsideRequest {
+type OutsideRequest = Pick<OptionsInit, 'json' | 'body' | 'headers'> & {
   method?: 'GET' | 'POST' | 'PUT'
-  json?: unknown
-  text?: string
-  headers?: Record<string, string>
   signal: AbortSignal
 }
 
@@ -19,16 +16,13 @@ const REQUEST_MS = 3000
 
 /** Sends one request; a failure that may pass is tried once more. Redirects are not followed: the address is a secret. */
 export async function notifyOutside(url: string, request: OutsideRequest): Promise<void> {
-  const { method = 'POST', json, text, headers = {}, signal } = request
+  const { method = 'POST' } = request
   await got(url, {
+    ...request,
     method,
-    headers,
-    ...(json === undefined ? {} : { json }),
-    ...(text === undefined ? {} : { body: text }),
     timeout: { request: REQUEST_MS },
     retry: { limit: 1, methods: [method], backoffLimit: 1000 },
     followRedirect: false,
-    signal,
   })
 }
 
@@ -51,7 +45,7 @@ export function pingAddress(url: string, what: PingSignal): string {
 
 export async function ping(url: string, what: PingSignal, signal: AbortSignal, reason?: string): Promise<void> {
   const address = pingAddress(url, what)
-  if (what === 'fail') await notifyOutside(address, { text: clip(reason ?? '', LONGEST_REASON), signal })
+  if (what === 'fail') await notifyOutside(address, { body: clip(reason ?? '', LONGEST_REASON), signal })
   else await notifyOutside(address, { method: 'GET', signal })
 }
 
@@ -81,7 +75,7 @@ export async function pushMetrics(
   const login = Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`).toString('base64')
   await notifyOutside(address.href, {
     method: isWhole ? 'PUT' : 'POST',
-    text,
+    body: text,
     headers: { 'content-type': TEXT, ...(username === '' ? {} : { authorization: `Basic ${login}` }) },
     signal,
   })

@@ -7,6 +7,7 @@ import type { Stream } from '../streams/stream.ts'
 import { COMMENTS, customNote, reportNote, TABLES, type TableNote } from '../warehouse/schema/catalogue.ts'
 import { VIEWS } from '../warehouse/schema/comments.ts'
 import { POINTS_TO } from '../warehouse/schema/relations.ts'
+import { SHOWN_TYPES } from '../warehouse/schema/stream-tables.ts'
 import { isWhole, reportBy } from '../warehouse/schema/views.ts'
 import { parseTemplate, type Values } from './template.ts'
 
@@ -64,8 +65,6 @@ interface Notes {
   nullable: string[]
 }
 
-const SQL_TYPES = { text: 'text', double: 'double precision', date: 'date', jsonb: 'jsonb', boolean: 'boolean' }
-
 /** The tables, the configured reports and custom streams, and the views that are made for them: what readers see. */
 export function relationsOf({ streams, reports, custom_streams }: Catalogued, unused: readonly string[]): Relation[] {
   const notes = parseTemplate<Notes>('tables.yml')
@@ -104,7 +103,7 @@ export function relationsOf({ streams, reports, custom_streams }: Catalogued, un
 
 function ofStream(kind: 'brands' | 'rows', note: TableNote, stream: Stream, required: readonly string[]): Relation {
   const { name, key, columns } = stream
-  const types = new Map(columns.map((column) => [column.name, SQL_TYPES[column.type]]))
+  const types = new Map(columns.map((column) => [column.name, SHOWN_TYPES[column.type]]))
   return relation({
     ...{ kind, name, note, stream: name, key: ['project_id', ...key] },
     ...{ types, required: ['project_id', ...required] },

@@ -23,14 +23,11 @@ export class Live {
 
   constructor(
     private readonly clock: Clock,
-    private readonly others: Observer[] = [],
+    private readonly other: Observer = {},
   ) {}
 
   /** `started` is called once it is known which run it is. */
   watch(started?: (runId: number) => void): WatchedRun {
-    const notify = (call: (observer: Observer) => void) => {
-      for (const observer of this.others) call(observer)
-    }
     let run: LiveRun | undefined
     const end = () => {
       if (run !== undefined && this.runs.includes(run)) this.runs.splice(this.runs.indexOf(run), 1)
@@ -46,14 +43,14 @@ export class Live {
         if (run !== undefined) run.total = days + lists
       },
       advanced: (step: Step) => {
-        notify((other) => other.advanced?.(step))
+        this.other.advanced?.(step)
         if (run === undefined) return
         run.done += Math.max(1, step.days)
         run.rows += step.rows
         run.stream = step.stream
       },
       onRequest: (status) => {
-        notify((other) => other.onRequest?.(status))
+        this.other.onRequest?.(status)
         if (run !== undefined) run.requests++
       },
     }

@@ -61,6 +61,7 @@ export interface OpsTables {
     reconciled_at: Date | null
     counts_digest: number | null
     answers_digest: number | null
+    /** How it differs from the totals of the service, if it does. */
     difference: string | null
   }
   quarantine: {
@@ -166,9 +167,12 @@ export interface OpsTables {
   alerts: {
     condition: string
     text: string
+    /** What it is about, if it can spread. */
     members: Generated<string[]>
     raised_at: Generated<Date>
+    /** When the last message of this condition was sent. */
     told_at: Date | null
+    /** False if some of it waits for the end of the quiet period. */
     is_told: Generated<boolean>
     cleared_at: Date | null
   }

@@ -6,7 +6,7 @@ import { dayOf, type Range } from '../../core/day.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
-import type { Observer } from '../../sync/run/task.ts'
+import { NO_RUN } from '../../observe/findings.ts'
 import { refuseUnknownProjects } from '../choose-projects.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
 import { auditReport, type RunReporter, runAndReport } from '../run-and-report.ts'
@@ -50,24 +50,15 @@ async function auditAndPrint(
   reporter: RunReporter,
 ): Promise<number> {
   const { projects, execute } = open
-  let runId = 0
-  const observer: Observer = {
-    ...reporter.observer,
-    started(run) {
-      // The first is the audit itself, the second its repair.
-      runId ||= run.runId
-      reporter.observer.started?.(run)
-    },
-  }
   const { range, repair = false } = options
   const request = { projects, range, repair, signal: session.signal, execute }
-  const result = await runAudit(open, request, observer)
+  const result = await runAudit(open, request, reporter.observer)
   const names = await namesIn(open.warehouse, open.projects)
   session.print(
     { source: open.source, ...result },
     render(session.config.redactor.value(result), repair, names, session.width),
   )
-  await reporter.ended(auditReport(result, runId, open.source))
+  await reporter.ended(auditReport(result, reporter.runId ?? NO_RUN, open.source))
   return result.remaining === 0 && (result.repair === undefined || result.repair.outcome === 'complete') ? 0 : 1
 }
 

@@ -1,5 +1,6 @@
 import { openExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
+import type { Config } from '../../core/config/load.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { decoded } from '../../core/redactor.ts'
@@ -75,14 +76,9 @@ function leftOut(left: { name: string; view: string }[]): string[] {
   ]
 }
 
-function loginOf(settings: {
-  api_key?: string | undefined
-  user?: string | undefined
-  password?: string | undefined
-}): Login {
-  if (settings.api_key !== undefined) return { apiKey: settings.api_key }
-  if (settings.user !== undefined && settings.password !== undefined)
-    return { user: settings.user, password: settings.password }
+function loginOf({ api_key, user, password }: Config['metabase']): Login {
+  if (api_key !== undefined) return { apiKey: api_key }
+  if (user !== undefined && password !== undefined) return { user, password }
   throw new UsageError('set METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD')
 }
 

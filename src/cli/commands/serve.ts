@@ -52,7 +52,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
       watch.state.up ? watchPool.write(work) : Promise.reject(new TransientError('the database does not answer')),
   })
   const metrics = createMetrics(session.streams.all.map(({ name }) => name))
-  const live = new Live(clock, [metrics.observer])
+  const live = new Live(clock, metrics.observer)
   const maxStalenessMs = durationMs(config.serve.max_staleness)
   const afterRun = new AfterRun({ session, open, watch, view, alerts, metrics, maxStalenessMs, ended: ended.signal })
   const runs = serveRuns(session, open, live, (...run) => afterRun.runEnded(...run))

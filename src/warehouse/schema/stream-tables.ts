@@ -9,14 +9,12 @@ import { customDefinition } from '../../streams/source-report.ts'
 import type { ColumnType, Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Ops } from '../database.ts'
+import type { Transaction } from '../transaction.ts'
 
 /* The tables of reports and custom streams, which have the names that the configuration gives them. */
 
 /** A connection in a transaction, and typed queries of the ops schema on it. */
-export interface Database {
-  client: PoolClient
-  ops: Ops
-}
+export type Database = Pick<Transaction, 'client' | 'ops'>
 
 type CustomStream = Config['custom_streams'][number]
 type TableStream = Pick<Stream, 'table' | 'columns' | 'key' | 'by'>
@@ -209,6 +207,9 @@ export const SQL_TYPES: Record<ColumnType, string> = {
   jsonb: 'jsonb',
   boolean: 'boolean',
 }
+
+/** As people and tools are told of them. */
+export const SHOWN_TYPES = { ...SQL_TYPES, text: 'text' }
 
 /** The columns of the table of a stream, as `create table` takes them. */
 function columnsOf({ columns, key, by }: TableStream): { name: string; sql: string }[] {

@@ -62,7 +62,6 @@ export interface Series {
   points: (Point | undefined)[]
   /** The mean of the seven days that end with each x, null if one of them is missing. Undefined by week and for a few days. */
   means: (number | null)[] | undefined
-  sample: number
 }
 
 export interface ChartData {
@@ -74,7 +73,7 @@ export interface ChartData {
   isProvisional: boolean[]
   /** Where the range begins among the x; those before it are of the period that it is compared with. */
   start: number
-  /** The own brand first, then rivals by their samples. */
+  /** The own brand first, then rivals by their mentions. */
   series: Series[]
   /** How many brands are not drawn. */
   left: number
@@ -117,17 +116,14 @@ export function chartData(
       colour: 0,
       means: undefined,
       points: x.map(() => undefined),
-      sample: 0,
     }
     byBrand.set(row.brand_id, series)
-    const sample = numberIn(row, kind.sample.column) ?? 0
     series.points[index] = {
       value: numberIn(row, kind.value),
       low: kind.interval === undefined ? null : numberIn(row, kind.interval.low),
       high: kind.interval === undefined ? null : numberIn(row, kind.interval.high),
-      sample,
+      sample: numberIn(row, kind.sample.column) ?? 0,
     }
-    series.sample += sample
     const weight = numberIn(row, kind.unit === 'share' ? kind.value : kind.sample.column) ?? 0
     mentions.set(row.brand_id, (mentions.get(row.brand_id) ?? 0) + weight)
   }
