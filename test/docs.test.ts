@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { loadConfig } from '../src/core/config/load.ts'
 import { channelTwins, configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
@@ -71,7 +72,7 @@ test('the generated pages are current', () => {
 })
 
 test('the shipped configuration is valid and spells out the defaults', () => {
-  const config = loadConfig({ file: new URL('config/sync.yaml', root).pathname, env: {} })
+  const config = loadConfig({ file: fileURLToPath(new URL('config/sync.yaml', root)), env: {} })
   expect(config.reports).toEqual([...DEFAULT_REPORTS, ...channelTwins(DEFAULT_REPORTS)])
   expect(config.warnings).toEqual([])
   expect(config.source.base_url).toBeUndefined()

@@ -341,7 +341,7 @@ describe('whoever runs it', () => {
   })
 
   longTest('a user id without a name can run it, where the machine allows it to be tried', async () => {
-    const bin = new URL('../bin/visibility-sync.js', import.meta.url).pathname
+    const bin = fileURLToPath(new URL('../bin/visibility-sync.js', import.meta.url))
     const nameless = { uid: 54_321, gid: 54_321, cwd: '/' }
     if (!isRoot || spawnSync(process.execPath, [bin, '--version'], nameless).status !== 0)
       return console.info('not tried: it takes root, and a checkout that other users can read')
@@ -461,7 +461,7 @@ describe('on a small disk', () => {
 
   onSmallDisk('output that the full disk does not take ends the command in order, with exit 1', async () => {
     fillDisk()
-    const bin = new URL('../bin/visibility-sync.js', import.meta.url).pathname
+    const bin = fileURLToPath(new URL('../bin/visibility-sync.js', import.meta.url))
     const file = openSync(join(folder.path, 'out.txt'), 'w')
     const result = spawnSync(process.execPath, [bin, '--help'], { stdio: ['ignore', file, 'pipe'], encoding: 'utf8' })
     closeSync(file)

@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { context, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
@@ -629,7 +628,7 @@ describe('spans, as a real SDK exports them', () => {
   test('the command, too, gives its spans to an SDK that is brought with --import', async () => {
     const folder = temporaryFolder()
     const file = join(folder.path, 'spans')
-    const sdk = fileURLToPath(new URL('./support/trace-sdk.mjs', import.meta.url))
+    const sdk = new URL('./support/trace-sdk.mjs', import.meta.url).href
     const env = { ...setup.env, NODE_OPTIONS: `--import=${sdk}`, TRACE_FILE: file }
     expect((await runCli(['sync', '--stream', 'chats'], { env, config: setup.fileConfig })).code).toBe(0)
     const spans = readFileSync(file, 'utf8')

@@ -424,7 +424,7 @@ describe('while others are away', () => {
 
   longTest('a clock that steps back neither freezes the pages nor hides that the database is away', async () => {
     await start()
-    const stepping = fileURLToPath(new URL('./support/step-clock.mjs', import.meta.url))
+    const stepping = new URL('./support/step-clock.mjs', import.meta.url).href
     const config = { ...setup.fileConfig, schedule: { cron: NEVER, audit_cron: NEVER } }
     const env = { ...setup.env, DATABASE_URL: proxy.url, NODE_OPTIONS: `--import=${stepping}` }
     const server = startProcess(['serve', '--port', '0'], { env, config })

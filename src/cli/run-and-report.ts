@@ -51,6 +51,7 @@ export class RunReporter {
   private readonly telemetry: RunTelemetry
   private readonly begun: number
   private open: Open | undefined
+  /** The run itself, not the one that repairs. Undefined before it began. */
   runId: number | undefined
   private isReported = false
 
@@ -101,7 +102,6 @@ export class RunReporter {
   }
 
   private started(runId: number): void {
-    // The first is the run itself: an audit that repairs begins another one.
     this.runId ??= runId
     if (this.open === undefined) return
     const { sourceAddress, database } = this.open

@@ -17,7 +17,7 @@ let shared
 /** One for all files of a worker, so that they can share modules (see runtime.cjs). */
 export default function Environment(...args) {
   shared ??= createEnvironment(...args)
-  // Those of the file before.
+  // The handlers of the file before would be called, too.
   delete shared.global[Symbol.for('EVENT_HANDLERS')]
   return shared
 }

@@ -1,3 +1,4 @@
+const { pathToFileURL } = require('node:url')
 const { default: Runtime } = require('jest-runtime')
 
 const shared = { esModules: new Map(), modules: new Map(), sourceMaps: new Map() }
@@ -7,8 +8,9 @@ const shared = { esModules: new Map(), modules: new Map(), sourceMaps: new Map()
  * the CPU time of all tests. The files of tests are loaded anew, so they share no variables.
  */
 module.exports = class extends Runtime {
-  constructor(...args) {
-    super(...args)
+  constructor(config, ...rest) {
+    super(config, ...rest)
+    this.tests = `${config.rootDir}/test/`
     this.registries.esModuleRegistry = shared.esModules
     this.registries.moduleRegistry = shared.modules
     this.transformCache.sourceMaps = shared.sourceMaps
@@ -18,7 +20,8 @@ module.exports = class extends Runtime {
   teardown() {
     this.restoreAllMocks()
     this.testState.enterTestCode()
+    const ofTests = [this.tests, pathToFileURL(this.tests).href, '@jest/globals']
     for (const registry of [shared.esModules, shared.modules])
-      for (const key of registry.keys()) if (/\/test\/|@jest\/globals/.test(key)) registry.delete(key)
+      for (const key of registry.keys()) if (ofTests.some((text) => key.includes(text))) registry.delete(key)
   }
 }

@@ -208,7 +208,7 @@ export const SQL_TYPES: Record<ColumnType, string> = {
   boolean: 'boolean',
 }
 
-/** As people and tools are told of them. */
+/** Types by the names that BI tools and lineage catalogues know: without the collation. */
 export const SHOWN_TYPES = { ...SQL_TYPES, text: 'text' }
 
 /** The columns of the table of a stream, as `create table` takes them. */
