@@ -18,6 +18,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { readPassword } from '../src/warehouse/embedded/cluster.ts'
+import { reasonIn } from '../src/warehouse/embedded/postmaster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
 import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
@@ -90,6 +91,18 @@ test('commands that start and end at the same moments all work, and leave nothin
   await Promise.all([one(), one(), one(), one()])
   expect(runningIn(data())).toBeUndefined()
   expect(readdirSync(data()).sort()).toEqual(['pgpass', 'postgres', 'postgres.log'])
+})
+
+test('why a server does not start is found among the lines of other servers', () => {
+  const line = (pid: number, text: string) => `2026-05-01 10:00:00.000 UTC [${pid}] ${text}`
+  const others = Array.from({ length: 20 }, () =>
+    line(41, 'FATAL:  terminating connection due to administrator command'),
+  )
+  const own = [line(42, 'FATAL:  lock file "postmaster.pid" already exists'), line(42, 'HINT:  Is another running?')]
+  expect(reasonIn([line(42, 'LOG:  starting'), own[0], ...others, own[1], ...others].join('\n'), 42)).toBe(
+    own.join('\n'),
+  )
+  expect(reasonIn([...others, line(43, 'PANIC:  no valid checkpoint record')].join('\n'), 42)).toContain('checkpoint')
 })
 
 describe('a command that is killed', () => {

@@ -64,7 +64,7 @@ async function clearStaleLock(folder: string): Promise<void> {
   if (lock === '' || isOfAnother) rmSync(lockPath(folder), { force: true })
 }
 
-/** Starts the server and waits until it accepts connections. It outlives this process. */
+/** Starts the server and waits until it accepts connections. It outlives this process; its last user stops it. */
 export async function launch(programs: Programs, folder: string, settings: Record<string, string>): Promise<void> {
   const data = dataPath(folder)
   await clearStaleLock(folder)
@@ -92,8 +92,17 @@ export async function launch(programs: Programs, folder: string, settings: Recor
     const server = readServer(folder)
     if (server?.pid === child.pid && server?.isReady) return
   }
-  const reason = problem?.message ?? readFileSync(path).subarray(start).toString()
-  throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${reason.trim().slice(-1200)}`)
+  // Another command used the server and stopped it before this one saw it.
+  if (child.exitCode === 0) return
+  const reason = problem?.message ?? reasonIn(readFileSync(path).subarray(start).toString(), child.pid!)
+  throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${reason}`)
+}
+
+/** Why a server ended: its own fatal error, or the last lines of the log. Servers of other commands write to the log, too. */
+export function reasonIn(log: string, pid: number): string {
+  const own = log.split('\n').filter((line) => line.includes(`[${pid}]`))
+  const fatal = own.findIndex((line) => line.includes('FATAL'))
+  return fatal < 0 ? log.trim().slice(-1200) : own.slice(fatal).join('\n').slice(0, 1200)
 }
 
 /** Ends all sessions and the server, and waits until it is gone. A server that another command started meanwhile goes on. */
