@@ -1,15 +1,12 @@
 /// <reference lib="dom" />
-import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import type { BrowserContextOptions, Page } from 'playwright-core'
-import { inBrowser, launchTabs, type Tabs } from './support/chromium.ts'
+import { inBrowser, launchTabs, type Tabs, violationsIn } from './support/chromium.ts'
 import { type Pages, startPages, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 /* The pages about the sync in a real browser: an incident among 300 projects, a run in progress, a server that goes away. */
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const TOKEN = 'a-token-for-tests'
 const PHONE = { viewport: { width: 360, height: 740 }, hasTouch: true }
 
@@ -92,16 +89,6 @@ inBrowser('the status page', () => {
 
   /** As when somebody comes back to the page: it is refreshed at once. */
   const lookAgain = (page: Page) => page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')))
-
-  /** What axe finds on a page as it is. */
-  async function findings(page: Page, rules?: string[]): Promise<string[]> {
-    await page.evaluate(AXE)
-    return page.evaluate(async (runOnly) => {
-      const { axe } = window as unknown as { axe: { run: (options: object) => Promise<{ violations: any[] }> } }
-      const { violations } = await axe.run({ resultTypes: ['violations'], ...(runOnly && { runOnly }) })
-      return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`)
-    }, rules)
-  }
 
   test('300 projects are a small page: the worst first, those that are well folded to a line each', async () => {
     const sizes: number[] = []
@@ -264,13 +251,12 @@ inBrowser('the status page', () => {
   test('axe finds nothing on any page, and no weak contrast in dark colours either', async () => {
     const paths = [`/?day=${dayAgo(0)}`, '/runs/1', '/quarantine', '/restatements', '/sign-in', '/nowhere']
     const found: string[] = []
+    // A page of its own, since one of the answers is an error.
     const page = await tabs.browser.newPage()
     for (const path of paths) {
-      await page.emulateMedia({ colorScheme: 'light' })
       await page.goto(pages.url + path)
-      found.push(...(await findings(page)).map((text) => `${path}: ${text}`))
-      await page.emulateMedia({ colorScheme: 'dark' })
-      found.push(...(await findings(page, ['color-contrast'])).map((text) => `${path}, dark: ${text}`))
+      for (const colours of ['light', 'dark'] as const)
+        found.push(...(await violationsIn(page, colours)).map((text) => `${path}, ${colours}: ${text}`))
     }
     await page.close()
     expect(found).toEqual([])
@@ -317,7 +303,7 @@ inBrowser('the status page', () => {
       expect(await page.locator('.verdict').textContent()).toBe('Nothing was synced yet.')
       expect(await page.getByRole('link', { name: 'Sign in' }).count()).toBe(0)
       for (const path of ['/quarantine', '/restatements']) expect((await fetch(other.url + path)).status).toBe(200)
-      expect(await findings(page)).toEqual([])
+      expect(await violationsIn(page)).toEqual([])
       await empty.sync()
       await until(async () => {
         await lookAgain(page)

@@ -1,11 +1,9 @@
 /// <reference lib="dom" />
-import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { parse } from 'csv-parse/sync'
 import type { BrowserContextOptions, Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { inBrowser, launchTabs, type Tabs } from './support/chromium.ts'
+import { inBrowser, launchTabs, type Tabs, violationsIn } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { get, NEVER } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
@@ -547,21 +545,12 @@ inBrowser('in a browser', () => {
   afterAll(() => tabs?.browser.close())
 
   async function open(query = '', options: BrowserContextOptions = {}): Promise<Page> {
-    const opened = await tabs.get(options)
+    const { viewport = { width: 1280, height: 720 }, colorScheme = 'light', ...others } = options
+    const opened = await tabs.get(others)
+    await opened.setViewportSize(viewport!)
+    await opened.emulateMedia({ colorScheme, media: null })
     await opened.goto(`${url}/insights?project=${project}${query}`)
     return opened
-  }
-
-  /** What axe finds. In dark colours only contrast is checked: the other rules do not depend on colours. */
-  async function violationsIn(opened: Page, colorScheme: 'light' | 'dark'): Promise<string[]> {
-    await opened.evaluate(readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'))
-    return opened.evaluate(
-      async (rules) => {
-        const { violations } = await (window as any).axe.run(rules)
-        return violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`)
-      },
-      colorScheme === 'dark' ? { runOnly: ['color-contrast'] } : {},
-    )
   }
 
   test('the numbers under the pointer are shown, and by the keyboard too', async () => {

@@ -1,4 +1,6 @@
-import { existsSync } from 'node:fs'
+/// <reference lib="dom" />
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { describe } from '@jest/globals'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 
@@ -47,4 +49,19 @@ export async function launchTabs(): Promise<Tabs> {
     return page
   }
   return { browser, problems, get }
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+/** What axe finds on a page as it is. In dark colours only contrast is checked: the other rules do not depend on colours. */
+export async function violationsIn(page: Page, colorScheme: 'light' | 'dark' = 'light'): Promise<string[]> {
+  await page.emulateMedia({ colorScheme })
+  if (await page.evaluate(() => !('axe' in window))) await page.evaluate(AXE)
+  return page.evaluate(
+    async (rules) => {
+      const { violations } = await (window as any).axe.run({ resultTypes: ['violations'], ...rules })
+      return violations.map(({ id, nodes }: any) => `${id}: ${nodes[0].html}`)
+    },
+    colorScheme === 'dark' ? { runOnly: ['color-contrast'] } : {},
+  )
 }
