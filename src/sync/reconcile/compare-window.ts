@@ -25,6 +25,8 @@ export interface Difference {
   direction: -1 | 0 | 1
   /** True if everything that differs are brands without a row. No group that is left out does that. */
   lacksBrands: boolean
+  /** The brands that differ. */
+  brands: ReadonlySet<string>
   /** How it differs, for people. */
   text: string
 }
@@ -53,7 +55,7 @@ const NO_TOTALS: DayTotals = new Map()
 function compareRows(day: Day, rows: number, answers: number): Difference[] {
   if (isClose(rows, answers)) return []
   const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
-  return [{ day, measure: 'answers', direction: rows < answers ? -1 : 1, lacksBrands: false, text }]
+  return [{ day, measure: 'answers', direction: rows < answers ? -1 : 1, lacksBrands: false, brands: new Set(), text }]
 }
 
 const MEASURES: readonly { measure: Measure; name: string }[] = [
@@ -68,13 +70,13 @@ function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored:
     if (ignored.has(measure)) continue
     const texts: string[] = []
     const directions = new Set<-1 | 1>()
-    let lacksBrands = true
+    const differing = new Set<string>()
     for (const brand of brands) {
       MEASURES.forEach(({ measure: of, name }, at) => {
         const [sum, total] = [found.get(brand)?.[at] ?? 0, expected.get(brand)?.[at] ?? 0]
         if (of !== measure || isClose(sum, total)) return
         directions.add(sum < total ? -1 : 1)
-        lacksBrands &&= !found.has(brand)
+        differing.add(brand)
         texts.push(`the ${name} of ${brand} adds up to ${sum}, but the service's total is ${total}`)
       })
     }
@@ -82,7 +84,8 @@ function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored:
     const more = texts.length === 1 ? '' : ` (and ${count(texts.length - 1, 'other difference')})`
     const [direction] = directions
     const text = `${texts[0]}${more}`
-    return [{ day, measure, direction: directions.size === 1 ? direction! : 0, lacksBrands, text }]
+    const lacksBrands = [...differing].every((brand) => !found.has(brand))
+    return [{ day, measure, direction: directions.size === 1 ? direction! : 0, lacksBrands, brands: differing, text }]
   }
   return []
 }

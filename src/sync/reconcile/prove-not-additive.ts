@@ -1,12 +1,13 @@
 import type { Day, Range } from '../../core/day.ts'
 import { KeyError, RefusedError, UsageError } from '../../core/errors.ts'
-import { type Filter, streamKey } from '../../core/vocabulary.ts'
+import { type Dimension, type Filter, streamKey } from '../../core/vocabulary.ts'
 import { forgetNotAdditive, listNotAdditive, type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
 import { hasReconciledDay } from '../../ledger/coverage.ts'
 import type { ControlTotals } from '../../rows/day-totals.ts'
 import { sift } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
+import { tableName } from '../../warehouse/connect.ts'
 import { withRetries } from '../../warehouse/retry.ts'
 import { hasNoRowAfter, readPage } from '../read/read-pages.ts'
 import { readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
@@ -29,8 +30,10 @@ interface Suspect {
  * the evidence must exclude them. On three final days, each day is read alone: it fills less than half a page, has no row
  * after its last, and consists of the same rows when it is read in two parts. All three days must be too low: groups that are
  * left out lower the sums, and if they are too high, the totals are wrong. They also lower the sums of several brands, and do not
- * remove single ones. A stream of which any day ever added up is never accepted as not additive. If only the number of answers is too
- * low, all rows that are left out are without mentions, as no truncation would have it: then one such day is enough.
+ * remove single ones. What is left out must be groups without a value of a dimension: the project may have such groups, and the
+ * answers have none. A stream of which any day ever added up is never accepted as not additive. If only the number of answers of a
+ * report is too low, all rows that are left out are without mentions, as no truncation would have it: then one such day is
+ * enough, if the brands in question have no row without mentions, neither in the answer nor in the table.
  */
 export async function proveNotAdditive(
   run: Run,
@@ -41,11 +44,11 @@ export async function proveNotAdditive(
   const final = differences.filter(({ day }) => day < run.provisionalFrom).slice(-DAYS_OF_EVIDENCE)
   if (isControl(stream) || final.length === 0) return undefined
   const [{ measure }] = final as [Difference]
-  if (measure === 'counts') {
-    if (final.length < DAYS_OF_EVIDENCE || !stream.dimensions?.some((name) => NULLABLE.includes(name))) return undefined
+  if (measure === 'counts' || stream.control === 'answers') {
+    if (final.length < DAYS_OF_EVIDENCE) return undefined
     if (await withRetries(run.warehouse, run.signal, () => hasReconciledDay(run.warehouse, projectStream)))
       return undefined
-  }
+  } else if (await hasStoredRowsWithoutMentions(run, { project, stream, differences: final })) return undefined
   const key = streamKey(project.id, stream.name)
   if (run.unproven.has(key)) return undefined
   const evidence = await evidenceOf(run, { project, stream, differences: final }, context)
@@ -66,14 +69,55 @@ async function evidenceOf(run: Run, { project, stream, differences }: Suspect, c
   const [{ measure }] = differences as [Difference]
   const range = { from: differences[0]!.day, to: differences.at(-1)!.day }
   const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
+  const lacking = measure === 'counts' ? await lackedDimensions(run, project.id, stream) : []
   const evidence: Difference[] = []
   for (const { day } of differences) {
     const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
-    if (found?.measure !== measure || found.direction !== -1) return undefined
-    if (measure === 'counts' && found.lacksBrands) return undefined
-    evidence.push(found)
+    if (found?.difference.measure !== measure || found.difference.direction !== -1) return undefined
+    const { difference, rows } = found
+    const leavesGroupsOut = () =>
+      lacking.some((dimension) => rows.every((row) => stream.dimensionOf(row, dimension) !== null))
+    if (measure === 'counts' ? difference.lacksBrands || !leavesGroupsOut() : listsAbsence(stream, rows, difference))
+      return undefined
+    evidence.push(difference)
   }
   return evidence
+}
+
+/** Dimensions that rows of a project may lack, as far as its prompts show. */
+async function lackedDimensions(
+  { warehouse, signal }: Run,
+  projectId: string,
+  { dimensions = [] }: DayStream,
+): Promise<Dimension[]> {
+  const nullable = dimensions.filter((name) => NULLABLE.includes(name))
+  const query = `select bool_or(topic_id is null) as topic_id, bool_or(country_code is null) as country_code
+    from ${tableName(warehouse, 'prompts')} where project_id = $1`
+  const { rows } = await withRetries(warehouse, signal, () =>
+    warehouse.pool.query<Record<string, boolean | null>>(query, [projectId]),
+  )
+  // Without prompts nothing is known.
+  return nullable.filter((name) => rows[0]![name] !== false)
+}
+
+/** True if an answer has rows without mentions of brands that seem to lack such rows. */
+function listsAbsence({ columns }: DayStream, rows: readonly Row[], { brands }: Difference): boolean {
+  const at = (column: string) => columns.findIndex(({ name }) => name === column)
+  const [brandAt, countAt] = [at('brand_id'), at('visibility_count')]
+  return rows.some((row) => row[countAt] === 0 && brands.has(row[brandAt] as string))
+}
+
+/** True if rows without mentions would be deleted: a service that has sent them does not leave them out. */
+async function hasStoredRowsWithoutMentions(
+  { warehouse, signal }: Run,
+  { project, stream, differences }: Suspect,
+): Promise<boolean> {
+  const query = `select exists (select from ${tableName(warehouse, stream.table)}
+    where project_id = $1 and date = any($2::date[]) and brand_id = any($3) and visibility_count = 0) as found`
+  const brands = [...new Set(differences.flatMap((difference) => [...difference.brands]))]
+  const values = [project.id, differences.map(({ day }) => day), brands]
+  const { rows } = await withRetries(warehouse, signal, () => warehouse.pool.query<{ found: boolean }>(query, values))
+  return rows[0]!.found
 }
 
 /** Reads a day again that showed that a stream does not add up. If it does now, so may all other days: they are read again. */
@@ -108,7 +152,7 @@ async function differenceOfWholeDay(
   run: Run,
   { project, stream, day, totals }: { project: SyncedProject; stream: DayStream; day: Day; totals: ControlTotals },
   context: CallContext,
-): Promise<Difference | undefined> {
+): Promise<{ difference: Difference; rows: readonly Row[] } | undefined> {
   const range = { from: day, to: day }
   const request = { caller: project.caller, stream, range, known: UNKNOWN_WINDOW }
   const answer = await readWindow(run, request, context, () => new RowList())
@@ -121,7 +165,7 @@ async function differenceOfWholeDay(
     control: totals,
     ignored: new Set(),
   })
-  return difference
+  return difference && { difference, rows: rows.values }
 }
 
 /** True if the parts of a day by its first dimension have the rows of the whole: a truncated answer would have others. */

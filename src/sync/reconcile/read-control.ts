@@ -11,7 +11,7 @@ import {
   historyCheckedAt,
   saveHistoryCheck,
 } from '../../ledger/control-totals.ts'
-import { hasCoverage } from '../../ledger/coverage.ts'
+import { hasCoverage, markStale } from '../../ledger/coverage.ts'
 import { markDiffering, markReconciled, uncomparedDays } from '../../ledger/reconciled-days.ts'
 import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
@@ -135,7 +135,11 @@ export async function checkHistory(run: Run, project: SyncedProject, context: Ca
 async function checkRange(run: Run, project: SyncedProject, range: Range, context: CallContext): Promise<void> {
   const { warehouse, signal, streams } = run
   const controls = await readControls(run, project, range, context)
+  // Days within the lookback are read anyway. What changed in the totals may have changed in streams that still add up to them.
+  const changed = [...controls.values()].flatMap((control) => control.changed).filter((day) => day < run.lookbackFrom)
   for (const stream of streams.byDay) {
+    const projectStream = { projectId: project.id, stream: stream.name }
+    await withRetries(warehouse, signal, () => markStale(warehouse, projectStream, [...new Set(changed)]))
     const days = await withRetries(warehouse, signal, () =>
       uncomparedDays(warehouse, { projectId: project.id, stream }, range),
     )
@@ -157,7 +161,7 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
 }
 
 /** Control totals of a range, by the filters under which they were read. */
-export type Controls = Map<string, ControlDays>
+export type Controls = Map<string, ControlDays & { changed: Day[] }>
 
 /** Reads the control totals that the configured streams are compared with. */
 export async function readControls(

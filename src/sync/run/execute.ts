@@ -183,7 +183,7 @@ function finish(task: Task, { summary }: Loaded, days: number, seconds: number):
   if (summary.difference !== undefined)
     run.log.warn({ ...fields, difference: summary.difference }, 'day does not add up to the control totals')
   if (held !== undefined)
-    run.log.warn({ ...fields, ...held }, 'held: most rows would have vanished, so these days are left as they were')
+    run.log.warn({ ...fields, ...held }, 'held: too many rows would have vanished, so these days are left as they were')
 }
 
 /** True for answers by which a service says that it has no such operation, or not for this key. */

@@ -16,7 +16,16 @@ import { recheckNotAdditive } from '../reconcile/prove-not-additive.ts'
 import { checkHistory, readDueControls } from '../reconcile/read-control.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run.ts'
-import { type Gate, isExhausted, type Remaining, reportPlan, type SharedByTasks, type Task, taskKey } from './task.ts'
+import {
+  countRequest,
+  type Gate,
+  isExhausted,
+  type Remaining,
+  reportPlan,
+  type SharedByTasks,
+  type Task,
+  taskKey,
+} from './task.ts'
 
 /** One task for each project and stream. */
 export async function makeTasks(
@@ -123,16 +132,12 @@ function isReadFirst({ stream }: Task): boolean {
 export class ControlPhase implements Gate {
   private readonly reading = new Map<string, Promise<void>>()
   private readonly open = new Set<string>()
-  private readonly context: CallContext
-
   constructor(
     private readonly run: Run,
     private readonly shared: Omit<SharedByTasks, 'gate'>,
     /** Gives the days of each stream that are due now; undefined if the run was given its days. */
     private readonly replan: ((project: SyncedProject) => Promise<(stream: string) => Day[]>) | undefined,
-  ) {
-    this.context = { signal: run.signal, onAttempt: (status) => shared.observer.onRequest?.(status) }
-  }
+  ) {}
 
   mayBegin(task: Task): boolean {
     this.beginReading(task.project)
@@ -160,11 +165,15 @@ export class ControlPhase implements Gate {
 
   /** Without control totals, days are loaded without a comparison. They stay due, and the run is partial. */
   private async readTotals(project: SyncedProject): Promise<void> {
-    const { run, shared, context, replan } = this
-    const feeds = this.tasksOf(project).flatMap(({ stream, remaining }) =>
-      stream.by === 'day' && remaining.kind === 'windows' ? [{ stream, feed: remaining.feed }] : [],
+    const { run, shared, replan } = this
+    const feeds = this.tasksOf(project).flatMap(({ stream, remaining, report }) =>
+      stream.by === 'day' && remaining.kind === 'windows' ? [{ stream, feed: remaining.feed, report }] : [],
     )
     if (feeds.length === 0) return
+    // The requests count as those of the control report, or of another one if that is not configured.
+    const { report } = feeds.find(({ stream }) => isControl(stream)) ?? feeds[0]!
+    const { observer } = shared
+    const context = { signal: run.signal, onAttempt: (status?: number) => countRequest({ report, observer }, status) }
     try {
       if (replan !== undefined && (await checkHistory(run, project, context))) {
         await recheckNotAdditive(run, project, context)

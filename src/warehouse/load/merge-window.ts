@@ -161,7 +161,7 @@ async function countMoved(merge: Merge): Promise<Map<Day, number>> {
   return new Map(rows.map(({ date, count }) => [date, count]))
 }
 
-/** The days on which the answer is held for review: if more than half of the window would vanish, those that lose rows. */
+/** The days that are held for review: those that lose all rows and, if more than half of the window would vanish, all that lose any. */
 function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
   if (load.acceptDeletes) return undefined
   const days = compared.filter(({ date }) => !load.disproved.has(date))
@@ -169,7 +169,8 @@ function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['h
   const present = (day: ComparedDay) => day.present
   const vanishing = (day: ComparedDay) => day.deleted
   const all = total(vanishing) * 2 > total(present)
-  const held = days.filter((day) => vanishing(day) > 0 && (all || stillHeld(day, load)))
+  const isEmptied = (day: ComparedDay) => day.deleted === day.present && (load.rowsByDay.get(day.date) ?? 0) === 0
+  const held = days.filter((day) => vanishing(day) > 0 && (all || isEmptied(day) || stillHeld(day, load)))
   if (held.length === 0) return undefined
   return {
     present: total(present, held),
