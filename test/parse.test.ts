@@ -460,6 +460,22 @@ describe('rows by template', () => {
     expect(slow.sifted.length).toBe(1620)
   })
 
+  test.each([
+    ['mention_count', '-1', 'mention_count: -1 is negative'],
+    ['visibility', '1.2', 'visibility: 1.2 is more than 1'],
+    ['visibility_count', '3', 'visibility_count: 3 is more than the visibility_total of 2'],
+    ['share_of_voice', '7', 'share_of_voice: 7 is more than 1'],
+    ['sentiment', '100.5', 'sentiment: 100.5 is more than 100'],
+  ])('a row with an impossible %s is rejected, also among rows that are like it', async (name, value, reason) => {
+    const rows = Array.from({ length: 540 }, (_, index) =>
+      plain(index, { share_of_voice: '0.25', [name]: index === 400 ? value : '1' }),
+    )
+    const [fast, slow] = [await read(answer(rows.map(rowText)), true), await read(answer(rows.map(rowText)), false)]
+    expect(fast.sifted).toEqual(slow.sifted)
+    expect(fast.taken).toBeGreaterThan(500)
+    expect(fast.sifted.rejects.map((reject) => reject.reason)).toEqual([reason])
+  })
+
   test('rows that are like others but for one thing are judged as if each were parsed', async () => {
     const odd: Record<string, string>[] = [
       { brand: '{"id":"kw_1","name":"Another name"}', mention_count: '7' },

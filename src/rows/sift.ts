@@ -179,10 +179,11 @@ export class Sifter<R extends Rows> {
 
   /** Takes the item that begins here, if it is like others before; gives its end, or -1. */
   acceptByTemplate(bytes: Buffer, start: number): number {
-    const { templateParser, rows } = this
+    const { templateParser, rows, stream } = this
     const end = templateParser?.read(bytes, start) ?? -1
-    // A row whose key was seen before takes the slow path, which compares both rows.
-    if (end < 0 || this.keyIndex.findOrAdd(templateParser!.row) !== undefined) return -1
+    // The slow path rejects a row that cannot be right. It also compares a row with an earlier one that has the same key.
+    if (end < 0 || stream.findImpossible?.(templateParser!.row) !== undefined) return -1
+    if (this.keyIndex.findOrAdd(templateParser!.row) !== undefined) return -1
     this.taken++
     rows.add(templateParser!.row)
     this.count(templateParser!.row, 1)

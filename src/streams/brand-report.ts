@@ -1,6 +1,6 @@
 import type { ReportConfig } from '../core/config/load.ts'
 import type { Day } from '../core/day.ts'
-import { COUNTRIES, type Dimension, METRICS } from '../core/vocabulary.ts'
+import { COUNTRIES, type Dimension, METRICS, type Metric } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
 import { NAME_MAX, wrongLength } from './defined-stream.ts'
 import { type Column, type DayStream, defineDayStream, type Entities, type Row, splitDimensionsOf } from './stream.ts'
@@ -119,6 +119,8 @@ export function brandReport(report: ReportConfig): DayStream {
     findProblem: ({ brand: { name } }) =>
       name != null && name.length > NAME_MAX ? wrongLength('brand.name', name, NAME_MAX) : undefined,
 
+    findImpossible: (row) => findImpossible(row, columns.length - METRICS.length),
+
     dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,
 
     collectEntities(item, entities) {
@@ -141,4 +143,29 @@ function noteBrand({ brands }: Entities, id: string, name: string | null, date: 
   const known = brands.get(id)
   const newer = known === undefined || date > known.date || (date === known.date && (name ?? '') > (known.name ?? ''))
   if (newer && (name !== null || known === undefined)) brands.set(id, { name, date })
+}
+
+/** The highest values of metrics that are never negative. */
+const HIGHEST: Partial<Record<Metric, number>> = {
+  mention_count: Number.POSITIVE_INFINITY,
+  visibility: 1,
+  visibility_count: Number.POSITIVE_INFINITY,
+  share_of_voice: 1,
+  sentiment: 100,
+}
+const BOUNDED = METRICS.flatMap((name, at) => (name in HIGHEST ? [{ name, at, highest: HIGHEST[name]! }] : []))
+const [COUNT_AT, TOTAL_AT] = [METRICS.indexOf('visibility_count'), METRICS.indexOf('visibility_total')]
+// What a service rounds may be this far out of range.
+const SLACK = 1e-6
+
+/** @param first where a row has its first metric */
+function findImpossible(row: Row, first: number): string | undefined {
+  for (let index = 0; index < BOUNDED.length; index++) {
+    const { name, at, highest } = BOUNDED[index]!
+    const value = (row[first + at] ?? 0) as number
+    if (value < -SLACK) return `${name}: ${value} is negative`
+    if (value > highest + SLACK) return `${name}: ${value} is more than ${highest}`
+  }
+  const [count, total] = [row[first + COUNT_AT] as number, row[first + TOTAL_AT] as number]
+  return count > total + SLACK ? `visibility_count: ${count} is more than the visibility_total of ${total}` : undefined
 }
