@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { addDays } from '../src/core/day.ts'
+import { projectsByHealth } from '../src/web/health.ts'
 import { lineChart } from '../src/web/insights/line-chart.ts'
 import type { ChartRow } from '../src/web/insights/read-insights.ts'
 import { chartData } from '../src/web/insights/series.ts'
@@ -184,6 +185,44 @@ describe('pages for people who signed in', () => {
     expect(await links(ids[0]!)).toEqual([ids[2]])
     expect((await links(ids[2]!))[0]).toBe(ids[0])
     expect(await links(ids.at(-1)!)).toEqual([ids.length > 3 ? ids.at(-2) : ids[0]])
+  })
+
+  test('the page of an audit counts the streams that were compared, and the list of runs has no figures for it', async () => {
+    const audited = [
+      { project_id: project, stream: 'chats', days_compared: 31, differing: [] },
+      { project_id: project, stream: 'by_tag', days_compared: 0, differing: [], left_out: 'its rows overlap' },
+    ]
+    const [{ id }] = (await setup.database.rows<{ id: number }>(
+      `insert into visibility_ops.runs (command, started_at, ended_at, outcome, host, pid, version, source, summary)
+       values ('audit', now(), now(), 'complete', 'host', 1, 'v', 's', $1::jsonb) returning run_id as id`,
+      [JSON.stringify(audited)],
+    )) as [{ id: number }]
+    expect((await page(`/runs/${id}`)).text).toContain('None, in 1 stream.')
+    await until(async () => {
+      const row = new RegExp(`<tr><th scope="row"><a href="/runs/${id}">.*`).exec((await page('/')).text)?.[0]
+      return row?.match(/<td class="n">–<\/td>/g)?.length === 5
+    })
+  })
+
+  test('a list that is held has no days', () => {
+    const row = { project_id: 'p', stream: 'prompts', last_read_at: new Date(), days_missing: null, days_held: 1 }
+    const known = {
+      days_unreconciled: 0,
+      days_quarantined: 0,
+      days_stale: 0,
+      days_read: 1,
+      rows: 1,
+      first_day: null,
+      last_day: null,
+    }
+    const status = { streams: [{ ...row, ...known }] } as never
+    const [health] = projectsByHealth({
+      status,
+      projects: [{ id: 'p', name: 'P' }],
+      ledgerNow: new Date(),
+      maxStalenessMs: 9e9,
+    })
+    expect(health!.troubled.map(({ words }) => words)).toEqual([['held']])
   })
 
   test('what is held is let through by its button, and only while it is held', async () => {

@@ -211,6 +211,8 @@ describe('the reason in one sentence', () => {
       '1 window of chats could not be read or loaded: HTTP 503; 1 row of chats was quarantined.',
     )
     expect(reason('partial', [chats({ held })])).toBe('1 window of chats is held: 9 of 10 rows would have vanished.')
+    const small = { range: '2026-03-03', rows_present: 1, rows_vanishing: 1 }
+    expect(reason('partial', [chats({ held: [small, ...held] })])).toContain('10 of 11 rows would have vanished')
     expect(reason('failed', [chats({ failed: [failed('key', 'HTTP 401')] })], 'GET prompts: HTTP 401')).toBe(
       'GET prompts: HTTP 401.',
     )

@@ -153,14 +153,6 @@ async function ask({ stdin, stderr, signal }: Surroundings, text: string): Promi
   }
 }
 
-/** Waits until the command is asked to stop. */
-export function untilStopped({ signal }: Session): Promise<void> {
-  return new Promise((done) => {
-    if (signal.aborted) done()
-    signal.addEventListener('abort', () => done())
-  })
-}
-
 const MOST_ALIKE = 3
 
 /** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result names all. */

@@ -18,6 +18,14 @@ export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   }
 }
 
+/** Waits until the signal says to stop. */
+export function untilStopped(signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((done) => {
+    if (signal?.aborted) done()
+    signal?.addEventListener('abort', () => done(), { once: true })
+  })
+}
+
 /** Waits for work, but not for longer than `ms`. True if it ended in time; work that is late goes on by itself. */
 export async function waitAtMost(ms: number, work: Promise<unknown>): Promise<boolean> {
   const timer = new AbortController()

@@ -49,6 +49,7 @@ export function runReason({ outcome, error, summary }: EndedRun): string | undef
   const troubles = troublesOf(summary)
   const texts = troubles.map(({ kind, text, occurrences }) => {
     if (kind === 'quarantined' || kind === 'interrupted') return text
+    if (kind === 'held') return `${text}: ${vanishing(storedStreams(summary).flatMap(({ held = [] }) => held))}`
     // Windows that were left because of a failure repeat its reason with words before it.
     const [example] = occurrences.map(({ detail }) => detail).sort((a, b) => a.length - b.length)
     return `${text}: ${example}`
@@ -84,9 +85,7 @@ export function troublesOf(summary: unknown): Trouble[] {
     return occurrences.length === 0 ? [] : [troubleOf(code, occurrences, occurrences.length)]
   })
   const held = rows.flatMap((row) =>
-    (row.held ?? []).map(({ range, rows_present, rows_vanishing }) =>
-      occurrenceOf(row, range, `${rows_vanishing} of ${count(rows_present, 'row')} would have vanished`),
-    ),
+    (row.held ?? []).map((entry) => occurrenceOf(row, entry.range, vanishing([entry]))),
   )
   const unreconciled = rows.flatMap((row) =>
     (row.unreconciled ?? []).map(({ date, difference }) => occurrenceOf(row, date, difference)),
@@ -107,6 +106,11 @@ export function troublesOf(summary: unknown): Trouble[] {
           ),
         ]),
   ]
+}
+
+function vanishing(held: NonNullable<StoredStream['held']>): string {
+  const sum = (field: 'rows_present' | 'rows_vanishing') => held.reduce((total, entry) => total + entry[field], 0)
+  return `${sum('rows_vanishing')} of ${count(sum('rows_present'), 'row')} would have vanished`
 }
 
 function storedStreams(summary: unknown): StoredStream[] {

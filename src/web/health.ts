@@ -33,7 +33,7 @@ function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth
   const candidates: [rank: number, isSo: boolean, word: string][] = [
     [4, last_read_at === null, 'never read'],
     [4, last_read_at !== null && now.getTime() - last_read_at.getTime() > maxMs, 'stale'],
-    [3, days_held > 0, `${count(days_held, 'day')} held`],
+    [3, days_held > 0, row.days_missing === null ? 'held' : `${count(days_held, 'day')} held`],
     [3, days_unreconciled > 0, `${count(days_unreconciled, 'day')} not reconciled`],
     [2, days_quarantined > 0, 'rows in quarantine'],
     [1, hasGaps(row), `${count(row.days_missing ?? 0, 'day')} missing`],

@@ -1,9 +1,10 @@
 import { resolve } from 'node:path'
 import { dataFolder, openWarehouse } from '../../app/open-services.ts'
 import { UsageError } from '../../core/errors.ts'
+import { untilStopped } from '../../core/waiting.ts'
 import { passwordFile } from '../../warehouse/embedded/cluster.ts'
 import { stopEmbedded } from '../../warehouse/embedded/server.ts'
-import { type Session, untilStopped } from '../session.ts'
+import type { Session } from '../session.ts'
 
 /** `database`: keeps the embedded Postgres running until it is asked to stop. `database stop` stops one that was left behind. */
 export async function database(session: Session, _options: object, action?: string): Promise<number> {
@@ -26,7 +27,7 @@ export async function database(session: Session, _options: object, action?: stri
       'Ctrl-C stops it.',
     ].join('\n'),
   )
-  await untilStopped(session)
+  await untilStopped(session.signal)
   await open.close()
   return 0
 }

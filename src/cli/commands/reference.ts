@@ -2,10 +2,11 @@ import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { createRedactor } from '../../core/redactor.ts'
 import { didYouMean } from '../../core/text.ts'
+import { untilStopped } from '../../core/waiting.ts'
 import { faultsSchema } from '../../reference/change.ts'
 import { startReference } from '../../reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../../reference/world.ts'
-import { type Session, untilStopped } from '../session.ts'
+import type { Session } from '../session.ts'
 
 export interface ReferenceOptions {
   host: string
@@ -61,7 +62,7 @@ export async function reference(session: Session, options: ReferenceOptions): Pr
     // Its keys are no secrets, though one of them may be set as the key in the environment.
     createRedactor(),
   )
-  await untilStopped(session)
+  await untilStopped(session.signal)
   await service.close()
   return 0
 }

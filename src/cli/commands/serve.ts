@@ -1,7 +1,7 @@
 import { hostname } from 'node:os'
 import { type Open, withServices } from '../../app/open-services.ts'
 import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
-import { waitAtMost } from '../../core/waiting.ts'
+import { untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { Alerts } from '../../observe/alerts.ts'
 import { channelsOf } from '../../observe/channels.ts'
@@ -15,7 +15,7 @@ import { createServer } from '../../web/server.ts'
 import { View } from '../../web/view.ts'
 import { Readiness } from '../serve-readiness.ts'
 import { AfterRun, type ServeRuns, serveRuns } from '../serve-runs.ts'
-import { type Session, untilStopped } from '../session.ts'
+import type { Session } from '../session.ts'
 
 const ALERT_EVERY_MS = 60_000
 // The share of the grace period that a run in progress may take; the rest is for closing.
@@ -97,7 +97,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
       await catchUp().catch((error: unknown) =>
         log.warn({ reason: messageOf(error) }, 'not known whether a sync is due'),
       )
-    await untilStopped(session)
+    await untilStopped(session.signal)
     log.info({ grace_seconds: config.serve.grace_seconds }, 'asked to stop')
     const stopping = schedule.stop().then(() => waitAtMost(LAST_REPORTS_MS, afterRun.settle()))
     if (!(await waitAtMost(config.serve.grace_seconds * GRACE_OF_RUN * 1000, stopping))) {

@@ -2,14 +2,14 @@ import { rmSync, writeFileSync } from 'node:fs'
 import { type Open, queueName, withServices } from '../../app/open-services.ts'
 import type { Config } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
-import { sleep } from '../../core/waiting.ts'
+import { sleep, untilStopped } from '../../core/waiting.ts'
 import { claimSource } from '../../ledger/source.ts'
 import { openQueue } from '../../queue/boss.ts'
 import { QueueWorker } from '../../queue/worker.ts'
 import { signOut } from '../../queue/workers.ts'
 import { isTransient } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import { type Session, untilStopped } from '../session.ts'
+import type { Session } from '../session.ts'
 
 const TOUCH_MS = 5000
 const PATIENCE_SECONDS = 5
@@ -79,7 +79,7 @@ async function runWorker(session: Session, open: Open, concurrency: number, begu
         `Warehouse: ${open.database.described}`,
       ].join('\n'),
     )
-    await untilStopped(session)
+    await untilStopped(session.signal)
     log.info({ done: taker.done }, 'asked to stop')
     return 0
   } finally {

@@ -4,7 +4,7 @@ import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
 import { count, listSome } from '../../core/text.ts'
-import { monotonic, waitAtMost } from '../../core/waiting.ts'
+import { monotonic, untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { countStale } from '../../ledger/coverage.ts'
 import { markOvertaken } from '../../ledger/reconciled-days.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
@@ -203,7 +203,8 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
     await lock.release()
   }
   // After a stop it does not wait for a database that is away: the lease expires by itself.
-  await (signal?.aborted ? waitAtMost(CLOSING_MS, close()) : close())
+  const closing = close()
+  await Promise.race([closing, untilStopped(signal).then(() => waitAtMost(CLOSING_MS, closing))])
   const sum = (field: 'rows_read' | 'requests') => streams.reduce((total, stream) => total + stream[field], 0)
   const totals = { rows: sum('rows_read'), requests: sum('requests'), seconds }
   log[outcome === 'complete' ? 'info' : 'warn'](

@@ -131,11 +131,14 @@ interface Audited {
   project_id?: string
   stream?: string
   differing?: string[]
+  /** Why the stream was not compared. */
+  left_out?: string
 }
 
 /** Of an audit: the days that differed from the service. */
 function audited(summary: readonly Audited[], names: ReadonlyMap<string, string>): Html {
   const differing = summary.filter((entry) => (entry.differing?.length ?? 0) > 0)
+  const compared = summary.filter((entry) => entry.left_out === undefined).length
   const list = places(
     differing,
     { most: MOST_ENTRIES, noun: 'stream' },
@@ -143,7 +146,7 @@ function audited(summary: readonly Audited[], names: ReadonlyMap<string, string>
       html`${stream} <span class="quiet">of ${names.get(project_id) ?? project_id}: ${listSome(days!, 12)}</span>`,
   )
   return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Days that differed from the service</h2>
-${differing.length === 0 ? html`<p>None, in ${count(summary.length, 'stream')}.</p>` : list}</section>`
+${differing.length === 0 ? html`<p>None, in ${count(compared, 'stream')}.</p>` : list}</section>`
 }
 
 function changes({ changes: { days, total }, run }: RunPage): Html {

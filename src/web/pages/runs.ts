@@ -2,7 +2,7 @@ import { clip } from '../../core/text.ts'
 import type { Status } from '../../ledger/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { type Html, html } from '../html.ts'
-import { sumOf } from '../run-summaries.ts'
+import { isReports, sumOf } from '../run-summaries.ts'
 import { number, span, table, time } from './layout.ts'
 
 // Before that, a rate says nothing.
@@ -67,7 +67,12 @@ export function runsTable({ runs }: Status, now: Date): Html {
   ]
   const rows = runs.slice(0, 10).map((run) => {
     const took = run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
-    return html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${took}</td>${COUNTS.map((field) => html`<td class="n">${number(sumOf(run.summary, field))}</td>`)}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
+    // An audit stores other figures.
+    const hasCounts = !Array.isArray(run.summary) || isReports(run.summary)
+    const counts = COUNTS.map(
+      (field) => html`<td class="n">${hasCounts ? number(sumOf(run.summary, field)) : '–'}</td>`,
+    )
+    return html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${took}</td>${counts}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
 `
   })
   return html`<section class="card" data-part="runs"><h2 id="runs">Last runs</h2>
