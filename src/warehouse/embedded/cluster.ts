@@ -72,7 +72,7 @@ export async function prepareCluster(programs: Programs, folder: string): Promis
 async function create(programs: Programs, folder: string): Promise<void> {
   for (const name of readdirSync(folder)) {
     const pid = /^postgres\.new-(\d+)-/.exec(name)?.[1]
-    if (pid !== undefined && !isAlive(Number(pid))) rmSync(join(folder, name), { recursive: true, force: true })
+    if (pid !== undefined && !isAlive(Number(pid))) removeFolder(join(folder, name))
   }
   const draft = mkdtempSync(join(folder, `postgres.new-${process.pid}-`))
   try {
@@ -91,8 +91,13 @@ async function create(programs: Programs, folder: string): Promise<void> {
     if (codeOf(error) !== 'ENOTEMPTY') throw error
     throw new UsageError(`${dataPath(folder)}: is not empty and no data folder of Postgres; move it away and try again`)
   } finally {
-    rmSync(draft, { recursive: true, force: true })
+    removeFolder(draft)
   }
+}
+
+/** The program of a killed command may still write into it, and ends when its files are gone. */
+function removeFolder(path: string): void {
+  rmSync(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 })
 }
 
 /** Runs statements as the superuser, without a server. It takes postmaster.pid, as a server does, and prints no statement. */
