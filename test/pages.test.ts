@@ -204,25 +204,20 @@ describe('pages for people who signed in', () => {
     })
   })
 
-  test('a list that is held has no days', () => {
+  test('a list that is held has no days, and a stream that the last run could not read is not well', () => {
     const row = { project_id: 'p', stream: 'prompts', last_read_at: new Date(), days_missing: null, days_held: 1 }
-    const known = {
-      days_unreconciled: 0,
-      days_quarantined: 0,
-      days_stale: 0,
-      days_read: 1,
-      rows: 1,
-      first_day: null,
-      last_day: null,
-    }
-    const status = { streams: [{ ...row, ...known }] } as never
+    const well = { ...row, stream: 'chats', days_missing: 0, days_held: 0, days_unreconciled: 0, days_quarantined: 0 }
+    const failed = [{ range: '2026-03-01', error: 'HTTP 503', code: 'transient' }]
+    const runs = [{ outcome: 'partial', error: null, summary: [{ project_id: 'p', stream: 'chats', failed }] }]
     const [health] = projectsByHealth({
-      status,
-      projects: [{ id: 'p', name: 'P' }],
-      ledgerNow: new Date(),
-      maxStalenessMs: 9e9,
+      ...{ status: { streams: [row, well, { ...well, stream: 'by_model' }], runs } as never, ledgerNow: new Date() },
+      ...{ projects: [{ id: 'p', name: 'P' }], maxStalenessMs: 9e9 },
     })
-    expect(health!.troubled.map(({ words }) => words)).toEqual([['held']])
+    const words = health!.troubled.map((stream) => [stream.row.stream, stream.words])
+    expect(words).toEqual([
+      ['prompts', ['held']],
+      ['chats', ['not read whole by the last run']],
+    ])
   })
 
   test('what is held is let through by its button, and only while it is held', async () => {
