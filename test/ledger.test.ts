@@ -214,14 +214,16 @@ describe('a large ledger', () => {
 
   test('the document of the state stays short, and says how long its lists are in full', async () => {
     const state = await view.state()
-    const about = {
+    const next = () => ({ sync: undefined, audit: undefined })
+    const options: any = {
+      view,
       warehouse: 'w',
-      running: null,
-      next: { sync: undefined, audit: undefined },
-      alerts: [],
-      failedToStart: null,
+      live: { runs: [] },
+      next,
+      alerts: () => [],
+      failedToStart: () => undefined,
     }
-    const whole: any = statusDocument(view, state, { ...about, project: undefined })
+    const whole: any = statusDocument(options, state, undefined)
     const [held] = await setup.database.rows<{ n: number }>(
       `select count(*)::int as n from visibility_ops.coverage c where state = 'held' and not exists (
        select from visibility_ops.coverage p where p.project_id = c.project_id and p.stream = c.stream
@@ -233,7 +235,7 @@ describe('a large ledger', () => {
     expect(JSON.stringify(whole).length).toBeLessThan(300_000)
     const rowsRead = whole.runs[0].summary.reduce((sum: number, row: StreamReport) => sum + row.rows_read, 0)
     expect(rowsRead).toBe(200 * 20 * 100)
-    const one: any = statusDocument(view, state, { ...about, project: setup.projects[2]!.id })
+    const one: any = statusDocument(options, state, setup.projects[2]!.id)
     // Of a list that was cut, nobody knows how many are one project's.
     expect(one.totals).toEqual({ streams: 9, held: null, quarantine: 0, drift: 0 })
   })

@@ -1,4 +1,5 @@
 import type { Argument, Command, Option } from 'commander'
+import { shownText } from '../core/config/describe-issue.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Session, SessionKind } from './session.ts'
 
@@ -30,6 +31,6 @@ export function wholeNumber(option: string, from: number, to: number): (text: st
   return (text) => {
     const value = Number(text)
     if (/^\d+$/.test(text) && value >= from && value <= to) return value
-    throw new UsageError(`${option}: got "${text}"; allowed: a whole number from ${from} to ${to}`)
+    throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a whole number from ${from} to ${to}`)
   }
 }

@@ -337,10 +337,16 @@ back · 2 bad usage or configuration (nothing was read or written) ·
     examples: ['reference', 'reference --port 8080 --fault server_error=0.1 --fault unstable_order=true'],
     options: [
       new Option('--host <address>', 'address to listen on').default('127.0.0.1'),
-      new Option('--port <number>', 'port to listen on; 0 takes a free one').default('8080'),
-      new Option('--seed <number>', 'another seed makes another world').default('1'),
-      new Option('--projects <number>', 'how many projects').default('2'),
-      new Option('--prompts <number>', 'how many prompts in each project').default('24'),
+      new Option('--port <number>', 'port to listen on; 0 takes a free one')
+        .default(8080)
+        .argParser(wholeNumber('--port', 0, 65_535)),
+      new Option('--seed <number>', 'another seed makes another world')
+        .default(1)
+        .argParser(wholeNumber('--seed', 0, 4_294_967_295)),
+      new Option('--projects <number>', 'how many projects').default(2).argParser(wholeNumber('--projects', 1, 1000)),
+      new Option('--prompts <number>', 'how many prompts in each project')
+        .default(24)
+        .argParser(wholeNumber('--prompts', 1, 100_000)),
       new Option('--extras', 'offer the extra operations, too'),
       new Option('--fault <name=value>', 'how to misbehave; may be repeated').argParser(collect),
     ],

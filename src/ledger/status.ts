@@ -231,19 +231,14 @@ export async function isHeld(
 }
 
 async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {
-  const [notes, { total }] = await Promise.all([
-    ops
-      .selectFrom('drift')
-      .select(['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'])
-      .orderBy('first_seen_at', 'desc')
-      .limit(MOST_DRIFT)
-      .execute(),
-    ops
-      .selectFrom('drift')
-      .select(({ fn }) => fn.countAll<number>().as('total'))
-      .executeTakeFirstOrThrow(),
-  ])
-  return { notes, total }
+  const rows = await ops
+    .selectFrom('drift')
+    .select(['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'])
+    .select(({ fn }) => fn.countAll<number>().over().as('total'))
+    .orderBy('first_seen_at', 'desc')
+    .limit(MOST_DRIFT)
+    .execute()
+  return { notes: rows.map(({ total: _total, ...note }) => note), total: rows[0]?.total ?? 0 }
 }
 
 export async function readUnreconciled({ pool, opsSchema }: Warehouse): Promise<UnreconciledStatus[]> {

@@ -125,17 +125,8 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
 
   app.get('/api/status', async (request, reply) => {
     const project = projectIn(readQuery(request.query, ['project']).project)
-    const write = (state: LedgerState | undefined) => {
-      const document = statusDocument(view, state, {
-        warehouse: options.warehouse,
-        project,
-        running: options.live.runs[0] ?? null,
-        next: options.next(),
-        alerts: options.alerts(),
-        failedToStart: options.failedToStart() ?? null,
-      })
-      return bodyOf(config.redactor.json(JSON.stringify(document)))
-    }
+    const write = (state: LedgerState | undefined) =>
+      bodyOf(config.redactor.json(JSON.stringify(statusDocument(options, state, project))))
     const body = await orLastKnown(view, reply, write, () =>
       view.cache.get(`/api/status ${project ?? ''}`, TTL_MS, async () => write(await view.state())),
     )

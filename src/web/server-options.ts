@@ -2,8 +2,14 @@ import type { Monotonic } from '../core/waiting.ts'
 import type { OpenAlert } from '../ledger/alert-policy.ts'
 import type { Metrics } from '../observe/metrics.ts'
 import type { Live } from '../schedule/live.ts'
-import type { FailedStart } from './status-data.ts'
 import type { View } from './view.ts'
+
+/** A run that failed before the ledger knew of it. */
+export interface FailedStart {
+  command: string
+  at: Date
+  reason: string
+}
 
 export interface BackfillRequest {
   from: string

@@ -8,17 +8,11 @@ import type { QueueStatus } from '../queue/dead-windows.ts'
 import type { LiveRun } from '../schedule/live.ts'
 import type { BudgetView } from '../source/budget.ts'
 import type { DatabaseState } from '../warehouse/connect.ts'
-import type { LedgerState, View } from './view.ts'
+import type { FailedStart, ServerOptions } from './server-options.ts'
+import type { LedgerState } from './view.ts'
 
 /** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
 export type Viewer = { csrf: string | undefined } | undefined
-
-/** A run that failed before the ledger knew of it. */
-export interface FailedStart {
-  command: string
-  at: Date
-  reason: string
-}
 
 /** What an action came to, for the page that is shown after it. */
 export interface Notice {
@@ -91,30 +85,25 @@ const MOST_STREAMS = 500
 const MOST_TROUBLES = 100
 const MOST_FAILURES = 10
 
-export interface StatusDocument {
-  warehouse: string
-  /** One project's lists alone. */
-  project: string | undefined
-  running: unknown
-  next: { sync: Date | undefined; audit: Date | undefined }
-  alerts: OpenAlert[]
-  /** A run that failed before the ledger knew of it. */
-  failedToStart: unknown
-}
-
-export function statusDocument(view: View, state: LedgerState | undefined, options: StatusDocument): object {
+/** @param project whose lists are shown; undefined for those of all projects */
+export function statusDocument(
+  { view, warehouse, live, next, alerts, failedToStart }: ServerOptions,
+  state: LedgerState | undefined,
+  project: string | undefined,
+): object {
   const { database } = view
+  const { sync, audit } = next()
   return {
-    warehouse: options.warehouse,
+    warehouse,
     database: { up: database.up, for_seconds: Math.round(database.forMs / 1000), reason: database.reason ?? null },
     as_of: state === undefined ? null : new Date(view.ledgerNow().getTime() - view.ageMs(state)),
     synced: state?.status !== undefined,
-    ...lists(state, options.project),
-    running: options.running,
-    failed_to_start: options.failedToStart,
-    next_sync: options.next.sync ?? null,
-    next_audit: options.next.audit ?? null,
-    alerts: options.alerts,
+    ...lists(state, project),
+    running: live.runs[0] ?? null,
+    failed_to_start: failedToStart() ?? null,
+    next_sync: sync ?? null,
+    next_audit: audit ?? null,
+    alerts: alerts(),
     queue:
       state?.queue === undefined
         ? null

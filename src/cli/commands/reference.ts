@@ -10,31 +10,22 @@ import type { Session } from '../session.ts'
 
 export interface ReferenceOptions {
   host: string
-  port: string
-  seed: string
-  projects: string
-  prompts: string
+  port: number
+  seed: number
+  projects: number
+  prompts: number
   fault?: string[]
   extras?: boolean
 }
 
 /** `reference`: the reference service on its own, until it is asked to stop. */
 export async function reference(session: Session, options: ReferenceOptions): Promise<number> {
-  const number = (text: string, option: string, from: number, to: number) => {
-    const value = Number(text)
-    if (!/^\d+$/.test(text) || value < from || value > to)
-      throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a whole number from ${from} to ${to}`)
-    return value
-  }
-  const world = createWorld({
-    seed: number(options.seed, '--seed', 0, 4_294_967_295),
-    projects: number(options.projects, '--projects', 1, 1000),
-    prompts: number(options.prompts, '--prompts', 1, 100_000),
-  })
+  const { seed, projects, prompts } = options
+  const world = createWorld({ seed, projects, prompts })
   const service = await startReference({
     world,
     host: options.host,
-    port: number(options.port, '--port', 0, 65_535),
+    port: options.port,
     compress: true,
     extras: options.extras ? 'all' : [],
     faults: parseFaults(options.fault ?? []),
