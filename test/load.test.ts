@@ -67,7 +67,7 @@ describe('replacing a window', () => {
         !load.acceptDeletes &&
         vanishing(day) > 0 &&
         (most ||
-          on(answer, day).length === 0 ||
+          (load.mayDelete && on(answer, day).length === 0) ||
           (load.heldBefore.has(day) && vanishing(day) * 2 > on(before, day).length)),
     )
     const after: Content = new Map([...before].filter(([key]) => !DAYS.includes(dayOf(key))))

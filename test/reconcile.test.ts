@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterEach, describe, expect, test } from '@jest/globals'
+import { runAudit } from '../src/audit/run-audit.ts'
 import { addDays, countDays, type Day } from '../src/core/day.ts'
 import { openQueue } from '../src/queue/boss.ts'
 import { openQueueExecutor } from '../src/queue/queue-executor.ts'
@@ -290,6 +291,7 @@ describe('reports that do not add up', () => {
       if (!asked.dimensions.includes(dimension)) return rows
       return asked.offset > 0 ? [] : rows.filter((row) => !isLeftOut(row))
     }
+  const withoutAbsence = without('prompt_id', ({ visibility_count }) => visibility_count === 0)
   const withoutNullTopics = without('topic_id', ({ topic }) => topic == null)
 
   test('a report that leaves the null group out is accepted with evidence, and later runs ask no more of it', async () => {
@@ -334,19 +336,48 @@ describe('reports that do not add up', () => {
 
   test('a service that leaves out groups in which a brand is absent is compared by its counts alone', async () => {
     await start()
-    const withoutAbsent = without('prompt_id', ({ mention_count }) => mention_count === 0)
-    // Also if it begins with it after days that added up.
-    await setup.sync({
-      streams: setup.services.streams.named(['brand_daily', 'by_prompt']),
-      command: 'backfill',
-      range: { from: RANGE.from, to: RANGE.from },
-    })
-    expect((await lying(withoutAbsent, () => setup.sync())).outcome).toBe('complete')
-    expect((await notAdditive()).every(({ measure }) => measure === 'answers')).toBe(true)
-    expect(await notAdditive()).not.toEqual([])
+    expect((await lying(withoutAbsence, () => setup.sync())).outcome).toBe('complete')
+    expect((await notAdditive()).map(({ measure }) => measure)).toEqual(['answers'])
   })
 
-  const withoutAbsence: Lie = without('prompt_id', ({ visibility_count }) => visibility_count === 0)
+  test('a service that begins to do so is believed after it has done so for three days, and not before', async () => {
+    await start({ config: { lookback_days: 5 } })
+    const upTo = async (day: Day, run: () => Promise<RunReport>) => {
+      setup.services.config.end_date = day
+      return (await run()).outcome
+    }
+    const lie = () => lying(withoutAbsence, () => setup.sync())
+    expect(await upTo('2026-02-24', () => setup.sync())).toBe('complete')
+    const stored = () =>
+      setup.database.rows("select * from visibility.by_prompt where date <= '2026-02-24' order by 1, 2, 3, 4")
+    const before = await stored()
+    // As many new days as are needed, but none that was stored before.
+    expect([await upTo('2026-02-27', lie), await notAdditive(), await stored()]).toEqual(['partial', [], before])
+    expect(await upTo('2026-02-28', lie)).toBe('complete')
+    expect((await notAdditive()).map(({ measure }) => measure)).toEqual(['answers'])
+  })
+
+  test.each(['mentions no brand', 'belongs to prompts that were deleted before'])(
+    'a null group that is left out is accepted if it %s',
+    async (name) => {
+      await start({ world: { projects: 1, prompts: 8, models: 2, brands: 3 } })
+      const { world } = setup.service
+      const { prompts } = project()
+      const others = prompts.splice(0, 2)
+      for (const prompt of others) prompt.topicId = null
+      const [chatsOf, ids] = [world.chatsOf.bind(world), new Set(others.map(({ id }) => id))]
+      const isSilent = name.startsWith('mentions')
+      if (isSilent) prompts.push(...others)
+      world.chatsOf = (of, day) =>
+        chatsOf({ ...of, prompts: [...new Set([...prompts, ...others])] }, day).map((chat) =>
+          isSilent && ids.has(chat.prompt.id) ? { ...chat, mentions: [] } : chat,
+        )
+      await lying(withoutNullTopics, () => setup.sync())
+      expect((await lying(withoutNullTopics, () => setup.sync())).outcome).toBe('complete')
+      expect((await notAdditive()).map(({ stream }) => stream)).toContain('by_topic')
+    },
+  )
+
   const modelOf = (row: Row) => (row.model as { id: string } | undefined)?.id
   test.each<[string, () => Lie]>([
     ['rows without mentions', () => withoutAbsence],
@@ -490,6 +521,22 @@ describe('history', () => {
     expect([outcome, notes, await isExact()]).toEqual(['complete', [], true])
     const requests = streams.reduce((sum, stream) => sum + stream.requests, 0)
     expect(requests).toBe(setup.service.requests.length - before)
+  })
+
+  test('what changed in a day beside its sums is read again, also if an audit has stored the new totals', async () => {
+    const byModel = FOUR_GRAINS.filter(({ name }) => name === 'by_model')
+    await start({ config: { lookback_days: 3, reports: byModel } })
+    await setup.sync()
+    const day = '2026-02-20'
+    const changed: Lie = (rows) => rows.map((row) => (row.date === day ? { ...row, sentiment: 11 } : row))
+    const { services, projects } = setup
+    const audit = { projects, range: RANGE, signal: new AbortController().signal, repair: false }
+    await lying(changed, () => runAudit(services, audit))
+    expect((await lying(changed, () => setup.sync())).outcome).toBe('complete')
+    const sentiments = await setup.database.rows('select distinct sentiment from visibility.by_model where date = $1', [
+      day,
+    ])
+    expect(sentiments).toEqual([{ sentiment: 11 }])
   })
 
   test('days that an older version read are compared without being read again', async () => {

@@ -1,4 +1,4 @@
-import type { Day, Range } from '../core/day.ts'
+import { addDays, type Day, dayOf, type Range } from '../core/day.ts'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
 import { streamKey } from '../core/vocabulary.ts'
@@ -77,7 +77,9 @@ async function compareAndRepair(
     observer.onRequest?.(status)
   }
   const compareAll = async () => {
-    const reader = { ...services, runId, signal, limit: newRunMemory(config.source.page_limit).limit }
+    const lookbackFrom = addDays(dayOf(services.clock()), 1 - config.lookback_days)
+    const { limit } = newRunMemory(config.source.page_limit)
+    const reader = { ...services, runId, signal, limit, lookbackFrom }
     const found: AuditedStream[] = []
     for (const project of projects)
       found.push(

@@ -18,11 +18,11 @@ export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   }
 }
 
-/** Waits until the signal says to stop. */
-export function untilStopped(signal: AbortSignal | undefined): Promise<void> {
+/** Resolves when the signal is aborted. `over` ends the wait: then it never resolves. */
+export function untilStopped(signal: AbortSignal | undefined, over?: AbortSignal): Promise<void> {
   return new Promise((done) => {
     if (signal?.aborted) done()
-    signal?.addEventListener('abort', () => done(), { once: true })
+    signal?.addEventListener('abort', () => done(), { once: true, ...(over && { signal: over }) })
   })
 }
 

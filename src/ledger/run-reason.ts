@@ -1,6 +1,5 @@
 import { REPORTED_CODES, type ReportedCode, reportedCode, toFailureCode } from '../core/failure-code.ts'
 import { clip, count, listSome } from '../core/text.ts'
-import { streamKey } from '../core/vocabulary.ts'
 
 /* Why a run was not complete, from what the ledger keeps of it: for the log, `status`, the page and the summary of a run. */
 
@@ -64,13 +63,6 @@ export function runReason({ outcome, error, summary }: EndedRun): string | undef
     texts.push(`the audit found ${count(days, 'day')} that ${days === 1 ? 'differs' : 'differ'} from the service`)
   if (texts.length === 0) texts.push(outcome === 'interrupted' ? 'it was asked to stop' : 'nothing more is known')
   return sentence(texts)
-}
-
-/** The streams that the last run could not read whole, as keys. */
-export function unreadStreams(runs: readonly EndedRun[]): Set<string> {
-  const last = runs.find(({ outcome }) => outcome !== null)
-  const unread = storedStreams(last?.summary).filter(({ failed }) => (failed?.length ?? 0) > 0)
-  return new Set(unread.map(({ project_id, stream }) => streamKey(project_id, stream)))
 }
 
 /** What ended the run as a whole also left its windows unread: their reasons say nothing new. */

@@ -39,7 +39,7 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
     const problem = findProblem?.(item)
     if (problem !== undefined) return { reason: problem }
     const row = stream.flatten(item)
-    const impossible = stream.findImpossible?.(row)
+    const impossible = stream.findImpossibleValue?.(row)
     if (impossible !== undefined) return { reason: impossible }
     for (let index = 0; index < texts.length; index++) {
       const { name, index: at, isId, longest } = texts[index]!

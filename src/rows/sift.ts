@@ -182,7 +182,7 @@ export class Sifter<R extends Rows> {
     const { templateParser, rows, stream } = this
     const end = templateParser?.read(bytes, start) ?? -1
     // The slow path rejects a row that cannot be right. It also compares a row with an earlier one that has the same key.
-    if (end < 0 || stream.findImpossible?.(templateParser!.row) !== undefined) return -1
+    if (end < 0 || stream.findImpossibleValue?.(templateParser!.row) !== undefined) return -1
     if (this.keyIndex.findOrAdd(templateParser!.row) !== undefined) return -1
     this.taken++
     rows.add(templateParser!.row)

@@ -119,7 +119,7 @@ export function brandReport(report: ReportConfig): DayStream {
     findProblem: ({ brand: { name } }) =>
       name != null && name.length > NAME_MAX ? wrongLength('brand.name', name, NAME_MAX) : undefined,
 
-    findImpossible: (row) => findImpossible(row, columns.length - METRICS.length),
+    findImpossibleValue: (row) => findImpossibleValue(row, columns.length - METRICS.length),
 
     dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,
 
@@ -145,21 +145,21 @@ function noteBrand({ brands }: Entities, id: string, name: string | null, date: 
   if (newer && (name !== null || known === undefined)) brands.set(id, { name, date })
 }
 
-/** The highest values of metrics that are never negative. */
-const HIGHEST: Partial<Record<Metric, number>> = {
+/** Metrics that are never negative, and their highest values. */
+const LIMITS: Partial<Record<Metric, number>> = {
   mention_count: Number.POSITIVE_INFINITY,
   visibility: 1,
   visibility_count: Number.POSITIVE_INFINITY,
   share_of_voice: 1,
   sentiment: 100,
 }
-const BOUNDED = METRICS.flatMap((name, at) => (name in HIGHEST ? [{ name, at, highest: HIGHEST[name]! }] : []))
+const BOUNDED = METRICS.flatMap((name, at) => (name in LIMITS ? [{ name, at, highest: LIMITS[name]! }] : []))
 const [COUNT_AT, TOTAL_AT] = [METRICS.indexOf('visibility_count'), METRICS.indexOf('visibility_total')]
-// What a service rounds may be this far out of range.
+// Quotients of floating-point numbers may exceed a limit by this much.
 const SLACK = 1e-6
 
 /** @param first where a row has its first metric */
-function findImpossible(row: Row, first: number): string | undefined {
+function findImpossibleValue(row: Row, first: number): string | undefined {
   for (let index = 0; index < BOUNDED.length; index++) {
     const { name, at, highest } = BOUNDED[index]!
     const value = (row[first + at] ?? 0) as number

@@ -106,8 +106,8 @@ interface Common<Item> {
   flatten(item: Item): Row
   /** Why an item is rejected though its schema accepts it. */
   findProblem?: (item: Item) => string | undefined
-  /** Why the values of a row cannot be right. It is asked for every row, also by the fast path. */
-  findImpossible?: (row: Row) => string | undefined
+  /** Why a value of a row cannot be right. Called for every row, also on the fast path. */
+  findImpossibleValue?: (row: Row) => string | undefined
   collectEntities?: (item: Item, entities: Entities) => void
   vocabulary?: Vocabulary[]
   /** Columns that are added up where keys are equal; without any, rows with equal keys contradict each other. */

@@ -1,6 +1,4 @@
 import { clip, count } from '../core/text.ts'
-import { streamKey } from '../core/vocabulary.ts'
-import { unreadStreams } from '../ledger/run-reason.ts'
 import type { StreamStatus } from '../ledger/status.ts'
 import type { StatusData } from './status-data.ts'
 import type { View } from './view.ts'
@@ -30,12 +28,11 @@ export function hasGaps({ days_missing, last_read_at }: StreamStatus): boolean {
   return (days_missing ?? 0) > 0 && last_read_at !== null
 }
 
-function streamHealth(row: StreamStatus, isUnread: boolean, now: Date, maxMs: number): StreamHealth {
+function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
   const { last_read_at, days_held, days_unreconciled, days_quarantined } = row
   const candidates: [rank: number, isSo: boolean, word: string][] = [
     [4, last_read_at === null, 'never read'],
     [4, last_read_at !== null && now.getTime() - last_read_at.getTime() > maxMs, 'stale'],
-    [3, isUnread, 'not read whole by the last run'],
     [3, days_held > 0, row.days_missing === null ? 'held' : `${count(days_held, 'day')} held`],
     [3, days_unreconciled > 0, `${count(days_unreconciled, 'day')} not reconciled`],
     [2, days_quarantined > 0, 'rows in quarantine'],
@@ -53,11 +50,10 @@ export function projectsByHealth({
   maxStalenessMs,
 }: Pick<StatusData, 'status' | 'projects' | 'ledgerNow' | 'maxStalenessMs'>): ProjectHealth[] {
   const byProject = new Map<string, StreamHealth[]>()
-  const unread = unreadStreams(status?.runs ?? [])
   for (const row of status?.streams ?? []) {
     const list = byProject.get(row.project_id) ?? []
     byProject.set(row.project_id, list)
-    list.push(streamHealth(row, unread.has(streamKey(row.project_id, row.stream)), ledgerNow, maxStalenessMs))
+    list.push(streamHealth(row, ledgerNow, maxStalenessMs))
   }
   const all = projects.map(({ id, name }) => {
     const streams = (byProject.get(id) ?? []).sort((a, b) => b.rank - a.rank)

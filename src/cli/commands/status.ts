@@ -2,11 +2,9 @@ import { configuredProjects, openExisting, queueName } from '../../app/open-serv
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, showRange } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
-import { streamKey } from '../../core/vocabulary.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/retention.ts'
 import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
-import { unreadStreams } from '../../ledger/run-reason.ts'
 import { type QuarantineStatus, readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/dead-windows.ts'
 import { streamKinds } from '../../streams/registry.ts'
@@ -140,8 +138,6 @@ function ago(date: Date | null, now: Date): string {
 }
 
 function streamTable(found: Status, { names, width, now }: Shown): string {
-  const unread = unreadStreams(found.runs)
-  const stateOf = (row: StreamStatus) => stateWith(row, unread.has(streamKey(row.project_id, row.stream)))
   return renderTable<StreamStatus>(
     [
       { title: '', value: (row) => (stateOf(row) === 'complete' ? good('✓') : warning('!')) },
@@ -227,10 +223,9 @@ function section(title: string, lines: string[]): string[] {
       ]
 }
 
-function stateWith(row: StreamStatus, isUnread: boolean): string {
+function stateOf(row: StreamStatus): string {
   if (row.last_read_at === null) return 'never read'
   const parts = [
-    ...(isUnread ? ['not read whole by the last run'] : []),
     ...(row.days_held > 0 ? [row.days_missing === null ? 'held' : `${count(row.days_held, 'day')} held`] : []),
     ...(row.days_unreconciled > 0 ? [`${count(row.days_unreconciled, 'day')} not reconciled`] : []),
     ...(row.days_quarantined > 0 ? ['rows in quarantine'] : []),

@@ -1,4 +1,4 @@
-import type { Day, Range } from '../../core/day.ts'
+import { addDays, type Day, type Range } from '../../core/day.ts'
 import { KeyError, RefusedError, UsageError } from '../../core/errors.ts'
 import { type Dimension, type Filter, streamKey } from '../../core/vocabulary.ts'
 import { forgetNotAdditive, listNotAdditive, type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
@@ -16,6 +16,8 @@ import { compareDays, type Difference } from './compare-window.ts'
 import { readControl } from './read-control.ts'
 
 const DAYS_OF_EVIDENCE = 3
+/** So many days show whether the table has rows without mentions. */
+const DAYS_BEFORE = 60
 /** Dimensions that an answer may lack. Only groups without such a value can be left out of a report. */
 const NULLABLE: readonly string[] = ['topic_id', 'country_code', 'model_channel_id']
 
@@ -25,99 +27,138 @@ interface Suspect {
   differences: readonly Difference[]
 }
 
+/** What a service may leave out. */
+interface Omissions {
+  /** Dimensions of which it may leave out the groups without a value. */
+  nullable: readonly Dimension[]
+  /** True if it may leave out rows without mentions. */
+  rowsWithoutMentions: boolean
+}
+
 /**
- * Some reports do not add up to the totals, because the service leaves groups out. Truncated answers do not add up either, so
- * the evidence must exclude them. On three final days, each day is read alone: it fills less than half a page, has no row
- * after its last, and consists of the same rows when it is read in two parts. All three days must be too low: groups that are
- * left out lower the sums, and if they are too high, the totals are wrong. They also lower the sums of several brands, and do not
- * remove single ones. What is left out must be groups without a value of a dimension: the project may have such groups, and the
- * answers have none. A stream of which any day ever added up is never accepted as not additive. If only the number of answers of a
- * report is too low, all rows that are left out are without mentions, as no truncation would have it: then one such day is
- * enough, if the brands in question have no row without mentions, neither in the answer nor in the table.
+ * Some streams do not add up to the totals, because the service leaves rows out. Truncated answers do not add up either, so
+ * the evidence must exclude them. Each day of it is final and is read alone: it fills less than half a page, has no row after
+ * its last, and consists of the same rows when it is read in two parts. All days must be too low. Groups that are left out lower the
+ * sums; if they are too high, the totals are wrong.
+ *
+ * Three such days are needed, and a stream of which a day ever added up is not accepted. There is one exception: if only the
+ * number of answers of a report is too low, the rows that are left out are without mentions, as no truncation would have it.
+ * Then one day is enough, unless the table has such rows: a service that has sent them must first leave them out on three days.
  */
 export async function proveNotAdditive(
   run: Run,
   { project, stream, differences }: Suspect,
   context: CallContext,
 ): Promise<Measure | undefined> {
+  const { warehouse, signal } = run
   const projectStream = { projectId: project.id, stream: stream.name }
-  const final = differences.filter(({ day }) => day < run.provisionalFrom).slice(-DAYS_OF_EVIDENCE)
-  if (isControl(stream) || final.length === 0) return undefined
-  const [{ measure }] = final as [Difference]
-  if (measure === 'counts' || stream.control === 'answers') {
-    if (final.length < DAYS_OF_EVIDENCE) return undefined
-    if (await withRetries(run.warehouse, run.signal, () => hasReconciledDay(run.warehouse, projectStream)))
-      return undefined
-  } else if (await hasStoredRowsWithoutMentions(run, { project, stream, differences: final })) return undefined
   const key = streamKey(project.id, stream.name)
-  if (run.unproven.has(key)) return undefined
-  const evidence = await evidenceOf(run, { project, stream, differences: final }, context)
+  const final = differences.filter(({ day }) => day < run.provisionalFrom)
+  const counts = final.filter(({ measure }) => measure === 'counts')
+  const alike = counts.length < DAYS_OF_EVIDENCE ? final.filter(({ measure }) => measure === 'answers') : counts
+  if (isControl(stream) || alike.length === 0 || run.unproven.has(key)) return undefined
+  const [{ measure }] = alike as [Difference]
+  const hasAddedUp = await withRetries(warehouse, signal, () => hasReconciledDay(warehouse, projectStream))
+  const rowsWithoutMentions = measure === 'answers' && stream.control === 'brand totals'
+  if (hasAddedUp && !rowsWithoutMentions) return undefined
+  const usable = hasAddedUp ? await daysWithoutAbsence(run, { project, stream, differences: alike }) : alike
+  const suspect = { project, stream, differences: usable.slice(-DAYS_OF_EVIDENCE) }
+  const hasThreeDays = suspect.differences.length === DAYS_OF_EVIDENCE
+  if (usable.length === 0 || (!hasThreeDays && !rowsWithoutMentions)) return undefined
+  const nullable = hasThreeDays && !hasAddedUp ? await nullableDimensions(run, suspect) : []
+  const omissions = { nullable, rowsWithoutMentions }
+  const evidence = await evidenceOf(run, suspect, omissions, context)
   if (evidence === undefined) {
     run.unproven.add(key)
     return undefined
   }
   const texts = evidence.map(({ day, text }) => `${day}: ${text}`)
-  await withRetries(run.warehouse, run.signal, () =>
-    saveNotAdditive(run.warehouse, { ...projectStream, measure, evidence: texts }),
-  )
+  await withRetries(warehouse, signal, () => saveNotAdditive(warehouse, { ...projectStream, measure, evidence: texts }))
   run.log.warn({ ...projectStream, evidence: texts }, 'stream does not add up to the control totals')
   return measure
 }
 
 /** Days that were read whole and differ alike; undefined if one of them is not, or does not. */
-async function evidenceOf(run: Run, { project, stream, differences }: Suspect, context: CallContext) {
+async function evidenceOf(
+  run: Run,
+  { project, stream, differences }: Suspect,
+  omissions: Omissions,
+  context: CallContext,
+): Promise<Difference[] | undefined> {
   const [{ measure }] = differences as [Difference]
   const range = { from: differences[0]!.day, to: differences.at(-1)!.day }
   const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
-  const lacking = measure === 'counts' ? await lackedDimensions(run, project.id, stream) : []
   const evidence: Difference[] = []
   for (const { day } of differences) {
     const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
     if (found?.difference.measure !== measure || found.difference.direction !== -1) return undefined
-    const { difference, rows } = found
-    const leavesGroupsOut = () =>
-      lacking.some((dimension) => rows.every((row) => stream.dimensionOf(row, dimension) !== null))
-    if (measure === 'counts' ? difference.lacksBrands || !leavesGroupsOut() : listsAbsence(stream, rows, difference))
-      return undefined
-    evidence.push(difference)
+    if (stream.control === 'brand totals' && !isExplained(stream, found, omissions)) return undefined
+    evidence.push(found.difference)
   }
   return evidence
 }
 
-/** Dimensions that rows of a project may lack, as far as its prompts show. */
-async function lackedDimensions(
-  { warehouse, signal }: Run,
-  projectId: string,
-  { dimensions = [] }: DayStream,
-): Promise<Dimension[]> {
-  const nullable = dimensions.filter((name) => NULLABLE.includes(name))
-  const query = `select bool_or(topic_id is null) as topic_id, bool_or(country_code is null) as country_code
-    from ${tableName(warehouse, 'prompts')} where project_id = $1`
-  const { rows } = await withRetries(warehouse, signal, () =>
-    warehouse.pool.query<Record<string, boolean | null>>(query, [projectId]),
-  )
-  // Without prompts nothing is known.
-  return nullable.filter((name) => rows[0]![name] !== false)
+/** A day of a stream, and how it differs though it was read whole. */
+interface DifferingDay {
+  difference: Difference
+  rows: readonly Row[]
 }
 
-/** True if an answer has rows without mentions of brands that seem to lack such rows. */
-function listsAbsence({ columns }: DayStream, rows: readonly Row[], { brands }: Difference): boolean {
-  const at = (column: string) => columns.findIndex(({ name }) => name === column)
+/** True if a difference can come from what the service leaves out: groups without a value, or rows without mentions. */
+function isExplained(
+  stream: DayStream,
+  { difference, rows }: DifferingDay,
+  { nullable, rowsWithoutMentions }: Omissions,
+): boolean {
+  const hasNoNullGroup = (dimension: Dimension) => rows.every((row) => stream.dimensionOf(row, dimension) !== null)
+  // Groups that are left out lower the sums of several brands, and do not remove single ones.
+  if (!difference.lacksBrands && nullable.some(hasNoNullGroup)) return true
+  const at = (column: string) => stream.columns.findIndex(({ name }) => name === column)
   const [brandAt, countAt] = [at('brand_id'), at('visibility_count')]
-  return rows.some((row) => row[countAt] === 0 && brands.has(row[brandAt] as string))
+  return rowsWithoutMentions && !rows.some((row) => row[countAt] === 0 && difference.brands.has(row[brandAt] as string))
 }
 
-/** True if rows without mentions would be deleted: a service that has sent them does not leave them out. */
-async function hasStoredRowsWithoutMentions(
+/**
+ * Dimensions of a report of which the project may have groups without a value: a prompt has or had none, or chats of these days
+ * belong to prompts that are not known.
+ */
+async function nullableDimensions(
   { warehouse, signal }: Run,
   { project, stream, differences }: Suspect,
-): Promise<boolean> {
-  const query = `select exists (select from ${tableName(warehouse, stream.table)}
-    where project_id = $1 and date = any($2::date[]) and brand_id = any($3) and visibility_count = 0) as found`
+): Promise<Dimension[]> {
+  const nullable = (stream.dimensions ?? []).filter((name) => NULLABLE.includes(name))
+  const query = `select bool_or(topic_id is null) as topic_id, bool_or(country_code is null) as country_code,
+      exists (select from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date = any($2::date[])
+        and not exists (select from ${tableName(warehouse, 'prompts')} p
+          where p.project_id = $1 and p.prompt_id = c.prompt_id)) as is_unknown
+    from ${tableName(warehouse, 'prompt_history')} where project_id = $1`
+  const values = [project.id, differences.map(({ day }) => day)]
+  const { rows } = await withRetries(warehouse, signal, () =>
+    warehouse.pool.query<Record<string, boolean | null>>(query, values),
+  )
+  // Without prompts nothing is known.
+  return nullable.filter((name) => rows[0]!.is_unknown || rows[0]![name] !== false)
+}
+
+/**
+ * The days that may show that the service leaves out rows without mentions: all, if the table has no such rows of the brands that
+ * differ. Otherwise the service has begun with it, so three days must have been stored without such rows.
+ */
+async function daysWithoutAbsence(
+  { warehouse, signal }: Run,
+  { project, stream, differences }: Suspect,
+): Promise<readonly Difference[]> {
+  const query = `select date, bool_or(visibility_count = 0 and brand_id = any($4)) as absent
+    from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $2 and $3 group by date`
   const brands = [...new Set(differences.flatMap((difference) => [...difference.brands]))]
-  const values = [project.id, differences.map(({ day }) => day), brands]
-  const { rows } = await withRetries(warehouse, signal, () => warehouse.pool.query<{ found: boolean }>(query, values))
-  return rows[0]!.found
+  const values = [project.id, addDays(differences[0]!.day, -DAYS_BEFORE), differences.at(-1)!.day, brands]
+  const { rows } = await withRetries(warehouse, signal, () =>
+    warehouse.pool.query<{ date: Day; absent: boolean }>(query, values),
+  )
+  const stored = new Map(rows.map(({ date, absent }) => [date, absent]))
+  if (![...stored.values()].includes(true)) return differences
+  const last = differences.filter(({ day }) => stored.has(day)).slice(-DAYS_OF_EVIDENCE)
+  return last.length < DAYS_OF_EVIDENCE || last.some(({ day }) => stored.get(day)) ? [] : last
 }
 
 /** Reads a day again that showed that a stream does not add up. If it does now, so may all other days: they are read again. */
@@ -152,7 +193,7 @@ async function differenceOfWholeDay(
   run: Run,
   { project, stream, day, totals }: { project: SyncedProject; stream: DayStream; day: Day; totals: ControlTotals },
   context: CallContext,
-): Promise<{ difference: Difference; rows: readonly Row[] } | undefined> {
+): Promise<DifferingDay | undefined> {
   const range = { from: day, to: day }
   const request = { caller: project.caller, stream, range, known: UNKNOWN_WINDOW }
   const answer = await readWindow(run, request, context, () => new RowList())

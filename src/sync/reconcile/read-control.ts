@@ -11,7 +11,7 @@ import {
   historyCheckedAt,
   saveHistoryCheck,
 } from '../../ledger/control-totals.ts'
-import { hasCoverage, markStale } from '../../ledger/coverage.ts'
+import { hasCoverage, markOthersStale } from '../../ledger/coverage.ts'
 import { markDiffering, markReconciled, uncomparedDays } from '../../ledger/reconciled-days.ts'
 import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
@@ -29,7 +29,7 @@ import { compareTable } from './compare-window.ts'
 /** What reading control totals needs of a run. */
 export type ControlReader = Pick<
   Run,
-  'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'signal'
+  'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'signal' | 'lookbackFrom'
 >
 
 export interface ControlRequest {
@@ -39,8 +39,9 @@ export interface ControlRequest {
 }
 
 /**
- * Reads the report by date alone for a range, and stores it. Days that had other rows before were changed by the service:
- * they are marked as stale in every stream that no longer adds up to them, and returned.
+ * Reads the report by date alone for a range, and stores it. Days that had other rows before were changed by the service,
+ * and are returned. They are marked as stale in every stream that no longer adds up to them. Days before the lookback are marked in
+ * all streams under the same filters: their other columns may have changed.
  */
 export async function readControl(
   reader: ControlReader,
@@ -86,6 +87,10 @@ export async function readControl(
   const changed = await withRetries(warehouse, signal, () =>
     inTransactionWith(warehouse, [controlEntry(warehouse, key, control, reader.runId)], async (tx, [days]) => {
       await markDiffering(tx, warehouse, { projectId: project.id, streams: reader.streams.byDay, days })
+      const streams = reader.streams.byDay.filter((one) => filtersText(one.filters) === filtersText(filters))
+      const older = days.filter((day) => day < reader.lookbackFrom)
+      const marked = { streams: streams.map(({ name }) => name), days: older, runId: reader.runId }
+      await markOthersStale(tx, project.id, marked)
       return days
     }),
   )
@@ -105,7 +110,9 @@ export function controlDays(
   const days = daysIn(range)
   const texts = new Map<Day, string[]>(days.map((day) => [day, []]))
   const at = datePosition(stream)
-  for (const row of rows) texts.get(row[at] as Day)?.push(JSON.stringify(row))
+  // Sums of fractions vary in their last digits.
+  const rounded = (_: string, value: unknown) => (typeof value === 'number' ? Number(value.toPrecision(12)) : value)
+  for (const row of rows) texts.get(row[at] as Day)?.push(JSON.stringify(row, rounded))
   return {
     totals: new Map(days.map((day) => [day, hasRejects(day) ? undefined : (totals?.get(day) ?? new Map())])),
     rowDigests: new Map([...texts].map(([day, of]) => [day, digestText(of.sort())])),
@@ -135,11 +142,7 @@ export async function checkHistory(run: Run, project: SyncedProject, context: Ca
 async function checkRange(run: Run, project: SyncedProject, range: Range, context: CallContext): Promise<void> {
   const { warehouse, signal, streams } = run
   const controls = await readControls(run, project, range, context)
-  // Days within the lookback are read anyway. What changed in the totals may have changed in streams that still add up to them.
-  const changed = [...controls.values()].flatMap((control) => control.changed).filter((day) => day < run.lookbackFrom)
   for (const stream of streams.byDay) {
-    const projectStream = { projectId: project.id, stream: stream.name }
-    await withRetries(warehouse, signal, () => markStale(warehouse, projectStream, [...new Set(changed)]))
     const days = await withRetries(warehouse, signal, () =>
       uncomparedDays(warehouse, { projectId: project.id, stream }, range),
     )
@@ -161,7 +164,7 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
 }
 
 /** Control totals of a range, by the filters under which they were read. */
-export type Controls = Map<string, ControlDays & { changed: Day[] }>
+export type Controls = Map<string, ControlDays>
 
 /** Reads the control totals that the configured streams are compared with. */
 export async function readControls(

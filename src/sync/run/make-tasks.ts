@@ -131,6 +131,7 @@ function isReadFirst({ stream }: Task): boolean {
 export class ControlPhase implements Gate {
   private readonly reading = new Map<string, Promise<void>>()
   private readonly open = new Set<string>()
+
   constructor(
     private readonly run: Run,
     private readonly shared: Omit<SharedByTasks, 'gate'>,
@@ -169,7 +170,7 @@ export class ControlPhase implements Gate {
       stream.by === 'day' && remaining.kind === 'windows' ? [{ stream, feed: remaining.feed, report }] : [],
     )
     if (feeds.length === 0) return
-    // The requests count as those of the control report, or of another one if that is not configured.
+    // Requests for control totals are counted in the control report, or in the first stream by day if that is not configured.
     const { report } = feeds.find(({ stream }) => isControl(stream)) ?? feeds[0]!
     const { observer } = shared
     const context = { signal: run.signal, onAttempt: (status?: number) => countRequest({ report, observer }, status) }

@@ -204,7 +204,9 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
   }
   // After a stop it does not wait for a database that is away: the lease expires by itself.
   const closing = close()
-  await Promise.race([closing, untilStopped(signal).then(() => waitAtMost(CLOSING_MS, closing))])
+  const closed = new AbortController()
+  const stopped = untilStopped(signal, closed.signal).then(() => waitAtMost(CLOSING_MS, closing))
+  await Promise.race([closing, stopped]).finally(() => closed.abort())
   const sum = (field: 'rows_read' | 'requests') => streams.reduce((total, stream) => total + stream[field], 0)
   const totals = { rows: sum('rows_read'), requests: sum('requests'), seconds }
   log[outcome === 'complete' ? 'info' : 'warn'](

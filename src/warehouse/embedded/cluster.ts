@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { codeOf, UsageError } from '../../core/errors.ts'
 import { dataPath, ownFolder, type Programs, startProgram } from './programs.ts'
@@ -72,7 +73,7 @@ export async function prepareCluster(programs: Programs, folder: string): Promis
 async function create(programs: Programs, folder: string): Promise<void> {
   for (const name of readdirSync(folder)) {
     const pid = /^postgres\.new-(\d+)-/.exec(name)?.[1]
-    if (pid !== undefined && !isAlive(Number(pid))) removeFolder(join(folder, name))
+    if (pid !== undefined && !isAlive(Number(pid))) await removeFolder(join(folder, name))
   }
   const draft = mkdtempSync(join(folder, `postgres.new-${process.pid}-`))
   try {
@@ -91,13 +92,13 @@ async function create(programs: Programs, folder: string): Promise<void> {
     if (codeOf(error) !== 'ENOTEMPTY') throw error
     throw new UsageError(`${dataPath(folder)}: is not empty and no data folder of Postgres; move it away and try again`)
   } finally {
-    removeFolder(draft)
+    await removeFolder(draft)
   }
 }
 
-/** The program of a killed command may still write into it, and ends when its files are gone. */
-function removeFolder(path: string): void {
-  rmSync(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 })
+/** The initdb of a killed command may still write files here. It fails once its folder is gone. */
+function removeFolder(path: string): Promise<void> {
+  return rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 })
 }
 
 /** Runs statements as the superuser, without a server. It takes postmaster.pid, as a server does, and prints no statement. */

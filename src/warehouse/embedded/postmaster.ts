@@ -92,8 +92,7 @@ export async function launch(programs: Programs, folder: string, settings: Recor
     const server = readServer(folder)
     if (server?.pid === child.pid && server?.isReady) return
   }
-  // Another command used the server and stopped it before this one saw it.
-  if (child.exitCode === 0) return
+  if (child.exitCode === 0) throw new TransientError('another command stopped the embedded Postgres')
   const reason = problem?.message ?? reasonIn(readFileSync(path).subarray(start).toString(), child.pid!)
   throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${reason}`)
 }

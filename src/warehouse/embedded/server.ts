@@ -47,7 +47,8 @@ const RESTART_MS = 3000
 const NEEDED_MB = 120
 const FULL = /no space left on device|disk quota exceeded/i
 /** Another command starts or stops the server, sessions of a killed server still end, or the port was taken meanwhile. */
-const PASSES = /lock file "[^"]*" (already exists|is empty)|still in use|could not bind|could not create any TCP/
+const PASSES =
+  /another command stopped|lock file "[^"]*" (already exists|is empty)|still in use|could not bind|could not create any TCP/
 
 /** Uses the server until it is released. A server that ends meanwhile, by a crash for example, is started again. */
 export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {

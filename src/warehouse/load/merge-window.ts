@@ -169,7 +169,7 @@ function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['h
   const present = (day: ComparedDay) => day.present
   const vanishing = (day: ComparedDay) => day.deleted
   const all = total(vanishing) * 2 > total(present)
-  const isEmptied = (day: ComparedDay) => day.deleted === day.present && (load.rowsByDay.get(day.date) ?? 0) === 0
+  const isEmptied = (day: ComparedDay) => load.mayDelete && day.staged === 0
   const held = days.filter((day) => vanishing(day) > 0 && (all || isEmptied(day) || stillHeld(day, load)))
   if (held.length === 0) return undefined
   return {

@@ -2,7 +2,7 @@ import { clip } from '../../core/text.ts'
 import type { Status } from '../../ledger/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { type Html, html } from '../html.ts'
-import { isReports, sumOf } from '../run-summaries.ts'
+import { sumOf } from '../run-summaries.ts'
 import { number, span, table, time } from './layout.ts'
 
 // Before that, a rate says nothing.
@@ -68,7 +68,7 @@ export function runsTable({ runs }: Status, now: Date): Html {
   const rows = runs.slice(0, 10).map((run) => {
     const took = run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
     // An audit stores other figures.
-    const hasCounts = !Array.isArray(run.summary) || isReports(run.summary)
+    const hasCounts = run.command !== 'audit'
     const counts = COUNTS.map(
       (field) => html`<td class="n">${hasCounts ? number(sumOf(run.summary, field)) : '–'}</td>`,
     )
