@@ -435,6 +435,33 @@ describe('reports that do not add up', () => {
   })
 })
 
+test('one row without a day does not let a wrong answer replace right rows', async () => {
+  await start()
+  await setup.sync()
+  const lie: Lie = (rows, asked) => {
+    if (!asked.dimensions.includes('prompt_id') || asked.offset > 0) return rows
+    const wrong = rows.map((row) => ({ ...row, mention_count: (row.mention_count as number) + 1 }))
+    return [...wrong, { ...rows[0]!, date: 'yesterday' as Day }]
+  }
+  const report = await lying(lie, () => setup.sync({ command: 'backfill', range: RANGE }))
+  expect([report.outcome, await isExact()]).toEqual(['partial', true])
+  expect(report.streams.flatMap(({ unreconciled }) => unreconciled).length).toBeGreaterThan(5)
+})
+
+test('days on which no prompt had a topic are read, once their chats show it', async () => {
+  await start({ config: { start_date: '2026-02-26' } })
+  const { world } = setup.service
+  const { prompts } = project()
+  prompts[0]!.topicId = null
+  const chatsOf = world.chatsOf.bind(world)
+  world.chatsOf = (of, day) =>
+    chatsOf(of, day).filter(({ prompt }) => day > '2026-02-27' || prompt.id === prompts[0]!.id)
+  const early = { command: 'backfill' as const, range: { from: '2026-02-26', to: '2026-02-27' } }
+  await setup.sync(early)
+  expect((await setup.sync(early)).outcome).toBe('complete')
+  expect((await setup.sync()).outcome).toBe('complete')
+})
+
 test('a report with filters is compared with totals under the same filters', async () => {
   await start()
   const [kept] = project().prompts

@@ -141,7 +141,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       streams(),
       projects(),
       new Option('--missing', 'only days that were never read'),
-      new Option('--accept-deletes', 'apply answers that delete more than half of the rows'),
+      new Option('--accept-deletes', 'apply answers that delete most or all of the rows'),
       queue(),
     ],
     progress: true,

@@ -1,5 +1,5 @@
 import { REPORTED_CODES, type ReportedCode, reportedCode, toFailureCode } from '../core/failure-code.ts'
-import { clip, count, listSome } from '../core/text.ts'
+import { clip, count, grouped, listSome } from '../core/text.ts'
 
 /* Why a run was not complete, from what the ledger keeps of it: for the log, `status`, the page and the summary of a run. */
 
@@ -70,7 +70,8 @@ export const AFTERMATH: ReadonlySet<TroubleKind> = new Set(['key', 'transient', 
 
 function sentence(parts: readonly string[]): string {
   const text = parts.join('; ').replace(/[.;\s]+$/, '')
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`
+  // An id at the beginning stays as it is.
+  return `${text.replace(/^[a-z]+(?=[ ,:])/, (word) => word.charAt(0).toUpperCase() + word.slice(1))}.`
 }
 
 /** Everything that kept a run from being complete, the worst first. */
@@ -110,7 +111,7 @@ export function troublesOf(summary: unknown): Trouble[] {
 
 function vanishing(held: NonNullable<StoredStream['held']>): string {
   const sum = (field: 'rows_present' | 'rows_vanishing') => held.reduce((total, entry) => total + entry[field], 0)
-  return `${sum('rows_vanishing')} of ${count(sum('rows_present'), 'row')} would have vanished`
+  return `${grouped(sum('rows_vanishing'))} of ${count(sum('rows_present'), 'row')} would have vanished`
 }
 
 function storedStreams(summary: unknown): StoredStream[] {

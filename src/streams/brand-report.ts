@@ -155,7 +155,7 @@ const LIMITS: Partial<Record<Metric, number>> = {
 }
 const BOUNDED = METRICS.flatMap((name, at) => (name in LIMITS ? [{ name, at, highest: LIMITS[name]! }] : []))
 const [COUNT_AT, TOTAL_AT] = [METRICS.indexOf('visibility_count'), METRICS.indexOf('visibility_total')]
-// Quotients of floating-point numbers may exceed a limit by this much.
+// Quotients of floating-point numbers may exceed a limit by this share of it.
 const SLACK = 1e-6
 
 /** @param first where a row has its first metric */
@@ -164,8 +164,10 @@ function findImpossibleValue(row: Row, first: number): string | undefined {
     const { name, at, highest } = BOUNDED[index]!
     const value = (row[first + at] ?? 0) as number
     if (value < -SLACK) return `${name}: ${value} is negative`
-    if (value > highest + SLACK) return `${name}: ${value} is more than ${highest}`
+    if (value > highest * (1 + SLACK)) return `${name}: ${value} is more than ${highest}`
   }
   const [count, total] = [row[first + COUNT_AT] as number, row[first + TOTAL_AT] as number]
-  return count > total + SLACK ? `visibility_count: ${count} is more than the visibility_total of ${total}` : undefined
+  return count > total * (1 + SLACK) + SLACK
+    ? `visibility_count: ${count} is more than the visibility_total of ${total}`
+    : undefined
 }

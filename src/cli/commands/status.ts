@@ -87,7 +87,7 @@ function render(found: Status, queue: QueueStatus | undefined, ledger: LedgerSiz
     '',
     streamTable(found, shown),
     ...section(
-      'Held (an answer would have deleted more than half of the rows)',
+      'Held (an answer would have deleted most or all of the rows)',
       found.held.map((held) =>
         [
           item(

@@ -27,6 +27,8 @@ export interface Difference {
   lacksBrands: boolean
   /** The brands that differ. */
   brands: ReadonlySet<string>
+  /** How many rows are missing at least. */
+  missing: number
   /** How it differs, for people. */
   text: string
 }
@@ -55,7 +57,17 @@ const NO_TOTALS: DayTotals = new Map()
 function compareRows(day: Day, rows: number, answers: number): Difference[] {
   if (isClose(rows, answers)) return []
   const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
-  return [{ day, measure: 'answers', direction: rows < answers ? -1 : 1, lacksBrands: false, brands: new Set(), text }]
+  return [
+    {
+      day,
+      measure: 'answers',
+      direction: rows < answers ? -1 : 1,
+      lacksBrands: false,
+      brands: new Set(),
+      missing: answers - rows,
+      text,
+    },
+  ]
 }
 
 const MEASURES: readonly { measure: Measure; name: string }[] = [
@@ -85,7 +97,9 @@ function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored:
     const [direction] = directions
     const text = `${texts[0]}${more}`
     const lacksBrands = [...differing].every((brand) => !found.has(brand))
-    return [{ day, measure, direction: directions.size === 1 ? direction! : 0, lacksBrands, brands: differing, text }]
+    const isLow = directions.size === 1 ? direction! : 0
+    const about = { lacksBrands, brands: differing, missing: differing.size, text }
+    return [{ day, measure, direction: isLow, ...about }]
   }
   return []
 }
@@ -115,7 +129,7 @@ export interface WindowComparison {
   of(day: Day): DayComparison
 }
 
-/** Compares a window before it is loaded. Days with rejects are left out: what was rejected is missing from their sums. */
+/** Compares a window before it is loaded. Differences that come from rejected rows are left out. */
 export function compareWindow(
   stream: DayStream,
   range: Range,
@@ -123,11 +137,11 @@ export function compareWindow(
   { totals: control, digests, ignored }: Control,
 ): WindowComparison {
   const days = daysIn(range)
-  const hasRejects = (day: Day) => found.rejects.some(({ date }) => date === undefined || date === day)
-  const compared = days.filter((day) => !hasRejects(day))
+  // The control report itself must repeat the totals that other streams of this run were compared with.
+  const isKnown = isAdditive(stream, ignored) || isControl(stream)
+  const all = isKnown ? compareDays(stream, days, { found, control, ignored }) : []
+  const differences = withoutRejected(all, found.rejects)
   if (!isAdditive(stream, ignored)) {
-    // The control report itself must repeat the totals that other streams of this run were compared with.
-    const differences = isControl(stream) ? compareDays(stream, compared, { found, control, ignored }) : []
     const of = (day: Day) => {
       const digest = isControl(stream) ? digestOf(found.totals!.get(day) ?? new Map()) : undefined
       const difference = differences.find((one) => one.day === day)?.text
@@ -137,18 +151,28 @@ export function compareWindow(
   }
   const uncompared = days.filter((day) => !control.has(day))
   const unknown = days.filter((day) => control.has(day) && control.get(day) === undefined)
-  const differences = compareDays(stream, compared, { found, control, ignored })
-  const texts = new Map(differences.map(({ day, text }) => [day, text]))
+  const differing = new Set(all.map(({ day }) => day))
   return {
     differences,
     uncompared,
     unknown,
     of: (day) => ({
-      isReconciled: control.get(day) !== undefined && !texts.has(day),
+      isReconciled: control.get(day) !== undefined && !differing.has(day),
       digest: digests?.get(day) ?? (control.get(day) && digestOf(control.get(day)!)),
-      difference: texts.get(day),
+      difference: differences.find((one) => one.day === day)?.text,
     }),
   }
+}
+
+/** A rejected row is missing from the sums of one brand on one day: its own, or any if it has no day that can be read. */
+function withoutRejected(differences: readonly Difference[], rejects: FoundDays['rejects']): Difference[] {
+  let undated = rejects.filter(({ date }) => date === undefined).length
+  return differences.filter(({ day, direction, missing }) => {
+    const others = missing - rejects.filter(({ date }) => date === day).length
+    if (direction !== -1 || others > undated) return true
+    undated -= Math.max(0, others)
+    return false
+  })
 }
 
 /** True if the stream is known to add up, or nothing is known against it. */

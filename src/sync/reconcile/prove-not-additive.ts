@@ -127,17 +127,19 @@ async function nullableDimensions(
   { project, stream, differences }: Suspect,
 ): Promise<Dimension[]> {
   const nullable = (stream.dimensions ?? []).filter((name) => NULLABLE.includes(name))
+  const chats = `from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date = any($2::date[])`
   const query = `select bool_or(topic_id is null) as topic_id, bool_or(country_code is null) as country_code,
-      exists (select from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date = any($2::date[])
-        and not exists (select from ${tableName(warehouse, 'prompts')} p
-          where p.project_id = $1 and p.prompt_id = c.prompt_id)) as is_unknown
+      (select bool_or(model_channel_id is null) ${chats}) as model_channel_id,
+      exists (select ${chats} and not exists (select from ${tableName(warehouse, 'prompts')} p
+        where p.project_id = $1 and p.prompt_id = c.prompt_id)) as is_unknown
     from ${tableName(warehouse, 'prompt_history')} where project_id = $1`
   const values = [project.id, differences.map(({ day }) => day)]
   const { rows } = await withRetries(warehouse, signal, () =>
     warehouse.pool.query<Record<string, boolean | null>>(query, values),
   )
-  // Without prompts nothing is known.
-  return nullable.filter((name) => rows[0]!.is_unknown || rows[0]![name] !== false)
+  const { is_unknown, ...shown } = rows[0]!
+  // Without prompts or chats nothing is known.
+  return nullable.filter((name) => shown[name] !== false || (is_unknown && name !== 'model_channel_id'))
 }
 
 /**

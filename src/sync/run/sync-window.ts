@@ -102,7 +102,7 @@ async function readAndCompare(run: Run, window: BegunWindow, context: CallContex
     provisionalFrom: run.provisionalFrom,
     valuesOf: (dimension: Dimension) => knownValues(run, project.id, dimension),
     validate: ({ absent }: FoundDays) =>
-      refuseIgnoredDimensions(run, { projectId: project.id, about, dimensions: absent }),
+      refuseIgnoredDimensions(run, { projectId: project.id, range, about, dimensions: absent }),
     needsProof: (found: FoundDays) => {
       const isFirst = read.rowsBeforeByDay.size === 0 && found.rejects.length === 0
       if (isFirst && run.comparesControl && isControl(stream) && !stream.filters?.length) return false
@@ -226,10 +226,11 @@ async function replaceRows(
   { projectStream, stream, range, sifted, read, comparison }: LoadableWindow,
   { prior, snapshot, identified, difference }: Before,
 ): Promise<Effect> {
+  const isWhole = comparison.differences.length + comparison.uncompared.length === 0
   const window = {
     ...{ projectId: projectStream.projectId, stream, range, rows: sifted.rows, rowsByDay: sifted.rowsByDay },
     // Days that were not compared may lack rows.
-    mayDelete: identified.undismissed === 0 && comparison.differences.length + comparison.uncompared.length === 0,
+    mayDelete: identified.undismissed === 0 && (run.acceptDeletes || isWhole),
     acceptDeletes: run.acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
     disproved: disprovedDays(prior, comparison),
@@ -310,22 +311,28 @@ const SHOWN_BY: Record<string, { table: string; condition: string }> = {
 
 interface Answered {
   projectId: string
+  range: Range
   about: string
   /** Dimensions that were asked for and that no row has. */
   dimensions: readonly string[]
 }
 
-/** Refuses an answer of which no row has a dimension that was asked for, although the project has values for it. */
+/**
+ * Refuses an answer of which no row has a dimension that was asked for, although the project has values for it. If the chats of these
+ * days are known, only prompts that they belong to count.
+ */
 async function refuseIgnoredDimensions(
   { warehouse, signal }: Run,
-  { projectId, about, dimensions }: Answered,
+  { projectId, range, about, dimensions }: Answered,
 ): Promise<void> {
+  const chats = `select from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date between $2 and $3`
   for (const dimension of dimensions) {
     const shown = SHOWN_BY[dimension]
     const hasValues = async () => {
       const { rows } = await warehouse.pool.query<{ found: boolean }>(
-        `select exists (select from ${tableName(warehouse, shown!.table)} where project_id = $1 and ${shown!.condition}) as found`,
-        [projectId],
+        `select exists (select from ${tableName(warehouse, shown!.table)} v where project_id = $1 and ${shown!.condition}
+           and (exists (${chats} and c.prompt_id = v.prompt_id) or not exists (${chats}))) as found`,
+        [projectId, range.from, range.to],
       )
       return rows[0]!.found
     }

@@ -119,7 +119,7 @@ function heldCard(page: StatusData, nameOf: (id: string) => string): Card {
     grade: 'bad',
     label: 'Held',
     title: `${count(totals.held, 'range')} held for review`,
-    body: html`<p>An answer of the service would have deleted more than half of the rows of these days. Nothing was deleted: the rows from before are still there.</p>
+    body: html`<p>An answer of the service would have deleted most or all rows of these days. Nothing was deleted: the rows from before are still there.</p>
 ${places(held, { most: MOST_LISTED, noun: 'range', total: totals.held }, (row) => heldRow(page, row, nameOf(row.project_id)))}`,
   }
 }
