@@ -340,6 +340,15 @@ describe('reports that do not add up', () => {
     expect((await notAdditive()).map(({ measure }) => measure)).toEqual(['answers'])
   })
 
+  test('a service that does so on one day of a first load is not believed', async () => {
+    await start()
+    const day = '2026-02-25'
+    const onOneDay = without('prompt_id', ({ visibility_count, date }) => visibility_count === 0 && date === day)
+    expect((await lying(onOneDay, () => setup.sync())).outcome).toBe('partial')
+    expect(await notAdditive()).toEqual([])
+    expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
+  })
+
   test('a service that begins to do so is believed after it has done so for three days, and not before', async () => {
     await start({ config: { lookback_days: 5 } })
     const upTo = async (day: Day, run: () => Promise<RunReport>) => {

@@ -47,7 +47,7 @@ interface Omissions {
  */
 export async function proveNotAdditive(
   run: Run,
-  { project, stream, differences }: Suspect,
+  { project, stream, differences, rows }: Suspect & { rows: () => Iterable<Row> },
   context: CallContext,
 ): Promise<Measure | undefined> {
   const { warehouse, signal } = run
@@ -59,7 +59,8 @@ export async function proveNotAdditive(
   if (isControl(stream) || alike.length === 0 || run.unproven.has(key)) return undefined
   const [{ measure }] = alike as [Difference]
   const hasAddedUp = await withRetries(warehouse, signal, () => hasReconciledDay(warehouse, projectStream))
-  const rowsWithoutMentions = measure === 'answers' && stream.control === 'brand totals'
+  const isOfAnswers = measure === 'answers' && stream.control === 'brand totals'
+  const rowsWithoutMentions = isOfAnswers && !hasRowsWithoutMentions(stream, rows(), brandsOf(alike))
   if (hasAddedUp && !rowsWithoutMentions) return undefined
   const usable = hasAddedUp ? await daysWithoutAbsence(run, { project, stream, differences: alike }) : alike
   const suspect = { project, stream, differences: usable.slice(-DAYS_OF_EVIDENCE) }
@@ -113,10 +114,17 @@ function isExplained(
   const hasNoNullGroup = (dimension: Dimension) => rows.every((row) => stream.dimensionOf(row, dimension) !== null)
   // Groups that are left out lower the sums of several brands, and do not remove single ones.
   if (!difference.lacksBrands && nullable.some(hasNoNullGroup)) return true
-  const at = (column: string) => stream.columns.findIndex(({ name }) => name === column)
-  const [brandAt, countAt] = [at('brand_id'), at('visibility_count')]
-  return rowsWithoutMentions && !rows.some((row) => row[countAt] === 0 && difference.brands.has(row[brandAt] as string))
+  return rowsWithoutMentions && !hasRowsWithoutMentions(stream, rows, difference.brands)
 }
+
+function hasRowsWithoutMentions({ columns }: DayStream, rows: Iterable<Row>, brands: ReadonlySet<string>): boolean {
+  const at = (column: string) => columns.findIndex(({ name }) => name === column)
+  const [brandAt, countAt] = [at('brand_id'), at('visibility_count')]
+  for (const row of rows) if (row[countAt] === 0 && brands.has(row[brandAt] as string)) return true
+  return false
+}
+
+const brandsOf = (differences: readonly Difference[]) => new Set(differences.flatMap(({ brands }) => [...brands]))
 
 /**
  * Dimensions of a report of which the project may have groups without a value: a prompt has or had none, or chats of these days
@@ -152,8 +160,12 @@ async function daysWithoutAbsence(
 ): Promise<readonly Difference[]> {
   const query = `select date, bool_or(visibility_count = 0 and brand_id = any($4)) as absent
     from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $2 and $3 group by date`
-  const brands = [...new Set(differences.flatMap((difference) => [...difference.brands]))]
-  const values = [project.id, addDays(differences[0]!.day, -DAYS_BEFORE), differences.at(-1)!.day, brands]
+  const values = [
+    project.id,
+    addDays(differences[0]!.day, -DAYS_BEFORE),
+    differences.at(-1)!.day,
+    [...brandsOf(differences)],
+  ]
   const { rows } = await withRetries(warehouse, signal, () =>
     warehouse.pool.query<{ date: Day; absent: boolean }>(query, values),
   )

@@ -19,7 +19,7 @@ import type { DriftNote } from '../../rows/drift-notes.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
-import { type DayStream, isControl } from '../../streams/stream.ts'
+import { type DayStream, isControl, type Row } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
 import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import { type Effect, effectOf } from '../../warehouse/load/window-effect.ts'
@@ -142,8 +142,10 @@ async function settle(run: Run, window: BegunWindow, first: Answer, context: Cal
   const disagrees = () => answer.kind === 'rows' && answer.comparison.differences.length > 0
   if (!disagrees()) return { answer, changedControl: [] }
   if (countDays(range) > 1) {
-    const { differences } = (answer as Extract<Answer, { kind: 'rows' }>).comparison
-    const measure = await proveNotAdditive(run, { project, stream, differences }, context)
+    const { comparison, sifted } = answer as Extract<Answer, { kind: 'rows' }>
+    const { differences } = comparison
+    const rows = () => rowsOf(sifted.rows)
+    const measure = await proveNotAdditive(run, { project, stream, differences, rows }, context)
     if (measure === undefined)
       return { answer: { kind: 'disagreed', days: differences.map(({ day }) => day) }, changedControl: [] }
     const ignored = new Set([...control.ignored, measure])
@@ -167,6 +169,10 @@ async function saveNotes(run: Run, projectStream: ProjectStream, notes: DriftNot
   if (notes.length === 0) return
   const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, projectStream, notes, run.runId))
   await withRetries(run.warehouse, run.signal, save)
+}
+
+function rowsOf(rows: PackedRows): Row[] {
+  return Array.from({ length: rows.length }, (_, at) => rows.get(at))
 }
 
 const NO_PARTITION = '23514'
@@ -278,7 +284,7 @@ async function saveWindowLedger(
   const entry = { projectStream, range, rowsByDay: effect.rowsByDay, stateOf, comparisonOf, runId, ...read }
   const coverage = coverageEntry(warehouse, entry)
   if (isControl(stream)) {
-    const rows = Array.from({ length: sifted.rows.length }, (_, at) => sifted.rows.get(at))
+    const rows = rowsOf(sifted.rows)
     const key = { projectId: projectStream.projectId, filters: stream.filters ?? [] }
     tx.atCommit.push(controlEntry(warehouse, key, controlDays(stream, range, { ...sifted, rows }), runId))
   }
