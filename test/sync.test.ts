@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events'
 import { afterEach, expect, test } from '@jest/globals'
 import { LockedError, UsageError } from '../src/core/errors.ts'
 import { readStatus } from '../src/ledger/status.ts'
@@ -58,6 +59,13 @@ test('resets, errors, truncated and mangled bodies, odd orders, extra fields and
   expect((await status()).drift.map(({ kind, name }) => `${kind} ${name}`)).toEqual(
     expect.arrayContaining(['field is_archived', 'duplicate row']),
   )
+})
+
+test('a run leaves no listener on the signal of its caller', async () => {
+  await start()
+  const { signal } = new AbortController()
+  await setup.sync({ signal })
+  expect(getEventListeners(signal, 'abort')).toEqual([])
 })
 
 test('a rate limit slows the sync and loses nothing', async () => {

@@ -40,7 +40,8 @@ export function runAudit(services: Services, request: AuditRequest, observer: Ob
 async function performAudit(services: Services, request: AuditRequest, observer: Observer): Promise<AuditResult> {
   const { warehouse, log, version, source, client, config } = services
   const { projects, signal } = request
-  signal.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
+  const ended = new AbortController()
+  signal.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true, signal: ended.signal })
   const lock = await lockRun(warehouse, [], { command: 'audit', version, source }, { log, signal })
   observer.started?.({ runId: lock.runId, command: 'audit' })
   client.resetOutages(projects.map(({ caller }) => caller))
@@ -61,6 +62,7 @@ async function performAudit(services: Services, request: AuditRequest, observer:
     throw error
   } finally {
     clearTimeout(deadline)
+    ended.abort()
     await lock.release()
   }
 }

@@ -43,7 +43,10 @@ export function runSync(
   execute: Executor = executeHere,
 ): Promise<RunReport> {
   return inSpan('run', { 'visibility_sync.command': request.command }, async (span) => {
-    const report = await performRun(services, request, observer, execute)
+    const ended = new AbortController()
+    const whileItRuns = { once: true, signal: ended.signal }
+    request.signal?.addEventListener('abort', () => services.warehouse.shortenDeadlines(), whileItRuns)
+    const report = await performRun(services, request, observer, execute).finally(() => ended.abort())
     const { run_id, outcome, code } = report
     span.setAttributes({ 'visibility_sync.run_id': run_id, 'visibility_sync.outcome': outcome })
     if (outcome !== 'complete') failSpan(span, code ?? outcome)
@@ -59,7 +62,6 @@ async function performRun(
 ): Promise<RunReport> {
   const { warehouse, config } = services
   const startedAt = monotonic()
-  request.signal?.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true })
   services.client.resetOutages(request.projects.map(({ caller }) => caller))
   await requireProject(services.client, request.projects, request.signal)
   const { repaired } = await prepareWarehouse(services, request.signal)
