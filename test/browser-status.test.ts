@@ -129,7 +129,7 @@ inBrowser('the status page', () => {
     const link = page.locator('.verdict a', { hasText: '1 range held' })
     await link.click()
     const card = page.locator('#needs-held')
-    expect(await card.textContent()).toContain('would have deleted more than half')
+    expect(await card.textContent()).toContain('would have deleted most or all rows')
     expect(await card.locator('code').textContent()).toContain('--accept-deletes')
     const isInView = (selector: string) =>
       page
