@@ -444,6 +444,24 @@ describe('reports that do not add up', () => {
   })
 })
 
+test('a deletion that somebody accepts is made, also on a day that the service still writes', async () => {
+  const today = '2026-03-31'
+  await start({ config: { start_date: '2026-03-28', end_date: today } })
+  await setup.sync()
+  const lie: Lie = (rows, { dimensions, offset }) => {
+    if (!dimensions.includes('prompt_id')) return rows
+    return offset > 0 ? [] : rows.filter((_, index) => index % 3 === 0)
+  }
+  const again = (acceptDeletes: boolean) =>
+    lying(lie, () => setup.sync({ command: 'backfill', range: { from: today, to: today }, acceptDeletes }))
+  const stored = async () =>
+    (await setup.database.rows('select from visibility.by_prompt where date = $1', [today])).length
+  const before = await stored()
+  expect([(await again(false)).outcome, await stored()]).toEqual(['partial', before])
+  await again(true)
+  expect(await stored()).toBe(Math.ceil(before / 3))
+})
+
 test('one row without a day does not let a wrong answer replace right rows', async () => {
   await start()
   await setup.sync()

@@ -1,10 +1,12 @@
-import { addDays, type Day, dayOf, type Range } from '../core/day.ts'
+import { daysOfInterest } from '../core/config/load.ts'
+import { type Day, dayOf, type Range } from '../core/day.ts'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
 import { streamKey } from '../core/vocabulary.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'
+import { lookbackStart, readableRange } from '../sync/plan/due-days.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { newRunMemory, type Services, type SyncedProject } from '../sync/run/run.ts'
@@ -79,7 +81,9 @@ async function compareAndRepair(
     observer.onRequest?.(status)
   }
   const compareAll = async () => {
-    const lookbackFrom = addDays(dayOf(services.clock()), 1 - config.lookback_days)
+    const today = dayOf(services.clock())
+    const read = readableRange(daysOfInterest(config, today), today)
+    const lookbackFrom = lookbackStart(read, config.lookback_days)
     const { limit } = newRunMemory(config.source.page_limit)
     const reader = { ...services, runId, signal, limit, lookbackFrom }
     const found: AuditedStream[] = []

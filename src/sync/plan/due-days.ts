@@ -13,6 +13,11 @@ export function readableRange(interest: Range, today: Day): Range {
   return { from: interest.from, to: interest.to < today ? interest.to : today }
 }
 
+/** The first of the days that every run reads again. */
+export function lookbackStart({ to }: Range, lookbackDays: number): Day {
+  return addDays(to, 1 - lookbackDays)
+}
+
 /**
  * Due are: days that were never read; the last `lookbackDays` of the range; days that are held, quarantined, stale or not
  * reconciled; and days whose last read came too early, before the day was over or before it left the lookback. The last
@@ -22,7 +27,7 @@ export function readableRange(interest: Range, today: Day): Range {
 export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: CoverageSummary) => Day[] {
   const range = readableRange(interest, today)
   const months = byMonth(range)
-  const lookbackFrom = addDays(range.to, 1 - lookbackDays)
+  const lookbackFrom = lookbackStart(range, lookbackDays)
   return ({ coverage, completeMonths }) => {
     const known = new Map(coverage.map((day) => [day.date, day]))
     const isDue = (day: Day) => {

@@ -57,17 +57,8 @@ const NO_TOTALS: DayTotals = new Map()
 function compareRows(day: Day, rows: number, answers: number): Difference[] {
   if (isClose(rows, answers)) return []
   const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
-  return [
-    {
-      day,
-      measure: 'answers',
-      direction: rows < answers ? -1 : 1,
-      lacksBrands: false,
-      brands: new Set(),
-      missing: answers - rows,
-      text,
-    },
-  ]
+  const direction = rows < answers ? -1 : 1
+  return [{ day, measure: 'answers', direction, lacksBrands: false, brands: new Set(), missing: answers - rows, text }]
 }
 
 const MEASURES: readonly { measure: Measure; name: string }[] = [
@@ -94,12 +85,11 @@ function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored:
     }
     if (texts.length === 0) continue
     const more = texts.length === 1 ? '' : ` (and ${count(texts.length - 1, 'other difference')})`
-    const [direction] = directions
-    const text = `${texts[0]}${more}`
+    const [first] = directions
+    const direction = directions.size === 1 ? first! : 0
     const lacksBrands = [...differing].every((brand) => !found.has(brand))
-    const isLow = directions.size === 1 ? direction! : 0
-    const about = { lacksBrands, brands: differing, missing: differing.size, text }
-    return [{ day, measure, direction: isLow, ...about }]
+    const about = { brands: differing, missing: differing.size, text: `${texts[0]}${more}` }
+    return [{ day, measure, direction, lacksBrands, ...about }]
   }
   return []
 }

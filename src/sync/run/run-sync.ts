@@ -25,7 +25,7 @@ import {
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { analyzeChanged, refreshSummaries } from '../../warehouse/schema/summaries.ts'
-import { readableRange } from '../plan/due-days.ts'
+import { lookbackStart, readableRange } from '../plan/due-days.ts'
 import { type Executor, executeHere, isNamed, isUsualRefusal } from './execute.ts'
 import { makeTasks } from './make-tasks.ts'
 import { readChatContents } from './read-chat-contents.ts'
@@ -117,15 +117,15 @@ function lockStreams(services: Services, { projects, streams, command, signal }:
 function beginRun(services: Services, request: RunRequest, runId: number, signal: AbortSignal): Run {
   const { config, clock } = services
   const today = dayOf(clock())
-  const lastDay = readableRange(daysOfInterest(config, today), today).to
+  const range = readableRange(daysOfInterest(config, today), today)
   const own = {
     runId,
     command: request.command,
     ...newRunMemory(config.source.page_limit),
     acceptDeletes: request.acceptDeletes ?? false,
     comparesControl: request.streams.some((stream) => isCompared(stream) && stream.control === 'brand totals'),
-    lookbackFrom: addDays(lastDay, 1 - config.lookback_days),
-    recentFrom: addDays(lastDay, -Math.max(1, config.lookback_days)),
+    lookbackFrom: lookbackStart(range, config.lookback_days),
+    recentFrom: addDays(range.to, -Math.max(1, config.lookback_days)),
   }
   return makeRun(services, own, signal)
 }
