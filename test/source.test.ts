@@ -102,7 +102,8 @@ describe('a warehouse knows its source', () => {
     const before = await rows()
     for (const address of [other.service.url, 'reference']) {
       for (const command of address === 'reference' ? ['sync'] : ['sync', 'audit', 'check', 'worker', 'serve']) {
-        const result = await runCli([command], cli({ VISIBILITY_API_URL: address }))
+        const args = command === 'serve' ? [command, '--port', '0'] : [command]
+        const result = await runCli(args, cli({ VISIBILITY_API_URL: address }))
         const output = (result.stdout + result.stderr).replaceAll(/\s+/g, ' ')
         expect({ command, code: result.code, output }).toEqual({
           command,
