@@ -104,7 +104,9 @@ function removeFolder(path: string): Promise<void> {
 /** Runs statements as the superuser, without a server. It takes postmaster.pid, as a server does, and prints no statement. */
 function runStatements(programs: Programs, data: string, statements: string): Promise<void> {
   const quiet = ['-c', 'log_min_error_statement=panic', '-c', 'log_statement=none']
-  return run(programs, data, ['postgres', '--single', ...quiet, '-D', data, 'postgres'], statements)
+  // Otherwise the program ends with 0 though a statement failed.
+  const strict = ['-c', 'exit_on_error=on']
+  return run(programs, data, ['postgres', '--single', ...quiet, ...strict, '-D', data, 'postgres'], statements)
 }
 
 function run(programs: Programs, data: string, words: string[], input = ''): Promise<void> {
