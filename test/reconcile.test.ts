@@ -424,6 +424,34 @@ describe('reports that do not add up', () => {
     expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
   })
 
+  test('chats of prompts that the project does not have are not accepted', async () => {
+    await start()
+    const foreign: Lie = (rows, { path, offset }) => {
+      if (path !== 'chats') return rows
+      const promptOf = (row: Row) => (row.prompt as { id: string }).id
+      const some = offset > 0 ? [] : rows.filter((row) => promptOf(row) !== project().prompts[0]!.id)
+      return some.map((row) => ({ ...row, id: `${row.id}_other`, prompt: { id: `${promptOf(row)}_other` } }))
+    }
+    const report = await lying(foreign, () => setup.sync())
+    expect([report.outcome, await notAdditive()]).toEqual(['partial', []])
+    expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
+  })
+
+  test('a channel that is left out is no null group if no chat tells its channel', async () => {
+    const reports = [...FOUR_GRAINS, { name: 'by_channel', dimensions: ['date', 'model_channel_id'] }]
+    await start({ config: { reports } })
+    const channelOf = ({ model_channel }: Row) => (model_channel as { id: string }).id
+    let first: string | undefined
+    const withoutChannel: Lie = (rows, asked) => {
+      if (asked.path === 'chats') return rows.map(({ model_channel: _, ...row }) => row)
+      if (!asked.dimensions.includes('model_channel_id')) return rows
+      first ??= channelOf(rows[0]!)
+      return asked.offset > 0 ? [] : rows.filter((row) => channelOf(row) !== first)
+    }
+    const report = await lying(withoutChannel, () => setup.sync())
+    expect([report.outcome, await notAdditive()]).toEqual(['partial', []])
+  })
+
   test.each([
     ['results that are cut to 20 rows before they are paged', (rows: Row[]) => rows.slice(0, 20)],
     ['answers of which every fifth row is missing', (rows: Row[]) => rows.filter((_, index) => index % 5 !== 4)],
@@ -543,6 +571,18 @@ test('rows that did not add up to totals which then changed are held like others
   const empty: Lie = (all, asked) => (isReport(asked) ? [] : all)
   expect((await lying(empty, () => setup.sync({ command: 'backfill', range: RANGE }))).outcome).toBe('partial')
   expect(await rows()).toBe(before)
+})
+
+test('rows of a first load that did not add up are replaced by rows that do, also on days that the service still writes', async () => {
+  await start({ config: { start_date: '2026-03-28', end_date: '2026-03-31' } })
+  const ofOthers: Lie = (rows, asked) =>
+    asked.dimensions.includes('prompt_id')
+      ? rows.map((row) => ({ ...row, prompt: { id: `${(row.prompt as { id: string }).id}_other` }, mention_count: 99 }))
+      : rows
+  expect((await lying(ofOthers, setup.sync)).outcome).toBe('partial')
+  expect((await setup.sync()).outcome).toBe('complete')
+  const { rows } = setup.database
+  expect(await rows("select from visibility.by_prompt where prompt_id like '%_other'")).toEqual([])
 })
 
 test('brands and models of an answer that is not believed are not stored', async () => {

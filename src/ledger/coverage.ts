@@ -113,7 +113,8 @@ export function coverageUnlessSuperseded(
   fencingToken: number,
 ): Statement<PriorCoverage> {
   const [project, stream, from, to] = [projectStream.projectId, projectStream.stream, range.from, range.to].map(literal)
-  const sql = `select q.rejects, c.date, c.read_order, c.state, c.counts_digest::text as counts, c.answers_digest::text as answers
+  const sql = `select q.rejects, c.date, c.read_order, c.state, c.counts_digest::text as counts, c.answers_digest::text as answers,
+      c.difference is not null as differs
     from (select exists (select from ${quote(opsSchema, 'quarantine')} where project_id = ${project} and stream = ${stream}
       and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
     left join ${quote(opsSchema, 'coverage')} c
@@ -121,8 +122,9 @@ export function coverageUnlessSuperseded(
   return { sql, read: (rows) => knownBefore(rows as unknown as KnownDay[], projectStream, fencingToken) }
 }
 
+type Digests = { counts: string | null; answers: string | null }
 type KnownDay = { rejects: boolean } & (
-  | { date: Day; read_order: number; state: CoverageState; counts: string | null; answers: string | null }
+  | ({ date: Day; read_order: number; state: CoverageState; differs: boolean } & Digests)
   | { date: null }
 )
 
@@ -131,14 +133,14 @@ function knownBefore(rows: readonly KnownDay[], projectStream: ProjectStream, fe
   const unreconciled = new Map<Day, TotalsDigest>()
   for (const row of rows) {
     if (row.date === null) continue
-    const { date, read_order, state, counts, answers } = row
+    const { date, read_order, state, differs, counts, answers } = row
     if (read_order > fencingToken) {
       throw new SupersededError(
         `${projectStream.stream} ${date}: a newer read was loaded meanwhile, so this one was not written`,
       )
     }
     states.set(date, state)
-    if (state === 'unreconciled' && counts !== null && answers !== null)
+    if (differs && counts !== null && answers !== null)
       unreconciled.set(date, { counts: BigInt(counts), answers: BigInt(answers) })
   }
   return { states, unreconciled, hasRejects: rows.some(({ rejects }) => rejects) }

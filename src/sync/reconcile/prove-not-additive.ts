@@ -94,6 +94,7 @@ async function evidenceOf(
     const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
     if (found?.difference.measure !== measure || found.difference.direction !== -1) return undefined
     if (stream.control === 'brand totals' && !isExplained(stream, found, omissions)) return undefined
+    if (stream.control === 'answers' && !(await isOfKnownPrompts(run, project.id, stream, found.rows))) return undefined
     evidence.push(found.difference)
   }
   return evidence
@@ -117,6 +118,22 @@ function isExplained(
   return rowsWithoutMentions && !hasRowsWithoutMentions(stream, rows, difference.brands)
 }
 
+/** True if most chats belong to prompts that the project has or had. Those of another project would not. */
+async function isOfKnownPrompts(
+  { warehouse, signal }: Run,
+  projectId: string,
+  stream: DayStream,
+  rows: readonly Row[],
+): Promise<boolean> {
+  const query = `select prompt_id from ${tableName(warehouse, 'prompts')} where project_id = $1`
+  const found = await withRetries(warehouse, signal, () =>
+    warehouse.pool.query<{ prompt_id: string | null }>(query, [projectId]),
+  )
+  const known = new Set(found.rows.map(({ prompt_id }) => prompt_id))
+  const ofKnown = rows.filter((row) => known.has(stream.dimensionOf(row, 'prompt_id')))
+  return known.size === 0 || ofKnown.length * 2 > rows.length
+}
+
 function hasRowsWithoutMentions({ columns }: DayStream, rows: Iterable<Row>, brands: ReadonlySet<string>): boolean {
   const at = (column: string) => columns.findIndex(({ name }) => name === column)
   const [brandAt, countAt] = [at('brand_id'), at('visibility_count')]
@@ -127,8 +144,8 @@ function hasRowsWithoutMentions({ columns }: DayStream, rows: Iterable<Row>, bra
 const brandsOf = (differences: readonly Difference[]) => new Set(differences.flatMap(({ brands }) => [...brands]))
 
 /**
- * Dimensions of a report of which the project may have groups without a value: a prompt has or had none, or chats of these days
- * belong to prompts that are not known.
+ * Dimensions of a report of which the project may have groups without a value: a prompt has or had none, chats of these days
+ * belong to prompts that are not known, or some of these chats tell their channel and others do not.
  */
 async function nullableDimensions(
   { warehouse, signal }: Run,
@@ -137,7 +154,7 @@ async function nullableDimensions(
   const nullable = (stream.dimensions ?? []).filter((name) => NULLABLE.includes(name))
   const chats = `from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date = any($2::date[])`
   const query = `select bool_or(topic_id is null) as topic_id, bool_or(country_code is null) as country_code,
-      (select bool_or(model_channel_id is null) ${chats}) as model_channel_id,
+      (select bool_or(model_channel_id is null) and bool_or(model_channel_id is not null) ${chats}) as model_channel_id,
       exists (select ${chats} and not exists (select from ${tableName(warehouse, 'prompts')} p
         where p.project_id = $1 and p.prompt_id = c.prompt_id)) as is_unknown
     from ${tableName(warehouse, 'prompt_history')} where project_id = $1`
@@ -145,9 +162,11 @@ async function nullableDimensions(
   const { rows } = await withRetries(warehouse, signal, () =>
     warehouse.pool.query<Record<string, boolean | null>>(query, values),
   )
-  const { is_unknown, ...shown } = rows[0]!
-  // Without prompts or chats nothing is known.
-  return nullable.filter((name) => shown[name] !== false || (is_unknown && name !== 'model_channel_id'))
+  const { is_unknown, model_channel_id, ...shown } = rows[0]!
+  // Without prompts nothing is known of them.
+  return nullable.filter((name) =>
+    name === 'model_channel_id' ? model_channel_id : shown[name] !== false || is_unknown,
+  )
 }
 
 /**
