@@ -490,6 +490,25 @@ test('a deletion that somebody accepts is made, also on a day that the service s
   expect(await stored()).toBe(Math.ceil(before / 3))
 })
 
+test('a day that the service still writes and that does not add up is named', async () => {
+  await start({ config: { start_date: '2026-03-28', end_date: '2026-03-31' } })
+  const differing = ({ notes }: RunReport) => notes.filter((note) => note.includes('add up'))
+  expect(differing(await setup.sync())).toEqual([])
+  const tenfold: Lie = (rows, { dimensions }) =>
+    dimensions.join() === 'date,model_id'
+      ? rows.map((row) => ({
+          ...row,
+          mention_count: (row.mention_count as number) * (row.date === '2026-03-30' ? 10 : 1),
+        }))
+      : rows
+  const report = await lying(tenfold, () => setup.sync())
+  expect(report.outcome).toBe('complete')
+  expect(differing(report)).toEqual([
+    expect.stringMatching(/: by_model 2026-03-30; the mention_count of \S+ adds up to \d+, but the/),
+  ])
+  expect(differing(await setup.sync())).toEqual([])
+})
+
 test('one row without a day does not let a wrong answer replace right rows', async () => {
   await start()
   await setup.sync()

@@ -70,15 +70,30 @@ export async function markOvertaken(
   { pool, opsSchema }: Warehouse,
   { projectId, stream, runId, before }: { projectId: string; stream: DayStream; runId: number; before: Day },
 ): Promise<{ date: Day; difference: string }[]> {
-  const difference = "the service's totals of the day changed while the run read them"
   const { rows } = await pool.query<{ date: Day; difference: string }>(
-    `update ${quote(opsSchema, 'coverage')} c set state = 'unreconciled', reconciled_at = null, difference = $6
+    `update ${quote(opsSchema, 'coverage')} c set state = 'unreconciled', reconciled_at = null, difference = case c.state
+       when 'stale' then 'the totals of the service changed, and the day was not read again'
+       else 'the service answered with other totals after the day was compared' end
      where c.project_id = $1 and c.stream = $2 and c.date < $3 and ${differs({ opsSchema }, stream)}
        and (c.state = 'read' and c.run_id = $5 or c.state = 'stale')
        and exists (select from ${quote(opsSchema, 'control_totals')} r
          where r.project_id = c.project_id and r.filters = $4 and r.date = c.date and r.run_id = $5)
      returning date, difference`,
-    [projectId, stream.name, before, filtersText(stream.filters), runId, difference],
+    [projectId, stream.name, before, filtersText(stream.filters), runId],
+  )
+  return rows
+}
+
+/** Days that a run loaded though they do not add up, because the service may still write them. */
+export async function differingProvisionalDays(
+  { pool, opsSchema }: Warehouse,
+  { projectIds, streams, runId, from }: { projectIds: string[]; streams: string[]; runId: number; from: Day },
+): Promise<{ stream: string; date: Day; difference: string }[]> {
+  const { rows } = await pool.query<{ stream: string; date: Day; difference: string }>(
+    `select stream, date, difference from ${quote(opsSchema, 'coverage')}
+     where project_id = any($1) and stream = any($2) and date >= $4 and run_id = $3 and state = 'read'
+       and difference is not null order by date, stream`,
+    [projectIds, streams, runId, from],
   )
   return rows
 }

@@ -6,7 +6,7 @@ import { failSpan, inSpan } from '../../core/logger.ts'
 import { count, listSome } from '../../core/text.ts'
 import { monotonic, untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { countStale } from '../../ledger/coverage.ts'
-import { markOvertaken } from '../../ledger/reconciled-days.ts'
+import { differingProvisionalDays, markOvertaken } from '../../ledger/reconciled-days.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
@@ -93,6 +93,7 @@ async function performRun(
       missing.some((row) => row.was_read && row.project_id === id && row.stream === stream)
     const isWorthSaying = (stream: string, status: number) => isNamed(config, stream) || !isUsualRefusal(status)
     notes.push(...notOfferedNotes(reports, wasRead, isWorthSaying))
+    notes.push(...(await provisionalNotes(run, request)))
     if (request.range === undefined && request.only === undefined) notes.push(...(await staleNotes(run, request)))
     for (const note of notes) run.log.warn(note)
     await prepareViews(run, reports)
@@ -220,7 +221,21 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
 
 /* What is done once all windows are loaded. */
 
-/** Days that turned out to be old after they were planned. */
+/** Days that do not add up, and were loaded because the service may still write them. */
+async function provisionalNotes(
+  { warehouse, signal, runId, provisionalFrom }: Run,
+  { projects, streams }: RunRequest,
+): Promise<string[]> {
+  const [projectIds, names] = [projects.map(({ id }) => id), streams.map(({ name }) => name)]
+  const about = { projectIds, streams: names, runId, from: provisionalFrom }
+  const days = await withRetries(warehouse, signal, () => differingProvisionalDays(warehouse, about))
+  if (days.length === 0) return []
+  const [{ difference }] = days as [(typeof days)[0]]
+  const where = listSome(days.map(({ stream, date }) => `${stream} ${date}`))
+  return [`days that do not add up yet, and that the next sync reads again: ${where}; ${difference}`]
+}
+
+/** Days that were marked to be read again after the run was planned. */
 async function staleNotes(
   { warehouse, signal, config, clock }: Run,
   { projects, streams }: RunRequest,
@@ -235,7 +250,7 @@ async function staleNotes(
   const most = Math.max(...stale.map(({ days }) => days))
   const where = listSome(stale.map(({ stream }) => stream))
   return [
-    `up to ${count(most, 'day')} of ${where} turned out to be old while the run went on; the next sync reads them again`,
+    `up to ${count(most, 'day')} of ${where} may have changed, as the rows of other streams have; the next sync reads them again`,
   ]
 }
 
