@@ -7,7 +7,7 @@ import { type ReferenceService, startReference } from '../src/reference/server.t
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 import { type ClientOptions, createClient } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
-import { retryDelayMs } from '../src/source/retry-policy.ts'
+import { isTriedAgain, retryDelayMs } from '../src/source/retry-policy.ts'
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {
@@ -183,7 +183,7 @@ describe('faults', () => {
     expect(asked).toEqual({ chats: 4, profiles: 4 })
   })
 
-  test('resets, truncated bodies, half JSON, web pages and wrong shapes are retried', async () => {
+  test('resets, truncated bodies, half JSON, web pages and wrong shapes are retried, and counted as such', async () => {
     const ofType = (response: ServerResponse, type: string, more: Record<string, string> = {}) =>
       response.writeHead(200, { 'content-type': type, ...more })
     const faults: Record<string, (request: IncomingMessage, response: ServerResponse) => unknown> = {
@@ -201,8 +201,10 @@ describe('faults', () => {
       const { url, seen } = await serve((request, response, count) =>
         count === 1 ? fault(request, response) : json(response, 200, { data: [7] }),
       )
-      const { items } = await clientOf(url).prompts(caller, {})
-      expect({ name, items, requests: seen.length }).toEqual({ name, items: [7], requests: 2 })
+      const statuses: (number | undefined)[] = []
+      const { items } = await clientOf(url).prompts(caller, {}, { onAttempt: (status) => void statuses.push(status) })
+      const found = { name, items, requests: seen.length, retries: statuses.filter(isTriedAgain).length }
+      expect(found).toEqual({ name, items: [7], requests: 2, retries: 1 })
     }
     await Promise.all(Object.entries(faults).map(isRetried))
   })

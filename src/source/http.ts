@@ -147,26 +147,45 @@ export function createHttp(options: HttpOptions): HttpClient {
       const now = options.clock()
       const rate = readRateHeaders(head.headers, now.getTime())
       permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
-      context.onAttempt?.(status)
-      refuseOtherTime(head, now)
-      if (isTooLong) throw tooLargeError(operation)
-      if (status === PARTIAL) throw new TransientError(`${operation}: HTTP 206: only a part of the answer`, { status })
-      if (status >= 200 && status < 300) {
-        const bytes = await unpacked(head, body, operation, context.signal)
-        refuseOtherType(head, operation)
-        const answer = await parseAnswer(bytes, { operation, limit: request.limit, key }, context.sink)
-        // What a creation answers is read by its own schema: sending it again could create it twice.
-        if (request.repeatable) refuseFailure(answer.body, operation)
-        return { ...answer, status, body: shaped(request.schema, answer.body, operation) }
+      try {
+        refuseOtherTime(head, now)
+        if (isTooLong) throw tooLargeError(operation)
+        if (status < 200 || status >= 300) {
+          const message = clip(errorMessage(await errorText(head, body.bytes)))
+          throw failureOf(status, message, operation, rate)
+        }
+        const answer = await usableAnswer(request, key, { head, body }, context)
+        context.onAttempt?.(status)
+        return answer
+      } catch (error) {
+        // An answer that cannot be used is asked for again, though its status is that of success.
+        const isUnusable = error instanceof TransientError && status >= 200 && status < 300
+        context.onAttempt?.(isUnusable ? undefined : status)
+        throw error
       }
-      const message = clip(errorMessage(await errorText(head, body.bytes)))
-      throw failureOf(status, message, operation, rate)
     } catch (error) {
       // A service may repeat the key anywhere: in a header, in its words, in an address.
       throw cleanError(error, createRedactor([key]))
     } finally {
       body.release()
     }
+  }
+
+  async function usableAnswer<T>(
+    request: HttpRequest<T>,
+    key: string,
+    { head, body }: { head: PlainResponse; body: Body },
+    { signal, sink }: CallContext,
+  ): Promise<HttpAnswer<T>> {
+    const operation = operationOf(request)
+    const status = head.statusCode
+    if (status === PARTIAL) throw new TransientError(`${operation}: HTTP 206: only a part of the answer`, { status })
+    const bytes = await unpacked(head, body, operation, signal)
+    refuseOtherType(head, operation)
+    const answer = await parseAnswer(bytes, { operation, limit: request.limit, key }, sink)
+    // What a creation answers is read by its own schema: sending it again could create it twice.
+    if (request.repeatable) refuseFailure(answer.body, operation)
+    return { ...answer, status, body: shaped(request.schema, answer.body, operation) }
   }
 
   /** Whether anything answers. */
