@@ -203,6 +203,17 @@ describe('pages for people who signed in', () => {
     })
   })
 
+  test('days that are to be read again need a look', async () => {
+    const where = "where stream = 'brand_daily' and date = '2026-03-10'"
+    await setup.database.rows(`update visibility_ops.coverage set state = 'stale' ${where}`)
+    await until(async () => (await page('/')).text.includes('1 stream with days to read again'))
+    const { text } = await page('/')
+    expect(text).toMatch(/1 day of 1 stream to read again: [^<]*changed<\/h3>[\s\S]*brand_daily \(1\)/)
+    expect(text).toContain('1 day to read again</span>')
+    await setup.database.rows(`update visibility_ops.coverage set state = 'read' ${where}`)
+    await until(async () => !(await page('/')).text.includes('1 stream with days to read again'))
+  })
+
   test('a list that is held has no days', () => {
     const row = { project_id: 'p', stream: 'prompts', last_read_at: new Date(), days_missing: null, days_held: 1 }
     const [health] = projectsByHealth({

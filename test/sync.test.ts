@@ -423,7 +423,7 @@ test('labels name brands, topics and tags, and say which brands are ours', async
   ])
 })
 
-test('the audit of coverage knows every day: rows, time and state, and a backfill of missing days reads only those', async () => {
+test('the audit of coverage knows every day: rows, time and state, and a backfill of missing days reads only those and unsound ones', async () => {
   await start()
   await setup.sync({
     command: 'backfill',
@@ -434,6 +434,7 @@ test('the audit of coverage knows every day: rows, time and state, and a backfil
     'select date, rows, state from visibility_ops.coverage order by date',
   )
   expect(days).toEqual(['2026-03-10', '2026-03-11', '2026-03-12'].map((date) => ({ date, rows: 14, state: 'read' })))
+  await setup.database.rows("update visibility_ops.coverage set state = 'unreconciled' where date = '2026-03-11'")
   setup.service.requests.length = 0
   const report = await setup.sync({
     command: 'backfill',
@@ -441,10 +442,11 @@ test('the audit of coverage knows every day: rows, time and state, and a backfil
     missingOnly: true,
     streams: setup.services.streams.named(['chats']),
   })
-  expect(report.streams[0]!.days).toBe(2)
+  expect(report.streams[0]!.days).toBe(3)
   const chats = setup.service.requests.filter(({ path }) => path.endsWith('/chats'))
   expect(chats.map(({ query }) => [query.start_date, query.end_date]).sort()).toEqual([
     ['2026-03-09', '2026-03-09'],
+    ['2026-03-11', '2026-03-11'],
     ['2026-03-13', '2026-03-13'],
   ])
 })

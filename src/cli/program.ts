@@ -140,7 +140,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--to <day>', 'last day, YYYY-MM-DD').makeOptionMandatory(),
       streams(),
       projects(),
-      new Option('--missing', 'only days that were never read'),
+      new Option('--missing', 'only days that were never read, or not soundly'),
       new Option('--accept-deletes', 'apply answers that delete most or all of the rows'),
       queue(),
     ],

@@ -23,20 +23,21 @@ export interface ProjectHealth {
   readAt: Date | null
 }
 
-/** Days that were never read, of a stream that was. Of one that never was, all are missing, and it is stale. */
-export function hasGaps({ days_missing, last_read_at }: StreamStatus): boolean {
-  return (days_missing ?? 0) > 0 && last_read_at !== null
+/** How many days were never read, of a stream that was. Of one that never was, all are missing, and it is stale. */
+export function missingDays({ days_missing, last_read_at }: StreamStatus): number {
+  return last_read_at === null ? 0 : (days_missing ?? 0)
 }
 
 function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
-  const { last_read_at, days_held, days_unreconciled, days_quarantined } = row
+  const { last_read_at, days_held, days_unreconciled, days_quarantined, days_stale } = row
   const candidates: [rank: number, isSo: boolean, word: string][] = [
     [4, last_read_at === null, 'never read'],
     [4, last_read_at !== null && now.getTime() - last_read_at.getTime() > maxMs, 'stale'],
     [3, days_held > 0, row.days_missing === null ? 'held' : `${count(days_held, 'day')} held`],
     [3, days_unreconciled > 0, `${count(days_unreconciled, 'day')} not reconciled`],
     [2, days_quarantined > 0, 'rows in quarantine'],
-    [1, hasGaps(row), `${count(row.days_missing ?? 0, 'day')} missing`],
+    [1, days_stale > 0, `${count(days_stale, 'day')} to read again`],
+    [1, missingDays(row) > 0, `${count(missingDays(row), 'day')} missing`],
   ]
   const found = candidates.filter(([, isSo]) => isSo)
   return { row, words: found.map(([, , word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
@@ -73,7 +74,7 @@ export function freshWords({ database }: Pick<StatusData, 'database'>): string {
   return database.up ? 'fresh and complete' : 'fresh and complete when last read'
 }
 
-type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'unreconciled' | 'quarantine' | 'dead' | 'missing'
+type ProblemKind = 'start' | 'run' | 'stale' | 'held' | 'unreconciled' | 'quarantine' | 'dead' | 'changed' | 'missing'
 
 export interface Problem {
   kind: ProblemKind
@@ -87,7 +88,8 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
   if (status === undefined) return []
   const streams = projects.flatMap(({ streams: list }) => list)
   const stale = streams.filter(({ rank }) => rank === 4).length
-  const missing = streams.filter(({ row }) => hasGaps(row)).length
+  const missing = streams.filter(({ row }) => missingDays(row) > 0).length
+  const changed = streams.filter(({ row }) => row.days_stale > 0).length
   const open = status.quarantine.reduce((sum, row) => sum + row.open, 0)
   const unreconciled = status.unreconciled.reduce((sum, row) => sum + row.days, 0)
   const last = status.runs.find(({ outcome }) => outcome !== null)
@@ -108,6 +110,7 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
     dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} given up` },
     // The reason of a partial run is above it.
     !isFailed && lastRun,
+    changed > 0 && { kind: 'changed', text: `${count(changed, 'stream')} with days to read again` },
     missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },
   ]
   return found.filter((problem): problem is Problem => typeof problem === 'object')

@@ -115,8 +115,8 @@ async function feedOf(
   const due = () => {
     if (request.only !== undefined) return request.only(project.id, stream.name)
     if (range === undefined) return planner.dueDays(summary)
-    const covered = new Set(coverage.map(({ date }) => date))
-    return daysIn(readableRange(range, today)).filter((day) => !request.missingOnly || !covered.has(day))
+    const sound = new Set(coverage.flatMap(({ date, state }) => (state === 'read' ? [date] : [])))
+    return daysIn(readableRange(range, today)).filter((day) => !request.missingOnly || !sound.has(day))
   }
   const density = new Density(coverage, today, firstDaysOf(stream))
   return new WindowFeed(due(), density, () => limit.current, config.source.max_window_days)

@@ -45,7 +45,7 @@ export interface RunRequest {
   streams: Stream[]
   /** A range to read whatever is known of it; without one, the days that are due are read. */
   range?: Range
-  /** Of the range, only the days that were never read. */
+  /** Of the range, only the days that were never read, or not soundly. */
   missingOnly?: boolean
   /** Only these days of each project and stream. */
   only?: (projectId: string, stream: string) => Day[]

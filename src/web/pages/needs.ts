@@ -1,6 +1,6 @@
 import { clip, count, listSome } from '../../core/text.ts'
-import type { HeldStatus } from '../../ledger/status.ts'
-import { hasGaps, type Problem, type ProjectHealth } from '../health.ts'
+import type { HeldStatus, StreamStatus } from '../../ledger/status.ts'
+import { missingDays, type Problem, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { hiddenFields, href, number, places, rangeText, time } from './layout.ts'
@@ -24,7 +24,8 @@ export function needs(page: StatusData, problems: readonly Problem[], projects: 
     start: () => startCard(page),
     run: () => runCard(page),
     stale: () => staleCard(page, projects),
-    missing: () => missingCard(page, projects),
+    changed: () => dueCard(page, projects, 'changed'),
+    missing: () => dueCard(page, projects, 'missing'),
     held: () => heldCard(page, nameOf),
     unreconciled: () => unreconciledCard(page, nameOf),
     quarantine: () => quarantineCard(page, nameOf),
@@ -100,17 +101,33 @@ function staleCard(page: StatusData, projects: readonly ProjectHealth[]): Card {
   return { grade: 'bad', label: 'Stale', title, body: html`${list}${help}` }
 }
 
-function missingCard(page: StatusData, projects: readonly ProjectHealth[]): Card {
-  const affected = affectedBy(projects, ({ row }) => hasGaps(row))
+/** Days that the next sync reads by itself. */
+const DUE = {
+  changed: {
+    label: 'Changed',
+    daysOf: ({ days_stale }: StreamStatus) => days_stale,
+    what: 'to read again: other streams or an audit show that they changed',
+    help: 'Each sync reads such days again. To read them now:',
+  },
+  missing: {
+    label: 'Missing',
+    daysOf: missingDays,
+    what: 'never read',
+    help: 'Each sync fills gaps by itself. To fill them now:',
+  },
+}
+
+function dueCard(page: StatusData, projects: readonly ProjectHealth[], kind: keyof typeof DUE): Card {
+  const { label, daysOf, what, help } = DUE[kind]
+  const affected = affectedBy(projects, ({ row }) => daysOf(row) > 0)
   const rows = affected.flatMap(({ found }) => found.map(({ row }) => row))
-  const days = rows.reduce((sum, row) => sum + (row.days_missing ?? 0), 0)
+  const days = rows.reduce((sum, row) => sum + daysOf(row), 0)
   const list = affectedList(affected, ({ found }) => {
-    const streams = found.map(({ row }) => `${row.stream} (${number(row.days_missing!)})`)
+    const streams = found.map(({ row }) => `${row.stream} (${number(daysOf(row))})`)
     return html`${listSome(streams, 6)}`
   })
-  const help = syncHelp(page, 'Each sync fills gaps by itself. To fill them now:')
-  const title = `${count(days, 'day')} of ${count(rows.length, 'stream')} never read`
-  return { grade: 'warn', label: 'Missing', title, body: html`${list}${help}` }
+  const title = `${count(days, 'day')} of ${count(rows.length, 'stream')} ${what}`
+  return { grade: 'warn', label, title, body: html`${list}${syncHelp(page, help)}` }
 }
 
 function heldCard(page: StatusData, nameOf: (id: string) => string): Card {

@@ -80,7 +80,7 @@ function verdict(page: StatusData, problems: readonly Problem[], projects: reado
     ({ kind, text }, index) => html`${index === 0 ? '' : ', '}<a href="#needs-${kind}">${text}</a>`,
   )
   // A first sync is no incident.
-  const isCatchingUp = live.length > 0 && problems.every(({ kind }) => kind === 'missing' || kind === 'stale')
+  const isCatchingUp = live.length > 0 && problems.every(({ kind }) => ['missing', 'changed', 'stale'].includes(kind))
   return html`<div class="banner ${isCatchingUp ? 'warn' : 'bad'}" role="status"><p class="verdict">${isCatchingUp ? 'Catching up' : 'Needs a look'}: ${links}.</p></div>`
 }
 
