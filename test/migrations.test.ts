@@ -342,6 +342,15 @@ describe('repair', () => {
     expect((await migrate(database.warehouse, configOf({ reports: [] }))).repaired).toEqual([])
   })
 
+  test('tables that have our names before the first run are named, by check too', async () => {
+    database = await createDatabase('empty')
+    await database.rows('create schema visibility; create table visibility.prompts (a int)')
+    const complaint = 'visibility.prompts: already there, and not made by visibility-sync'
+    await expect(migrate(database.warehouse, configOf({}))).rejects.toThrow(complaint)
+    const { verdicts } = (await runCli(['check', '--json'], { env: { DATABASE_URL: database.url } })).json() as Checked
+    expect(verdicts.find(({ what }) => what === 'owners')).toMatchObject({ detail: expect.stringContaining(complaint) })
+  })
+
   test('schemas, tables and functions of somebody else are refused, unless a setting allows it', async () => {
     database = await createDatabase('empty')
     const { rows, warehouse, url } = database

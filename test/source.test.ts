@@ -11,7 +11,7 @@ import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
 import { longTest } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { startRewriter } from './support/proxy.ts'
-import { configOf, type Setup, setUp } from './support/setup.ts'
+import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* Which service is read, and that its rows never mix with those of another. */
 
@@ -274,6 +274,14 @@ describe('all projects', () => {
       value: 'all',
       from: 'variable VISIBILITY_PROJECTS',
     })
+  })
+
+  test('clocks that differ are not taken for a list that is not offered', async () => {
+    setup.service.setFaults({ ...NO_LIMIT, clock_ahead_seconds: 90_000 })
+    const { code, stderr } = await run(['sync'])
+    setup.service.setFaults(NO_LIMIT)
+    expect([code, stderr]).toEqual([1, expect.stringContaining('the clocks differ by more than a day')])
+    expect(stderr).not.toContain('VISIBILITY_PROJECTS')
   })
 
   test('a refusal of a list that nobody named loses nothing, even in the words of a wrong key', async () => {

@@ -1,6 +1,6 @@
 import { chooseSource } from '../core/config/choose-source.ts'
 import type { Config } from '../core/config/load.ts'
-import { KeyError, messageOf, RefusedError, TransientError, UsageError } from '../core/errors.ts'
+import { ClockError, KeyError, messageOf, RefusedError, TransientError, UsageError } from '../core/errors.ts'
 import { count, listSome } from '../core/text.ts'
 import { type Client, createClient } from '../source/client.ts'
 
@@ -86,6 +86,7 @@ async function listProjects(
 
 /** A list that is not offered is the fault of the variable, not of the service. */
 function explained(error: unknown): unknown {
+  if (error instanceof ClockError) return error
   if (error instanceof RefusedError && !(error instanceof KeyError)) return new UsageError(refusal(error.message))
   if (error instanceof TransientError && !error.message.startsWith('VISIBILITY_PROJECTS'))
     return new TransientError(

@@ -24,7 +24,7 @@ import type { SyncedProject } from '../../sync/run/run.ts'
 import { tableName, type Warehouse } from '../../warehouse/connect.ts'
 import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
-import { findForeignObjects, inspectWarehouse } from '../../warehouse/schema/repair.ts'
+import { findForeignObjects, findNamesakes, inspectWarehouse } from '../../warehouse/schema/repair.ts'
 import { listRestrictions, type Restriction } from '../../warehouse/schema/restrict-reader.ts'
 import { refuseChanged } from '../../warehouse/schema/stream-tables.ts'
 import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
@@ -271,8 +271,10 @@ function impatient(config: Config): Config {
   return { ...config, source }
 }
 
-/** Refuses what a run refuses: objects of somebody who could run code with the rights of this role. */
+/** Refuses what a run refuses: tables in the way of ours, and objects of somebody who could run code with the rights of this role. */
 async function owners(warehouse: Warehouse, config: Config): Promise<string> {
+  const namesakes = await findNamesakes(warehouse.pool, warehouse)
+  if (namesakes !== undefined) throw new UsageError(namesakes)
   const complaint = await findForeignObjects(warehouse.pool, warehouse, config)
   if (complaint === undefined) return 'nothing that is used belongs to somebody else'
   if (config.warehouse.allow_foreign_owner) return `warehouse.allow_foreign_owner is true, and ${complaint}`

@@ -25,7 +25,19 @@ export function describeIssue(issue: z.core.$ZodIssue, document: unknown): strin
       : path === 'source.base_url'
         ? versionHint(issue.input)
         : ''
-  return [`${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${issue.message}${hint}`]
+  return [`${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${allowedBy(issue)}${hint}`]
+}
+
+const KINDS: Record<string, string> = {
+  ...{ object: 'a group of settings', record: 'a group of settings', array: 'a list' },
+  ...{ string: 'a text', number: 'a number', boolean: 'true or false' },
+}
+
+/** Settings with a message of their own say it; of others zod says the type. */
+function allowedBy(issue: z.core.$ZodIssue): string {
+  if (issue.code !== 'invalid_type' || !issue.message.startsWith('Invalid input')) return issue.message
+  const isProject = /^projects\.\d+$/.test(issue.path.join('.'))
+  return isProject ? 'a group of settings, such as { id: or_… }' : (KINDS[issue.expected] ?? issue.message)
 }
 
 function hintFor(path: readonly PropertyKey[], key: string): string {

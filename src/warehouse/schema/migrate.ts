@@ -7,7 +7,7 @@ import { inTransaction, LONG_WORK, literal, runBatch, type Statement, type Trans
 import { applyComments } from './comments.ts'
 import { type Migration, readMigrations, withSchemas } from './migrations.ts'
 import { applyRelations } from './relations.ts'
-import { findForeignObjects, repairMigrated } from './repair.ts'
+import { findForeignObjects, findNamesakes, repairMigrated } from './repair.ts'
 import { applyRestrictions, showRelations } from './restrict-reader.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { ensureStreamTables } from './stream-tables.ts'
@@ -33,7 +33,8 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
     const work = async ({ client, ops }: Transaction): Promise<MigrationResult> => {
       const [, made] = await runBatch(client, LOCK, whatIsMade(warehouse))
       const isTrusting = config.warehouse.allow_foreign_owner
-      const complaint = isTrusting ? undefined : await findForeignObjects(client, warehouse, config)
+      const foreign = isTrusting ? undefined : await findForeignObjects(client, warehouse, config)
+      const complaint = foreign ?? (made.ledger ? undefined : await findNamesakes(client, warehouse))
       if (complaint !== undefined) throw new UsageError(complaint)
       await makeLedger(client, warehouse, made)
       const applied = await applyFiles(client, warehouse)

@@ -129,6 +129,20 @@ export async function inspectWarehouse(
   }
 }
 
+/** A complaint about tables of somebody else that have our names, in a database without our ledger. */
+export async function findNamesakes(
+  client: Pick<PoolClient, 'query'>,
+  { schema, opsSchema }: Warehouse,
+): Promise<string | undefined> {
+  const { rows } = await client.query<{ relname: string }>(
+    `select relname from pg_class where relnamespace = to_regnamespace($1) and relname = any($2) and to_regclass($3) is null order by 1`,
+    [quote(schema), Object.keys(TABLES), quote(opsSchema, 'migrations')],
+  )
+  if (rows.length === 0) return undefined
+  const names = listSome(rows.map(({ relname }) => `${schema}.${relname}`))
+  return `${names}: already there, and not made by visibility-sync; rename them, or set warehouse.schema to another schema`
+}
+
 /*
  * Who owns a table can put a trigger on it, which then runs with the rights of this role. So schemas, tables, views and functions
  * that we use, and functions that triggers, rules, defaults and constraints of these tables call, have to belong to this role, to a
