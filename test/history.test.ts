@@ -201,6 +201,22 @@ test('after a change of aliases or the pattern, the next run compares the whole 
   await expectSound()
 })
 
+test('after a prompt moves to another topic, the next run reads reports by topic again', async () => {
+  const reports = ['topic_id', 'model_id'].map((name) => ({ name: `by_${name}`, dimensions: ['date', name] }))
+  const project = await start({
+    config: { reports: [{ name: 'daily', dimensions: ['date'] }, ...reports], lookback_days: 3 },
+  })
+  await setup.sync()
+  const [prompt] = project.prompts
+  prompt!.topicId = project.topics.find(({ id }) => id !== prompt!.topicId)!.id
+  const { outcome, notes, streams } = await setup.sync()
+  expect([outcome, notes]).toEqual(['complete', []])
+  const days = new Map(streams.map(({ stream, days: read }) => [stream, read]))
+  expect([days.get('by_topic_id'), days.get('by_model_id')]).toEqual([31, 3])
+  const range = { from: '2026-03-01', to: '2026-03-31' }
+  await expectExact(setup.database, { world: setup.service.world, range, reports })
+})
+
 test('a brand has the first day on which the report by date has rows of it', async () => {
   const project = await start()
   const firsts = () => rows('select brand_id, first_seen_on::text as first from visibility.brands order by 1')

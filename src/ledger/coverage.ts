@@ -297,6 +297,21 @@ export async function markOthersStale(
     .execute()
 }
 
+/** Marks all days of streams, and has the whole history compared once more, by which the run notices that they are due. */
+export async function markAllStale(
+  { client }: Transaction,
+  { opsSchema }: Warehouse,
+  projectId: string,
+  streams: readonly string[],
+): Promise<void> {
+  if (streams.length === 0) return
+  await client.query(
+    `update ${quote(opsSchema, 'coverage')} set state = 'stale' where project_id = $1 and stream = any($2) and state = 'read'`,
+    [projectId, streams],
+  )
+  await client.query(`delete from ${quote(opsSchema, 'history_checks')} where project_id = $1`, [projectId])
+}
+
 /** True if anything of the project was ever read. */
 export async function hasCoverage({ ops }: Warehouse, projectId: string): Promise<boolean> {
   const found = await ops.selectFrom('coverage').select('date').where('project_id', '=', projectId).limit(1).execute()

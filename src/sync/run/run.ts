@@ -59,6 +59,8 @@ export interface RunMemory {
   entities: EntityMemory
   /** Streams for which there was no proof that the service leaves groups out: it is not looked for again. */
   unproven: Set<string>
+  /** Streams that are read again because prompts are in other groups now: what changes in them changes in no other stream. */
+  regrouped: Set<string>
 }
 
 /** One run: its services, and what its windows share. A worker makes one for each window that it takes. */
@@ -139,5 +141,5 @@ export function makeRun(
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {
-  return { limit: new PageLimit(pageLimit), entities: new Map(), unproven: new Set() }
+  return { limit: new PageLimit(pageLimit), entities: new Map(), unproven: new Set(), regrouped: new Set() }
 }

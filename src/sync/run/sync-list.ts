@@ -1,4 +1,5 @@
 import { dayOf } from '../../core/day.ts'
+import { streamKey } from '../../core/vocabulary.ts'
 import {
   beginRead,
   clearListStates,
@@ -6,13 +7,14 @@ import {
   coverageUnlessSuperseded,
   heldSince,
   isListUnsettled,
+  markAllStale,
   type PriorCoverage,
 } from '../../ledger/coverage.ts'
 import { type IdentifiedRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
-import type { ListStream } from '../../streams/stream.ts'
+import type { DayStream, ListStream } from '../../streams/stream.ts'
 import { projectName } from '../../warehouse/load/entities.ts'
 import { type ListEffect, type ListSnapshot, listSnapshot, replaceList } from '../../warehouse/load/replace-list.ts'
 import { withRetries } from '../../warehouse/retry.ts'
@@ -62,9 +64,20 @@ export async function syncList(
       })
       if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, project.id))
       await saveListLedger(run, tx, list, { effect, identified, isUnsettled })
+      const regrouped = groupedBy(run, effect.regrouped)
+      await markAllStale(tx, warehouse, project.id, regrouped)
+      for (const name of regrouped) run.regrouped.add(streamKey(project.id, name))
       return { effect, isStored: effect.held === undefined }
     }),
   )
+}
+
+/** Reports whose groups depend on these dimensions. The service counts the past of a prompt in its present groups. */
+function groupedBy({ streams }: Run, dimensions: readonly string[]): string[] {
+  const names = ({ dimensions: own = [], filters = [] }: DayStream) => [...own, ...filters.map(({ field }) => field)]
+  return streams.byDay
+    .filter((stream) => names(stream).some((name) => dimensions.includes(name)))
+    .map(({ name }) => name)
 }
 
 /** What the ledger remembers of a list: rejects, and the day on which it was read. */

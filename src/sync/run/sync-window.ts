@@ -1,6 +1,6 @@
 import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
 import { BadPageError, codeOf, messageOf, TransientError } from '../../core/errors.ts'
-import type { Dimension, ProjectStream } from '../../core/vocabulary.ts'
+import { type Dimension, type ProjectStream, streamKey } from '../../core/vocabulary.ts'
 import { controlEntry, controlOf, notAdditive } from '../../ledger/control-totals.ts'
 import {
   type BegunRead,
@@ -298,7 +298,8 @@ async function saveWindowLedger(
     await resolveWindowRejects(tx, projectStream, range)
   }
   const restated = await saveRestatements(tx, projectStream, effect.byDay, { readBefore: prior.states, runId })
-  const others = run.dayStreams.filter((name) => name !== projectStream.stream)
+  const isRegrouped = run.regrouped.has(streamKey(projectStream.projectId, stream.name))
+  const others = isRegrouped ? [] : run.dayStreams.filter((name) => name !== projectStream.stream)
   // Days within the lookback are read again by every run anyway.
   const older = restated.filter((day) => day < run.lookbackFrom)
   await markOthersStale(tx, projectStream.projectId, { streams: others, days: older, runId })

@@ -1,5 +1,6 @@
 import type { PoolClient } from 'pg'
 import { quote } from '../../core/identifier.ts'
+import type { Dimension } from '../../core/vocabulary.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import type { Column, ListStream, Row } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
@@ -12,6 +13,8 @@ export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' 
   /** How many rows the list has afterwards. */
   rows: number
   held: { present: number; vanishing: number } | undefined
+  /** Dimensions by which prompts are in other groups now. */
+  regrouped: Dimension[]
 }
 
 export interface ListLoad extends ListAnswer {
@@ -32,7 +35,7 @@ export async function replaceList(
   const { projectId, stream } = load
   if (snapshot !== undefined && isAsAnswered(snapshot, load)) {
     const { length } = load.rows
-    return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined }
+    return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined, regrouped: [] }
   }
   const sql = await stageRows(client, warehouse, stream, load.rows)
   // Rows that the list never showed, of what reports mention, are not missing from it.
@@ -52,7 +55,8 @@ export async function replaceList(
   const { present, inserted, vanishing, updated } = rows[0]!
   const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
   // A held list is left exactly as it was.
-  if (held !== undefined) return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held }
+  if (held !== undefined)
+    return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, regrouped: [] }
   const removes = vanishing > 0 && load.mayDelete
   if (removes) {
     await client.query(
@@ -74,7 +78,8 @@ export async function replaceList(
   for (const child of stream.children ?? []) {
     changes += await replaceChildren(client, warehouse, load, { child, parents: sql.stage })
   }
-  if (stream.table === 'prompts' && changes > 0) await savePromptHistory(client, warehouse, projectId)
+  const hasHistory = stream.table === 'prompts' && changes > 0
+  const regrouped = hasHistory ? await savePromptHistory(client, warehouse, projectId) : []
   return {
     inserted: added,
     updated: updated + inserted - added,
@@ -82,6 +87,7 @@ export async function replaceList(
     unchanged: load.rows.length - inserted - updated,
     rows: load.rows.length + (removes ? 0 : vanishing),
     held,
+    regrouped,
   }
 }
 
@@ -124,9 +130,9 @@ async function replaceChildren(
 
 /**
  * Keeps what each prompt of a project was, in the transaction that changed it. Prompts that did not change are only
- * compared. One that is no longer listed keeps its open row: it still means what it meant.
+ * compared. One that is no longer listed keeps its open row: it still means what it meant. Returns by which dimensions prompts changed.
  */
-async function savePromptHistory(client: PoolClient, warehouse: Warehouse, projectId: string): Promise<void> {
+async function savePromptHistory(client: PoolClient, warehouse: Warehouse, projectId: string): Promise<Dimension[]> {
   const table = (name: string) => quote(warehouse.schema, name)
   const now = `(
     select p.project_id, p.prompt_id, p.text, p.topic_id, p.country_code, array(
@@ -135,11 +141,13 @@ async function savePromptHistory(client: PoolClient, warehouse: Warehouse, proje
     from ${table('prompts')} p where p.project_id = $1
   ) n`
   const open = 'h.project_id = $1 and h.prompt_id = n.prompt_id and h.valid_to is null'
-  await client.query(
+  const { rows: changed } = await client.query<Partial<Record<Dimension, boolean>>>(
     // The time at which it is seen: transactions that began earlier may come later.
     `update ${table('prompt_history')} h set valid_to = greatest(clock_timestamp(), h.valid_from + interval '1 microsecond')
      from ${now} where ${open}
-       and (h.text, h.topic_id, h.tags, h.country_code) is distinct from (n.text, n.topic_id, n.tags, n.country_code)`,
+       and (h.text, h.topic_id, h.tags, h.country_code) is distinct from (n.text, n.topic_id, n.tags, n.country_code)
+     returning h.topic_id is distinct from n.topic_id as topic_id, h.tags <> n.tags as tag_id,
+       h.country_code is distinct from n.country_code as country_code`,
     [projectId],
   )
   await client.query(
@@ -150,6 +158,7 @@ async function savePromptHistory(client: PoolClient, warehouse: Warehouse, proje
      from ${now} where not exists (select from ${table('prompt_history')} h where ${open})`,
     [projectId],
   )
+  return (['topic_id', 'tag_id', 'country_code'] as const).filter((name) => changed.some((prompt) => prompt[name]))
 }
 
 /** A project's list as it is: how many rows it and its child tables have, and their digests if they were asked for. */
