@@ -340,9 +340,13 @@ describe('a database that cannot be used', () => {
 
   describe('settings that are wrong', () => {
     const cases: [string, () => string, string][] = [
-      ['a wrong password', () => urlOf('guest', 'visibility', '', 'another-secret'), 'The password is wrong'],
+      [
+        'a wrong password',
+        () => urlOf('guest', 'visibility', '', 'another-secret'),
+        'The user or the password is wrong',
+      ],
       ['no password', () => urlOf('guest', 'visibility', '', ''), 'The server asks for a password'],
-      ['a role that is not there', () => urlOf('nobody'), 'The password is wrong'],
+      ['a role that is not there', () => urlOf('nobody'), 'The user or the password is wrong'],
       ['a role that may not log in', () => urlOf('statue'), 'The role is not let in'],
       ['a database that is not there', () => urlOf('guest', 'nowhere'), 'There is no such database'],
       ['a database that the role may not enter', () => urlOf('guest', 'closed'), 'The role may not connect'],

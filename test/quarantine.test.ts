@@ -239,6 +239,11 @@ test('identical rejects and rejects without a day are counted alike in the run, 
     )
     const { quarantine } = (await cli('status', '--json')).json() as { quarantine: { open: number }[] }
     expect(quarantine.reduce((sum, { open }) => sum + open, 0)).toBe(inRun)
+    const names = [...new Set(streams.flatMap(({ stream, quarantined }) => (quarantined > 0 ? [stream] : [])))]
+    const chosen = names.flatMap((name) => ['--stream', name])
+    expect((await cli('quarantine', 'dismiss', ...chosen, '--because', 'known')).stdout).toContain(
+      `${inRun} rows dismissed`,
+    )
   } finally {
     setup.services.client.close()
     setup.services.client = honest

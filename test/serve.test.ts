@@ -110,6 +110,8 @@ describe('a server', () => {
     expect((await post(body, { ...bearer, authorization: 'Bearer wrong' })).status).toBe(401)
     expect((await post(body, { 'content-type': 'application/json' })).status).toBe(401)
     expect((await get(`${opened}/api/runs/1`)).status).toBe(401)
+    const asForm = await post(body, { ...bearer, 'content-type': 'application/x-www-form-urlencoded' })
+    expect([asForm.status, asForm.json().error]).toEqual([415, expect.stringContaining('application/json')])
     for (const bad of ['{', '{}', '{"from":"2026-02-30","to":"2026-03-01"}', '{"from":"2026-03-02","to":"2026-03-01"}'])
       expect((await post(bad)).status).toBe(400)
     expect(

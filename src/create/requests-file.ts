@@ -74,7 +74,7 @@ export function problemsOf(wish: CreationRequest): string[] {
   if (result.success) return topic
   const problems = result.error.issues.map(
     ({ path, message, input }) =>
-      `${path.join('.')}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}${countryHint(input)}`,
+      `${[NAMES[String(path[0])] ?? path[0], ...path.slice(1)].join('.')}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}${countryHint(input)}`,
   )
   return [...problems, ...topic]
 }

@@ -173,6 +173,11 @@ export interface QuarantineFilter {
   limit?: number
 }
 
+/** How many rows entries stand for: identical ones share an entry. */
+export function rowsIn(entries: readonly QuarantineEntry[]): number {
+  return entries.reduce((sum, { occurrences }) => sum + occurrences, 0)
+}
+
 export function listQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: QuarantineFilter): Promise<QuarantineEntry[]> {
   let query = ops
     .selectFrom('quarantine')

@@ -18,7 +18,7 @@ const START =
 const ESCAPE = 'percent-encode @ : / ? # and % in it'
 
 const HINTS: Record<string, Hint> = {
-  '28P01': wrong(`The password is wrong: correct it in DATABASE_URL, and ${ESCAPE}`),
+  '28P01': wrong(`The user or the password is wrong: correct them in DATABASE_URL, and ${ESCAPE}`),
   '28000': wrong(
     'The role is not let in: check its name in DATABASE_URL, that it may log in, and the rules of pg_hba.conf',
   ),

@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { isDay } from '../core/day.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { clip, count } from '../core/text.ts'
-import { listQuarantine } from '../ledger/quarantine.ts'
+import { listQuarantine, rowsIn } from '../ledger/quarantine.ts'
 import { findRun } from '../ledger/runs.ts'
 import { isHeld } from '../ledger/status.ts'
 import { dismissQuarantine, retryQuarantine } from '../sync/quarantine.ts'
@@ -88,8 +88,9 @@ export function actionRoutes(app: FastifyInstance, options: ActionOptions): void
   action('dismiss', ['id', 'project', 'state', 'because'], async (form) => {
     const because = (form.because ?? '').trim()
     if (because === '') throw new UsageError('say why; it is kept with the rows')
-    const dismissed = await dismissQuarantine(view.services.warehouse, await reasonOf(view, form), clip(because, 500))
-    const text = `${count(dismissed.length, 'row')} dismissed. The next sync reads ${dismissed.length === 1 ? 'its day' : 'their days'} again without ${dismissed.length === 1 ? 'it' : 'them'}.`
+    const entries = await dismissQuarantine(view.services.warehouse, await reasonOf(view, form), clip(because, 500))
+    const rows = rowsIn(entries)
+    const text = `${count(rows, 'row')} dismissed. The next sync reads ${rows === 1 ? 'its day' : 'their days'} again without ${rows === 1 ? 'it' : 'them'}.`
     return { notice: good(text) }
   })
 }
@@ -147,6 +148,9 @@ type BackfillOptions = Pick<ServerOptions, 'view' | 'live' | 'backfill'> & { onR
 export function backfillRoutes(app: FastifyInstance, options: BackfillOptions): void {
   const { view, live, backfill, onRequest } = options
   app.post('/api/backfills', { onRequest }, async (request, reply) => {
+    if (!request.headers['content-type']?.startsWith('application/json'))
+      return reply.code(415).send({ error: 'send the body as JSON, with the header Content-Type: application/json' })
+    if (!view.database.up) return reply.code(503).send({ error: 'the database cannot be reached' })
     const parsed = backfillBody.safeParse(request.body)
     if (!parsed.success) {
       const problems = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'body'}: ${message}`)

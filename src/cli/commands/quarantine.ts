@@ -9,6 +9,7 @@ import {
   type QuarantineEntry,
   type QuarantineFilter,
   type QuarantineGroup,
+  rowsIn,
 } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
 import { dismissQuarantine, retryQuarantine } from '../../sync/quarantine.ts'
@@ -130,7 +131,7 @@ export function quarantineDismiss(session: Session, options: QuarantineOptions, 
       dismissed.length === 0
         ? 'Nothing to dismiss: no open row in quarantine is like that.'
         : [
-            `${count(dismissed.length, 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
+            `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
             'Next: visibility-sync sync   reads their days again without them',
             'Undo: visibility-sync quarantine retry --dismissed',
           ].join('\n')
