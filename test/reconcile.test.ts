@@ -196,6 +196,28 @@ test('a control report that is cut again after it was corrected is not believed'
   expect(await isExact()).toBe(true)
 })
 
+test('control rows that are as wrong as before are noticed by the streams that add up to other totals', async () => {
+  await start({ config: { lookback_days: 3 } })
+  await setup.sync()
+  const day = '2026-02-20'
+  const { rows } = setup.database
+  await rows("update visibility_ops.coverage set state = 'unreconciled' where stream = 'brand_daily' and date = $1", [
+    day,
+  ])
+  const [{ brand_id: brand }] = (await rows(
+    'delete from visibility.brand_daily where date = $1 and brand_id = (select min(brand_id) from visibility.brand_daily) returning brand_id',
+    [day],
+  )) as [{ brand_id: string }]
+  const lie: Lie = (all, asked) => {
+    const isLacking = (row: Row) => row.date === day && (row.brand as { id: string }).id === brand
+    if (!isReport(asked) || isFine(asked)) return all
+    return asked.offset > 0 ? [] : all.filter((row) => !isLacking(row))
+  }
+  expect((await lying(lie, () => setup.sync())).outcome).toBe('partial')
+  await setup.sync()
+  expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
+})
+
 test('a day that the service changes while a run reads it is read again by the same run', async () => {
   // One request after the other: the first finer report is answered with the old rows, the others with the new ones.
   await start({ config: { source: { concurrency: 1 } } })

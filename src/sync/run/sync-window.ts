@@ -12,6 +12,7 @@ import {
   type PriorCoverage,
 } from '../../ledger/coverage.ts'
 import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { markDiffering } from '../../ledger/reconciled-days.ts'
 import { saveRestatements } from '../../ledger/restatement-report.ts'
 import { saveDrift } from '../../ledger/service-notes.ts'
 import type { TotalsDigest } from '../../rows/day-totals.ts'
@@ -286,7 +287,9 @@ async function saveWindowLedger(
   if (isControl(stream)) {
     const rows = rowsOf(sifted.rows)
     const key = { projectId: projectStream.projectId, filters: stream.filters ?? [] }
-    tx.atCommit.push(controlEntry(warehouse, key, controlDays(stream, range, { ...sifted, rows }), runId))
+    const control = controlDays(stream, range, { ...sifted, rows })
+    const [days] = await runBatch(tx.client, controlEntry(warehouse, key, control, runId))
+    await markDiffering(tx, warehouse, { projectId: projectStream.projectId, streams: run.streams.byDay, days })
   }
   // A row whose key has no date may have moved here from another day.
   await noteMoved(tx, projectStream, effect.movedFrom)
