@@ -4,11 +4,11 @@ import { monotonic, sleep, waitAtMost } from '../core/waiting.ts'
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
 import { applyResult, type Executor, performHere } from '../sync/run/execute.ts'
 import type { Run } from '../sync/run/run.ts'
-import { countRequest, failRemaining, type Task, type WorkItem } from '../sync/run/task.ts'
+import { countRequest, failRemaining, type Task, TaskRotation, type WorkItem } from '../sync/run/task.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { openQueue, pruneQueues, type Queue } from './boss.ts'
 import { pruneDeadWindows, saveDeadWindows } from './dead-windows.ts'
-import { ItemResults, QueuedItems, TaskRotation, whileLeased } from './queued-items.ts'
+import { byStream, ItemResults, QueuedItems, whileLeased } from './queued-items.ts'
 import { dropWindowsOfEndedRuns } from './run-windows.ts'
 import { BudgetWatch } from './shared-budget.ts'
 import type { WindowResult } from './window-result.ts'
@@ -79,7 +79,7 @@ class QueueExecutor {
     private readonly tasks: readonly Task[],
     private readonly queue: Queue,
   ) {
-    this.rotation = new TaskRotation(tasks)
+    this.rotation = new TaskRotation(byStream(tasks))
     this.results = new ItemResults(run, this.rotation)
     this.queued = new QueuedItems(run, queue)
     this.budgets = new BudgetWatch(run, new Set(tasks.map(({ project }) => project.id)).size > 1)

@@ -14,7 +14,7 @@ import { isTooMuch } from '../read/read-window.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
-import { countLoad, countRequest, failItem, logFields, nextItem, type Task, type WorkItem } from './task.ts'
+import { countLoad, countRequest, failItem, logFields, type Task, TaskRotation, type WorkItem } from './task.ts'
 
 /** A window of a project's stream, or its list, which has no range. */
 interface Item {
@@ -66,11 +66,20 @@ export type Executor = (run: Run, tasks: readonly Task[]) => Promise<void>
 
 /** Does everything in this process, so many windows and lists at once. */
 export const executeHere: Executor = async (run, tasks) => {
-  const suppliers = tasks.map((task) => () => {
-    const item = nextItem(task)
-    return item && (() => performHere(item).then(({ result, seconds }) => applyResult(item, result, seconds)))
-  })
-  await runConcurrently(suppliers, run.config.source.concurrency, () => tasks[0]?.shared.gate.pending)
+  const rotation = new TaskRotation(tasks)
+  const running = new Set<Promise<void>>()
+  for (;;) {
+    while (running.size < run.config.source.concurrency) {
+      const item = rotation.next()
+      if (item === undefined) break
+      const work = performHere(item).then(({ result, seconds }) => applyResult(item, result, seconds))
+      const promise: Promise<void> = work.finally(() => running.delete(promise))
+      running.add(promise)
+    }
+    const waitedFor = [...running, tasks[0]?.shared.gate.pending].filter((promise) => promise !== undefined)
+    if (waitedFor.length === 0) return
+    await Promise.race(waitedFor)
+  }
 }
 
 /** Does one window or list in this process. */
@@ -80,44 +89,6 @@ export async function performHere({ task, range }: WorkItem): Promise<{ result: 
   const onAttempt = (status: number | undefined) => countRequest({ report, observer: shared.observer }, status)
   const result = await performItem(run, { project, stream, range }, { signal: run.signal, onAttempt })
   return { result, seconds: (monotonic() - startedAt) / 1000 }
-}
-
-/** The next piece of work, or undefined if there is none now; finishing another may make one. */
-type NextWork = () => (() => Promise<unknown>) | undefined
-
-/**
- * Runs the work of all suppliers side by side, at most so many at once, taking turns between suppliers. Work does not throw.
- * While `pending` gives a promise, suppliers may have work once it settles.
- */
-async function runConcurrently(
-  suppliers: readonly NextWork[],
-  concurrency: number,
-  pending: () => Promise<void> | undefined = () => undefined,
-): Promise<void> {
-  const running = new Set<Promise<unknown>>()
-  let turn = 0
-  for (;;) {
-    while (running.size < concurrency) {
-      const work = nextWork()
-      if (work === undefined) break
-      const promise: Promise<unknown> = work().finally(() => running.delete(promise))
-      running.add(promise)
-    }
-    const waitedFor = [...running, pending()].filter((promise) => promise !== undefined)
-    if (waitedFor.length === 0) return
-    await Promise.race(waitedFor)
-  }
-
-  function nextWork(): (() => Promise<unknown>) | undefined {
-    for (let step = 0; step < suppliers.length; step++) {
-      const index = (turn + step) % suppliers.length
-      const work = suppliers[index]!()
-      if (work === undefined) continue
-      turn = index + 1
-      return work
-    }
-    return undefined
-  }
 }
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */

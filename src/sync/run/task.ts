@@ -2,6 +2,7 @@ import { type Range, showRange } from '../../core/day.ts'
 import { messageOf } from '../../core/errors.ts'
 import { failureRule, reportedCode } from '../../core/failure-code.ts'
 import { streamKey } from '../../core/vocabulary.ts'
+import { monotonic } from '../../core/waiting.ts'
 import { isTriedAgain } from '../../source/retry-policy.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { WindowFeed } from '../plan/window-feed.ts'
@@ -94,6 +95,45 @@ export function putBack({ task, range }: WorkItem): void {
   const { remaining } = task
   if (remaining.kind === 'list') remaining.state = 'due'
   else remaining.feed.putBack(range!)
+}
+
+/** Hands out the work items of all tasks in turn, but none of a project whose requests are spent. */
+export class TaskRotation {
+  private turn = 0
+  /** Projects whose requests are spent, until a time. */
+  private readonly spentUntil = new Map<string, number>()
+
+  constructor(private readonly tasks: readonly Task[]) {}
+
+  next(): WorkItem | undefined {
+    this.forgetPast()
+    for (let step = 0; step < this.tasks.length; step++) {
+      const index = (this.turn + step) % this.tasks.length
+      const task = this.tasks[index]!
+      if (this.spentUntil.has(task.project.id)) continue
+      const item = nextItem(task)
+      if (item === undefined) continue
+      this.turn = index + 1
+      return item
+    }
+    return undefined
+  }
+
+  /** The requests of a project are spent for so long. */
+  pause(projectId: string, ms: number): void {
+    this.spentUntil.set(projectId, monotonic() + ms)
+  }
+
+  /** True while a project waits for its requests: it may have items later. */
+  get isWaiting(): boolean {
+    this.forgetPast()
+    return this.spentUntil.size > 0
+  }
+
+  private forgetPast(): void {
+    const now = monotonic()
+    for (const [project, until] of this.spentUntil) if (until <= now) this.spentUntil.delete(project)
+  }
 }
 
 /** True if everything that can be read of the task was read. */
