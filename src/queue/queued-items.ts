@@ -13,7 +13,7 @@ import {
   readResults,
   withdrawWindows,
 } from './run-windows.ts'
-import { fromWire, type WindowResult } from './window-result.ts'
+import type { WindowResult } from './window-result.ts'
 
 /** A database that is away is waited for as long as the run has its lease. */
 export function whileLeased<T>({ signal, log }: Run, work: () => Promise<T>): Promise<T> {
@@ -53,7 +53,7 @@ export class QueuedItems {
     if (rows.length === 0) return 0
     for (const { id, result } of rows) {
       const item = this.remove(id)
-      if (item !== undefined) apply(item, fromWire(result))
+      if (item !== undefined) apply(item, result)
     }
     const ids = rows.map(({ id }) => id)
     await whileLeased(this.run, () => deleteResults(warehouse, ids))

@@ -6,7 +6,7 @@ import type { OpsTables } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { fetchJobs, type Queue, within } from './boss.ts'
-import { toWire, type WindowCost, type WindowResult, type WireResult } from './window-result.ts'
+import type { WindowCost, WindowResult } from './window-result.ts'
 
 /*
  * The windows of runs in the queue. A window is `queued` until a worker takes it, `taken` while it works at it, and `done`
@@ -166,7 +166,7 @@ export async function publishResult(
     throw new RunOverError('the run that asked for this window is over')
   await tx.client.query(
     `update ${table(warehouse)} set state = 'done', result = $2, worker_id = null where window_id = $1 and state <> 'done'`,
-    [id, tx.redactor.json(JSON.stringify(toWire(result)))],
+    [id, tx.redactor.json(JSON.stringify(result))],
   )
 }
 
@@ -255,7 +255,7 @@ class TakenOverError extends Error {}
 
 export interface DoneWindow {
   id: string
-  result: WireResult
+  result: WindowResult
 }
 
 /** Results that wait for a run. They stay until they are deleted, so that none is lost with a connection. */
@@ -267,7 +267,7 @@ export async function readResults({ ops }: Warehouse, runId: number, most: numbe
     .where('state', '=', 'done')
     .limit(most)
     .execute()
-  return rows.map(({ window_id, result }) => ({ id: window_id, result: result as WireResult }))
+  return rows.map(({ window_id, result }) => ({ id: window_id, result: result as WindowResult }))
 }
 
 export async function deleteResults({ ops }: Warehouse, ids: readonly string[]): Promise<void> {

@@ -1,5 +1,4 @@
-import type { Day } from '../core/day.ts'
-import type { ItemResult, Loaded } from '../sync/run/run.ts'
+import type { ItemResult } from '../sync/run/run.ts'
 
 /* What a worker reports to the run: a result as JSON, with what it cost. */
 
@@ -24,34 +23,6 @@ export interface WindowCost {
   seconds: number
   /** How often each HTTP status was answered; "none" if there was no answer. */
   statuses: Record<string, number>
-}
-
-type WireLoaded = Omit<Loaded, 'rowsByDay'> & { rowsByDay: [Day, number][] }
-export type WireResult = Omit<WindowResult, 'result'> & { result: Exclude<WindowResult['result'], Loaded> | WireLoaded }
-
-/** Ready for JSON: what only the loading process needs is left out. */
-export function toWire({ result, cost }: WindowResult): WireResult {
-  if (result.kind !== 'loaded') return { result, cost }
-  const { inserted, updated, deleted, unchanged, held } = result.summary.effect
-  const effect = {
-    ...{ inserted, updated, deleted, unchanged },
-    held: held === undefined ? undefined : { present: held.present, vanishing: held.vanishing },
-  }
-  return { cost, result: { ...result, summary: { ...result.summary, effect }, rowsByDay: [...result.rowsByDay] } }
-}
-
-export function fromWire({ result, cost }: WireResult): WindowResult {
-  if (result.kind !== 'loaded') return { result, cost }
-  const { rowsByDay, summary } = result
-  return {
-    cost,
-    // JSON has no undefined.
-    result: {
-      ...result,
-      rowsByDay: new Map(rowsByDay),
-      summary: { ...summary, range: summary.range ?? undefined },
-    },
-  }
 }
 
 /** What several attempts cost together. */

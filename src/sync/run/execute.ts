@@ -105,7 +105,7 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   const { feed } = remaining
   switch (result.kind) {
     case 'loaded':
-      feed.density.learn(range, result.rowsByDay)
+      feed.density.learn(range, new Map(result.rowsByDay))
       readChangedDays(task, result.changedControl)
       feed.markLoaded(range)
       return readMovedDays(task, result.movedFrom)

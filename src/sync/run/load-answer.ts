@@ -56,7 +56,7 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
     if (stream.isExtra) await forgetNotOffered(tx, projectStream)
     const counts = { rowsRead: rows.length + rejects.length, rejects: identified.undismissed }
     const summary = { range, ...counts, ...written }
-    const learned = { rowsByDay, pageLimit: run.limit.current, changedControl: [], movedFrom }
+    const learned = { rowsByDay: [...rowsByDay], pageLimit: run.limit.current, changedControl: [], movedFrom }
     const loaded: Loaded = { kind: 'loaded', summary, ...learned }
     await run.beforeCommit?.(tx, loaded)
     // Asked to stop while loading: roll back rather than commit after the run is closed.

@@ -97,7 +97,7 @@ export interface LoadSummary {
 export interface Loaded {
   kind: 'loaded'
   summary: LoadSummary
-  rowsByDay: ReadonlyMap<Day, number>
+  rowsByDay: [Day, number][]
   /** The page limit in force in the end: lower if the service refused a higher one, or truncates answers. */
   pageLimit: number
   /** Days whose control totals turned out to be others than those that were read first. */
