@@ -40,8 +40,6 @@ export class PackedRows implements Rows {
   private offsets = new Int32Array(FIRST_ROWS * 3)
   private count = 0
   private order: Order | undefined
-  /** Where a row is packed to be compared. */
-  private compared: PackedRows | undefined
   private readonly fields = new FieldWriter()
   private readonly prefix: Buffer
   private readonly types: ColumnType[]
@@ -81,14 +79,6 @@ export class PackedRows implements Rows {
       at = this.fields.write(segment, at, types[index]!, row[index] ?? null)
     segment.used = at
     this.recordPlace(segment.number, start, at)
-  }
-
-  holds(position: number, row: Row): boolean {
-    this.compared ??= new PackedRows(this.columns, this.projectId)
-    this.compared.add(row)
-    const same = this.bytesOf(position).equals(this.compared.bytesOf(0))
-    this.compared.clear()
-    return same
   }
 
   get(position: number): Row {
@@ -195,10 +185,6 @@ export class PackedRows implements Rows {
   private segmentOf(position: number): Segment {
     const number = this.offsets[position * 3]!
     return number === this.segment.number ? this.segment : this.segments[number]!
-  }
-
-  private bytesOf(position: number): Buffer {
-    return this.segmentOf(position).bytes.subarray(this.offsets[position * 3 + 1], this.offsets[position * 3 + 2])
   }
 }
 

@@ -14,7 +14,7 @@ import {
   type Stream,
   type Value,
 } from '../streams/stream.ts'
-import { addRows, Contradictions } from './contradictions.ts'
+import { addRows } from './add-rows.ts'
 import { type TotalsByDay, TotalsCounter } from './day-totals.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import type { TemplateCaches } from './fast-path/template-cache.ts'
@@ -144,7 +144,9 @@ export class Sifter<R extends Rows> {
   /** How many items were taken, and how many of them a second time. */
   private taken = 0
   private takenAgain = 0
-  private readonly contradictions = new Contradictions()
+  /** Rows whose key an item has with other values, by position: undefined until a second pass comes to the first item of it. */
+  private readonly contradicted = new Map<number, Row | undefined>()
+  private readonly contradictingItems = new Set<number>()
   private readonly templateParser: TemplateParser | undefined
   private readonly each: SiftOptions['each']
   private readonly totals: TotalsCounter | undefined
@@ -218,23 +220,26 @@ export class Sifter<R extends Rows> {
 
   /** True if a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
   needsSecondPass(): boolean {
-    return this.contradictions.needsSecondPass()
+    return [...this.contradicted.values()].includes(undefined)
   }
 
   /** Takes the same items a second time. */
   runSecondPass(raws: readonly unknown[]): void {
-    const { contradictions, keyIndex, stream } = this
+    const { contradicted, keyIndex, stream } = this
     for (const raw of raws) {
       const index = this.takenAgain++
       const checked = this.validate(raw)
       if ('reason' in checked) continue
       const position = keyIndex.findOrAdd(checked.row)
-      if (position === undefined || !contradictions.has(position)) continue
-      const isFirst = contradictions.find(position, checked.row)
-      if (isFirst) this.count(checked.row, -1)
+      if (position === undefined || !contradicted.has(position)) continue
+      const isFirst = contradicted.get(position) === undefined
+      if (isFirst) {
+        contradicted.set(position, checked.row)
+        this.count(checked.row, -1)
+      }
       // What was added to the first one before the contradiction came is rejected with it. A duplicate of it is not.
       const isPartOfIt = isFirst || stream.adds !== undefined
-      if (isPartOfIt && !contradictions.isRejected(index)) this.reject(raw, index, CONTRADICTION)
+      if (isPartOfIt && !this.contradictingItems.has(index)) this.reject(raw, index, CONTRADICTION)
     }
   }
 
@@ -244,15 +249,15 @@ export class Sifter<R extends Rows> {
   }
 
   finish(): Sifted<R> {
-    const { rejects, rowsByDay, entities, contradictions, keyIndex, stream, sums } = this
+    const { rejects, rowsByDay, entities, contradicted, keyIndex, stream, sums } = this
     const common = { rowsByDay, totals: this.totals?.byDay, rejects, entities, drift: this.notes.list }
-    if (contradictions.count === 0 && sums.size === 0) {
+    if (contradicted.size === 0 && sums.size === 0) {
       this.rows.setOrder?.(() => keyIndex.inOrder(stream.key.indexOf('date')))
       return { ...common, rows: this.rows, children: this.childRows(new Set()) }
     }
-    const parents = contradictions.valuesAt(this.keyAt[0]!)
-    const rows = this.rows.without(new Set([...contradictions.positions, ...sums.keys()])) as R
-    for (const [position, row] of sums) if (!contradictions.has(position)) rows.add(row)
+    const parents = new Set([...contradicted.values()].map((row) => row?.[this.keyAt[0]!] ?? null))
+    const rows = this.rows.without(new Set([...contradicted.keys(), ...sums.keys()])) as R
+    for (const [position, row] of sums) if (!contradicted.has(position)) rows.add(row)
     return { ...common, rows, children: this.childRows(parents) }
   }
 
@@ -266,7 +271,8 @@ export class Sifter<R extends Rows> {
     if (position !== undefined) {
       if (!this.joinEqualKey(raw, position, row)) {
         this.reject(raw, index, CONTRADICTION)
-        this.contradictions.add(position, index)
+        this.contradictingItems.add(index)
+        if (!this.contradicted.has(position)) this.contradicted.set(position, undefined)
       }
       return false
     }
@@ -292,7 +298,7 @@ export class Sifter<R extends Rows> {
   private joinEqualKey(raw: unknown, position: number, row: Row): boolean {
     const { stream, rows, sums } = this
     if (stream.adds === undefined) {
-      const isDuplicate = rows.holds(position, row)
+      const isDuplicate = rows.get(position).every((value, at) => (value ?? null) === (row[at] ?? null))
       if (isDuplicate) {
         this.repeats++
         this.notes.add('duplicate', 'row', raw)

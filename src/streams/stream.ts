@@ -20,8 +20,6 @@ export interface Rows {
   readonly length: number
   /** Keeps the values, not the row itself, which may be used again. */
   add(row: Row): void
-  /** True if the row at this position has the same values. */
-  holds(position: number, row: Row): boolean
   /** The same rows without those at these positions. */
   without(positions: ReadonlySet<number>): Rows
   /** The values of the row at this position. */
@@ -43,10 +41,6 @@ export class RowList implements Rows {
 
   add(row: Row): void {
     this.values.push([...row])
-  }
-
-  holds(position: number, row: Row): boolean {
-    return this.values[position]!.every((value, index) => value === row[index])
   }
 
   get(position: number): Row {
