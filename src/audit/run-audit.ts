@@ -75,6 +75,7 @@ async function compareAndRepair(
   observer: Observer,
 ): Promise<AuditResult> {
   const { warehouse, config } = services
+  const retry = <T>(work: () => Promise<T>) => withRetries(warehouse, signal, work)
   let requests = 0
   const onAttempt = (status: number | undefined) => {
     requests++
@@ -85,23 +86,19 @@ async function compareAndRepair(
     const read = readableRange(daysOfInterest(config, today), today)
     const lookbackFrom = lookbackStart(read, config.lookback_days)
     const { limit } = newRunMemory(config.source.page_limit)
-    const reader = { ...services, runId, signal, limit, lookbackFrom }
+    const reader = { ...services, runId, retry, limit, lookbackFrom }
     const found: AuditedStream[] = []
     for (const project of projects)
-      found.push(
-        ...(await withRetries(warehouse, signal, () =>
-          auditProject(reader, { project, range }, { signal, onAttempt }),
-        )),
-      )
+      found.push(...(await retry(() => auditProject(reader, { project, range }, { signal, onAttempt }))))
     return found
   }
-  await withRetries(warehouse, signal, () => recheckSummaries(warehouse, config))
+  await retry(() => recheckSummaries(warehouse, config))
   const audited = await compareAll()
   // Marked first: if the repair fails or is killed, the next sync reads them.
   const days = daysToRepair(audited)
   for (const [key, marked] of days) {
     const [projectId, stream] = key.split('\0') as [string, string]
-    await withRetries(warehouse, signal, () => markStale(warehouse, { projectId, stream }, marked))
+    await retry(() => markStale(warehouse, { projectId, stream }, marked))
   }
   if (days.size === 0 || !mayRepair) return { requests, audited, remaining: countDiffering(audited), repair: undefined }
   const streams = services.streams.named([...new Set([...days.keys()].map((key) => key.split('\0')[1]!))])

@@ -8,7 +8,6 @@ import { sift } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
-import { withRetries } from '../../warehouse/retry.ts'
 import { hasNoRowAfter, readPage } from '../read/read-pages.ts'
 import { readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
 import type { Run, SyncedProject } from '../run/run.ts'
@@ -50,7 +49,7 @@ export async function proveNotAdditive(
   { project, stream, differences, rows }: Suspect & { rows: () => Iterable<Row> },
   context: CallContext,
 ): Promise<Measure | undefined> {
-  const { warehouse, signal } = run
+  const { warehouse } = run
   const projectStream = { projectId: project.id, stream: stream.name }
   const key = streamKey(project.id, stream.name)
   const final = differences.filter(({ day }) => day < run.provisionalFrom)
@@ -58,7 +57,7 @@ export async function proveNotAdditive(
   const alike = counts.length < DAYS_OF_EVIDENCE ? final.filter(({ measure }) => measure === 'answers') : counts
   if (isControl(stream) || alike.length === 0 || run.unproven.has(key)) return undefined
   const [{ measure }] = alike as [Difference]
-  const hasAddedUp = await withRetries(warehouse, signal, () => hasReconciledDay(warehouse, projectStream))
+  const hasAddedUp = await run.retry(() => hasReconciledDay(warehouse, projectStream))
   const isOfAnswers = measure === 'answers' && stream.control === 'brand totals'
   const rowsWithoutMentions = isOfAnswers && !hasRowsWithoutMentions(stream, rows(), brandsOf(alike))
   if (hasAddedUp && !rowsWithoutMentions) return undefined
@@ -74,7 +73,7 @@ export async function proveNotAdditive(
     return undefined
   }
   const texts = evidence.map(({ day, text }) => `${day}: ${text}`)
-  await withRetries(warehouse, signal, () => saveNotAdditive(warehouse, { ...projectStream, measure, evidence: texts }))
+  await run.retry(() => saveNotAdditive(warehouse, { ...projectStream, measure, evidence: texts }))
   run.log.warn({ ...projectStream, evidence: texts }, 'stream does not add up to the control totals')
   return measure
 }
@@ -120,15 +119,13 @@ function isExplained(
 
 /** True if most chats belong to prompts that the project has or had. Those of another project would not. */
 async function isOfKnownPrompts(
-  { warehouse, signal }: Run,
+  { warehouse, retry }: Run,
   projectId: string,
   stream: DayStream,
   rows: readonly Row[],
 ): Promise<boolean> {
   const query = `select prompt_id from ${tableName(warehouse, 'prompts')} where project_id = $1`
-  const found = await withRetries(warehouse, signal, () =>
-    warehouse.pool.query<{ prompt_id: string | null }>(query, [projectId]),
-  )
+  const found = await retry(() => warehouse.pool.query<{ prompt_id: string | null }>(query, [projectId]))
   const known = new Set(found.rows.map(({ prompt_id }) => prompt_id))
   const ofKnown = rows.filter((row) => known.has(stream.dimensionOf(row, 'prompt_id')))
   return known.size === 0 || ofKnown.length * 2 > rows.length
@@ -148,7 +145,7 @@ const brandsOf = (differences: readonly Difference[]) => new Set(differences.fla
  * belong to prompts that are not known, or some of these chats tell their channel and others do not.
  */
 async function nullableDimensions(
-  { warehouse, signal }: Run,
+  { warehouse, retry }: Run,
   { project, stream, differences }: Suspect,
 ): Promise<Dimension[]> {
   const nullable = (stream.dimensions ?? []).filter((name) => NULLABLE.includes(name))
@@ -159,9 +156,7 @@ async function nullableDimensions(
         where p.project_id = $1 and p.prompt_id = c.prompt_id)) as is_unknown
     from ${tableName(warehouse, 'prompt_history')} where project_id = $1`
   const values = [project.id, differences.map(({ day }) => day)]
-  const { rows } = await withRetries(warehouse, signal, () =>
-    warehouse.pool.query<Record<string, boolean | null>>(query, values),
-  )
+  const { rows } = await retry(() => warehouse.pool.query<Record<string, boolean | null>>(query, values))
   const { is_unknown, model_channel_id, ...shown } = rows[0]!
   // Without prompts nothing is known of them.
   return nullable.filter((name) =>
@@ -174,7 +169,7 @@ async function nullableDimensions(
  * differ. Otherwise the service has begun with it, so three days must have been stored without such rows.
  */
 async function daysWithoutAbsence(
-  { warehouse, signal }: Run,
+  { warehouse, retry }: Run,
   { project, stream, differences }: Suspect,
 ): Promise<readonly Difference[]> {
   const query = `select date, bool_or(visibility_count = 0 and brand_id = any($4)) as absent
@@ -185,9 +180,7 @@ async function daysWithoutAbsence(
     differences.at(-1)!.day,
     [...brandsOf(differences)],
   ]
-  const { rows } = await withRetries(warehouse, signal, () =>
-    warehouse.pool.query<{ date: Day; absent: boolean }>(query, values),
-  )
+  const { rows } = await retry(() => warehouse.pool.query<{ date: Day; absent: boolean }>(query, values))
   const stored = new Map(rows.map(({ date, absent }) => [date, absent]))
   if (![...stored.values()].includes(true)) return differences
   const last = differences.filter(({ day }) => stored.has(day)).slice(-DAYS_OF_EVIDENCE)
@@ -196,8 +189,8 @@ async function daysWithoutAbsence(
 
 /** Reads a day again that showed that a stream does not add up. If it does now, so may all other days: they are read again. */
 export async function recheckNotAdditive(run: Run, project: SyncedProject, context: CallContext): Promise<void> {
-  const { warehouse, signal, streams } = run
-  const known = await withRetries(warehouse, signal, () => listNotAdditive(warehouse))
+  const { warehouse, streams } = run
+  const known = await run.retry(() => listNotAdditive(warehouse))
   for (const { projectId, stream: name, evidence } of known) {
     const stream = streams.byDay.find((one) => one.name === name)
     const day = evidence.at(-1)?.slice(0, 'YYYY-MM-DD'.length)
@@ -210,7 +203,7 @@ export async function recheckNotAdditive(run: Run, project: SyncedProject, conte
     if (answer?.kind !== 'rows' || answer.sifted.rejects.length > 0 || answer.sifted.rows.length === 0) continue
     const compared = { found: answer.sifted, control: totals, ignored: new Set<Measure>() }
     if (compareDays(stream, [day], compared).length > 0) continue
-    await withRetries(warehouse, signal, () => forgetNotAdditive(warehouse, { projectId, stream: name }))
+    await run.retry(() => forgetNotAdditive(warehouse, { projectId, stream: name }))
     run.log.warn({ projectId, stream: name, day }, 'stream adds up to the control totals again, and is read again')
   }
 }

@@ -17,7 +17,6 @@ import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, datePosition, type Row, RowList } from '../../streams/stream.ts'
-import { withRetries } from '../../warehouse/retry.ts'
 import { inTransaction, inTransactionWith, runBatch } from '../../warehouse/transaction.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { readableRange } from '../plan/due-days.ts'
@@ -29,7 +28,7 @@ import { compareTable } from './compare-window.ts'
 /** What reading control totals needs of a run. */
 export type ControlReader = Pick<
   Run,
-  'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'signal' | 'lookbackFrom'
+  'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'lookbackFrom'
 >
 
 export interface ControlRequest {
@@ -48,12 +47,12 @@ export async function readControl(
   { project, filters, range }: ControlRequest,
   context: CallContext,
 ): Promise<ControlDays & { changed: Day[] }> {
-  const { warehouse, signal } = reader
+  const { warehouse } = reader
   const key = { projectId: project.id, filters }
   const stream = reader.streams.controlFor(filters)
   const found: ControlDays[] = []
   const rejects: Reject[] = []
-  const sizes = await withRetries(warehouse, signal, () => controlSizes(warehouse, key))
+  const sizes = await reader.retry(() => controlSizes(warehouse, key))
   const today = dayOf(reader.clock())
   const feed = new WindowFeed(daysIn(range), new Density(sizes, today, firstDaysOf(stream)), () => reader.limit.current)
   const rowsByDay = new Map(sizes.map(({ date, rows: count }) => [date, count]))
@@ -84,7 +83,7 @@ export async function readControl(
     totals: new Map(found.flatMap(({ totals }) => [...totals])),
     rowDigests: new Map(found.flatMap(({ rowDigests }) => [...rowDigests])),
   }
-  const changed = await withRetries(warehouse, signal, () =>
+  const changed = await reader.retry(() =>
     inTransactionWith(warehouse, [controlEntry(warehouse, key, control, reader.runId)], async (tx, [days]) => {
       await markDiffering(tx, warehouse, { projectId: project.id, streams: reader.streams.byDay, days })
       const streams = reader.streams.byDay.filter((one) => filtersText(one.filters) === filtersText(filters))
@@ -124,39 +123,37 @@ export function controlDays(
  * longer add up to them, become due. The first run of a project reads everything anyway. Gives whether days were compared.
  */
 export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<boolean> {
-  const { warehouse, config, clock, signal } = run
+  const { warehouse, config, clock } = run
   const now = clock()
-  const checkedAt = await withRetries(warehouse, signal, () => historyCheckedAt(warehouse, project.id))
+  const checkedAt = await run.retry(() => historyCheckedAt(warehouse, project.id))
   const isDue =
     checkedAt === undefined || now.getTime() - checkedAt.getTime() >= config.reconcile.history_hours * 3_600_000
   if (!isDue) return false
-  const isChecked = await withRetries(warehouse, signal, () => hasCoverage(warehouse, project.id))
+  const isChecked = await run.retry(() => hasCoverage(warehouse, project.id))
   if (isChecked) {
     const today = dayOf(now)
     await checkRange(run, project, readableRange(daysOfInterest(config, today), today), context)
   }
-  await withRetries(warehouse, signal, () => saveHistoryCheck(warehouse, project.id, now))
+  await run.retry(() => saveHistoryCheck(warehouse, project.id, now))
   return isChecked
 }
 
 async function checkRange(run: Run, project: SyncedProject, range: Range, context: CallContext): Promise<void> {
-  const { warehouse, signal, streams } = run
+  const { warehouse, streams } = run
   const controls = await readControls(run, project, range, context)
   for (const stream of streams.byDay) {
-    const days = await withRetries(warehouse, signal, () =>
-      uncomparedDays(warehouse, { projectId: project.id, stream }, range),
-    )
+    const days = await run.retry(() => uncomparedDays(warehouse, { projectId: project.id, stream }, range))
     if (days.length === 0) continue
     const control = controlOfStream(controls, stream)
     const compared = { projectId: project.id, stream, days }
-    await withRetries(warehouse, signal, async () => {
+    await run.retry(async () => {
       const differing = control === undefined ? [] : await compareTable(warehouse, compared, control.totals)
       const differs = new Set(differing.map(({ day }) => day))
       await markReconciled(warehouse, { ...compared, days: days.filter((day) => !differs.has(day)) })
     })
   }
   const compared = streams.byDay.filter(({ control }) => control !== undefined)
-  await withRetries(warehouse, signal, () =>
+  await run.retry(() =>
     inTransaction(warehouse, (tx) =>
       markDiffering(tx, warehouse, { projectId: project.id, streams: compared, days: daysIn(range) }),
     ),
@@ -193,7 +190,7 @@ export async function readDueControls(
   due: ReadonlyMap<DayStream, readonly Day[]>,
   context: CallContext,
 ): Promise<Day[]> {
-  const { warehouse, runId, signal } = run
+  const { warehouse, runId } = run
   const changed: Day[] = []
   const compared = [...due].filter(([{ control }]) => control !== undefined)
   for (const text of new Set(compared.map(([{ filters }]) => filtersText(filters)))) {
@@ -202,7 +199,7 @@ export async function readDueControls(
     if (days.length === 0) continue
     const key = { projectId: project.id, filters: same[0]![0].filters ?? [] }
     const controls = controlOf(warehouse, key, { from: days[0]!, to: days.at(-1)! }, runId)
-    const [known] = await withRetries(warehouse, signal, () => runBatch(warehouse.pool, controls))
+    const [known] = await run.retry(() => runBatch(warehouse.pool, controls))
     const missing = days.filter((day) => !known.totals.has(day))
     const range = { from: missing[0]!, to: missing.at(-1)! }
     if (missing.length === 0) continue

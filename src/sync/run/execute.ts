@@ -9,7 +9,6 @@ import { filtersText } from '../../ledger/control-totals.ts'
 import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
-import { withRetries } from '../../warehouse/retry.ts'
 import { isTooMuch } from '../read/read-window.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 import { syncList } from './sync-list.ts'
@@ -198,9 +197,6 @@ export async function noteNotOffered(
     isProven = false
   })
   const projectStream = { projectId: project.id, stream: stream.name }
-  if (isProven)
-    await withRetries(run.warehouse, run.signal, () =>
-      saveNotOffered(run.warehouse, projectStream, status, run.clock()),
-    )
+  if (isProven) await run.retry(() => saveNotOffered(run.warehouse, projectStream, status, run.clock()))
   return { kind: 'not-offered', status }
 }

@@ -7,7 +7,6 @@ import { readCoverage } from '../../ledger/coverage.ts'
 import { type CoverageSummary, readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import { type DayStream, isControl, type Stream } from '../../streams/stream.ts'
-import { withRetries } from '../../warehouse/retry.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
@@ -59,14 +58,14 @@ export async function makeTasks(
 
 /** What was found not to be offered within the last days is not asked for. If no extra stream was requested, the ledger is not asked. */
 async function offeredStreams(
-  { warehouse, signal, clock }: Run,
+  { warehouse, clock, retry }: Run,
   { projects, streams }: RunRequest,
 ): Promise<(project: SyncedProject, stream: Stream) => boolean> {
   // If only extra streams were named, the service is asked again.
   const extras = streams.filter(({ isExtra }) => isExtra).length
   if (extras === 0 || extras === streams.length) return () => true
   const ids = projects.map(({ id }) => id)
-  const known = await withRetries(warehouse, signal, () => readNotOffered(warehouse, ids, clock()))
+  const known = await retry(() => readNotOffered(warehouse, ids, clock()))
   const names = new Set(known.map(({ project_id, stream }) => streamKey(project_id, stream)))
   return ({ id }, { isExtra, name }) => !isExtra || !names.has(streamKey(id, name))
 }
@@ -83,7 +82,7 @@ async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {
   const today = dayOf(run.clock())
   const lookbackDays = config.lookback_days
   const interest = daysOfInterest(config, today)
-  const summaryOf = await withRetries(warehouse, run.signal, () =>
+  const summaryOf = await run.retry(() =>
     readCoverageSummaries(warehouse, duePairs(request), { from: interest.from, today, lookbackDays }),
   )
   return { today, summaryOf, dueDays: dueDays({ interest, today, lookbackDays }) }
@@ -109,9 +108,7 @@ async function feedOf(
   const { range } = request
   const summary = planner.summaryOf(projectStream)
   const coverage =
-    range === undefined
-      ? summary.coverage
-      : await withRetries(run.warehouse, run.signal, () => readCoverage(run.warehouse, projectStream, range))
+    range === undefined ? summary.coverage : await run.retry(() => readCoverage(run.warehouse, projectStream, range))
   const due = () => {
     if (request.only !== undefined) return request.only(project.id, stream.name)
     if (range === undefined) return planner.dueDays(summary)

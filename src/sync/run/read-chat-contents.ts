@@ -11,7 +11,6 @@ import { sift } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { ListStream } from '../../streams/stream.ts'
 import { insertNewRows } from '../../warehouse/load/stage.ts'
-import { withRetries } from '../../warehouse/retry.ts'
 import { inTransaction } from '../../warehouse/transaction.ts'
 import { noteNotOffered } from './execute.ts'
 import { emptyReport, type StreamReport } from './report.ts'
@@ -63,9 +62,7 @@ export async function readChatContents(
   const reports: StreamReport[] = []
   for (const project of projects) {
     if (run.signal.aborted) break
-    const known = await withRetries(run.warehouse, run.signal, () =>
-      readNotOffered(run.warehouse, [project.id], run.clock()),
-    )
+    const known = await run.retry(() => readNotOffered(run.warehouse, [project.id], run.clock()))
     if (known.some(({ stream: name, project_id }) => name === CONTENTS && project_id === project.id)) continue
     const report = emptyReport(project.id, CONTENTS)
     reports.push(report)
@@ -87,7 +84,7 @@ async function readProject(reading: Reading): Promise<void> {
   while (!run.signal.aborted) {
     if (queue.length === 0) {
       // Those that failed in this run are still due.
-      const due = await withRetries(run.warehouse, run.signal, () =>
+      const due = await run.retry(() =>
         dueChats(run.warehouse, settings, { projectId: project.id, range: interest, limit: FETCHED + tries.size }),
       )
       queue = due.ids.filter((id) => !tries.has(id))
@@ -96,9 +93,7 @@ async function readProject(reading: Reading): Promise<void> {
     if (wanted.length === 0) return
     const day = dayOf(run.clock())
     const budget = { wanted: wanted.length, budget: settings.requests_per_day }
-    const taken = await withRetries(run.warehouse, run.signal, () =>
-      takeRequests(run.warehouse, { projectId: project.id, day }, budget),
-    )
+    const taken = await run.retry(() => takeRequests(run.warehouse, { projectId: project.id, day }, budget))
     if (taken === 0) return
     const answers = await askAll(reading, wanted.slice(0, taken))
     if (await isNoLongerOffered(reading, answers)) return
@@ -149,11 +144,11 @@ async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Pr
   const gone = answers.find((answer) => answer.gone !== undefined)
   if (gone === undefined || answers.some(({ content }) => content !== undefined)) return false
   const { run, project, settings } = reading
-  const known = await withRetries(run.warehouse, run.signal, () => readChat(run.warehouse, project.id))
+  const known = await run.retry(() => readChat(run.warehouse, project.id))
   if (known === undefined) return noteContentsNotOffered(reading, gone.gone!)
   const projectDay = { projectId: project.id, day: dayOf(run.clock()) }
   const budget = { wanted: 1, budget: settings.requests_per_day }
-  const taken = await withRetries(run.warehouse, run.signal, () => takeRequests(run.warehouse, projectDay, budget))
+  const taken = await run.retry(() => takeRequests(run.warehouse, projectDay, budget))
   // Nothing is left to find out with: the next day asks for the same chats again.
   if (taken === 0) return true
   const control = await ask(reading, known)
@@ -188,7 +183,7 @@ async function load({ run, project, stream, report, observer }: Reading, answers
     ...sifted.rejects.map(({ index }) => ({ id: read[index]!.id, status: QUARANTINED })),
   ]
   if (read.length + unread.length === 0) return
-  const { inserted, quarantined } = await withRetries(warehouse, run.signal, () =>
+  const { inserted, quarantined } = await run.retry(() =>
     inTransaction(
       warehouse,
       async (tx) => {

@@ -83,12 +83,11 @@ async function performRun(
     for (const task of tasks) failRemaining(task)
     await reportOvertaken(run, tasks)
     const refused = ids.filter((id) => failures.projects.get(id)?.code === 'project')
-    if (refused.length > 0) await withRetries(warehouse, run.signal, () => forgetUnread(warehouse, refused))
+    if (refused.length > 0) await run.retry(() => forgetUnread(warehouse, refused))
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
-    if (!request.signal?.aborted)
-      notes.push(...(await withRetries(warehouse, run.signal, () => markOwnBrands(services, ids))))
-    const missing = await withRetries(warehouse, run.signal, () => readNotOffered(warehouse, ids, run.clock()))
+    if (!request.signal?.aborted) notes.push(...(await run.retry(() => markOwnBrands(services, ids))))
+    const missing = await run.retry(() => readNotOffered(warehouse, ids, run.clock()))
     const wasRead = (id: string, stream: string) =>
       missing.some((row) => row.was_read && row.project_id === id && row.stream === stream)
     const isWorthSaying = (stream: string, status: number) => isNamed(config, stream) || !isUsualRefusal(status)
@@ -139,11 +138,11 @@ export function stopAtDeadline({ source }: Config, stop: (failure: Failure) => v
 
 /** Stores for the views which projects and streams there are, before any of their rows is loaded. */
 async function describeStreams(
-  { warehouse, config, clock, signal, entities }: Run,
+  { warehouse, config, clock, entities, retry }: Run,
   { projects }: RunRequest,
 ): Promise<void> {
   const ids = projects.map(({ id }) => id)
-  await withRetries(warehouse, signal, async () => {
+  await retry(async () => {
     await listProjects(warehouse, ids)
     await applyLabels(warehouse, ids, config.labels)
     const interest = daysOfInterest(config, dayOf(clock()))
@@ -154,13 +153,13 @@ async function describeStreams(
 
 /** Days whose control totals changed after they were compared are not read completely, whatever their windows said. */
 async function reportOvertaken(
-  { warehouse, signal, runId, provisionalFrom }: Run,
+  { warehouse, runId, provisionalFrom, retry }: Run,
   tasks: readonly Task[],
 ): Promise<void> {
   for (const { project, stream, report } of tasks) {
     if (stream.by !== 'day' || stream.control === undefined) continue
     const read = { projectId: project.id, stream, runId, before: provisionalFrom }
-    report.unreconciled.push(...(await withRetries(warehouse, signal, () => markOvertaken(warehouse, read))))
+    report.unreconciled.push(...(await retry(() => markOvertaken(warehouse, read))))
   }
 }
 
@@ -237,15 +236,13 @@ async function provisionalNotes(
 
 /** Days that were marked to be read again after the run was planned. */
 async function staleNotes(
-  { warehouse, signal, config, clock }: Run,
+  { warehouse, config, clock, retry }: Run,
   { projects, streams }: RunRequest,
 ): Promise<string[]> {
   const ids = projects.map(({ id }) => id)
   const interest = daysOfInterest(config, dayOf(clock()))
   const names = streams.map(({ name }) => name)
-  const stale = await withRetries(warehouse, signal, () =>
-    countStale(warehouse, ids, { streams: names, range: interest }),
-  )
+  const stale = await retry(() => countStale(warehouse, ids, { streams: names, range: interest }))
   if (stale.length === 0) return []
   const most = Math.max(...stale.map(({ days }) => days))
   const where = listSome(stale.map(({ stream }) => stream))
@@ -268,7 +265,7 @@ async function prepareViews(run: Run, reports: readonly StreamReport[]): Promise
   const { warehouse, config, signal, log, streams } = run
   try {
     await analyzeChanged(warehouse, reports, (stream) => streams.get(stream)?.table)
-    const count = await withRetries(warehouse, signal, () => refreshSummaries(warehouse, config, signal))
+    const count = await run.retry(() => refreshSummaries(warehouse, config, signal))
     if (count > 0) log.debug({ count }, 'summaries for views renewed')
   } catch (cause) {
     if (!signal.aborted) log.warn({ reason: messageOf(cause) }, 'summaries for views could not be renewed')

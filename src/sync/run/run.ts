@@ -9,6 +9,7 @@ import type { Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import type { EntityMemory } from '../../warehouse/load/entities.ts'
 import type { ListEffect } from '../../warehouse/load/replace-list.ts'
+import { withRetries } from '../../warehouse/retry.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
 import { PageLimit } from '../plan/density.ts'
 
@@ -68,6 +69,8 @@ export interface Run extends Services, RunMemory {
   runId: number
   command: string
   signal: AbortSignal
+  /** Does work of the database again while it is away, unless the run is stopped. */
+  retry<T>(work: () => Promise<T>): Promise<T>
   acceptDeletes: boolean
   /** All configured streams that are read by days. */
   dayStreams: string[]
@@ -137,7 +140,8 @@ export function makeRun(
   const log = services.log.child({ run: own.runId })
   // The service writes a day until about 48 hours after it began.
   const provisionalFrom = addDays(dayOf(services.clock()), -1)
-  return { ...services, ...own, log, signal, provisionalFrom, dayStreams: services.streams.dayNames }
+  const retry = <T>(work: () => Promise<T>) => withRetries(services.warehouse, signal, work)
+  return { ...services, ...own, log, signal, retry, provisionalFrom, dayStreams: services.streams.dayNames }
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {

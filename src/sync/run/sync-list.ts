@@ -17,7 +17,6 @@ import type { CallContext } from '../../source/client.ts'
 import type { DayStream, ListStream } from '../../streams/stream.ts'
 import { projectName } from '../../warehouse/load/entities.ts'
 import { type ListEffect, type ListSnapshot, listSnapshot, replaceList } from '../../warehouse/load/replace-list.ts'
-import { withRetries } from '../../warehouse/retry.ts'
 import { runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-pages.ts'
 import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
@@ -30,11 +29,9 @@ export async function syncList(
   stream: ListStream,
   context: CallContext,
 ): Promise<Loaded> {
-  const { warehouse, signal, config } = run
+  const { warehouse, config } = run
   const projectStream = { projectId: project.id, stream: stream.name }
-  const [read] = await withRetries(warehouse, signal, () =>
-    runBatch(warehouse.pool, beginRead(warehouse, projectStream)),
-  )
+  const [read] = await run.retry(() => runBatch(warehouse.pool, beginRead(warehouse, projectStream)))
   const pack = () => new PackedRows(stream.columns, project.id)
   const sifted = await readList(
     run,
@@ -55,7 +52,7 @@ export async function syncList(
     isListUnsettled(warehouse, projectStream),
     listSnapshot(warehouse, { projectId: project.id, stream }, !config.disabled.includes('window-digest')),
   ]
-  return withRetries(warehouse, signal, () =>
+  return run.retry(() =>
     loadAnswer(run, list, questions, async (tx, [, isUnsettled, snapshot], identified) => {
       const effect = await replaceList(tx, warehouse, snapshot, {
         ...{ projectId: project.id, stream, rows: sifted.rows, children: sifted.children },

@@ -24,7 +24,6 @@ import { type DayStream, isControl, type Row } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
 import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import { type Effect, effectOf } from '../../warehouse/load/window-effect.ts'
-import { withRetries } from '../../warehouse/retry.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
 import { noteChangedDays } from '../../warehouse/schema/summaries.ts'
 import { inTransaction, runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
@@ -75,11 +74,11 @@ interface BegunWindow extends Window {
 
 /** Takes the fencing token before the request is sent: the later request wins, because its number is higher. */
 async function beginWindow(
-  { warehouse, runId, signal }: Run,
+  { warehouse, runId, retry }: Run,
   { project, stream, range }: Window,
 ): Promise<{ read: BegunRead; control: Control }> {
   const projectStream = { projectId: project.id, stream: stream.name }
-  const [read, stored, ignored] = await withRetries(warehouse, signal, () =>
+  const [read, stored, ignored] = await retry(() =>
     runBatch(
       warehouse.pool,
       beginRead(warehouse, projectStream, range),
@@ -121,13 +120,11 @@ async function readAndCompare(run: Run, window: BegunWindow, context: CallContex
 const TABLE_OF: Partial<Record<Dimension, string>> = { prompt_id: 'prompts', model_id: 'models' }
 
 /** The prompts or models of a project, for services whose filters have no "all but these". */
-async function knownValues({ warehouse, signal }: Run, projectId: string, dimension: Dimension): Promise<string[]> {
+async function knownValues({ warehouse, retry }: Run, projectId: string, dimension: Dimension): Promise<string[]> {
   const table = TABLE_OF[dimension]
   if (table === undefined) return []
   const query = `select ${dimension} as value from ${tableName(warehouse, table)} where project_id = $1`
-  const { rows } = await withRetries(warehouse, signal, () =>
-    warehouse.pool.query<{ value: string }>(query, [projectId]),
-  )
+  const { rows } = await retry(() => warehouse.pool.query<{ value: string }>(query, [projectId]))
   return rows.map(({ value }) => value)
 }
 
@@ -169,7 +166,7 @@ async function settle(run: Run, window: BegunWindow, first: Answer, context: Cal
 async function saveNotes(run: Run, projectStream: ProjectStream, notes: DriftNote[]): Promise<void> {
   if (notes.length === 0) return
   const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, projectStream, notes, run.runId))
-  await withRetries(run.warehouse, run.signal, save)
+  await run.retry(save)
 }
 
 function rowsOf(rows: PackedRows): Row[] {
@@ -185,7 +182,7 @@ interface LoadableWindow extends LoadableAnswer<DayStream> {
 
 /** Replaces a window, with its coverage, its rejects and its restatements. */
 async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
-  const { warehouse, config, signal } = run
+  const { warehouse, config } = run
   const { projectStream, stream, range, sifted, read } = load
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
   if (read.rowsBefore === 0) sifted.rows.reorder()
@@ -195,7 +192,7 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
     coverageUnlessSuperseded(warehouse, projectStream, range, read.fencingToken),
     windowSnapshot(warehouse, { projectId: projectStream.projectId, stream, range }, withDigest),
   ]
-  const loaded = await withRetries(warehouse, signal, async () => {
+  const loaded = await run.retry(async () => {
     if (stream.key.includes('date')) await ensureMonths(warehouse, stream.table, sifted.rowsByDay.keys())
     return loadAnswer(run, load, questions, async (tx, [prior, snapshot], identified) => {
       const difference = finalDifference(run, load)
@@ -332,7 +329,7 @@ interface Answered {
  * days are known, only prompts that they belong to count.
  */
 async function refuseIgnoredDimensions(
-  { warehouse, signal }: Run,
+  { warehouse, retry }: Run,
   { projectId, range, about, dimensions }: Answered,
 ): Promise<void> {
   const chats = `select from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date between $2 and $3`
@@ -346,8 +343,7 @@ async function refuseIgnoredDimensions(
       )
       return rows[0]!.found
     }
-    const isIgnored =
-      ALWAYS_SET.has(dimension) || (shown !== undefined && (await withRetries(warehouse, signal, hasValues)))
+    const isIgnored = ALWAYS_SET.has(dimension) || (shown !== undefined && (await retry(hasValues)))
     if (isIgnored) throw new BadPageError(`${about}: the service ignored the dimension ${dimension}`)
   }
 }
