@@ -598,9 +598,9 @@ describe('a worker in this process', () => {
       `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
        values ('sync', '', 1, '', '', now() + interval '1 hour') returning run_id`,
     )
-    const settings = { command: 'sync', accept_deletes: false, lookback_from: RANGE.to, recent_from: RANGE.to }
+    const settings = { command: 'sync', acceptDeletes: false, lookbackFrom: RANGE.to, recentFrom: RANGE.to }
     const window = { id: randomUUID(), project: setup.projects[0]!.id, stream: 'chats', range: RANGE, priority: 1 }
-    await enqueueWindows(queue, run!.run_id, { ...settings, page_limit: 1000 }, [window])
+    await enqueueWindows(queue, run!.run_id, { ...settings, pageLimit: 1000 }, [window])
     const worker = new QueueWorker(services, queue, self, setup.projects)
     closing.push(() => worker.stop())
     return { queue, worker, warehouse, runId: run!.run_id }
@@ -641,10 +641,10 @@ describe('a worker in this process', () => {
 describe('windows in the queue', () => {
   const settings: RunSettings = {
     command: 'sync',
-    accept_deletes: false,
-    lookback_from: '2026-03-25',
-    recent_from: '2026-03-24',
-    page_limit: 1000,
+    acceptDeletes: false,
+    lookbackFrom: '2026-03-25',
+    recentFrom: '2026-03-24',
+    pageLimit: 1000,
   }
   const window = (changes: Partial<NewWindow> = {}): NewWindow => ({
     id: randomUUID(),

@@ -135,7 +135,7 @@ export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Pr
 }
 
 // Raised whenever the same answer would be loaded as other rows than before, or results are written in another form.
-const LOADING_VERSION = 2
+const LOADING_VERSION = 3
 
 /** What decides which rows a window becomes. */
 export interface QueueIdentity {

@@ -16,30 +16,23 @@ interface DeadWindow {
   since: Date
 }
 
-export interface NewDeadWindow {
-  runId: number
-  project: string
-  stream: string
-  range: Range | undefined
-  reason: string
-}
+export type NewDeadWindow = Omit<DeadWindow, 'id' | 'since'> & { runId: number }
 
-export async function saveDeadWindows({ ops, redactor }: Warehouse, windows: readonly NewDeadWindow[]): Promise<void> {
+export async function saveDeadWindows(
+  { pool, opsSchema, redactor }: Warehouse,
+  windows: readonly NewDeadWindow[],
+): Promise<void> {
   if (windows.length === 0) return
-  const runs = windows.map(({ runId }) => runId)
-  const projects = windows.map(({ project }) => project)
-  const streams = windows.map(({ stream }) => stream)
-  const from = windows.map(({ range }) => range?.from ?? null)
-  const to = windows.map(({ range }) => range?.to ?? null)
-  const reasons = windows.map(({ reason }) => redactor.text(reason))
-  await ops
-    .insertInto('dead_windows')
-    .columns(['run_id', 'project_id', 'stream', 'from_date', 'to_date', 'reason'])
-    .expression(
-      sql`select * from unnest(${runs}::bigint[], ${projects}::text[], ${streams}::text[], ${from}::date[], ${to}::date[],
-            ${reasons}::text[])` as never,
-    )
-    .execute()
+  const columns = 'run_id, project_id, stream, from_date, to_date, reason'
+  const rows = windows.map(({ runId, project, stream, range, reason }) => {
+    const of = { run_id: runId, project_id: project, stream, from_date: range?.from, to_date: range?.to }
+    return { ...of, reason: redactor.text(reason) }
+  })
+  const table = quote(opsSchema, 'dead_windows')
+  await pool.query(
+    `insert into ${table} (${columns}) select ${columns} from json_populate_recordset(null::${table}, $1)`,
+    [JSON.stringify(rows)],
+  )
 }
 
 /** True for a dead window of which a day, or the list, was not read since. Any run may have read it, also one without a queue. */

@@ -96,13 +96,7 @@ export class QueuedItems {
     const windows = items.map(([id, { task, range }]) => {
       return { id, project: task.project.id, stream: task.stream.name, range, priority: first - this.sequence++ }
     })
-    const settings = {
-      command,
-      accept_deletes: acceptDeletes,
-      lookback_from: lookbackFrom,
-      recent_from: recentFrom,
-      page_limit: limit.current,
-    }
+    const settings = { command, acceptDeletes, lookbackFrom, recentFrom, pageLimit: limit.current }
     await whileLeased(this.run, () => enqueueWindows(this.queue, runId, settings, windows))
   }
 }

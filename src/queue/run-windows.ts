@@ -1,6 +1,7 @@
 import { type ExpressionBuilder, type RawBuilder, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
+import type { Run } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
@@ -19,13 +20,7 @@ import type { WindowCost, WindowResult } from './window-result.ts'
  */
 
 /** What a worker needs to know of the run that a window belongs to. */
-export interface RunSettings {
-  command: string
-  accept_deletes: boolean
-  lookback_from: Day
-  recent_from: Day
-  page_limit: number
-}
+export type RunSettings = Pick<Run, 'command' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom'> & { pageLimit: number }
 
 export interface NewWindow {
   id: string
@@ -35,16 +30,12 @@ export interface NewWindow {
   priority: number
 }
 
-export interface TakenWindow {
-  id: string
+export interface TakenWindow extends Omit<NewWindow, 'priority'> {
   runId: number
-  project: string
-  stream: string
-  range: Range | undefined
   settings: RunSettings
   failures: number
   /** What earlier attempts cost. */
-  spent: WindowCost | undefined
+  spent: WindowCost | null
 }
 
 const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
@@ -62,6 +53,9 @@ export async function enqueueWindows(
   settings: RunSettings,
   windows: readonly NewWindow[],
 ): Promise<void> {
+  const rows = windows.map(({ id, project, range, ...window }) => {
+    return { ...window, window_id: id, project_id: project, from_date: range?.from, to_date: range?.to }
+  })
   await inTransaction(warehouse, async (tx) => {
     await api.insert(
       windows.map(({ id, priority }) => ({ id, name, priority })),
@@ -69,21 +63,9 @@ export async function enqueueWindows(
     )
     await tx.client.query(
       `insert into ${table(warehouse)} (window_id, run_id, queue, project_id, stream, from_date, to_date, priority, request)
-       select window_id, $1::bigint, $2::text, project_id, stream, from_date, to_date, priority, $3::jsonb
-       from unnest($4::uuid[], $5::text[], $6::text[], $7::date[], $8::date[], $9::int[])
-         as w(window_id, project_id, stream, from_date, to_date, priority)
-       on conflict do nothing`,
-      [
-        runId,
-        name,
-        JSON.stringify(settings),
-        windows.map(({ id }) => id),
-        windows.map(({ project }) => project),
-        windows.map(({ stream }) => stream),
-        windows.map(({ range }) => range?.from ?? null),
-        windows.map(({ range }) => range?.to ?? null),
-        windows.map(({ priority }) => priority),
-      ],
+       select window_id, $1, $2, project_id, stream, from_date, to_date, priority, $3
+       from json_populate_recordset(null::${table(warehouse)}, $4) on conflict do nothing`,
+      [runId, name, JSON.stringify(settings), JSON.stringify(rows)],
     )
   })
 }
@@ -99,16 +81,16 @@ export async function takeWindows(
   return inTransaction(warehouse, async (tx) => {
     const ids = await fetchJobs(queue, tx, most)
     if (ids.length === 0) return []
-    const { rows } = await tx.client.query<TakenRow>(
+    const { rows } = await tx.client.query<TakenWindow & { from: Day | null; to: Day }>(
       `update ${table(warehouse)} w set state = 'taken', worker_id = $2, taken_at = now(), progress_at = now(),
          stalls_at = clock_timestamp() + make_interval(secs => $3)
        from ${runsOf(warehouse)} r
        where w.window_id = any($1) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive('r')}
-       returning w.window_id, w.run_id, w.project_id, w.stream, w.from_date, w.to_date, w.request as settings, w.failures,
-         w.result as earlier`,
+       returning w.window_id as id, w.run_id as "runId", w.project_id as project, w.stream, w.from_date as from, w.to_date as to,
+         w.request as settings, w.failures, w.result->'cost' as spent`,
       [ids, workerId, stallAfterMs / 1000],
     )
-    const taken = new Set(rows.map(({ window_id }) => window_id))
+    const taken = new Set(rows.map(({ id }) => id))
     const unwanted = ids.filter((id) => !taken.has(id))
     if (unwanted.length > 0) {
       await api.deleteJob(name, unwanted, within(tx))
@@ -118,27 +100,8 @@ export async function takeWindows(
         .where('state', '<>', 'done')
         .execute()
     }
-    return rows.map(takenOf)
+    return rows.map(({ from, to, ...window }) => ({ ...window, range: from === null ? undefined : { from, to } }))
   })
-}
-
-interface TakenRow {
-  window_id: string
-  run_id: number
-  project_id: string
-  stream: string
-  from_date: Day | null
-  to_date: Day | null
-  settings: RunSettings
-  failures: number
-  /** What earlier attempts cost. */
-  earlier: { cost: WindowCost } | null
-}
-
-function takenOf(row: TakenRow): TakenWindow {
-  const range = row.from_date === null ? undefined : { from: row.from_date, to: row.to_date! }
-  const { window_id: id, run_id: runId, project_id: project, stream, settings, failures } = row
-  return { id, runId, project, stream, range, settings, failures, spent: row.earlier?.cost }
 }
 
 /** SQL that is true for a run that goes on. A lease is allowed to lapse while the database was away. */
@@ -210,7 +173,7 @@ export async function releaseWindow(
     if (found === undefined) return 'not-mine'
     const { queue: name, losses, priority, request } = found
     if (isLoss && losses + 1 >= MOST_LOSSES) {
-      const { accept_deletes: acceptDeletes } = request as RunSettings
+      const { acceptDeletes } = request as RunSettings
       await publishResult(tx, { ...queue, name }, { id, acceptDeletes }, WORKERS_DIED)
       return 'given-up'
     }

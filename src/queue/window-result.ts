@@ -26,8 +26,8 @@ export interface WindowCost {
 }
 
 /** What several attempts cost together. */
-export function addCosts(first: WindowCost | undefined, second: WindowCost): WindowCost {
-  if (first === undefined) return second
+export function addCosts(first: WindowCost | null, second: WindowCost): WindowCost {
+  if (first === null) return second
   const statuses = { ...first.statuses }
   for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
   return { seconds: first.seconds + second.seconds, statuses }

@@ -186,25 +186,13 @@ export class QueueWorker {
   private async perform(work: WindowWork): Promise<void> {
     const { services } = this
     const { window, statuses } = work
-    const { settings } = window
     const project = this.projects.get(window.project)!
     const stream = services.streams.get(window.stream)!
     const waitMs = await this.budgets.spentForMs(project)
     if (waitMs > 0) return this.publish(work, { kind: 'deferred', waitMs })
     const signal = AbortSignal.any([this.stopping.signal, work.revoked.signal])
     const run: Run = {
-      ...makeRun(
-        services,
-        {
-          runId: window.runId,
-          command: settings.command,
-          ...this.memoryOf(window),
-          acceptDeletes: settings.accept_deletes,
-          lookbackFrom: settings.lookback_from,
-          recentFrom: settings.recent_from,
-        },
-        signal,
-      ),
+      ...makeRun(services, { ...window.settings, runId: window.runId, ...this.memoryOf(window) }, signal),
       beforeCommit: (tx: Transaction, loaded: Loaded) => {
         this.progress(work, this.stallAfterMs)
         return this.publishIn(tx, work, loaded)
@@ -292,7 +280,7 @@ export class QueueWorker {
 
   private publishIn(tx: Transaction, work: WindowWork, result: WindowResult['result']): Promise<void> {
     const { id, settings } = work.window
-    return publishResult(tx, this.queue, { id, acceptDeletes: settings.accept_deletes }, this.resultOf(work, result))
+    return publishResult(tx, this.queue, { id, acceptDeletes: settings.acceptDeletes }, this.resultOf(work, result))
   }
 
   private async release(work: WindowWork, release: Omit<Release, 'workerId'> = {}): Promise<void> {
@@ -309,9 +297,9 @@ export class QueueWorker {
 
   /** What windows of one run teach each other; at most a few runs are remembered. */
   private memoryOf({ runId, settings }: TakenWindow): RunMemory {
-    const known = this.memory.get(runId) ?? newRunMemory(settings.page_limit)
+    const known = this.memory.get(runId) ?? newRunMemory(settings.pageLimit)
     this.memory.set(runId, known)
-    known.limit.lowerTo(settings.page_limit)
+    known.limit.lowerTo(settings.pageLimit)
     for (const old of this.memory.keys()) {
       if (this.memory.size <= REMEMBERED_RUNS) break
       this.memory.delete(old)

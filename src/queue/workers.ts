@@ -1,29 +1,17 @@
 import { hostname } from 'node:os'
-import { sql } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 import type { Queue } from './boss.ts'
 import { releaseWindow } from './run-windows.ts'
 import { voidRequestsOf } from './shared-budget.ts'
 
 /* Who takes windows, by heartbeats, and what becomes of windows whose worker is gone. */
 
-export interface WorkerState {
-  worker_id: string
-  host: string
-  pid: number
-  version: string
-  concurrency: number
-  started_at: Date
-  seen_at: Date
-  busy: number
-  done: number
-  queue: string
-  state: 'working' | 'backing off'
-  reason: string | null
-}
+export type WorkerState = Omit<Selectable<OpsTables['workers']>, 'source' | 'process'>
 
 export const HEARTBEAT_MS = 2000
 // Several heartbeats may be missed.
@@ -39,12 +27,7 @@ export interface WorkerSelf {
   queue: string
 }
 
-export interface WorkerHealth {
-  busy: number
-  done: number
-  state: 'working' | 'backing off'
-  reason: string | null
-}
+export type WorkerHealth = Pick<WorkerState, 'busy' | 'done' | 'state' | 'reason'>
 
 /** Says that the worker is alive and how it does. Inserts its row if it is missing: the table is unlogged, so a crash empties it. */
 export async function heartbeat({ ops, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
