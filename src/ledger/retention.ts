@@ -25,68 +25,45 @@ const BATCH = 2000
 // Alerts that cleared and were sent are remembered for as long as the longest quiet period.
 const ALERT_DAYS = 7
 
+type Name = (table: string) => string
+
 interface Rule {
   table: string
+  key: string
   days: keyof Config['retention'] | number
-  /** A batch of what is older than $1, at most $2 rows. */
-  remove: (name: (table: string) => string, schemaName: (table: string) => string) => string
+  /** Which rows of the table t are older than $1, in an order that an index has. */
+  old: (ops: Name, schema: Name) => string
 }
 
 const RULES: Rule[] = [
+  { table: 'restatements', key: 'ctid', days: 'restatements_days', old: () => 'seen_at < $1 order by seen_at' },
   {
-    table: 'restatements',
-    days: 'restatements_days',
-    remove: (ops) => `delete from ${ops('restatements')} where ctid = any(array(
-      select ctid from ${ops('restatements')} where seen_at < $1 order by seen_at limit $2))`,
-  },
-  {
-    table: 'runs',
-    days: 'runs_days',
+    ...{ table: 'runs', key: 'run_id', days: 'runs_days' },
     // Numbers follow time, so the oldest are at the beginning of the key: no other row is looked at.
-    remove: (ops) => `delete from ${ops('runs')} where run_id = any(array(
-      select run_id from (
-        select run_id, started_at from ${ops('runs')} where outcome is not null order by run_id limit $2) oldest
-      where started_at < $1))`,
+    old: (ops) => `started_at < $1
+      and run_id = any(array(select run_id from ${ops('runs')} where outcome is not null order by run_id limit $2))`,
   },
   {
-    table: 'quarantine',
-    days: 'quarantine_days',
+    ...{ table: 'quarantine', key: 'quarantine_id', days: 'quarantine_days' },
     // What was dismissed stays: by it, the same row is known when it comes again.
-    remove: (ops) => `delete from ${ops('quarantine')} where quarantine_id = any(array(
-      select quarantine_id from ${ops('quarantine')}
-      where resolved_at < $1 and dismissed_at is null order by resolved_at limit $2))`,
+    old: () => 'resolved_at < $1 and dismissed_at is null order by resolved_at',
   },
   {
-    table: 'creations',
-    days: 'creations_days',
+    ...{ table: 'creations', key: 'creation_id', days: 'creations_days' },
     // A prompt whose country the service does not send is known by its creation alone: without it, it would be made twice.
-    remove: (ops, table) => `delete from ${ops('creations')} where creation_id = any(array(
-      select c.creation_id from ${ops('creations')} c where c.settled_at < $1 and c.state <> 'sent'
-        and not (c.kind = 'prompt' and c.state <> 'failed' and exists (
-          select from ${table('prompts')} p
-          where p.project_id = c.project_id and p.prompt_id = c.id and p.country_code is null))
-      order by c.settled_at limit $2))`,
+    old: (_, schema) => `settled_at < $1 and state <> 'sent' and not (kind = 'prompt' and state <> 'failed' and exists (
+        select from ${schema('prompts')} p
+        where p.project_id = t.project_id and p.prompt_id = t.id and p.country_code is null))
+      order by settled_at`,
   },
+  { table: 'dead_windows', key: 'dead_id', days: 'queue_days', old: () => 'failed_at < $1 order by dead_id' },
   {
-    table: 'dead_windows',
-    days: 'queue_days',
-    remove: (ops) => `delete from ${ops('dead_windows')} where dead_id = any(array(
-      select dead_id from ${ops('dead_windows')} where failed_at < $1 order by dead_id limit $2))`,
-  },
-  {
-    table: 'run_windows',
-    days: 'queue_days',
+    ...{ table: 'run_windows', key: 'window_id', days: 'queue_days' },
     // Results that nobody took: their run is over.
-    remove: (ops) => `delete from ${ops('run_windows')} where window_id = any(array(
-      select w.window_id from ${ops('run_windows')} w where w.queued_at < $1
-        and not exists (select from ${ops('runs')} r where r.run_id = w.run_id and r.outcome is null) limit $2))`,
+    old: (ops) => `queued_at < $1
+      and not exists (select from ${ops('runs')} r where r.run_id = t.run_id and r.outcome is null)`,
   },
-  {
-    table: 'alerts',
-    days: ALERT_DAYS,
-    remove: (ops) => `delete from ${ops('alerts')} where condition = any(array(
-      select condition from ${ops('alerts')} where cleared_at < $1 limit $2))`,
-  },
+  { table: 'alerts', key: 'condition', days: ALERT_DAYS, old: () => 'cleared_at < $1' },
 ]
 
 export async function pruneLedger(
@@ -97,14 +74,13 @@ export async function pruneLedger(
   const until = monotonic() + limitMs
   const pruned: Pruned = {}
   const isLate = () => signal?.aborted === true || monotonic() >= until
-  let left = RULES.map(({ table, days, remove }) => {
+  const ops: Name = (table) => quote(opsSchema, table)
+  let left = RULES.map(({ table, key, days, old }) => {
     const cutoff = now.getTime() - (typeof days === 'number' ? days : retention[days]) * 86_400_000
-    const statement = remove(
-      (name) => quote(opsSchema, name),
-      (name) => quote(schema, name),
-    )
-    const sql = statement.replace('$1', `to_timestamp(${cutoff / 1000})`).replace('$2', String(batch))
-    return { table, sql: `${sql} returning 1`, read: (rows: unknown[]) => rows.length }
+    const where = old(ops, (name) => quote(schema, name)).replace('$1', `to_timestamp(${cutoff / 1000})`)
+    const oldest = `select ${key} from ${ops(table)} t where ${where} limit $2`.replaceAll('$2', String(batch))
+    const sql = `delete from ${ops(table)} where ${key} = any(array(${oldest})) returning 1`
+    return { table, sql, read: (rows: unknown[]) => rows.length }
   })
   // One batch of each table in one message: mostly there is nothing to remove.
   while (left.length > 0 && !isLate()) {

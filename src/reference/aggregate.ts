@@ -74,29 +74,21 @@ function passes(value: string | null, filter: Filter): boolean {
   return filter.operator === 'in' ? among : !among
 }
 
+const VALUES: Record<ReportDimension, (chat: Chat, tagId: string | null) => string | null> = {
+  prompt_id: ({ prompt }) => prompt.id,
+  model_id: ({ modelId }) => modelId,
+  model_channel_id: ({ channelId }) => channelId,
+  tag_id: (_, tagId) => tagId,
+  topic_id: ({ prompt }) => prompt.topicId,
+  country_code: ({ prompt }) => prompt.country,
+  chat_id: ({ id }) => id,
+  date: ({ date }) => date,
+  week: ({ date }) => addDays(date, -((dayNumber(date) + 3) % 7)),
+  month: ({ date }) => `${date.slice(0, 7)}-01`,
+}
+
 export function valueOf(chat: Chat, dimension: ReportDimension, tagId: string | null): string | null {
-  switch (dimension) {
-    case 'prompt_id':
-      return chat.prompt.id
-    case 'model_id':
-      return chat.modelId
-    case 'model_channel_id':
-      return chat.channelId
-    case 'tag_id':
-      return tagId
-    case 'topic_id':
-      return chat.prompt.topicId
-    case 'country_code':
-      return chat.prompt.country
-    case 'chat_id':
-      return chat.id
-    case 'date':
-      return chat.date
-    case 'week':
-      return addDays(chat.date, -((dayNumber(chat.date) + 3) % 7))
-    case 'month':
-      return `${chat.date.slice(0, 7)}-01`
-  }
+  return VALUES[dimension](chat, tagId)
 }
 
 function count(

@@ -2,7 +2,6 @@ import { parseOptionalRange } from '../../app/backfill-request.ts'
 import { chooseProjects, configuredProjects, hasDatabase, openWarehouse, sourceName } from '../../app/open-services.ts'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn, showRange } from '../../core/day.ts'
-import { codeOf } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { CONTENTS, dueChats, usedRequests } from '../../ledger/chat-contents.ts'
 import { hasLedger, readCoverage } from '../../ledger/coverage.ts'
@@ -33,7 +32,6 @@ interface PlanRow {
   windows: string[]
 }
 
-const NO_TABLE = '42P01'
 const WHOLE_LIST = 'the whole list'
 
 type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
@@ -93,7 +91,7 @@ export async function makePlan(
     }
     // What the service is known not to offer is not asked for.
     const ids = projects.map(({ id }) => id)
-    const left = warehouse === undefined ? [] : await readNotOffered(warehouse, ids, clock()).catch(unlessNoTable([]))
+    const left = warehouse === undefined ? [] : await readNotOffered(warehouse, ids, clock())
     const isLeft = (id: string, name: string) =>
       left.some(({ project_id, stream }) => project_id === id && stream === name)
     const rows: PlanRow[] = []
@@ -127,17 +125,11 @@ async function plannedContents(
   today: Day,
 ): Promise<Pick<PlanRow, 'due_days' | 'requests' | 'guessed' | 'windows'>> {
   const settings = config.chat_contents!
-  const read = async () => {
-    if (warehouse === undefined) return undefined
-    const used = await usedRequests(warehouse, projectId, today)
-    const { count: due } = await dueChats(warehouse, settings, {
-      projectId,
-      range: daysOfInterest(config, today),
-      limit: 1,
-    })
-    return { used, due }
+  const range = daysOfInterest(config, today)
+  const known = warehouse && {
+    used: await usedRequests(warehouse, projectId, today),
+    due: (await dueChats(warehouse, settings, { projectId, range, limit: 1 })).count,
   }
-  const known = await read().catch(unlessNoTable(undefined))
   const left = Math.max(0, settings.requests_per_day - (known?.used ?? 0))
   const words = known === undefined ? 'chats of this run' : count(known.due, 'chat')
   return {
@@ -145,14 +137,6 @@ async function plannedContents(
     requests: known === undefined ? left : Math.min(left, known.due),
     guessed: known === undefined,
     windows: [`${words}, ${left} of ${count(settings.requests_per_day, 'request')} left today`],
-  }
-}
-
-/** A plan changes nothing, so the tables may be those of an older version, which has no such table. */
-function unlessNoTable<T>(otherwise: T): (error: unknown) => T {
-  return (error) => {
-    if (codeOf(error) !== NO_TABLE) throw error
-    return otherwise
   }
 }
 

@@ -324,18 +324,13 @@ function checkSense(config: FileConfig, origin: string, originOfProjects: string
   if (config.chat_contents !== undefined && !config.streams.includes('chats'))
     fail('chat_contents: needs the stream chats, which is not in streams')
   const names = new Set<string>()
-  for (const [index, report] of config.reports.entries()) {
-    if (RESERVED.has(report.name))
-      fail(`reports.${index}.name: got "${report.name}"; it is the name of another table or stream`)
-    if (names.has(report.name))
-      fail(`reports.${index}.name: got "${report.name}" a second time; allowed: each name once`)
-    names.add(report.name)
-  }
-  for (const [index, { name }] of config.custom_streams.entries()) {
-    if (RESERVED.has(name))
-      fail(`custom_streams.${index}.name: got "${name}"; it is the name of another table or stream`)
-    if (names.has(name)) fail(`custom_streams.${index}.name: got "${name}" a second time; allowed: each name once`)
-    names.add(name)
+  for (const list of ['reports', 'custom_streams'] as const) {
+    for (const [index, { name }] of config[list].entries()) {
+      const got = `${list}.${index}.name: got "${name}"`
+      if (RESERVED.has(name)) fail(`${got}; it is the name of another table or stream`)
+      if (names.has(name)) fail(`${got} a second time; allowed: each name once`)
+      names.add(name)
+    }
   }
   for (const { path, text } of textsIn(config)) {
     if (path.at(-1)!.endsWith('url') && !carriesNoSecret(config, path.join('.'), text))
