@@ -3,6 +3,7 @@ import type { Config } from '../core/config/load.ts'
 import { ClockError, KeyError, messageOf, RefusedError, TransientError, UsageError } from '../core/errors.ts'
 import { count, listSome } from '../core/text.ts'
 import { type Client, createClient } from '../source/client.ts'
+import { clientOptions } from './open-services.ts'
 
 /* VISIBILITY_PROJECTS=all: the projects that the service lists for the key. */
 
@@ -24,17 +25,9 @@ export async function resolveAllProjects(config: Config, signal?: AbortSignal): 
   const chosen = chooseSource(config)
   // The reference service in this process has as many projects as it makes.
   if (chosen.kind === 'service') {
-    const { source } = config
-    const client = createClient({
-      baseUrl: chosen.baseUrl,
-      timeoutMs: source.timeout_seconds * 1000,
-      maxAttempts: source.max_attempts,
-      patienceMs: source.patience_seconds * 1000,
-      requestsPerMinute: source.requests_per_minute,
-      compress: source.compress,
-    })
+    const client = createClient({ ...clientOptions(config), baseUrl: chosen.baseUrl })
     try {
-      const listed = await listProjects(client, source.api_key ?? '', signal)
+      const listed = await listProjects(client, config.source.api_key ?? '', signal)
       const isOver = (status: unknown): status is string => typeof status === 'string' && OVER.test(status)
       for (const [id, status] of listed) if (isOver(status)) skipped.push(`${id} (${status})`)
       const ids = [...listed].flatMap(([id, status]) => (isOver(status) ? [] : [id]))

@@ -56,16 +56,7 @@ export async function openSource(
   named: readonly string[] = [],
   extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
 ): Promise<OpenSource> {
-  const { source } = config
-  const options = {
-    timeoutMs: source.timeout_seconds * 1000,
-    maxAttempts: source.max_attempts,
-    maxResponseBytes: source.max_response_mb * 1_048_576,
-    requestsPerMinute: source.requests_per_minute,
-    patienceMs: source.patience_seconds * 1000,
-    clock,
-    ...extra,
-  }
+  const options = { ...clientOptions(config), clock, ...extra }
   const chosen = chooseSource(config)
   const projects = chooseProjects(configuredProjects(config, clock), named)
   if (chosen.kind === 'reference') {
@@ -79,9 +70,20 @@ export async function openSource(
     }
     return { client, projects, source: sourceName(config), address: REFERENCE, close }
   }
-  const client = createClient({ ...options, baseUrl: chosen.baseUrl, compress: source.compress })
+  const client = createClient({ ...options, baseUrl: chosen.baseUrl })
   const address = sourceAddress(config)
   return { client, projects, source: address, address, close: async () => client.close() }
+}
+
+export function clientOptions({ source }: Config) {
+  return {
+    timeoutMs: source.timeout_seconds * 1000,
+    maxAttempts: source.max_attempts,
+    maxResponseBytes: source.max_response_mb * 1_048_576,
+    requestsPerMinute: source.requests_per_minute,
+    patienceMs: source.patience_seconds * 1000,
+    compress: source.compress,
+  }
 }
 
 /** For people: the address without what may be secret in it, or that it is the reference service. */
@@ -136,6 +138,18 @@ export function hasDatabase(config: Config): boolean {
 export async function openExisting(config: Config, log: Log): Promise<OpenWarehouse> {
   requireDatabase(config)
   return openWarehouse(config, log)
+}
+
+export async function withExisting<T>(
+  { config, log }: { config: Config; log: Log },
+  work: (warehouse: Warehouse, shown: string) => Promise<T>,
+): Promise<T> {
+  const { warehouse, shown, close } = await openExisting(config, log)
+  try {
+    return await work(warehouse, shown)
+  } finally {
+    await close()
+  }
 }
 
 export function requireDatabase(config: Config): void {

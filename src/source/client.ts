@@ -1,11 +1,17 @@
 import * as z from 'zod'
-import type { Clock } from '../core/day.ts'
 import { InterruptedError, RefusedError, UsageError } from '../core/errors.ts'
 import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
-import type { Account, Outage } from './gate.ts'
-import { type CallContext, createHttp, type HttpAnswer, type HttpRequest, smallRequest } from './http.ts'
+import type { Account } from './gate.ts'
+import {
+  type CallContext,
+  createHttp,
+  type HttpAnswer,
+  type HttpOptions,
+  type HttpRequest,
+  smallRequest,
+} from './http.ts'
 import {
   contentEnvelope,
   createdClassification,
@@ -33,19 +39,17 @@ export interface Page {
   unknownFields: string[]
 }
 
-export interface ClientOptions {
-  baseUrl: string
-  timeoutMs?: number
-  maxAttempts?: number
-  maxResponseBytes?: number
-  compress?: boolean
+const DEFAULTS = {
+  timeoutMs: 60_000,
+  maxAttempts: 6,
+  maxResponseBytes: 64 * 1_048_576,
+  compress: true,
+  patienceMs: 60_000,
+  clock: () => new Date(),
+}
+
+export interface ClientOptions extends Partial<typeof DEFAULTS>, Pick<HttpOptions, 'baseUrl' | 'onOutage'> {
   requestsPerMinute?: number
-  /** How long a service that gives no usable answer is waited for before its requests fail at once; 60 s by default. */
-  patienceMs?: number
-  /** Called when the service, or a project of it, stops answering, and when it answers again. */
-  onOutage?: (outage: Outage) => void
-  /** The clock that the service's own is compared with. */
-  clock?: Clock
   /** Where the budget of a project and key is kept; by default one in this process. */
   budgetFor?: (project: string, key: string) => RequestBudget
 }
@@ -66,16 +70,7 @@ export type Client = ReturnType<typeof createClient>
 
 /** The ten operations of the service. Requests are checked strictly before they are sent, responses read tolerantly. */
 export function createClient(options: ClientOptions) {
-  const http = createHttp({
-    baseUrl: options.baseUrl,
-    timeoutMs: options.timeoutMs ?? 60_000,
-    maxAttempts: options.maxAttempts ?? 6,
-    maxResponseBytes: options.maxResponseBytes ?? 64 * 1_048_576,
-    compress: options.compress ?? true,
-    patienceMs: options.patienceMs ?? 60_000,
-    clock: options.clock ?? (() => new Date()),
-    onOutage: options.onOutage,
-  })
+  const http = createHttp({ ...DEFAULTS, ...options })
   const accounts = new Map<string, Account>()
   /** The lists of projects that keys were given, until something new begins. */
   const projectPages = new Map<string, Promise<Page>>()
@@ -145,6 +140,9 @@ export function createClient(options: ClientOptions) {
       return (await send(caller, sent, context)).body
     }
   }
+
+  const classificationCreator = (kind: 'domains' | 'urls') =>
+    creatorOf(`classifications/${kind}`, requests.createClassificationRequest, createdClassification)
 
   return {
     brandsReport(caller: Caller, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
@@ -220,16 +218,8 @@ export function createClient(options: ClientOptions) {
 
     createPrompt: creatorOf('prompts', requests.createPromptRequest, createdPrompt),
     createTopic: creatorOf('topics', requests.createTopicRequest, createdTopic),
-    createDomainClassification: creatorOf(
-      'classifications/domains',
-      requests.createClassificationRequest,
-      createdClassification,
-    ),
-    createUrlClassification: creatorOf(
-      'classifications/urls',
-      requests.createClassificationRequest,
-      createdClassification,
-    ),
+    createDomainClassification: classificationCreator('domains'),
+    createUrlClassification: classificationCreator('urls'),
 
     /** The projects that a key can read, as `id (name)`; none if the service does not list them. */
     listProjects: projectsOf,

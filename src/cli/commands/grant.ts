@@ -1,4 +1,4 @@
-import { openExisting } from '../../app/open-services.ts'
+import { withExisting } from '../../app/open-services.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { queueSchema } from '../../queue/boss.ts'
@@ -30,9 +30,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
   const { role, project: projects, keepTimezone = false, keepSettings = false } = options
   if (options.revoke && projects !== undefined)
     throw new UsageError('--revoke takes all access back: leave --project out')
-  const database = await openExisting(session.config, session.log)
-  try {
-    const { warehouse } = database
+  return withExisting(session, async (warehouse) => {
     await migrate(warehouse, session.config)
     if (options.revoke) return await revoke(session, warehouse, role)
     if (projects !== undefined) await refuseUnread(warehouse, session.config, projects)
@@ -76,9 +74,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
       ].join('\n'),
     )
     return ok ? 0 : 1
-  } finally {
-    await database.close()
-  }
+  })
 }
 
 function aboutAccess({ schema }: Warehouse, { role, project }: GrantOptions, verdict: ReaderVerdict): string {

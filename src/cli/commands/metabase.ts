@@ -1,4 +1,4 @@
-import { openExisting } from '../../app/open-services.ts'
+import { withExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
 import type { Config } from '../../core/config/load.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
@@ -48,10 +48,8 @@ export async function metabase(session: Session, { url, project }: { url: string
 }
 
 /** The name of a client's project. The role that Metabase connects with must see this project alone. */
-async function clientOf({ config, log }: Session, project: string, role: string): Promise<string> {
-  const database = await openExisting(config, log)
-  try {
-    const { warehouse } = database
+async function clientOf(session: Session, project: string, role: string): Promise<string> {
+  return withExisting(session, async (warehouse) => {
     const names = await readProjectNames(warehouse)
     const sees = (await listRestrictions(warehouse.pool, warehouse)).find((restriction) => restriction.role === role)
     if (sees?.projects.join() !== project)
@@ -61,9 +59,7 @@ async function clientOf({ config, log }: Session, project: string, role: string)
     const name = names.get(project) ?? project
     const isUnique = [...names.values()].filter((other) => other === name).length < 2
     return isUnique ? name : `${name} (${project})`
-  } finally {
-    await database.close()
-  }
+  })
 }
 
 /** Views are missing where their report is not configured, and for a moment after an upgrade. */

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
-import { hasDatabase, openExisting } from '../../app/open-services.ts'
+import { hasDatabase, withExisting } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { packFiles, type Tool } from '../../packs/pack-files.ts'
@@ -46,9 +46,7 @@ export async function readUse({ config, log }: Session, projects: readonly strin
   const nothing = { channelViews: new Set<string>(), unused: unusedRelations(config) }
   if (!hasDatabase(config)) return nothing
   try {
-    const database = await openExisting(config, log)
-    try {
-      const { warehouse } = database
+    return await withExisting({ config, log }, async (warehouse) => {
       await refuseUnread(warehouse, config, projects)
       const unused = unusedRelations(config, await readFacts(warehouse.pool, warehouse))
       const isByModel = unused.includes('model_channels')
@@ -56,9 +54,7 @@ export async function readUse({ config, log }: Session, projects: readonly strin
         unused,
         channelViews: isByModel ? nothing.channelViews : await viewsByChannel(warehouse, config.reports),
       }
-    } finally {
-      await database.close()
-    }
+    })
   } catch (error) {
     if (error instanceof UsageError) throw error
     log.warn(

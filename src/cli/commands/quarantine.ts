@@ -1,4 +1,4 @@
-import { openExisting } from '../../app/open-services.ts'
+import { withExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
@@ -33,24 +33,18 @@ async function withLedger(
   { stream = [] }: Pick<QuarantineOptions, 'stream'>,
   work: (warehouse: Warehouse) => Promise<number>,
 ): Promise<number> {
-  const { config, log } = session
-  const database = await openExisting(config, log)
-  try {
-    if (!(await hasLedger(database.warehouse))) {
-      session.print(
-        { groups: [], entries: [] },
-        `No rows in quarantine: nothing was synced into ${database.shown} yet.`,
-      )
+  const { config } = session
+  return withExisting(session, async (warehouse, shown) => {
+    if (!(await hasLedger(warehouse))) {
+      session.print({ groups: [], entries: [] }, `No rows in quarantine: nothing was synced into ${shown} yet.`)
       return 0
     }
-    await migrate(database.warehouse, config)
+    await migrate(warehouse, config)
     // A stream that is no longer configured may have rows in quarantine.
-    const kept = await database.warehouse.ops.selectFrom('quarantine').select('stream').distinct().execute()
+    const kept = await warehouse.ops.selectFrom('quarantine').select('stream').distinct().execute()
     session.streams.named(stream.filter((name) => !kept.some((row) => row.stream === name)))
-    return await work(database.warehouse)
-  } finally {
-    await database.close()
-  }
+    return await work(warehouse)
+  })
 }
 
 function filterOf({ stream = [], project = [], reason, dismissed }: QuarantineOptions): QuarantineFilter {

@@ -1,4 +1,4 @@
-import { configuredProjects, openExisting, queueName } from '../../app/open-services.ts'
+import { configuredProjects, queueName, withExisting } from '../../app/open-services.ts'
 import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, showRange } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
@@ -16,39 +16,36 @@ import { bad, good, renderTable, warning, wrap } from '../table.ts'
 
 /** `status`: freshness, coverage, what is held or quarantined, and the last runs. */
 export async function status(session: Session, options: { runs: number }): Promise<number> {
-  const { config, log, clock } = session
+  const { config, clock } = session
   const now = clock()
-  const database = await openExisting(config, log)
-  try {
-    if (await hasLedger(database.warehouse)) await closeAbandonedRuns(database.warehouse)
-    const found = await readOwnStatus(session, database.warehouse, options.runs)
+  return withExisting(session, async (warehouse, shown) => {
+    if (await hasLedger(warehouse)) await closeAbandonedRuns(warehouse)
+    const found = await readOwnStatus(session, warehouse, options.runs)
     if (found === undefined) {
       session.print(
-        { warehouse: database.shown, synced: false },
-        `Nothing was synced into ${database.shown} yet.\nNext: ${session.command('sync')}`,
+        { warehouse: shown, synced: false },
+        `Nothing was synced into ${shown} yet.\nNext: ${session.command('sync')}`,
       )
       return 0
     }
-    const ledger = await readLedgerSize(database.warehouse)
-    const queue = await readQueueStatus(database.warehouse, await queueName(config, session.streams, clock))
+    const ledger = await readLedgerSize(warehouse)
+    const queue = await readQueueStatus(warehouse, await queueName(config, session.streams, clock))
     // What is held or quarantined may belong to projects that are no longer configured.
     const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
     const dead = queue?.dead.map(({ project }) => project) ?? []
-    const ids = [...new Set([...(await projectsShown(session, database.warehouse)), ...others, ...dead])]
-    const names = projectNames(ids, await readProjectNames(database.warehouse))
+    const ids = [...new Set([...(await projectsShown(session, warehouse)), ...others, ...dead])]
+    const names = projectNames(ids, await readProjectNames(warehouse))
     session.print(
-      { warehouse: database.shown, synced: true, ...found, queue: queue ?? null, ledger },
+      { warehouse: shown, synced: true, ...found, queue: queue ?? null, ledger },
       render(config.redactor.value(found), config.redactor.value(queue), ledger, {
         names,
         width: session.width,
         now,
-        warehouse: database.shown,
+        warehouse: shown,
       }),
     )
     return 0
-  } finally {
-    await database.close()
-  }
+  })
 }
 
 /** The status of what is configured, with the last runs. */

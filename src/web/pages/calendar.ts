@@ -62,7 +62,7 @@ export function weeks({ project, streams, range, first, days, day: chosen }: Cal
 <thead><tr><td></td>${weekSpans(all).map(({ first, length }) => (length > 2 ? html`<th scope="colgroup" colspan="${length}" class="week">${shortDay(first)}</th>` : html`<td colspan="${length}"></td>`))}</tr>
 <tr><th scope="col" class="stream">stream</th>${all.map(
     (day) =>
-      html`<th scope="col" class="${dayClass(day)}"><a href="${link(day)}" aria-label="${day}"${day === chosen ? html` aria-current="date"` : ''}>${Number(day.slice(8))}</a></th>`,
+      html`<th scope="col"${weekdayOf(day) === 0 ? html` class="mon"` : ''}><a href="${link(day)}" aria-label="${day}"${day === chosen ? html` aria-current="date"` : ''}>${Number(day.slice(8))}</a></th>`,
   )}</tr></thead>
 <tbody>${streams.map(
     (stream) =>
@@ -144,11 +144,6 @@ export function legend(): Html {
 // Short, since there are a thousand: the script gives each its date and its numbers.
 function cell(state: CellState, isMonday: boolean): Html {
   return html`<td class="cell ${state}${isMonday ? ' mon' : ''}" aria-label="${state}">${MARK[state]}</td>`
-}
-
-function dayClass(day: Day): string {
-  const weekday = weekdayOf(day)
-  return weekday === 0 ? 'mon' : weekday > 4 ? 'weekend' : 'day'
 }
 
 /** The weeks that a range touches, with how many of its days are in each. */

@@ -16,12 +16,7 @@ import type { AnySection, ChartRow, ChartSection, HeatRow, Read, SummaryRow } fr
 import { CHART_KINDS, type ChartData } from '../insights/series.ts'
 import { scrolling } from './layout.ts'
 
-const SECTION: Record<SummaryRow['metric'], ChartSection> = {
-  visibility: 'visibility',
-  share_of_voice: 'share-of-voice',
-  position: 'position',
-  sentiment: 'sentiment',
-}
+const sectionOf = (metric: SummaryRow['metric']) => metric.replaceAll('_', '-') as ChartSection
 
 /** The own brand's numbers of the whole range, each with its change, what that is worth, and its sample. */
 export function tiles(
@@ -31,7 +26,7 @@ export function tiles(
   previous: string,
 ): Html {
   return html`<ul class="tiles">${rows.map((row) => {
-    const section = SECTION[row.metric]
+    const section = sectionOf(row.metric)
     const { title, unit } = CHART_KINDS[section]
     const chart = charts[section]
     return html`<li class="tile" id="tile-${section}"><h3 class="label">${title}</h3>
@@ -56,7 +51,7 @@ function summaryVerdict(row: SummaryRow): Verdict {
 }
 
 function sampleOf(row: SummaryRow): string {
-  const { name } = CHART_KINDS[SECTION[row.metric]].sample
+  const { name } = CHART_KINDS[sectionOf(row.metric)].sample
   const sample = `${row.count === null ? '' : `${whole(row.count)} of `}${whole(row.sample ?? 0)} ${name}`
   const range = interval(row.low, row.high)
   return range === '' ? `${sample}.` : `${sample}: ${range} with 95 % confidence.`
@@ -64,7 +59,7 @@ function sampleOf(row: SummaryRow): string {
 
 function before({ previous_value, change_low, change_high, metric }: SummaryRow, previous: string): string {
   if (previous_value === null) return ''
-  const { unit } = CHART_KINDS[SECTION[metric]]
+  const { unit } = CHART_KINDS[sectionOf(metric)]
   const span =
     change_low === null || change_high === null
       ? ''
