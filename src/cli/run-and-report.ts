@@ -12,7 +12,7 @@ import { findingOfHeld, findingOfUnreconciled, findingsOfRun, NO_RUN } from '../
 import type { RunEnd } from '../observe/metrics.ts'
 import { RunTelemetry } from '../observe/run-telemetry.ts'
 import type { Stream } from '../streams/stream.ts'
-import { cleanReport, type RunReport } from '../sync/run/report.ts'
+import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/task.ts'
 import { createSidePool } from '../warehouse/side-pool.ts'
 import { readProjectNames } from './project-names.ts'
@@ -94,7 +94,7 @@ export class RunReporter {
     const { command } = this.command
     const about = { run_id: this.runId ?? NO_RUN, command, source: this.open?.source ?? '', seconds: this.seconds }
     const { report, end } = failedRun(error, signal.aborted, about)
-    await this.send(cleanReport(report, config.redactor), end)
+    await this.send(config.redactor.value(report), end)
   }
 
   private get seconds(): number {

@@ -122,3 +122,8 @@ export const BI_VIEWS = [
   'page_gaps_weekly',
 ] as const
 export type BiView = (typeof BI_VIEWS)[number]
+
+/** An id may be the name of something that every object has, such as `constructor`. */
+export function labelOf<Label>(labels: Record<string, Label>, id: string): Label | undefined {
+  return Object.hasOwn(labels, id) ? labels[id] : undefined
+}

@@ -2,7 +2,7 @@ import { shownText } from '../core/config/describe-issue.ts'
 import type { Config, ReportConfig } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import { didYouMean } from '../core/text.ts'
-import { type BaseStream, EXTRA_STREAMS, type ExtraStream, type Filter } from '../core/vocabulary.ts'
+import { type BaseStream, EXTRA_STREAMS, type ExtraStream, type Filter, labelOf } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
 import { CHAT_CONTENTS, chats } from './chats.ts'
 import { definedStream } from './defined-stream.ts'
@@ -114,15 +114,10 @@ function labelsOf(
   stream: ExtraStream,
 ): ((column: string, id: string) => Value | undefined) | undefined {
   const nameOf = {
-    brands: (id: string) => own(labels.brands, id)?.name,
-    topics: (id: string) => own(labels.topics, id),
-    tags: (id: string) => own(labels.tags, id),
+    brands: (id: string) => labelOf(labels.brands, id)?.name,
+    topics: (id: string) => labelOf(labels.topics, id),
+    tags: (id: string) => labelOf(labels.tags, id),
   }
   if (!(stream === 'brands' || stream === 'topics' || stream === 'tags')) return undefined
   return (column, id) => (column === 'name' ? nameOf[stream](id) : undefined)
-}
-
-/** An id may be the name of something that every object has, such as `constructor`. */
-function own<Label>(labels: Record<string, Label>, id: string): Label | undefined {
-  return Object.hasOwn(labels, id) ? labels[id] : undefined
 }

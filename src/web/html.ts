@@ -1,3 +1,5 @@
+import { entities } from '../core/redactor.ts'
+
 /** HTML that is safe to put into a page as it is. */
 export class Html {
   constructor(readonly text: string) {}
@@ -18,13 +20,7 @@ function render(part: Part): string {
   if (part instanceof Html) return part.text
   if (Array.isArray(part)) return part.map(render).join('')
   if (part === null || part === undefined || part === false) return ''
-  return escape(String(part))
-}
-
-const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
-
-function escape(text: string): string {
-  return text.replaceAll(/[&<>"']/g, (character) => ENTITIES[character]!)
+  return entities(String(part))
 }
 
 /** Data for a script: no text in it can end the element that holds it. */

@@ -18,7 +18,7 @@ export function describeIssue(issue: z.core.$ZodIssue, document: unknown): strin
   if (issue.code === 'unrecognized_keys') {
     return issue.keys.map((key) => `${[...issue.path, shownName(key)].join('.')}: unknown; ${hintFor(issue.path, key)}`)
   }
-  const value = shownValue(issue.input, issue.path.map(String), writtenAt(document, issue.path))
+  const value = shownValue(issue.input, issue.path.map(String), valueAt(document, issue.path))
   const hint =
     issue.code === 'invalid_value'
       ? didYouMean(issue.input, issue.values.map(String))
@@ -95,8 +95,8 @@ function shownValue(input: unknown, path: readonly string[], written: unknown): 
   return PROJECT_ID.test(place) ? shownId(input) : shownText(input)
 }
 
-function writtenAt(document: unknown, path: readonly PropertyKey[]): unknown {
-  let found = document
+export function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
+  let found = value
   for (const name of path) found = (found as Record<PropertyKey, unknown> | null | undefined)?.[name]
   return found
 }

@@ -1,4 +1,5 @@
 import { REDACTED } from '../redactor.ts'
+import { valueAt } from './describe-issue.ts'
 import { isSecret, isSecretAddress } from './secrets.ts'
 import { everySetting } from './settings.ts'
 import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
@@ -69,12 +70,6 @@ function originOf(path: readonly string[], written: unknown, env: NodeJS.Process
 function given(variable: string, env: NodeJS.ProcessEnv): string | undefined {
   if (env[variable]?.trim()) return `variable ${variable}`
   return env[`${variable}_FILE`]?.trim() ? `the file that ${variable}_FILE names` : undefined
-}
-
-function valueAt(value: unknown, path: readonly string[]): unknown {
-  let found = value
-  for (const name of path) found = (found as Record<string, unknown> | null | undefined)?.[name]
-  return found
 }
 
 function shown(path: readonly string[], value: unknown): unknown {

@@ -1,6 +1,5 @@
 import { type Range, showRange } from '../../core/day.ts'
 import type { ReportedCode } from '../../core/failure-code.ts'
-import type { Redactor } from '../../core/redactor.ts'
 import type { RunOutcome } from '../../warehouse/database.ts'
 import type { LoadSummary } from './run.ts'
 
@@ -46,16 +45,6 @@ export interface RunReport {
 export interface Failure {
   reason: string
   code: ReportedCode
-}
-
-/** Before anything is rendered from it: a text that was broken into lines or cells no longer shows what it holds. */
-export function cleanReport(report: RunReport, redactor: Redactor): RunReport {
-  const streams = report.streams.map((stream) => ({
-    ...stream,
-    failed: stream.failed.map((failure) => ({ ...failure, error: redactor.text(failure.error) })),
-  }))
-  const error = report.error === undefined ? {} : { error: redactor.text(report.error) }
-  return { ...report, streams, notes: report.notes.map(redactor.text), ...error }
 }
 
 /** The numbers of a report that add up over projects. */

@@ -29,7 +29,7 @@ import { lookbackStart, readableRange } from '../plan/due-days.ts'
 import { type Executor, executeHere, isNamed, isUsualRefusal } from './execute.ts'
 import { makeTasks } from './make-tasks.ts'
 import { readChatContents } from './read-chat-contents.ts'
-import { cleanReport, type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { makeRun, newRunMemory, type Run, type RunRequest, type Services, type SyncedProject } from './run.ts'
 import { failRemaining, type Observer, RunFailures, type Task } from './task.ts'
 
@@ -190,7 +190,8 @@ function reportOf(
     notes,
     ...(failure === undefined ? {} : { error: failure.reason, code: failure.code }),
   }
-  return cleanReport(report, run.warehouse.redactor)
+  // A text that was broken into lines or cells no longer shows what it holds.
+  return run.warehouse.redactor.value(report)
 }
 
 /** Writes the end of the run into the ledger and the log. */

@@ -1,10 +1,10 @@
 import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
+import { labelOf } from '../../core/vocabulary.ts'
 import type { Entities } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
 import { literal, type Statement, type Transaction } from '../transaction.ts'
-import { labelOf } from './own-brands.ts'
 
 /** What this run has written already, so that a window costs no query if it names nothing new. */
 export type EntityMemory = Map<string, string | null>

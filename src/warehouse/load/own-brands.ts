@@ -105,11 +105,6 @@ export function ownBrandNotes({ derived, without }: OwnBrands, unknown: readonly
   ]
 }
 
-/** An id may be the name of something that every object has, such as `constructor`. */
-export function labelOf<Label>(labels: Record<string, Label>, id: string): Label | undefined {
-  return Object.hasOwn(labels, id) ? labels[id] : undefined
-}
-
 /** Brings names in line with the labels of the configuration. */
 export async function applyLabels(
   warehouse: Warehouse,
