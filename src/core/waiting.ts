@@ -18,6 +18,13 @@ export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   }
 }
 
+/** Waits for work that others wait for too, unless the signal says to stop: then it throws an InterruptedError at once. */
+export async function unlessStopped(work: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  const over = new AbortController()
+  await Promise.race([work, untilStopped(signal, over.signal)]).finally(() => over.abort())
+  if (signal?.aborted) throw new InterruptedError('asked to stop while waiting')
+}
+
 /** Resolves when the signal is aborted. `over` ends the wait: then it never resolves. */
 export function untilStopped(signal: AbortSignal | undefined, over?: AbortSignal): Promise<void> {
   return new Promise((done) => {

@@ -2,7 +2,8 @@ import { promisify } from 'node:util'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { gunzip, gunzipSync } from 'node:zlib'
-import { codeOf, InterruptedError } from '../core/errors.ts'
+import { codeOf } from '../core/errors.ts'
+import { unlessStopped } from '../core/waiting.ts'
 
 /*
  * The bytes of an answer, gathered as they come, in memory that serves one answer after the other: left to the garbage
@@ -64,16 +65,7 @@ export class Body {
       // One that is given up while it waits must not let the next one in before its time.
       this.endTurn = () => void before.then(resolve)
     })
-    let stop = () => {}
-    const stopped = new Promise<never>((_, reject) => {
-      stop = () => reject(new InterruptedError('asked to stop while waiting'))
-    })
-    signal?.addEventListener('abort', stop)
-    try {
-      await Promise.race([before, stopped])
-    } finally {
-      signal?.removeEventListener('abort', stop)
-    }
+    await unlessStopped(before, signal)
   }
 
   /** Gives the memory to the next answer. */

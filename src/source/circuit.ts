@@ -1,5 +1,5 @@
-import { InterruptedError, messageOf } from '../core/errors.ts'
-import { sleep } from '../core/waiting.ts'
+import { messageOf } from '../core/errors.ts'
+import { sleep, unlessStopped } from '../core/waiting.ts'
 
 /** An attempt without a usable answer. */
 export interface SentFailure {
@@ -124,7 +124,7 @@ export class Circuit {
       this.probing ??= this.ask(this.open.signal, probe, signal).finally(() => {
         this.probing = undefined
       })
-      await settled(this.probing, signal)
+      await unlessStopped(this.probing, signal)
     }
   }
 
@@ -156,19 +156,4 @@ export class Circuit {
     const end = this.silentSince + this.options.patienceMs()
     return now < end ? Math.min(next, end) : next
   }
-}
-
-/** Waits for the end of something that others wait for too, unless asked to stop. */
-async function settled(work: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
-  let onAbort = () => {}
-  const stopped = new Promise<void>((done) => {
-    onAbort = done
-    signal?.addEventListener('abort', onAbort)
-  })
-  try {
-    if (!signal?.aborted) await Promise.race([work, stopped])
-  } finally {
-    signal?.removeEventListener('abort', onAbort)
-  }
-  if (signal?.aborted) throw new InterruptedError('asked to stop while waiting for the service')
 }
