@@ -181,7 +181,7 @@ describe('odd rows', () => {
         ),
       ).toEqual([{ rows_inserted: 7, rows_updated: 1, rows_deleted: 2 }])
       const many = Array.from({ length: MOST_VALUES }, (_, index) => addDays(DAY, -index))
-      await markStale(setup.database.warehouse, { projectId: setup.projects[0]!.id, stream: 'brand_daily' }, many)
+      await markStale(setup.database.warehouse, setup.projects[0]!.id, { streams: ['brand_daily'], days: many })
       expect(await rowsOf("select state from visibility_ops.coverage where stream = 'brand_daily'")).toEqual([
         { state: 'stale' },
       ])

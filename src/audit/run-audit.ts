@@ -98,7 +98,7 @@ async function compareAndRepair(
   const days = daysToRepair(audited)
   for (const [key, marked] of days) {
     const [projectId, stream] = key.split('\0') as [string, string]
-    await retry(() => markStale(warehouse, { projectId, stream }, marked))
+    await retry(() => markStale(warehouse, projectId, { streams: [stream], days: marked }))
   }
   if (days.size === 0 || !mayRepair) return { requests, audited, remaining: countDiffering(audited), repair: undefined }
   const streams = services.streams.named([...new Set([...days.keys()].map((key) => key.split('\0')[1]!))])

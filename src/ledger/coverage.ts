@@ -26,8 +26,7 @@ export async function readCoverage(
   const rows = await ops
     .selectFrom('coverage')
     .select(['date', 'rows', 'state', 'read_at', 'reconciled_at'])
-    .where('project_id', '=', projectStream.projectId)
-    .where('stream', '=', projectStream.stream)
+    .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
     .where('date', '>=', range.from)
     .where('date', '<=', range.to)
     .orderBy('date')
@@ -209,37 +208,22 @@ export async function countStale(
   return rows
 }
 
-/** Rows of these days are on another day now. Either that day or these are wrong, so they are read again. */
-export async function noteMoved(
-  { ops }: Transaction,
-  { projectId, stream }: ProjectStream,
-  movedFrom: ReadonlyMap<Day, number>,
-): Promise<void> {
-  for (const [date, count] of movedFrom) {
-    await ops
-      .updateTable('coverage')
-      .set({ rows: sql<number>`greatest(0, rows - ${count}::int)`, reconciled_at: null })
-      .set({ state: sql`case state when 'read' then 'stale' else state end` })
-      .where('project_id', '=', projectId)
-      .where('stream', '=', stream)
-      .where('date', '=', date)
-      .execute()
-  }
-}
-
-/** Counts rows that came to days otherwise than by reading these days. */
+/**
+ * Counts rows that came to days, or left them, otherwise than by reading these days. If they moved to another day, either that
+ * day or these are wrong, so these are read again.
+ */
 export async function adjustRows(
   { ops }: Transaction,
-  projectStream: ProjectStream,
+  { projectId, stream }: ProjectStream,
   byDay: Iterable<[Day, number]>,
+  isMoved = false,
 ): Promise<void> {
+  const again = { reconciled_at: null, state: sql<CoverageState>`case state when 'read' then 'stale' else state end` }
   for (const [date, change] of byDay) {
     await ops
       .updateTable('coverage')
-      .set({ rows: sql<number>`greatest(0, rows + ${change}::int)` })
-      .where('project_id', '=', projectStream.projectId)
-      .where('stream', '=', projectStream.stream)
-      .where('date', '=', date)
+      .set({ rows: sql<number>`greatest(0, rows + ${change}::int)`, ...(isMoved && again) })
+      .where((eb) => eb.and({ project_id: projectId, stream, date }))
       .execute()
   }
 }
@@ -257,8 +241,7 @@ export async function clearListStates({ ops }: Transaction, projectStream: Proje
   await ops
     .updateTable('coverage')
     .set({ state: 'read', held_since: null })
-    .where('project_id', '=', projectStream.projectId)
-    .where('stream', '=', projectStream.stream)
+    .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
     .where('date', '<', before)
     .where('state', '<>', 'read')
     .execute()
@@ -269,32 +252,9 @@ export async function heldSince({ ops }: Transaction, projectStream: ProjectStre
   const row = await ops
     .selectFrom('coverage')
     .select(({ fn }) => fn.min('held_since').as('since'))
-    .where('project_id', '=', projectStream.projectId)
-    .where('stream', '=', projectStream.stream)
+    .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
     .executeTakeFirst()
   return row?.since ?? undefined
-}
-
-/**
- * History that changed in one stream changed in the others too, which may not show in their totals: as many chats may
- * have come as went. Days that another run read are marked as stale, so that the next run reads them again.
- */
-export async function markOthersStale(
-  { ops }: Transaction,
-  projectId: string,
-  { streams, days, runId }: { streams: readonly string[]; days: readonly Day[]; runId: number },
-): Promise<void> {
-  if (days.length === 0 || streams.length === 0) return
-  await ops
-    .updateTable('coverage')
-    .set({ state: 'stale' })
-    .where('project_id', '=', projectId)
-    .where(sql<boolean>`stream = any(${[...streams]}::text[])`)
-    .where(sql<boolean>`date = any(${[...days]}::date[])`)
-    .where('state', '=', 'read')
-    // What this run reads is as new as the change itself; marking it would go round in circles.
-    .where('run_id', '<>', runId)
-    .execute()
 }
 
 /** Marks all days of streams, and has the whole history compared once more, by which the run notices that they are due. */
@@ -323,8 +283,7 @@ export async function hasReconciledDay({ ops }: Warehouse, projectStream: Projec
   const found = await ops
     .selectFrom('coverage')
     .select('date')
-    .where('project_id', '=', projectStream.projectId)
-    .where('stream', '=', projectStream.stream)
+    .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
     .where('reconciled_at', 'is not', null)
     .where('rows', '>', 0)
     .limit(1)
@@ -332,19 +291,22 @@ export async function hasReconciledDay({ ops }: Warehouse, projectStream: Projec
   return found !== undefined
 }
 
-/** Marks days as stale: the next run reads them again. */
+/**
+ * Marks days as stale: the next run reads them again. History that changed in one stream changed in the others too, which may
+ * not show in their totals: as many chats may have come as went.
+ * @param runId what this run reads is as new as the change itself; marking it would go round in circles
+ */
 export async function markStale(
   { ops }: Pick<Warehouse, 'ops'>,
-  projectStream: ProjectStream,
-  days: Day[],
+  projectId: string,
+  { streams, days, runId = 0 }: { streams: readonly string[]; days: readonly Day[]; runId?: number },
 ): Promise<void> {
-  if (days.length === 0) return
+  if (days.length === 0 || streams.length === 0) return
   await ops
     .updateTable('coverage')
     .set({ state: 'stale' })
-    .where('project_id', '=', projectStream.projectId)
-    .where('stream', '=', projectStream.stream)
-    .where(sql<boolean>`date = any(${days}::date[])`)
-    .where('state', '=', 'read')
+    .where((eb) => eb.and({ project_id: projectId, state: 'read' }))
+    .where(sql<boolean>`stream = any(${[...streams]}::text[]) and date = any(${[...days]}::date[])`)
+    .where('run_id', '<>', runId)
     .execute()
 }

@@ -43,10 +43,12 @@ export async function closeRun(
 export type RunDetail = Omit<Selectable<OpsTables['runs']>, 'lease_expires_at' | 'process' | 'lock_token'>
 export type RunRow = Omit<RunDetail, 'version' | 'source'>
 
+const HEAD = ['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'error'] as const
+
 export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
   return ops
     .selectFrom('runs')
-    .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'summary', 'error'])
+    .select([...HEAD, 'summary'])
     .orderBy('run_id', 'desc')
     .limit(limit)
     .execute()
@@ -59,7 +61,7 @@ export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
 export function lastRunHeads({ ops }: Warehouse, limit: number): Promise<Omit<RunRow, 'summary'>[]> {
   return ops
     .selectFrom('runs')
-    .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'error'])
+    .select(HEAD)
     .where('command', 'not like', 'create %')
     .orderBy('run_id', 'desc')
     .limit(limit)
@@ -74,27 +76,20 @@ export async function summaryOf({ ops }: Warehouse, runId: number): Promise<unkn
 export function findRun({ ops }: Warehouse, runId: number): Promise<RunDetail | undefined> {
   return ops
     .selectFrom('runs')
-    .select(['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'summary', 'error'])
-    .select(['version', 'source'])
+    .select([...HEAD, 'summary', 'version', 'source'])
     .where('run_id', '=', runId)
     .executeTakeFirst()
 }
 
 /** The runs before and after a run. Their numbers need not follow each other: old runs are pruned. */
-export async function neighboursOf(
-  { ops }: Warehouse,
-  runId: number,
-): Promise<{ previous: number | null; next: number | null }> {
-  const runs = ops.selectFrom('runs')
-  const before = await runs
-    .select(({ fn }) => fn.max('run_id').as('id'))
-    .where('run_id', '<', runId)
-    .executeTakeFirst()
-  const after = await runs
-    .select(({ fn }) => fn.min('run_id').as('id'))
-    .where('run_id', '>', runId)
-    .executeTakeFirst()
-  return { previous: before?.id ?? null, next: after?.id ?? null }
+export async function neighboursOf({ pool, opsSchema }: Warehouse, runId: number) {
+  const runs = quote(opsSchema, 'runs')
+  const { rows } = await pool.query<{ previous: number | null; next: number | null }>(
+    `select (select max(run_id) from ${runs} where run_id < $1) as previous,
+       (select min(run_id) from ${runs} where run_id > $1) as next`,
+    [runId],
+  )
+  return rows[0]!
 }
 
 /** How a command ended last, and when it was last complete. */

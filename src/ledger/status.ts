@@ -153,12 +153,10 @@ async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promi
 }
 
 async function streamsNotOffered({ pool, opsSchema }: Warehouse): Promise<Set<string>> {
-  const table = quote(opsSchema, 'not_offered')
-  // A ledger that was not migrated since an upgrade has no such table.
-  const { rows } = await pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [table])
-  if (!rows[0]!.there) return new Set()
-  const found = await pool.query<{ project_id: string; stream: string }>(`select project_id, stream from ${table}`)
-  return new Set(found.rows.map(({ project_id, stream }) => streamKey(project_id, stream)))
+  const { rows } = await pool.query<{ project_id: string; stream: string }>(
+    `select project_id, stream from ${quote(opsSchema, 'not_offered')}`,
+  )
+  return new Set(rows.map(({ project_id, stream }) => streamKey(project_id, stream)))
 }
 
 type SummedStream = Omit<StreamStatus, 'days_read' | 'days_missing'> & { days: number; days_inside: number | null }

@@ -76,7 +76,7 @@ async function reopenDismissed({ warehouse }: Stored, filter: QuarantineFilter):
     )
     for (const { project_id, stream, from_date, to_date } of dismissed) {
       if (from_date === null || to_date === null) continue
-      await markStale(tx, { projectId: project_id, stream }, daysIn({ from: from_date, to: to_date }))
+      await markStale(tx, project_id, { streams: [stream], days: daysIn({ from: from_date, to: to_date }) })
     }
   })
 }

@@ -11,7 +11,7 @@ import {
   historyCheckedAt,
   saveHistoryCheck,
 } from '../../ledger/control-totals.ts'
-import { hasCoverage, markOthersStale } from '../../ledger/coverage.ts'
+import { hasCoverage, markStale } from '../../ledger/coverage.ts'
 import { markDiffering, markReconciled, uncomparedDays } from '../../ledger/reconciled-days.ts'
 import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
@@ -89,7 +89,7 @@ export async function readControl(
       const streams = reader.streams.byDay.filter((one) => filtersText(one.filters) === filtersText(filters))
       const older = days.filter((day) => day < reader.lookbackFrom)
       const marked = { streams: streams.map(({ name }) => name), days: older, runId: reader.runId }
-      await markOthersStale(tx, project.id, marked)
+      await markStale(tx, project.id, marked)
       return days
     }),
   )

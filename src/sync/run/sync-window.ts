@@ -3,12 +3,12 @@ import { BadPageError, codeOf, messageOf, TransientError } from '../../core/erro
 import { type Dimension, type ProjectStream, streamKey } from '../../core/vocabulary.ts'
 import { controlEntry, controlOf, notAdditive } from '../../ledger/control-totals.ts'
 import {
+  adjustRows,
   type BegunRead,
   beginRead,
   coverageEntry,
   coverageUnlessSuperseded,
-  markOthersStale,
-  noteMoved,
+  markStale,
   type PriorCoverage,
 } from '../../ledger/coverage.ts'
 import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
@@ -289,7 +289,8 @@ async function saveWindowLedger(
     await markDiffering(tx, warehouse, { projectId: projectStream.projectId, streams: run.streams.byDay, days })
   }
   // A row whose key has no date may have moved here from another day.
-  await noteMoved(tx, projectStream, effect.movedFrom)
+  const lost = [...effect.movedFrom].map(([day, rows]): [Day, number] => [day, -rows])
+  await adjustRows(tx, projectStream, lost, true)
   if (!prior.hasRejects && sifted.rejects.length === 0) tx.atCommit.push(coverage)
   else {
     // Which rejects are resolved depends on it.
@@ -302,7 +303,7 @@ async function saveWindowLedger(
   const others = isRegrouped ? [] : run.dayStreams.filter((name) => name !== projectStream.stream)
   // Days within the lookback are read again by every run anyway.
   const older = restated.filter((day) => day < run.lookbackFrom)
-  await markOthersStale(tx, projectStream.projectId, { streams: others, days: older, runId })
+  await markStale(tx, projectStream.projectId, { streams: others, days: older, runId })
 }
 
 /** Every answer belongs to a prompt and a model, so every row of a report by them has one. */
