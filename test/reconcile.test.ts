@@ -465,7 +465,7 @@ describe('reports that do not add up', () => {
     const channelOf = ({ model_channel }: Row) => (model_channel as { id: string }).id
     let first: string | undefined
     const withoutChannel: Lie = (rows, asked) => {
-      if (asked.path === 'chats') return rows.map(({ model_channel: _, ...row }) => row)
+      if (asked.path === 'chats') return rows.map(({ model_channel: _channel, ...row }) => row)
       if (!asked.dimensions.includes('model_channel_id')) return rows
       first ??= channelOf(rows[0]!)
       return asked.offset > 0 ? [] : rows.filter((row) => channelOf(row) !== first)
