@@ -3,7 +3,7 @@ import { type Day, dayOf, daysIn } from '../../core/day.ts'
 import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { type ProjectStream, streamKey } from '../../core/vocabulary.ts'
-import { readCoverage } from '../../ledger/coverage.ts'
+import { countStale, readCoverage } from '../../ledger/coverage.ts'
 import { type CoverageSummary, readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import { type DayStream, isControl, type Stream } from '../../streams/stream.ts'
@@ -172,8 +172,9 @@ export class ControlPhase implements Gate {
     const { observer } = shared
     const context = { signal: run.signal, onAttempt: (status?: number) => countRequest({ report, observer }, status) }
     try {
-      if (replan !== undefined && (await checkHistory(run, project, context))) {
-        await recheckNotAdditive(run, project, context)
+      const isChecked = replan !== undefined && (await checkHistory(run, project, context))
+      if (isChecked) await recheckNotAdditive(run, project, context)
+      if (replan !== undefined && (isChecked || (await this.hasStaleDays(project, feeds)))) {
         const dueDays = await replan(project)
         for (const { stream, feed } of feeds) feed.replan(dueDays(stream.name))
         reportPlan(shared)
@@ -186,5 +187,13 @@ export class ControlPhase implements Gate {
       const reason = `${project.id}: control totals could not be read: ${messageOf(error)}`
       shared.failures.note({ reason, code: reportedCode(failureCodeOf(error)) })
     }
+  }
+
+  /** Lists and the control report may have shown that days of other streams are old. */
+  private async hasStaleDays({ id }: SyncedProject, feeds: readonly { stream: DayStream }[]): Promise<boolean> {
+    const { warehouse, clock, retry } = this.run
+    const streams = feeds.map(({ stream }) => stream.name)
+    const range = { from: '0001-01-01', to: dayOf(clock()) }
+    return (await retry(() => countStale(warehouse, [id], { streams, range }))).length > 0
   }
 }
