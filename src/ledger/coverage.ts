@@ -257,19 +257,15 @@ export async function heldSince({ ops }: Transaction, projectStream: ProjectStre
   return row?.since ?? undefined
 }
 
-/** Marks all days of streams, and has the whole history compared once more, by which the run notices that they are due. */
-export async function markAllStale(
-  { client }: Transaction,
-  { opsSchema }: Warehouse,
-  projectId: string,
-  streams: readonly string[],
-): Promise<void> {
+/** Marks all days of streams as stale. */
+export async function markAllStale({ ops }: Transaction, projectId: string, streams: readonly string[]): Promise<void> {
   if (streams.length === 0) return
-  await client.query(
-    `update ${quote(opsSchema, 'coverage')} set state = 'stale' where project_id = $1 and stream = any($2) and state = 'read'`,
-    [projectId, streams],
-  )
-  await client.query(`delete from ${quote(opsSchema, 'history_checks')} where project_id = $1`, [projectId])
+  await ops
+    .updateTable('coverage')
+    .set({ state: 'stale' })
+    .where((eb) => eb.and({ project_id: projectId, state: 'read' }))
+    .where('stream', 'in', streams)
+    .execute()
 }
 
 /** True if anything of the project was ever read. */
