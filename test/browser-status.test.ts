@@ -109,7 +109,7 @@ inBrowser('the status page', () => {
     await page.close()
   })
 
-  test('projects are found by name, as one types and without any script', async () => {
+  test('projects are found by name while typing, and without scripts', async () => {
     const page = await open('/')
     await page.getByLabel('Search projects').fill('brand 042')
     await until(async () => (await page.locator('.projects li:visible').count()) === 1)
@@ -124,7 +124,7 @@ inBrowser('the status page', () => {
     await plain.getByRole('heading', { name: 'Coverage of Brand 040' }).waitFor()
   })
 
-  test('in an incident a phone shows what is wrong, why, and what helps, and the red days are in view', async () => {
+  test('in an incident a phone shows the problem, its cause and the fix, with the red days in view', async () => {
     const page = await open('/', PHONE)
     const link = page.locator('.verdict a', { hasText: '1 range held' })
     await link.click()
@@ -146,7 +146,7 @@ inBrowser('the status page', () => {
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360)
   })
 
-  test('the calendar is one tab stop, moved in by arrow keys, and Enter tells of a day', async () => {
+  test('the calendar is one tab stop with arrow keys inside, and Enter opens a day', async () => {
     const page = await open('/')
     const focused = () => page.evaluate(() => document.activeElement?.getAttribute('aria-label') ?? '')
     expect(await page.locator('#weeks [tabindex="0"]').count()).toBe(1)
@@ -178,7 +178,7 @@ inBrowser('the status page', () => {
     await plain.locator('#day', { hasText: '1 new, 2 changed, 4 gone' }).waitFor()
   })
 
-  test('a run in progress shows how far it is, how fast and how long it takes, without a reload', async () => {
+  test('a run in progress updates its progress, rate and estimate without a reload', async () => {
     const page = await open('/')
     await page.evaluate(() => {
       document.body.dataset.same = 'yes'
@@ -200,7 +200,7 @@ inBrowser('the status page', () => {
     expect(await page.evaluate(() => document.body.dataset.same)).toBe('yes')
   })
 
-  test('what somebody has opened or typed stays while the page refreshes itself', async () => {
+  test('a refresh keeps opened sections and typed text', async () => {
     const page = await open('/')
     await page.getByLabel('Search projects').fill('brand 1')
     await page.locator('#weeks td[tabindex="0"]').focus()
@@ -214,7 +214,7 @@ inBrowser('the status page', () => {
     expect(await page.evaluate(() => document.activeElement?.closest('table')?.dataset.grid)).toBe('weeks')
   })
 
-  test('no page is wider than a phone, with a long name of a project either', async () => {
+  test('no page is wider than a phone screen, even with a long project name', async () => {
     const long = `${'Fernweh'.repeat(14)} and ${'long names '.repeat(12)}`
     const { id } = setup.projects[11]!
     await setup.database.rows('update visibility.projects set name = $2 where project_id = $1', [id, long])
@@ -233,7 +233,7 @@ inBrowser('the status page', () => {
     problems.splice(0, problems.length, ...problems.filter((text) => !text.includes('404')))
   })
 
-  test('one signs in on the page, lets held days through after a question, and signs out', async () => {
+  test('a user signs in, accepts held days after a confirmation, and signs out', async () => {
     const page = await open('/')
     await page.getByRole('link', { name: 'Sign in' }).click()
     await page.getByLabel('Token').fill(TOKEN)
@@ -248,7 +248,7 @@ inBrowser('the status page', () => {
     expect(await page.getByText('Let through …').count()).toBe(0)
   })
 
-  test('axe finds nothing on any page, and no weak contrast in dark colours either', async () => {
+  test('axe finds no violation on any page, and enough contrast in dark mode', async () => {
     const paths = [`/?day=${dayAgo(0)}`, '/runs/1', '/quarantine', '/restatements', '/sign-in', '/nowhere']
     const found: string[] = []
     // A page of its own, since one of the answers is an error.
@@ -262,7 +262,7 @@ inBrowser('the status page', () => {
     expect(found).toEqual([])
   })
 
-  test('each state of a day has its own look, and another range can be chosen', async () => {
+  test('each state of a day looks different, and the range can be changed', async () => {
     const other = setup.projects[10]!.id
     const { rows } = setup.database
     await rows(
@@ -295,7 +295,7 @@ inBrowser('the status page', () => {
     expect(await page.locator(`#weeks [data-day="${dayAgo(3)}"]`).count()).toBe(0)
   })
 
-  test('where nothing was ever synced the page says so, and fills by itself', async () => {
+  test('before the first sync the page says so, and fills without a reload', async () => {
     const empty = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 }, emptyDatabase: true })
     const other = await startPages(empty)
     try {
@@ -316,7 +316,7 @@ inBrowser('the status page', () => {
     }
   })
 
-  test('a server that is gone is said in red, and the page goes on when it is back', async () => {
+  test('the page shows in red that the server is down, and continues when it is back', async () => {
     const page = await tabs.browser.newPage()
     await page.goto(`${pages.url}/`)
     await page.route('**/*', (route) => route.abort())
@@ -329,7 +329,7 @@ inBrowser('the status page', () => {
     await page.close()
   })
 
-  test('no page logged an error or asked another host', () => {
+  test('no page logs an error or requests another host', () => {
     expect(tabs.problems).toEqual([])
   })
 })

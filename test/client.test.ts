@@ -137,7 +137,7 @@ describe('limits are checked before anything is sent', () => {
 })
 
 describe('faults', () => {
-  test('a part of an answer, as its status says, is not taken for the whole', async () => {
+  test('a partial answer (status 206) is not taken for the whole', async () => {
     const { url, seen } = await serve((_request, response, count) =>
       json(response, count < 3 ? 206 : 200, { data: count < 3 ? [] : [{ id: 'c' }] }),
     )
@@ -167,7 +167,7 @@ describe('faults', () => {
     expect(seen.length).toBe(1)
   })
 
-  test('answers of the wrong shape are asked for again as often as other faults, and say so in the end', async () => {
+  test('answers of the wrong shape are retried as often as other faults, and reported in the end', async () => {
     const asked = { chats: 0, profiles: 0 }
     const { url } = await serve((request, response) => {
       const isProfile = request.url?.startsWith('/v1/project-profile')
@@ -183,7 +183,7 @@ describe('faults', () => {
     expect(asked).toEqual({ chats: 4, profiles: 4 })
   })
 
-  test('resets, truncated bodies, half JSON, web pages and wrong shapes are retried, and counted as such', async () => {
+  test('resets, truncated bodies, half JSON, web pages and wrong shapes are retried, and counted by kind', async () => {
     const ofType = (response: ServerResponse, type: string, more: Record<string, string> = {}) =>
       response.writeHead(200, { 'content-type': type, ...more })
     const faults: Record<string, (request: IncomingMessage, response: ServerResponse) => unknown> = {
@@ -264,7 +264,7 @@ describe('faults', () => {
   })
 
   // An error that nobody hears fails a test by itself.
-  test('being asked to stop after an answer harms nothing, and the connection serves on', async () => {
+  test('a stop after an answer harms nothing, and the connection is reused', async () => {
     const ports = new Set<number | undefined>()
     const { url } = await serve((request, response, count) => {
       ports.add(request.socket.remotePort)
@@ -311,7 +311,7 @@ describe('faults', () => {
     }
   })
 
-  test('an answer that begins with a byte order mark is read: lists, objects and errors', async () => {
+  test('lists, objects and errors may begin with a byte order mark', async () => {
     const { url } = await serve(({ url: asked }, response) => {
       const isError = asked!.startsWith('/v1/chats')
       const body = isError

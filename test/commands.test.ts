@@ -56,7 +56,7 @@ describe('commands', () => {
     expect(result.stdout).toMatch(/--json/)
   })
 
-  test('the program tells its version, its commands and its exit codes', async () => {
+  test('the program prints its version, its commands and its exit codes', async () => {
     const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
     expect((await runCli(['--version'])).stdout.trim()).toBe(version)
     const help = await runCli(['--help'])
@@ -109,7 +109,7 @@ describe('commands', () => {
     })
   })
 
-  test('plan shows windows and requests before anything exists, and makes nothing', async () => {
+  test('plan shows windows and requests before anything exists, and creates nothing', async () => {
     const result = await cli('plan', '--json')
     expect(result.code).toBe(0)
     const { streams } = result.json()
@@ -232,7 +232,7 @@ describe('commands', () => {
     setup.service.setExtras([])
   })
 
-  test('a first run that is refused warns of nothing', async () => {
+  test('a first run that is refused prints no warning', async () => {
     const empty = await createDatabase('empty')
     const env = { ...setup.env, VISIBILITY_PROJECTS: '', DATABASE_URL: empty.url }
     const result = await runCli(['sync'], { env, config: setup.fileConfig })

@@ -110,7 +110,7 @@ test('projects come from the list or the environment, and keep their own keys', 
   ])
 })
 
-describe('every secret of the configuration is known to what cleans the output', () => {
+describe('every secret of the configuration is redacted from the output', () => {
   const shown = (yaml: string, env: Record<string, string>, text: string) => load(yaml, env).redactor.text(text)
   const cases: [string, string, Record<string, string>, string][] = [
     ['the key', '', { VISIBILITY_API_KEY: 'main-key-1' }, 'main-key-1'],
@@ -144,7 +144,7 @@ describe('every secret of the configuration is known to what cleans the output',
     expect(shown('', { VISIBILITY_API_KEY_FILE: file }, 'from-a-file-1')).toBe('[redacted]')
   })
 
-  test('a password that is a word of the address is not hunted: that would show which word it is', () => {
+  test('a password that is also a word of the address is not redacted: that would reveal which word it is', () => {
     const env = { DATABASE_URL: 'postgres://visibility:visibility@db/warehouse' }
     expect(shown('', env, 'visibility.brand_daily of visibility-sync')).toBe(
       'visibility.brand_daily of visibility-sync',
@@ -171,7 +171,7 @@ describe('an address over plain http is refused unless it leads to this machine'
     expect(load(`${yaml}\nallow_http: true`, key).allow_http).toBe(true)
   })
 
-  test('the environment is judged like the file', () => {
+  test('the same holds for the environment', () => {
     expect(failure('', { ...key, VISIBILITY_API_URL: 'http://api.example.com/v1' })).toContain('source.base_url')
   })
 
@@ -304,7 +304,7 @@ describe('bad input is refused with the field, the value and what is allowed', (
     expect(failure(yaml)).toContain(hint)
   })
 
-  test('a setting that is like no other is answered with where all are listed, and several with a line each', () => {
+  test('an unknown setting without a similar one is answered with where all are listed, and several with a line each', () => {
     expect(failure('{ zzzz: 1, lookbak_days: 2 }').split('\n')).toEqual([
       expect.stringMatching(/zzzz: unknown; see docs\/reference\/configuration\.md/),
       expect.stringContaining('did you mean "lookback_days"?'),
@@ -392,7 +392,7 @@ describe('bad input is refused with the field, the value and what is allowed', (
     expect(failure('', { VISIBILITY_PROJECTS: 'or_a,or_a' })).toMatch(/^VISIBILITY_PROJECTS: projects: got or_a twice/)
   })
 
-  test('an address without its version is shown with the one that was probably meant, unless it may hold a secret', () => {
+  test('an address without its version is answered with a suggestion, unless it may hold a secret', () => {
     const of = (address: string) => failure('', { VISIBILITY_API_URL: address, VISIBILITY_API_KEY: 'key-1234' })
     expect(of('https://api.example.com/')).toContain('got "https://api.example.com"; allowed: an address that ends')
     expect(of('https://api.example.com/')).toContain('did you mean "https://api.example.com/v1"?')

@@ -157,7 +157,7 @@ test('files are read as spreadsheets write them: quotes, newlines, a BOM, semico
   expect(readRequests(fileOf('c.jsonl', lines), 'prompt')).toEqual([{ ...expected[0], line: 1 }, expected[1]])
 })
 
-test('what belongs into the file is refused beside it', async () => {
+test('options that belong in the file are refused beside it', async () => {
   await start()
   const { code, stderr } = await create('prompt', '--text', 'a', '--from', 'prompts.csv')
   expect([code, stderr]).toEqual([2, expect.stringContaining('--text: cannot be used with --from')])
@@ -232,7 +232,7 @@ test('killed again and again in the middle of fifty lines, each is created exact
   await expectOnce()
 })
 
-test('answers that are lost after the service has acted double nothing', async () => {
+test('answers that are lost after the service has created something cause no duplicate', async () => {
   await start({ faults: { rate_limit: null, drop_after_create: 0.4, seed: 5 } })
   const file = fifty()
   let result = await create('prompt', '--from', file, '--yes')
@@ -247,7 +247,7 @@ test('answers that are lost after the service has acted double nothing', async (
   else expect(result.stdout).toContain('give its id')
 })
 
-test('what the service says exists counts as existing, and used-up credits stop at once', async () => {
+test('a conflict counts as existing, and exhausted credits stop the command', async () => {
   await start()
   project().credits = 4
   const file = fifty()
@@ -264,7 +264,7 @@ test('what the service says exists counts as existing, and used-up credits stop 
   expect([known.code, known.stdout]).toEqual([0, expect.stringContaining('Exists already')])
 })
 
-test('asked to stop in the middle, it says what was done, and a rerun goes on', async () => {
+test('a stop in the middle reports what was created, and a rerun continues', async () => {
   await start({ faults: { rate_limit: null, latency_ms: 60 } })
   const file = fifty()
   const running = startCli(['create', 'prompt', '--from', file, '--yes'], {
@@ -282,7 +282,7 @@ test('asked to stop in the middle, it says what was done, and a rerun goes on', 
   await expectOnce()
 })
 
-test('a sync that is at work on the prompts is waited for', async () => {
+test('create waits for a sync that is loading the prompts', async () => {
   await start()
   const { warehouse } = setup!.database
   await migrate(warehouse, setup!.config)
@@ -295,7 +295,7 @@ test('a sync that is at work on the prompts is waited for', async () => {
   expect((await running).stdout).toContain('Created: pr_')
 })
 
-test('a service that tells no country: nothing is sent again, and a lost answer is not taken for another prompt', async () => {
+test('without countries in answers nothing is sent again, and a lost answer is not taken for another prompt', async () => {
   await start()
   for (const prompt of project().prompts) Object.assign(prompt, { country: null })
   const hide = () => {

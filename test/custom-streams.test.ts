@@ -105,7 +105,7 @@ test('rows are those of the service, and counts of equal keys add up if that is 
   ])
 })
 
-test('what the definition does not name is noted once as drift', async () => {
+test('a field that the definition does not name is noted once as drift', async () => {
   of('reports/domains', (items) => items.map((item) => ({ ...item, surprise: 'new' })))
   await sync(['cited'])
   await sync(['cited'])
@@ -115,7 +115,7 @@ test('what the definition does not name is noted once as drift', async () => {
   asItIs()
 })
 
-test('a row that is not as defined, and rows that contradict each other, go to quarantine until they are sound', async () => {
+test('invalid rows and contradicting rows stay in quarantine until they are valid', async () => {
   const [before] = await rows('select count(*)::int as n, sum(times) as times from visibility.cited')
   of('reports/domains', ([first, second, ...rest]) => [
     { ...first, citation_count: 'many' },
@@ -145,7 +145,7 @@ test('a row that is not as defined, and rows that contradict each other, go to q
   ])
 })
 
-test('an answer without most of its rows is held, by day and as a list, and let through if that is meant', async () => {
+test('an answer without most of its rows is held, by day and as a list, until it is accepted', async () => {
   const counts = () =>
     rows(`select (select count(*)::int from visibility.cited) as cited,
       (select count(*)::int from visibility.subjects where removed_at is null) as subjects`)
@@ -192,7 +192,7 @@ test('a stream that is no longer offered keeps its rows, and one that is offered
   expect(begun.streams.find(({ stream }) => stream === 'cited')!.updated).toBeGreaterThan(0)
 })
 
-test('a definition cannot change under its name; its words can', async () => {
+test('a definition cannot change under its name; its descriptions can', async () => {
   const migrated = (custom_streams: unknown[]) =>
     migrate(setup.database.warehouse, configOf({ ...setup.fileConfig, custom_streams }, setup.env))
   await expect(migrated([{ ...cited, columns: cited.columns.slice(0, 2) }])).rejects.toThrow(

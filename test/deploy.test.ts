@@ -51,7 +51,7 @@ const pod = z.object({
   containers: z.tuple([container]),
 })
 
-test('the Kubernetes manifests are sound: limits, probes, no rights, no overlap', () => {
+test('the Kubernetes manifests have limits, probes, no privileges and no overlap', () => {
   const [job] = documents('deploy/kubernetes/cronjob.yaml')
   expect([job.apiVersion, job.kind, job.spec.concurrencyPolicy]).toEqual(['batch/v1', 'CronJob', 'Forbid'])
   pod.parse(job.spec.jobTemplate.spec.template.spec)
@@ -110,7 +110,7 @@ describe('the health check of a worker', () => {
       () => false,
     )
 
-  test('tells a worker that beats from one that hangs, and the file is gone when the worker is', async () => {
+  test('distinguishes a live worker from one that hangs, and the file is removed with the worker', async () => {
     const setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 1 } })
     const worker = startProcess(['worker', '--heartbeat-file', heartbeat], { env: setup.env, config: setup.fileConfig })
     try {
@@ -138,7 +138,7 @@ describe('the health check of a worker', () => {
     expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('--heartbeat-file')])
   })
 
-  test('a process that neither serves nor works is left alone', async () => {
+  test('exits 0 if neither process was started', async () => {
     expect(await healthy(process.pid)).toBe(true)
   })
 })
@@ -169,7 +169,7 @@ rated('systemd rates the unit below 2 of 10', () => {
   expect(level).toBeGreaterThan(0)
 })
 
-test('the systemd units name what exists, and give no rights', () => {
+test('the systemd units name existing files, and grant no privileges', () => {
   const unit = (path: string) => {
     const sections: Record<string, Record<string, string[]>> = {}
     let current = ''
@@ -191,7 +191,7 @@ test('the systemd units name what exists, and give no rights', () => {
   expect(unit('deploy/systemd/visibility-sync.timer').Timer!.OnCalendar).toEqual(['*-*-* *:15:00'])
 })
 
-test('the workflows and forms are sound YAML with what GitHub needs', () => {
+test('the workflows and forms are valid YAML with the fields that GitHub requires', () => {
   const workflows = [
     ...readdirSync(join(root, '.github/workflows')).map((name) => `.github/workflows/${name}`),
     'deploy/github/visibility-sync.yml',
@@ -257,7 +257,7 @@ describe('the supply chain', () => {
     expect(kept).toEqual(expect.arrayContaining(['npm', 'docker', 'docker-compose', 'github-actions']))
   })
 
-  test('no job may do more than it needs, and only those that sign may ask for an identity', () => {
+  test('each job has only the permissions that it needs, and only jobs that sign get an identity', () => {
     for (const path of workflows) expect([{}, { contents: 'read' }]).toContainEqual(documents(path)[0].permissions)
     const writers = jobs.flatMap(({ name, job }) =>
       Object.entries<string>(job.permissions ?? {}).flatMap(([right, level]) =>
@@ -300,7 +300,7 @@ describe('the supply chain', () => {
     expect(used).toEqual(['actions/checkout', 'github/codeql-action/init', 'github/codeql-action/analyze'])
   })
 
-  test('a release has provenance and an SBOM, made of what ships', () => {
+  test('a release has provenance and an SBOM of the shipped files', () => {
     const [release] = documents('.github/workflows/release.yml')
     const text = (job: string) => JSON.stringify(release.jobs[job])
     expect(text('package')).toContain('npm sbom --package-lock-only --omit=dev')
@@ -317,7 +317,7 @@ describe('the supply chain', () => {
   })
 })
 
-test('Compose starts the three side by side, each when the one before is well, with secrets from files', () => {
+test('Compose starts three services, each once the one before is healthy, with secrets from files', () => {
   const [compose] = documents('compose.yaml')
   expect(Object.keys(compose.services)).toEqual(['postgres', 'visibility-sync', 'metabase'])
   const { 'visibility-sync': sync, postgres } = compose.services
@@ -345,7 +345,7 @@ test('Compose starts the three side by side, each when the one before is well, w
   ])
 })
 
-test('the image is made of what exists, runs without rights, and knows its version', () => {
+test('the image is built from existing files, runs unprivileged, and has its version', () => {
   const lines = read('Dockerfile')
   for (const [, sources] of lines.matchAll(/^COPY (?!--from)(.+) \S+$/gm))
     for (const source of sources!.split(' ')) expect(existsSync(join(root, source))).toBe(true)
@@ -362,7 +362,7 @@ test('the image is made of what exists, runs without rights, and knows its versi
   expect(read('CHANGELOG.md')).toContain(`## ${version}`)
 })
 
-longTest('what the image copies before it builds is enough to build the command', () => {
+longTest('the files that the image copies before it builds are enough to build the command', () => {
   const folder = temporaryFolder()
   try {
     const [stage] = read('Dockerfile').split('RUN npm run build')
@@ -376,7 +376,7 @@ longTest('what the image copies before it builds is enough to build the command'
   }
 })
 
-test('where no engine can run, the acceptance script says so and fails', () => {
+test('without a container engine the acceptance script reports it and fails', () => {
   const folder = temporaryFolder()
   try {
     for (const name of ['basename', 'bash', 'dirname', 'env', 'mktemp', 'rm'])
@@ -442,7 +442,7 @@ longGroup('the packed package in an empty folder', () => {
     return (await promisify(execFile)('bash', ['-euc', script], options)).stdout
   }
 
-  test('holds what is needed and nothing else', () => {
+  test('contains only the files that are needed', () => {
     const held = readdirSync(join(home, 'node_modules/visibility-sync'))
     expect(held.sort()).toEqual(
       [
@@ -466,7 +466,7 @@ longGroup('the packed package in an empty folder', () => {
     expect(pages(join(home, 'node_modules/visibility-sync')).sort()).toEqual(pages(root).sort())
   })
 
-  test('brings the lock of what it needs: the tested versions by their checksums, no tools, no host', () => {
+  test('has a lock file with the tested versions and checksums, without tools or hosts', () => {
     const lock = (text: string) => JSON.parse(text).packages as Record<string, any>
     const text = readFileSync(join(home, 'node_modules/visibility-sync/npm-shrinkwrap.json'), 'utf8')
     const [shipped, tested] = [lock(text), lock(read('package-lock.json'))]
@@ -488,7 +488,7 @@ longGroup('the packed package in an empty folder', () => {
     ).toEqual(Object.keys(shipped).sort())
   })
 
-  test('installs on Node 20 without a warning: nothing that it installs depends on an override, which users do not get', () => {
+  test('installs on Node 20 without a warning, and no dependency needs an override', () => {
     const { overrides } = JSON.parse(read('package.json')) as { overrides: Record<string, string> }
     const text = readFileSync(join(home, 'node_modules/visibility-sync/npm-shrinkwrap.json'), 'utf8')
     const shipped = JSON.parse(text).packages as Record<string, { engines?: { node?: string } }>
@@ -500,7 +500,7 @@ longGroup('the packed package in an empty folder', () => {
     expect(needsMore.map(([path]) => path)).toEqual([])
   })
 
-  test('init, check and the first sync work as the README has them, word for word', async () => {
+  test('init, check and the first sync work as written in the README', async () => {
     expect(await shell('npx visibility-sync init')).toContain('VISIBILITY_API_URL')
     const block = /## The first real sync\n\n```sh\n([\s\S]*?)```/.exec(read('README.md'))![1]!
     const filled = block

@@ -86,7 +86,7 @@ describe('page limits', () => {
     },
   )
 
-  test('a silent cut is found out though all rows lie on the last days', async () => {
+  test('silent truncation is detected if all rows are on the last days', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 2, brands: 3 },
       faults: { ...NO_LIMIT, silent_cap: 137 },
@@ -97,7 +97,7 @@ describe('page limits', () => {
     await exact(week)
   })
 
-  test.each([100, 250])('results that are cut to %d before they are paged are found out', async (most) => {
+  test.each([100, 250])('results truncated to %d rows before paging are detected', async (most) => {
     await start({
       world: { projects: 1, prompts: 30, models: 2, brands: 3 },
       config: { start_date: week.from, streams: ['chats'], reports: [] },
@@ -111,7 +111,7 @@ describe('page limits', () => {
     await expectChats(setup.database, { world: setup.service.world, range: week, reports: [] }, project())
   })
 
-  test('a list that says nothing of its length is asked for more if it has fewer rows than before', async () => {
+  test('a list without a total is asked for more rows if it has fewer than before', async () => {
     await start({ config: { streams: ['prompt_suggestions'], reports: [] } })
     expect((await setup.sync()).outcome).toBe('complete')
     expect(await count('prompt_suggestions', 'removed_at is null')).toBe(8)
@@ -139,7 +139,7 @@ describe('page limits', () => {
     expect(await count('prompts', 'removed_at is null')).toBe(12)
   })
 
-  test('a cut of reports alone is found out though chats come in larger answers', async () => {
+  test('truncation of reports is detected though answers of chats are larger', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 3, brands: 1 },
       faults: { ...NO_LIMIT, report_cap: 137 },
@@ -161,7 +161,7 @@ describe('page limits', () => {
     await exact(week)
   })
 
-  test('two operations that are cut to different numbers are both found out', async () => {
+  test('two operations truncated to different numbers are both detected', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 3, brands: 1 },
       // The first to be found out lowers the page limit, under which the other cannot be seen.
@@ -174,7 +174,7 @@ describe('page limits', () => {
     await expectReport(setup.database, truth, project(), FOUR_GRAINS[3]!)
   })
 
-  longTest('a cut that one stream shows is believed for all', async () => {
+  longTest('truncation that one stream shows is assumed for all', async () => {
     await start({ world: { projects: 2, prompts: 30, models: 3, brands: 3 }, faults: { ...NO_LIMIT, silent_cap: 300 } })
     expect((await setup.sync()).outcome).toBe('complete')
     await exact()
@@ -214,7 +214,7 @@ describe('page limits', () => {
     await exact()
   })
 
-  test('where every window is refused, it is said after a few requests', async () => {
+  test('if every window is refused, the run fails after a few requests', async () => {
     await start({
       config: { streams: ['chats'], reports: [], start_date: '2025-01-01' },
       faults: { ...NO_LIMIT, max_days: 1, limit_max: 1 },
@@ -224,7 +224,7 @@ describe('page limits', () => {
     expect(setup.service.requests.length).toBeLessThan(40)
   })
 
-  test('a refused list of values is tried shorter before filters are given up', async () => {
+  test('a refused list of values is retried with fewer values before filters are given up', async () => {
     await start({
       world: { projects: 1, prompts: 40, models: 1, brands: 3 },
       faults: { ...NO_LIMIT, max_values: 3, unstable_order: true },
@@ -263,7 +263,7 @@ describe('page limits', () => {
     )
   })
 
-  test('a service that leaves rows out of some answers is found at the first one, though larger answers were whole', async () => {
+  test('missing rows are detected at the first answer, though larger answers were complete', async () => {
     await start({ config: { start_date: '2026-03-01', lookback_days: 31, source: { page_limit: 300 } } })
     await setup.sync()
     // Every answer of more than 50 rows about one week lacks its last rows, but is larger than others.
@@ -295,7 +295,7 @@ describe('page limits', () => {
   })
 })
 
-describe('answers that were changed on their way', () => {
+describe('answers that were damaged in transit', () => {
   /** One day of a report with 480 rows. */
   const startReport = () =>
     start({
@@ -305,7 +305,7 @@ describe('answers that were changed on their way', () => {
 
   // The last row, with the comma before it.
   const LAST_ROW = /,(\{"brand":(?:(?!\{"brand").)*\})\]\}$/s
-  test('nothing of an answer that lost its last row is believed, however often it comes', async () => {
+  test('an answer without its last row is never loaded, however often it comes', async () => {
     let damaged = 0
     await startReport()
     const report = await syncThrough((text) => {
@@ -321,7 +321,7 @@ describe('answers that were changed on their way', () => {
     expect(await count('coverage', 'true', 'visibility_ops')).toBe(0)
   })
 
-  test('an answer that was damaged once is asked for again, and no row is lost', async () => {
+  test('an answer that was damaged once is read again, and no row is lost', async () => {
     let answers = 0
     await startReport()
     const report = await syncThrough((text) => (answers++ === 0 ? text.replace(LAST_ROW, ',]}') : text))
@@ -329,7 +329,7 @@ describe('answers that were changed on their way', () => {
     expect(await count('by_prompt')).toBe(480)
   })
 
-  test('rows without the prompt and the model that were asked for are no report by them', async () => {
+  test('rows without the requested prompt and model are refused', async () => {
     await startReport()
     const report = await syncThrough((text) => {
       const { data } = JSON.parse(text) as { data: Record<string, unknown>[] }
@@ -349,7 +349,7 @@ describe('answers that were changed on their way', () => {
     expect(await count('by_prompt')).toBe(480)
   })
 
-  test('rows of one day that are left out are noticed though another day gained more', async () => {
+  test('missing rows of one day are detected though another day gained more', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 2, brands: 3 },
       config: { start_date: week.from, streams: [], reports: FOUR_GRAINS.slice(2), lookback_days: 30 },
@@ -391,7 +391,7 @@ describe('holds', () => {
     expect((await setup.sync()).outcome).toBe('complete')
   })
 
-  test('rows under new keys are not put beside the old ones while those are held', async () => {
+  test('rows with new keys are not added while the old rows of their day are held', async () => {
     await start()
     await setup.sync()
     const { world } = setup.service
@@ -423,7 +423,7 @@ describe('holds', () => {
 })
 
 describe('history', () => {
-  test('days that need another look are read wherever they lie', async () => {
+  test('days to be read again are read wherever they are', async () => {
     await start({ config: { start_date: '2026-03-20', lookback_days: 1 } })
     await setup.sync({ command: 'backfill', range: { from: '2026-01-10', to: '2026-01-12' } })
     await setup.sync()
@@ -437,7 +437,7 @@ describe('history', () => {
     await expectReport(setup.database, truth, project(), FOUR_GRAINS[3]!)
   })
 
-  test('what changed in one stream is read again in the others', async () => {
+  test('a day that changed in one stream is read again in the others', async () => {
     await start({ config: { lookback_days: 1 } })
     await setup.sync()
     const { world } = setup.service
@@ -529,7 +529,7 @@ describe('retrying quarantined rows', () => {
     await exact()
   })
 
-  test('leaves its days to be read again, so that rows which were kept for their sake can go', async () => {
+  test('marks its days to be read again, so that rows which were kept because of rejects can be deleted', async () => {
     await start()
     await setup.sync()
     await entry(row('2026-03-09', 5), '2026-03-09', '2026-03-09')
@@ -547,7 +547,7 @@ describe('retrying quarantined rows', () => {
   })
 })
 
-test('a stop is obeyed though someone else locks the table', async () => {
+test('a run stops on request though someone else locks the table', async () => {
   await start({ config: { streams: [], reports: FOUR_GRAINS.slice(0, 1) } })
   await setup.sync()
   const blocker = await setup.database.warehouse.pool.connect()

@@ -50,7 +50,7 @@ const CONFIG = {
 const cli = (...args: string[]) => runCli(args, { cwd: folder.path, config: CONFIG })
 const isRoot = process.getuid?.() === 0
 
-test('without settings, sync runs on the embedded Postgres and the reference service, says so, and leaves nothing running', async () => {
+test('without settings, sync uses the embedded Postgres and the reference service, prints so, and leaves nothing running', async () => {
   const first = await cli('sync')
   expect({ code: first.code, stderr: first.code === 0 ? '' : first.stderr }).toEqual({ code: 0, stderr: '' })
   expect(first.stdout).toContain('the reference service (synthetic data')
@@ -79,7 +79,7 @@ test('commands that read create no database, and report that there is none', asy
   expect(existsSync(join(folder.path, '.data'))).toBe(false)
 })
 
-test('commands that start and end at the same moments all work, and leave nothing running', async () => {
+test('commands that start and end at the same time all work, and leave nothing running', async () => {
   const one = async () => {
     for (let round = 0; round < sized(2, 4); round++) {
       const server = await startEmbedded({ folder: data() })
@@ -93,7 +93,7 @@ test('commands that start and end at the same moments all work, and leave nothin
   expect(readdirSync(data()).sort()).toEqual(['pgpass', 'postgres', 'postgres.log'])
 })
 
-test('why a server does not start is found among the lines of other servers', () => {
+test('the reason why a server does not start is found among log lines of other servers', () => {
   const line = (pid: number, text: string) => `2026-05-01 10:00:00.000 UTC [${pid}] ${text}`
   const others = Array.from({ length: 20 }, () =>
     line(41, 'FATAL:  terminating connection due to administrator command'),
@@ -184,7 +184,7 @@ describe('the lock file of the server', () => {
     expect(existsSync(lock())).toBe(false)
   })
 
-  test('in a copy of a folder is not taken for that of a server of the copy', async () => {
+  test('in a copied folder is not taken for a running server of the copy', async () => {
     template.copyTo(data())
     const first = await startEmbedded({ folder: data() })
     const copy = join(folder.path, 'copy')
@@ -269,7 +269,7 @@ describe('access', () => {
     await server.release()
   })
 
-  test('neither the password nor the variables of a command get out', async () => {
+  test('does not reveal the password or the variables of a command', async () => {
     template.copyTo(data())
     const env = { LOG_LEVEL: 'trace', VISIBILITY_API_URL: 'reference', VISIBILITY_API_KEY: 'sk-secret' }
     const options = { cwd: folder.path, config: CONFIG, env }
@@ -303,7 +303,7 @@ describe('access', () => {
     await server.release()
   })
 
-  test('with a password that someone changed in the database fails with the remedy, which works', async () => {
+  test('with a password that was changed in the database fails with the fix, which works', async () => {
     template.copyTo(data())
     const server = await startEmbedded({ folder: data() })
     await query(server.url, "alter role visibility password 'mine'")

@@ -42,7 +42,7 @@ const outcomes = ({ outcome, streams }: Awaited<ReturnType<Setup['sync']>>) => (
 const paths = ({ service }: Setup) => service.requests.map(({ method, path }) => `${method} ${path.slice(3)}`)
 const EXTRA = /projects|brands$|topics|tags|model-channels|classifications\/urls|reports\/(domains|urls)/
 
-test('without extras not one request more is sent, and with them against a service that has none, each is asked once', async () => {
+test('without extras no further request is sent; a service without extras is asked once for each', async () => {
   const setup = await setUp({
     world: small,
     config: { ...DAYS, reports: [{ name: 'brand_daily', dimensions: ['date'] }] },
@@ -158,7 +158,7 @@ describe('against a service that offers all of it', () => {
     ])
   })
 
-  test('reports of domains and URLs are what the service says; equal keys are added up', async () => {
+  test('reports of domains and URLs match the service; rows with equal keys are added up', async () => {
     const { world } = setup.service
     const query = (dimensions: string[]) => ({ range, dimensions: dimensions as never, filters: [] })
     const domains = domainReport(world, world.projects[0]!, query(['date']))
@@ -227,7 +227,7 @@ describe('against a service that offers all of it', () => {
     expect(await rows("select count(*) as n from visibility.brand_history where name in ('Ours')")).toEqual([{ n: 1 }])
   })
 
-  test('a service that stops to offer some of it is synced without a failed run, and no row is lost', async () => {
+  test('after the service stops offering some extras, runs succeed and no row is lost', async () => {
     const counts = () =>
       rows(`select (select count(*) from visibility.brands where is_own) as own, (select count(*) from visibility.urls_daily) as urls,
         (select count(*) from visibility.topics where name is not null) as topics`)
@@ -660,7 +660,7 @@ describe('contents of chats', () => {
     expect(await contents()).toBe(8)
   })
 
-  test('plan says what it costs', async () => {
+  test('plan shows the number of requests', async () => {
     await clean()
     const config = { ...setup.fileConfig, chat_contents: { share: 1, requests_per_day: 30 } }
     await run({ share: 1, requests_per_day: 12 }, `${new Date().toISOString().slice(0, 10)}T00:00:00Z`)
@@ -708,7 +708,7 @@ describe('contents of chats', () => {
     expect(used!.requests).toBeGreaterThanOrEqual(sent)
   })
 
-  test('a service that does not offer contents, or no longer does, makes no chat gone', async () => {
+  test('if the service does not offer contents, or no longer does, no chat is recorded as gone', async () => {
     await clean()
     setup.service.setExtras([])
     const never = await run({ share: 1, requests_per_day: 1000 })
@@ -725,7 +725,7 @@ describe('contents of chats', () => {
     setup.service.setExtras(OFFERED)
   })
 
-  test('a content that is not what it should be goes to quarantine and is not asked for again', async () => {
+  test('invalid content goes to quarantine and is not requested again', async () => {
     await clean()
     const odd = await startRewriter(setup.service.url, (text, { url }) =>
       url!.includes('/content') ? text.replace('"role":"user"', '"role":"us\\u0000er"') : text,

@@ -63,7 +63,7 @@ describe('grant', () => {
     }
   }
 
-  test('a role that reads what it should and nothing else is confirmed, with what was looked at', async () => {
+  test('a role with exactly the needed access is confirmed, with a list of what was checked', async () => {
     expect(await grant()).toMatchObject({ code: 0, ok: true, problems: [], relations: 42, closed: CLOSED })
     const told = await runCli(['grant', '--role', reader], settings())
     expect([told.code, told.stdout]).toEqual([0, expect.stringContaining('reads 42 tables and views')])
@@ -102,7 +102,7 @@ describe('grant', () => {
     expect(unused.filter((name) => name.includes('channel'))).toEqual(['model_channels'])
   })
 
-  test('a command of a role that lacks privileges exits with 2 and says where they are listed', async () => {
+  test('a command whose role lacks privileges exits 2 and names the page that lists them', async () => {
     await given(`grant connect on database ${name} to ${other}`, `revoke connect on database ${name} from ${other}`)
     const url = new URL(database.url)
     Object.assign(url, { username: other, password: 'secret-of-tests' })
@@ -130,7 +130,7 @@ describe('grant', () => {
     expect(await of()).toEqual(['TimeZone=UTC', 'jit=off'])
   })
 
-  test('what PUBLIC may do counts for the role, in the ledger, in the queue and in the tables', async () => {
+  test('privileges of PUBLIC count for the role, in the ledger, in the queue and in the tables', async () => {
     await given('grant usage on schema visibility_ops to public', 'revoke usage on schema visibility_ops from public')
     expect(await grant()).toMatchObject({
       code: 1,
@@ -189,7 +189,7 @@ describe('grant', () => {
     },
   )
 
-  test('a role that reads all data is told so', async () => {
+  test('a role that may read all data is reported', async () => {
     const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', {
       closedSchemas: CLOSED,
       unused: [],
@@ -197,7 +197,7 @@ describe('grant', () => {
     expect(problems.join('\n')).toMatch(/pg_read_all_data can read or write visibility_ops\.\w+, .* and \d+ more/)
   })
 
-  test('a table that it cannot read, and a view that reads what it cannot, are named', async () => {
+  test('tables that the role cannot read, and views that read such tables, are named', async () => {
     await given('create table public.hidden_base (a int)', 'drop table public.hidden_base')
     await given(
       'create view visibility.theirs with (security_invoker = on) as select * from public.hidden_base',
@@ -210,7 +210,7 @@ describe('grant', () => {
     expect((await grant()).problems).toEqual([`${reader} may not connect to this database: grant connect on it`])
   })
 
-  test('tables that another role makes later are promised only where that role has promised them', async () => {
+  test('access to later tables of another role is confirmed only with default privileges of that role', async () => {
     await given(`grant usage, create on schema visibility to ${other}`, `revoke all on schema visibility from ${other}`)
     await given(`grant ${other} to current_user`, `revoke ${other} from current_user`)
     await database.rows(`set role ${other}; create table visibility.from_another (a int); reset role`)
@@ -228,7 +228,7 @@ describe('grant', () => {
     ).toEqual([{ may: true }])
   })
 
-  test('check looks at the schema of the queue where there is to be one', async () => {
+  test('check covers the schema of the queue if a queue is configured', async () => {
     const url = new URL(database.url)
     url.username = other
     url.password = 'secret-of-tests'
@@ -417,7 +417,7 @@ describe('restricted readers', () => {
     expect([...new Set(sent)]).toEqual([`${ids()[0]}\n`])
   })
 
-  test('what a reader sees of its own projects is what somebody sees who reads everything', async () => {
+  test('a restricted reader sees the same rows of its projects as an unrestricted one', async () => {
     for (const name of relations) {
       const [{ has }] = (await setup.database.rows<{ has: boolean }>(
         `select exists (select from pg_attribute where attrelid = 'visibility.${name}'::regclass and attname = 'project_id') as has`,
@@ -476,7 +476,7 @@ describe('restricted readers', () => {
     )
   }, 180_000)
 
-  test('a view of somebody else is not opened to a restricted reader, and a membership that opens more is reported', async () => {
+  test('a foreign view stays closed to a restricted reader, and a membership that grants more is reported', async () => {
     await setup.database.rows('create view visibility.somebodys as select * from visibility.brands')
     const told = await cli('grant', '--role', first, '--project', ids()[0], '--json')
     expect(told.json().unrestricted).toEqual([everybody])

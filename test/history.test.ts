@@ -227,7 +227,7 @@ test('a brand has the first day on which the report by date has rows of it', asy
   expect(await firsts()).toEqual(wanted('2026-02-20'))
 })
 
-describe('a list that did not change is told by its digest', () => {
+describe('an unchanged list is detected by its digest', () => {
   /* Lists are read whole. One that did not change is told by its digest, so whatever differs must show in it. */
 
   const LISTS = ['project_profile', 'prompts', 'prompt_suggestions', 'domain_classifications']
@@ -281,7 +281,7 @@ describe('a list that did not change is told by its digest', () => {
     'delete from visibility.domain_classifications',
   ]
 
-  test('a list that somebody changed is as the service has it after the next run', async () => {
+  test('the next run restores a list that was changed in the database', async () => {
     setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 }, config: { reports: [] } })
     expect(await read()).toBeGreaterThan(10)
     const before = await listed()
