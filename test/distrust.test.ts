@@ -49,7 +49,7 @@ const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.
 
 describe('page limits', () => {
   test.each(some([61, 300, 137, 25], 1))(
-    'a silent cut to %d rows is found out in a range of one window',
+    'silent truncation to %d rows is detected in a range of one window',
     async (silent_cap) => {
       await start({
         world: { projects: 1, prompts: 30, models: 2, brands: 3 },
@@ -69,7 +69,7 @@ describe('page limits', () => {
   ]
 
   test.each(some(CUTS, 1))(
-    'a silent cut to $silent_cap rows is found out though rows stand twice, with $malformed of them malformed',
+    'silent truncation to $silent_cap rows is detected despite duplicate rows, with $malformed of them malformed',
     async (faults) => {
       await start({
         world: { projects: 1, prompts: 30, models: 2, brands: 3 },

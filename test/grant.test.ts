@@ -161,33 +161,27 @@ describe('grant', () => {
     expect(told.stdout).not.toContain('Checked:')
   })
 
-  test.each(['inherit true', 'inherit false'])(
-    'what a role may do through a membership with %s counts',
-    async (option) => {
-      const [{ version }] = (await database.rows<{ version: number }>(
-        "select current_setting('server_version_num')::int as version",
-      )) as [{ version: number }]
-      // Before Postgres 16 the role as a whole inherits or does not.
-      const inherits = option === 'inherit true' ? 'inherit' : 'noinherit'
-      if (version < 160_000) await given(`alter role ${reader} ${inherits}`, `alter role ${reader} inherit`)
-      await given(
-        `grant ${group} to ${reader}${version < 160_000 ? '' : ` with ${option}`}`,
-        `revoke ${group} from ${reader}`,
-      )
-      await given(
-        `grant usage on schema visibility_ops to ${group}`,
-        `revoke usage on schema visibility_ops from ${group}`,
-      )
-      await given(
-        `grant select on visibility_ops.runs to ${group}`,
-        `revoke select on visibility_ops.runs from ${group}`,
-      )
-      expect(await grant()).toMatchObject({
-        code: 1,
-        problems: [`${reader} can read or write visibility_ops.runs, which should be closed to it, through ${group}`],
-      })
-    },
-  )
+  test.each(['inherit true', 'inherit false'])('privileges through a membership with %s count', async (option) => {
+    const [{ version }] = (await database.rows<{ version: number }>(
+      "select current_setting('server_version_num')::int as version",
+    )) as [{ version: number }]
+    // Before Postgres 16 the role as a whole inherits or does not.
+    const inherits = option === 'inherit true' ? 'inherit' : 'noinherit'
+    if (version < 160_000) await given(`alter role ${reader} ${inherits}`, `alter role ${reader} inherit`)
+    await given(
+      `grant ${group} to ${reader}${version < 160_000 ? '' : ` with ${option}`}`,
+      `revoke ${group} from ${reader}`,
+    )
+    await given(
+      `grant usage on schema visibility_ops to ${group}`,
+      `revoke usage on schema visibility_ops from ${group}`,
+    )
+    await given(`grant select on visibility_ops.runs to ${group}`, `revoke select on visibility_ops.runs from ${group}`)
+    expect(await grant()).toMatchObject({
+      code: 1,
+      problems: [`${reader} can read or write visibility_ops.runs, which should be closed to it, through ${group}`],
+    })
+  })
 
   test('a role that may read all data is reported', async () => {
     const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', {

@@ -119,7 +119,7 @@ async function sums(brand: string, from: string, to: string): Promise<Sums> {
   return row as unknown as Sums
 }
 
-test('the headlines are ratios of sums over the range and the one before, with verdict, interval and sample', async () => {
+test('the headlines are ratios of sums over the range and the previous range, with verdict, interval and sample', async () => {
   const now = await sums(own, '2026-03-02', '2026-03-29')
   const before = await sums(own, '2026-02-02', '2026-03-01')
   const rows = new Map((await csv('summary')).map((row) => [row.metric, row]))
@@ -504,7 +504,7 @@ test('topics without a name are listed with a template to copy', async () => {
   }
 })
 
-test('what to do next names the prompts, the clear falls and nothing that chance explains', async () => {
+test('the next steps name prompts and clear falls, and nothing that chance explains', async () => {
   const text = await page()
   const section = /<section class="card next"[\s\S]*?<\/section>/.exec(text)?.[0] ?? ''
   const lines = [...section.matchAll(/<li>([\s\S]*?)<\/li>/g)].map(([, line]) => plain(line!))
@@ -518,7 +518,7 @@ test('what to do next names the prompts, the clear falls and nothing that chance
     expect(lines.some((line) => line.includes(prompt!) && line.includes(`none of ${answers} answers`))).toBe(true)
 })
 
-test('where there is nothing to see, the page names the cause and the step that helps', async () => {
+test('a page without data names the cause and the next step', async () => {
   const read = async (query: string) => (await get(`${url}/insights?${query}`)).text
   const see = async (query: string) => plain(await read(query))
   expect(await see(`project=${never}`)).toContain(`visibility-sync sync --project ${never}`)
@@ -598,7 +598,7 @@ inBrowser('in a browser', () => {
     await opened.getByText('2026-03-02 to 2026-03-31. All 30 days').waitFor()
   })
 
-  test('a line or a legend entry brings its brand out, and the tip leaves the labels free', async () => {
+  test('a line or a legend entry highlights its brand, and the tip does not cover the labels', async () => {
     const opened = await open()
     const box = opened.locator('#visibility .chart-box')
     const opacity = (colour: number) =>
@@ -620,7 +620,7 @@ inBrowser('in a browser', () => {
     [1440, 900, 'light'],
     [390, 844, 'dark'],
   ] as const)(
-    'no page is wider than a screen of %i by %i px, no table is cut off, and axe finds nothing, %s',
+    'no page is wider than a screen of %i by %i px, no table is clipped, and axe finds no violation, %s',
     async (width, height, colorScheme) => {
       const { topics } = setup.service.world.projects[0]!
       const [{ prompt }] = (await setup.database.rows<{ prompt: string }>(
@@ -660,7 +660,7 @@ inBrowser('in a browser', () => {
     },
   )
 
-  test('axe finds nothing, light and dark, and the page is light to load', async () => {
+  test('axe finds no violation in light and dark mode, and the page is small', async () => {
     for (const colorScheme of ['light', 'dark'] as const) {
       const opened = await open('', { colorScheme })
       for (const details of await opened.locator('details').all())
@@ -694,7 +694,7 @@ inBrowser('in a browser', () => {
     expect(await opened.locator('form, details').count()).toBe(0)
   })
 
-  test('no page logged an error', () => {
+  test('no page logs an error', () => {
     expect(tabs.problems).toEqual([])
   })
 })

@@ -46,7 +46,7 @@ describe('what ends a run', () => {
     await exact()
   }
 
-  test('a process killed with SIGKILL loses and doubles nothing, its lock dies with it, and loaded days are not read again', async () => {
+  test('SIGKILL loses and duplicates nothing, the lock is released, and loaded days are not read again', async () => {
     await start()
     const killed = startProcess(['sync'], options())
     await killed.saw('window loaded')
@@ -103,7 +103,7 @@ describe('what ends a run', () => {
     expect((await done!).outcome).toBe('complete')
   })
 
-  test('a run whose lease was taken over stops, and says so', async () => {
+  test('a run whose lease was taken over stops, and reports it', async () => {
     await start({ faults: { ...NO_LIMIT, latency_ms: 1500 } })
     const running = startCli(['sync', '--json'], options())
     await running.saw('run started')
@@ -118,7 +118,7 @@ describe('what ends a run', () => {
     await finish()
   })
 
-  test('the lease of a process that nobody can see is waited for until it expires, and then taken over', async () => {
+  test('the lease of a process that cannot be seen is taken over once it expires', async () => {
     await start({ faults: NO_LIMIT })
     await setup.sync()
     // A run on another machine that fell silent: 43 of its 45 seconds are over.
@@ -188,7 +188,7 @@ describe('what ends a run', () => {
       }
     }
 
-    test('comes back: the run goes on under the same lease, and ends complete', async () => {
+    test('comes back: the run continues under the same lease, and ends complete', async () => {
       await start()
       const own = await ownServer()
       const running = startCli(['sync', '--json'], { env: own.env, config: setup.fileConfig })
@@ -201,7 +201,7 @@ describe('what ends a run', () => {
       await own.close()
     })
 
-    longTest('comes back: a run on the queue and its worker go on, and the run ends complete', async () => {
+    longTest('comes back: a run on the queue and its worker continue, and the run ends complete', async () => {
       await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
       const own = await ownServer()
       const options = { env: own.env, config: setup.fileConfig }
@@ -219,7 +219,7 @@ describe('what ends a run', () => {
       await own.close()
     })
 
-    test('stays away for longer than the patience: the run ends, and says so', async () => {
+    test('stays away for longer than the patience: the run ends, and reports it', async () => {
       await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 1 } } })
       const proxy = await startTcpProxy(setup.database.url)
       const env = { ...setup.env, DATABASE_URL: proxy.url }
@@ -234,7 +234,7 @@ describe('what ends a run', () => {
     })
   })
 
-  test('a full disk fails the windows it hits, keeps what was there, and the next run completes', async () => {
+  test('a full disk fails the windows it affects, keeps the rows that were there, and the next run completes', async () => {
     await start()
     await setup.sync({
       streams: setup.services.streams.named(['by_topic']),
@@ -328,7 +328,7 @@ describe('frozen connections', () => {
       return client.query('select 1')
     }
 
-    test('is given up by each way of asking, and the pool replaces it', async () => {
+    test('is given up by each kind of query, and the pool replaces it', async () => {
       const warehouse = await begin()
       const asks: (() => Promise<unknown>)[] = [
         () => warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never),
@@ -352,7 +352,7 @@ describe('frozen connections', () => {
       await warehouse.close()
     })
 
-    test('in the middle of a COPY is given up once the command is asked to stop', async () => {
+    test('in the middle of a COPY is given up once the command is stopped', async () => {
       const warehouse = await begin()
       await setup.database.rows('create table target (project_id text, words text)')
       const rows = Array.from({ length: 200_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
@@ -366,7 +366,7 @@ describe('frozen connections', () => {
       await warehouse.close()
     })
 
-    test('in work that may take as long as it takes is given up once the command is asked to stop', async () => {
+    test('in work without a time limit is given up once the command is stopped', async () => {
       const warehouse = await begin()
       const work = async ({ client }: Transaction) => {
         proxy.stall()
@@ -436,7 +436,7 @@ describe('frozen connections', () => {
       await warehouse.close()
     })
 
-    test('that still moves rows is nobody who is gone', async () => {
+    test('that still moves rows counts as alive', async () => {
       const warehouse = await begin()
       await setup.database.rows('create table target (words text)')
       const [slow, other] = [await warehouse.pool.connect(), await warehouse.pool.connect()]

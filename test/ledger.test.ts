@@ -139,7 +139,7 @@ describe('a large ledger', () => {
   const calendar = () =>
     view.read((w) => readCalendar(w, setup.projects[3]!.id, STREAMS, { from: '2026-02-01', to: '2026-03-28' }))
 
-  test('no look at a large ledger reads a table that grows from end to end', async () => {
+  test('no status query on a large ledger scans a whole growing table', async () => {
     await watch.look()
     const asked = await statementsOf(async () => {
       await view.refresh()
@@ -153,7 +153,7 @@ describe('a large ledger', () => {
     expect(await wholeReads(calendar)).toEqual([])
   })
 
-  test('no page about days, runs, quarantine or restatements does either', async () => {
+  test('no page about days, runs, quarantine or restatements does so either', async () => {
     await watch.look()
     const project = setup.projects[5]!.id
     const [{ run_id: id }] = (await setup.database.rows<{ run_id: number }>(
@@ -180,7 +180,7 @@ describe('a large ledger', () => {
     }
   })
 
-  test('without its indexes the same look would, so the check can fail', async () => {
+  test('without its indexes the same query would, so the check can fail', async () => {
     const { database } = setup
     const fresh = new View(options)
     await database.rows('drop index visibility_ops.restatements_by_time; drop index visibility_ops.runs_open')
@@ -194,7 +194,7 @@ describe('a large ledger', () => {
     }
   })
 
-  test('probes ask the database nothing', async () => {
+  test('probes send no query to the database', async () => {
     await watch.look()
     await view.refresh()
     let told: unknown
@@ -384,7 +384,7 @@ describe('retention', () => {
       ...(batch === undefined ? {} : { batch }),
     })
 
-  test('runs and restatements that are older than retention says go in batches, and others stay', async () => {
+  test('runs and restatements older than the retention are deleted in batches, and others stay', async () => {
     await rows('truncate visibility_ops.restatements')
     await rows(`insert into visibility_ops.runs (command, started_at, ended_at, outcome, host, pid, version, source)
     select 'sync', at, at, case when n % 50 = 0 then null else 'complete' end, 'h', 1, 'v', 's'
@@ -405,7 +405,7 @@ describe('retention', () => {
     expect(await prune(7)).toEqual({})
   })
 
-  test('a little is removed in each run, so that years do not hold up one', async () => {
+  test('each run removes a limited number, so that years of history do not delay one run', async () => {
     await rows(`insert into visibility_ops.restatements
     select 'p', 'chats', date '2026-03-01', 1, 0, 0, timestamptz '2025-01-01', 1 from generate_series(1, 50)`)
     const left = async () =>
@@ -427,7 +427,7 @@ describe('retention', () => {
     expect(await left()).toBe(0)
   })
 
-  test('of the quarantine, what is resolved goes; what is open, and what was dismissed, stays', async () => {
+  test('resolved quarantine entries are deleted; open and dismissed ones stay', async () => {
     await rows(`insert into visibility_ops.quarantine (project_id, stream, reason, raw, fingerprint, run_id, resolved_at, dismissed_at)
     values ('p', 'chats', 'r', '{}', 'open', 1, null, null),
       ('p', 'chats', 'r', '{}', 'resolved long ago', 1, '2026-01-01', null),
@@ -438,7 +438,7 @@ describe('retention', () => {
     expect(kept.map(({ fingerprint }) => fingerprint)).toEqual(['dismissed long ago', 'open', 'resolved lately'])
   })
 
-  test('of creations, what is needed to know that something exists stays', async () => {
+  test('creations that show that something exists stay', async () => {
     await rows(`insert into visibility.prompts (project_id, prompt_id, text, country_code) values
     ('p', 'with-country', 't', 'DE'), ('p', 'without-country', 't', null)`)
     await rows(`insert into visibility_ops.creations (project_id, kind, identity, request, state, id, sent_at, settled_at)
@@ -454,7 +454,7 @@ describe('retention', () => {
     expect(kept.map(({ identity }) => identity)).toEqual(['b', 'd', 'e'])
   })
 
-  test('of the queue, windows that were given up and results that nobody took go; those of a run that goes on stay', async () => {
+  test('dead windows and results that no run took are deleted; those of a run in progress stay', async () => {
     const [open] = await rows<{ run_id: number }>(
       `insert into visibility_ops.runs (command, host, pid, version, source) values ('sync', 'h', 1, 'v', 's') returning run_id`,
     )
@@ -568,7 +568,7 @@ describe('freshness', () => {
     await readAt(day, 30)
   })
 
-  test('how late days were changed so far is learned, and history that was rewritten is not taken for it', async () => {
+  test('the delay of late changes is learned, and rewritten history does not count as a late change', async () => {
     const change = (count: number, age: number, seen = 'now()') =>
       rows(
         `insert into visibility_ops.restatements (project_id, stream, date, rows_inserted, rows_updated, rows_deleted, run_id, seen_at)

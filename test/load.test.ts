@@ -117,7 +117,7 @@ describe('replacing a window', () => {
       )
       .map((rows): Content => new Map(rows.map(([day, brand, model_, n]) => [keyOf(day, brand, model_), n])))
 
-  test('any answer leaves the table as the model says, touches only rows that differ, and counts what it did', async () => {
+  test('any answer leaves the table as the model predicts, touches only rows that differ, and counts its changes', async () => {
     const outside = [...DAYS, addDays(RANGE.from, -1), addDays(RANGE.to, 1)]
     await fc.assert(
       fc.asyncProperty(
@@ -274,7 +274,7 @@ describe('rows as bytes', () => {
       expect(await toldBy(packed(rows))).toBe(digestOf(packed(rows)))
     })
 
-    test('a difference in one value, or in whose it is, is one in the digest', () => {
+    test('a different value, or a value of another row, changes the digest', () => {
       const base: Row[] = [
         [1, 'a', '2026-03-01', 0, 0, 5, true, '{}'],
         [2, 'b', '2026-03-01', 0, 5, 0, false, '[1]'],
@@ -309,7 +309,7 @@ describe('rows as bytes', () => {
       expect(seen.size).toBe(others.length + 1)
     })
 
-    test('numbers that change places between rows, or zeroes between columns, are seen', () => {
+    test('numbers swapped between rows, or zeroes between columns, change the digest', () => {
       const metrics = fc.array(fc.constantFrom(0, 1, 2, null), { minLength: 3, maxLength: 3 })
       fc.assert(
         fc.property(metrics, metrics, fc.nat(2), fc.nat(2), (one, other, first, second) => {
@@ -331,7 +331,7 @@ describe('rows as bytes', () => {
       expect(digestOf(packed([]))).toBeUndefined()
     })
 
-    test('documents are alike however they are written, and those with other values are not', () => {
+    test('the formatting of JSON documents does not change the digest, and other values do', () => {
       const digest = (document: string) => digestOf(packed([[1, 'a', '2026-03-01', 0, 0, 5, true, document]]))
       const one = digest('{"a": 1, "bb": [true, null]}')
       expect(digest('{"bb":[true,null],"a":1}')).toBe(one)

@@ -313,7 +313,7 @@ describe('repair', () => {
     for (const pattern of said) expect(synced.stderr.replaceAll(/\s+/g, ' ')).toMatch(pattern)
   })
 
-  test('the statements of migrations that make an object again make it as it is', async () => {
+  test('migration statements recreate each object unchanged', async () => {
     database = await createDatabase('migrated')
     const { rows } = database
     const shape = () =>
@@ -351,7 +351,7 @@ describe('repair', () => {
     expect(verdicts.find(({ what }) => what === 'owners')).toMatchObject({ detail: expect.stringContaining(complaint) })
   })
 
-  test('schemas, tables and functions of somebody else are refused, unless a setting allows it', async () => {
+  test('foreign schemas, tables and functions are refused, unless a setting allows it', async () => {
     database = await createDatabase('empty')
     const { rows, warehouse, url } = database
     const mallory = `mallory_${randomBytes(4).toString('hex')}`
@@ -435,7 +435,7 @@ describe('tables in months', () => {
   const months = (table: string) => ['2026_01', '2026_02', '2026_03'].map((month) => `${table}_${month}`)
   const allInMonths = Object.fromEntries(TABLES.map((table) => [table, months(table)]))
 
-  test('tables in months hold exactly what the service says, through changes and deletions, and people see one table', async () => {
+  test('partitioned tables match the service through changes and deletions, and appear as one table', async () => {
     await begin('month')
     expect((await setup.sync()).outcome).toBe('complete')
     await expectExact(setup.database, truth())
@@ -456,7 +456,7 @@ describe('tables in months', () => {
     expect(own.length).toBe(1)
   })
 
-  test('a table in one piece is moved month by month, with its rights, its views and every row', async () => {
+  test('an unpartitioned table is moved month by month, with its privileges, its views and every row', async () => {
     await begin('none')
     await setup.sync()
     await setup.database.rows(`create role reader_${process.pid}`)
@@ -487,7 +487,7 @@ describe('tables in months', () => {
     }
   })
 
-  test('a move that was stopped half-way loses nothing, lets syncs go on, and is finished by the next', async () => {
+  test('an interrupted move loses nothing, syncs continue, and the next move finishes it', async () => {
     await begin('none')
     await setup.sync()
     // The first step and one month, as if it had been stopped there.
@@ -512,7 +512,7 @@ describe('tables in months', () => {
     await expectExact(setup.database, truth())
   })
 
-  test('a view of somebody else is named, and nothing is moved', async () => {
+  test('a foreign view is named, and nothing is moved', async () => {
     await begin('none')
     await migrate(setup.database.warehouse, setup.config)
     await setup.database.rows('create view public.mine as select * from visibility.brand_daily')
@@ -525,7 +525,7 @@ describe('tables in months', () => {
     expect(unset.stderr).toContain('warehouse.partition')
   })
 
-  test('columns go by their names, whatever order the configuration has by now', async () => {
+  test('columns are matched by name, whatever the order in the configuration', async () => {
     const reports = (dimensions: string[]) => [{ name: 'both', dimensions }]
     setup = await setUp({
       world: { projects: 1, prompts: 4, models: 2, brands: 3 },
@@ -541,7 +541,7 @@ describe('tables in months', () => {
     await expectExact(setup.database, { ...truth(), reports: turned })
   })
 
-  test('what somebody added to a table and would be lost is named, and nothing is moved', async () => {
+  test('objects that were added to a table and would be lost are named, and nothing is moved', async () => {
     await begin('none')
     await migrate(setup.database.warehouse, setup.config)
     await setup.database.rows('create index mine on visibility.brand_daily (mention_count)')
@@ -552,7 +552,7 @@ describe('tables in months', () => {
     expect(await parts()).toEqual({})
   })
 
-  test('a second move at the same time finds the first', async () => {
+  test('a second move at the same time is refused', async () => {
     await begin('none')
     await migrate(setup.database.warehouse, setup.config)
     const pair = { projectId: '*', stream: 'partition' }

@@ -86,7 +86,7 @@ describe('alerts', () => {
     now = new Date(now.getTime() + minutes * MINUTE)
   }
 
-  test('without the ledger each condition is told once, and once when it is over', async () => {
+  test('without the ledger each condition sends one alert when it fires and one when it resolves', async () => {
     const alerts = makeAlerts()
     isAway = true
     await alerts.update(trouble('a'))
@@ -101,7 +101,7 @@ describe('alerts', () => {
     expect(webhook.events().at(-1)).toBe('raised held')
   })
 
-  test('what was told while the ledger was away is not told again when it is back, by this process or another', async () => {
+  test('alerts sent while the ledger was away are not sent again when it is back, by this process or another', async () => {
     const alerts = makeAlerts()
     isAway = true
     await alerts.update(trouble('a'))
@@ -118,7 +118,7 @@ describe('alerts', () => {
     expect(await rows()).toEqual([])
   })
 
-  test('what is over while the ledger is away is over there once it is back, and can come again', async () => {
+  test('a condition that resolves while the ledger is away is resolved there later, and can fire again', async () => {
     const alerts = makeAlerts()
     await alerts.update(trouble('a'))
     isAway = true
@@ -136,7 +136,7 @@ describe('alerts', () => {
     expect(webhook.events()).toEqual(['raised held', 'cleared held', 'raised held', 'cleared held'])
   })
 
-  test('a message that the webhook does not take is told at the next look', async () => {
+  test('a message that the webhook refuses is sent at the next check', async () => {
     const alerts = makeAlerts()
     answer = 404
     await alerts.update(trouble('a'))
@@ -153,7 +153,7 @@ describe('alerts', () => {
     expect(setup.logs.join()).not.toContain('secret-path')
   })
 
-  test('after a message, more of the same is gathered and told as one when the quiet period is over', async () => {
+  test('further alerts of a kind are collected and sent as one message after the quiet period', async () => {
     const alerts = makeAlerts(30 * MINUTE)
     await alerts.update(trouble('a'))
     for (const streams of [['a', 'b'], ['b', 'c'], ['a']]) {
@@ -181,7 +181,7 @@ describe('alerts', () => {
     expect(webhook.events().length).toBe(3)
   })
 
-  test('what was gathered is not told by a process that does not know that another saw the end of it', async () => {
+  test('a process does not send collected alerts that another process saw resolved', async () => {
     const alerts = makeAlerts(30 * MINUTE)
     await alerts.update(trouble('a'))
     pass(1)
@@ -209,7 +209,7 @@ describe('alerts', () => {
     ...over,
   })
 
-  test('a ledger that is slow is no reason to tell: others may be telling the same', async () => {
+  test('a slow ledger sends no alert, since other processes may send the same', async () => {
     let isSlow = true
     const alerts = new Alerts({
       redactor: createRedactor(),
@@ -232,7 +232,7 @@ describe('alerts', () => {
     expect(webhook.events()).toEqual(['raised held'])
   })
 
-  test('one cause of a failed run is one message, and a run of everything that went well ends it', async () => {
+  test('one cause of a failed run is one message, and a complete run of everything resolves it', async () => {
     const alerts = makeAlerts()
     const tell = (over: Partial<RunReport>, coversEverything = true) =>
       alerts.update(findingsOfRun(runOf(over), { coversEverything }))
@@ -326,7 +326,7 @@ describe('alerts', () => {
     },
   )
 
-  test('a run that failed before it was one is told of, and a database that is away for a moment is not', () => {
+  test('a run that fails before it begins fires an alert, and a database that is away briefly does not', () => {
     const report = runOf({ run_id: NO_RUN, outcome: 'failed', error: 'no tables' })
     expect(findingsOfRun(report, { coversEverything: true }).run).toMatchObject({
       what: 'sync failed before it began',
@@ -345,7 +345,7 @@ describe('alerts', () => {
   const quickly = () => ({ ...setup.fileConfig, alerts: { webhook_url: webhook.url, quiet_minutes: 0 } })
   const exitOf = async (...args: string[]) => (await runCli(args, { env: setup.env, config: quickly() })).code
 
-  test('a plain sync raises the alert of what is held, and a backfill that lets it through clears it', async () => {
+  test('a sync fires the alert for held days, and a backfill that accepts them resolves it', async () => {
     await setup.sync()
     setup.service.setFaults({ rate_limit: null, empty: true })
     expect(await exitOf('sync', '--stream', 'chats')).toBe(1)
@@ -363,7 +363,7 @@ describe('alerts', () => {
     expect(webhook.events().slice(4)).toEqual(['cleared held'])
   })
 
-  test('an audit that repairs tells what it held; one that only looks tells nothing', async () => {
+  test('an audit with repair fires an alert for held days; one without repair fires none', async () => {
     await setup.sync()
     setup.service.setFaults({ rate_limit: null, empty: true })
     expect(await exitOf('audit')).toBe(1)
@@ -373,7 +373,7 @@ describe('alerts', () => {
     expect(webhook.told[0].detail).toMatch(/^run \d+ \(audit\) was partial: /)
   })
 
-  longTest('a webhook that never answers does not keep a sync from saying how it went, nor from ending', async () => {
+  longTest('a webhook that never answers keeps a sync neither from reporting nor from ending', async () => {
     answer = 'nothing'
     const env = { ...setup.env, VISIBILITY_API_KEY: 'wrong-key-of-the-test' }
     const running = startCli(['sync', '--json'], { env, config: quickly() })
@@ -487,7 +487,7 @@ describe('commands that end', () => {
     expect(outside.heard.map(({ body }) => body).join()).not.toContain('wrong-key-of-the-test')
   })
 
-  test('a run that finds another at work tells nobody that it failed', async () => {
+  test('a run that finds the lock taken reports no failure', async () => {
     setup.service.setFaults({ rate_limit: null, latency_ms: 1500 })
     const first = startCli(['sync', '--json'], { env: setup.env, config: setup.fileConfig })
     await until(async () => (await setup.database.rows('select from visibility_ops.run_leases')).length > 0)
@@ -500,7 +500,7 @@ describe('commands that end', () => {
     expect([...samples.keys()].filter((key) => key.startsWith('visibility_sync_last_run_seconds'))).toEqual([])
   })
 
-  test('without a database the failure is reported all the same', async () => {
+  test('without a database the failure is still reported', async () => {
     const url = new URL(setup.database.url)
     url.port = '1'
     const { code } = await cli(['audit'], { DATABASE_URL: url.href })
@@ -519,7 +519,7 @@ describe('commands that end', () => {
     expect(outside.heard.map(({ body }) => body).join()).not.toContain(url.password || 'no password')
   })
 
-  test('those who never answer change neither the result nor the exit code, and do not keep the process', async () => {
+  test('receivers that never answer change neither result nor exit code, and do not keep the process alive', async () => {
     answer = 'nothing'
     const running = startCli(['sync', '--json'], { env: setup.env, config: settings() })
     const result = await running.done
@@ -540,7 +540,7 @@ describe('commands that end', () => {
     expect(refused.stderr).not.toContain('secret-uuid')
   })
 
-  test('addresses keep what people wrote in them', () => {
+  test('addresses keep their paths and query parameters', () => {
     expect(pingAddress('https://hc.example/uuid', 'start')).toBe('https://hc.example/uuid/start')
     expect(pingAddress('https://hc.example/uuid?rid=1', 'fail')).toBe('https://hc.example/uuid/fail?rid=1')
     expect(pingAddress('https://hc.example/uuid', 'success')).toBe('https://hc.example/uuid')
@@ -610,7 +610,7 @@ describe('spans, as a real SDK exports them', () => {
     expect(new Set(spans.map((span) => span.spanContext().traceId)).size).toBe(1)
   })
 
-  test('what fails is marked by its kind, without words that may hold a secret', async () => {
+  test('a failure is marked by its kind, without text that may contain a secret', async () => {
     exporter.reset()
     const wrong = setup.projects.map((project) => ({
       ...project,
@@ -625,7 +625,7 @@ describe('spans, as a real SDK exports them', () => {
     expect(told).not.toContain('wrong-key-in-a-span')
   })
 
-  test('the command, too, gives its spans to an SDK that is brought with --import', async () => {
+  test('the command exports its spans through an SDK that is loaded with --import', async () => {
     const folder = temporaryFolder()
     const file = join(folder.path, 'spans')
     const sdk = new URL('./support/trace-sdk.mjs', import.meta.url).href

@@ -118,7 +118,7 @@ describe('a service without answers', () => {
     expect(outages).toContainEqual(expect.objectContaining({ down: true, what: 'the service' }))
   })
 
-  test('is asked again by whoever begins something new, and answers are believed at once', async () => {
+  test('is asked again by new work, and its answers are used immediately', async () => {
     const service = await serve(failing)
     const { client, outages } = clientOf(service.url)
     await Promise.all(Array.from({ length: 12 }, () => failureOf(client.prompts(one, {}))))
@@ -180,7 +180,7 @@ describe('a service without answers', () => {
     expect(await failureOf(client.chats(two, range))).toMatchObject({ code: 'transient' })
   })
 
-  test('that restarts is waited for, though the attempts would be used up', async () => {
+  test('that restarts is waited for, beyond the number of attempts', async () => {
     const service = await serve(fine)
     const { client, outages } = clientOf(service.url, { maxAttempts: 2, timeoutMs: 5000, patienceMs: 30_000 })
     await client.prompts(one, {})
@@ -191,7 +191,7 @@ describe('a service without answers', () => {
     expect(outages.map(({ down }) => down)).toEqual([true, false])
   })
 
-  test('that answers large requests too late but small ones in time is not taken for one that hangs', async () => {
+  test('that answers only small requests in time is not treated as hanging', async () => {
     const service = await serve((request, response) =>
       request.url?.startsWith('/v1/prompts?limit=1&') ? fine(request, response) : hang(request, response),
     )
@@ -204,7 +204,7 @@ describe('a service without answers', () => {
     expect(service.seen.filter((line) => line.includes('chats')).length).toBe(24)
   })
 
-  test('that answers nothing at all is not blamed on the length of a request', async () => {
+  test('that never answers does not shorten windows', async () => {
     const service = await serve(hang)
     const { client } = clientOf(service.url, { maxAttempts: 3, patienceMs: 60_000 })
     const failure = await failureOf(client.chats(one, range, { isDivisible: true }))
@@ -212,7 +212,7 @@ describe('a service without answers', () => {
     expect(service.seen.filter((line) => line.includes('chats')).length).toBe(3)
   })
 
-  test('is left at once by whoever is asked to stop, and that is neither an error nor an attempt', async () => {
+  test('does not delay a stop, which counts neither as an error nor as an attempt', async () => {
     const service = await serve(hang)
     const { client } = clientOf(service.url, { timeoutMs: 60_000 })
     const stop = new AbortController()
@@ -224,7 +224,7 @@ describe('a service without answers', () => {
     expect(attempts).toEqual([])
   })
 
-  test('is left at once by whoever waits for it, while others go on waiting', async () => {
+  test('does not delay the stop of one waiting caller, while others keep waiting', async () => {
     const service = await serve(fine)
     const { client } = clientOf(service.url, { patienceMs: 30_000 })
     await client.prompts(one, {})
@@ -238,7 +238,7 @@ describe('a service without answers', () => {
     expect((await staying).items).toEqual([])
   })
 
-  test('that fails three times in ten is not given up, nor paused', async () => {
+  test('that fails three times in ten is neither given up nor paused', async () => {
     let count = 0
     const service = await serve((request, response) => {
       // A fixed draw: every third and every tenth request fails, in two ways.
@@ -275,7 +275,7 @@ describe('a service that asks to wait', () => {
     expect((await client.prompts(two, {})).items).toEqual([])
   })
 
-  test('too long ends the wait of those who wait for their turn', async () => {
+  test('too long fails requests that are queued', async () => {
     const service = await serve((_request, response) => json(response, 503, {}, { 'retry-after': '86400' }))
     const { client } = clientOf(service.url, { requestsPerMinute: 1, timeoutMs: 5000 })
     const failures = await Promise.all(Array.from({ length: 5 }, () => failureOf(client.prompts(one, {}))))
@@ -283,13 +283,13 @@ describe('a service that asks to wait', () => {
     expect(service.seen.length).toBe(1)
   })
 
-  test('a wait without end is said without a date', async () => {
+  test('an endless wait is reported without a date', async () => {
     const service = await serve((_request, response) => json(response, 503, {}, { 'retry-after': '9'.repeat(40) }))
     const failure = await failureOf(clientOf(service.url).client.prompts(one, {}))
     expect(failure.message).toContain('asks to wait for more than a year')
   })
 
-  test('a short wait is one of the whole project, after a 503 too', async () => {
+  test('a short wait applies to the whole project, also after a 503', async () => {
     let count = 0
     const service = await serve((request, response) =>
       ++count === 1 ? json(response, 503, {}, { 'retry-after': '1' }) : fine(request, response),
@@ -304,7 +304,7 @@ describe('a service that asks to wait', () => {
   })
 
   test.each(['-5', 'soon', '', 'Thu, 01 Jan 1970 00:00:00 GMT', '2001-01-01'])(
-    'with Retry-After "%s" is tried again after the usual delay',
+    'with Retry-After "%s" is retried after the usual delay',
     async (value) => {
       let count = 0
       const service = await serve((request, response) =>
@@ -349,7 +349,7 @@ describe('a host that cannot be reached', () => {
     expect(attempts.length).toBeLessThan(60)
   })
 
-  test('a certificate that nobody trusted has signed is not tried again', async () => {
+  test('an untrusted certificate is not retried', async () => {
     const service = await serve(fine, selfSigned())
     const { client } = clientOf(service.url, { timeoutMs: 5000, patienceMs: 60_000 })
     const attempts: unknown[] = []
@@ -360,7 +360,7 @@ describe('a host that cannot be reached', () => {
     expect(service.seen).toEqual([])
   })
 
-  test('an address that speaks no TLS is not tried again either', async () => {
+  test('an address without TLS is not retried', async () => {
     const service = await serve(fine)
     const failure = await failureOf(clientOf(service.url.replace('http', 'https')).client.prompts(one, {}))
     expect(failure).toMatchObject({ code: 'service-down', message: expect.stringContaining('does not speak TLS') })
@@ -376,7 +376,7 @@ describe('the command', () => {
     DATABASE_URL: process.env.TEST_SERVER_URL!,
   })
 
-  test('check says which host cannot be reached, and why', async () => {
+  test('check names the host that cannot be reached, and the reason', async () => {
     const result = await runCli(['check'], { env: env('http://127.0.0.1:1/v1'), config })
     expect(result.code).toBe(1)
     expect(result.stdout).toContain('✗ source: VISIBILITY_API_URL: 127.0.0.1:1 cannot be reached')
@@ -407,7 +407,7 @@ describe('the command', () => {
     expect(output).toContain('NODE_EXTRA_CA_CERTS does not help')
   })
 
-  test('check does not wait for a port that takes connections and says nothing', async () => {
+  test('check does not wait for a port that accepts connections and never answers', async () => {
     const sockets = new Set<Socket>()
     const silent = createTcpServer((socket) => void sockets.add(socket.on('error', () => {})))
     await new Promise<void>((done) => silent.listen(0, '127.0.0.1', done))
@@ -430,7 +430,7 @@ describe('the command', () => {
   const backfill = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02']
 
   test.each([['sync'], ['check'], ['backfill']])(
-    '%s with a company key and no projects sends one request, and says what to set',
+    '%s with a company key and no projects sends one request, and names the setting to add',
     async (command) => {
       const service = await serve(demanding({ data: [{ id: 'or_1', name: 'Acme', status: 'active' }, { id: 'or_2' }] }))
       const args = command === 'backfill' ? backfill : [command]
@@ -444,7 +444,7 @@ describe('the command', () => {
     },
   )
 
-  test('a service that does not list its projects is no obstacle to saying so', async () => {
+  test('the message is the same if the service does not list its projects', async () => {
     const service = await serve(demanding(undefined))
     const { client } = clientOf(service.url)
     const failure = await failureOf(client.ping({ key: 'k', projectId: undefined }))
@@ -500,7 +500,7 @@ describe('a run', () => {
     await exact()
   })
 
-  test('a service that begins to hang leaves what is loaded, and is partial', async () => {
+  test('if the service begins to hang, loaded rows stay and the run is partial', async () => {
     await start()
     const report = await setup.sync({}, { advanced: () => setup.service.setFaults({ ...NO_LIMIT, hang: 1 }) })
     expect(report.outcome).toBe('partial')
@@ -543,7 +543,7 @@ describe('a run', () => {
     expect(failed[0]!.requests).toBeLessThan(100)
   })
 
-  test('a service that is away for a moment is waited for', async () => {
+  test('a run waits for a service that is away briefly', async () => {
     await start({ config: { source: { timeout_seconds: 1, patience_seconds: 60, max_attempts: 4 } } })
     let isOver = false
     const report = await setup.sync(
@@ -583,7 +583,7 @@ describe('a run', () => {
     await exact()
   })
 
-  longTest('with a shared queue, too, a service that hangs ends the run', async () => {
+  longTest('with a shared queue, a service that hangs also ends the run', async () => {
     await start({ faults: { ...NO_LIMIT, hang: 1 } })
     const result = await runCli(['sync', '--queue', '--json'], { env: setup.env, config: setup.fileConfig })
     expect(result.code).toBe(1)
@@ -595,7 +595,7 @@ describe('a run', () => {
     await exact()
   })
 
-  test('an address where nothing listens is said in one sentence, with exit 1', async () => {
+  test('an address where nothing listens is reported in one sentence, with exit 1', async () => {
     await start()
     const env = { ...setup.env, VISIBILITY_API_URL: 'http://127.0.0.1:1/v1' }
     const result = await runCli(['sync'], { env, config: setup.fileConfig })
@@ -637,7 +637,7 @@ describe('a run', () => {
     ).toMatchObject([{ outcome: 'failed', error: expect.stringContaining('source.run_minutes passed') }])
   })
 
-  test('a run that is asked to stop counts no request that it broke off', async () => {
+  test('a stopped run does not count requests that it cancelled', async () => {
     await start({ faults: { ...NO_LIMIT, hang: 1 }, config: { source: { timeout_seconds: 60 } } })
     const stop = new AbortController()
     const asked: unknown[] = []

@@ -94,7 +94,7 @@ describe('in 80 columns', () => {
   })
 })
 
-test('colour comes out where it is forced, and nowhere else', async () => {
+test('output has colours only if they are forced', async () => {
   const plain = await cli(['check'])
   const forced = await cli(['check'], { FORCE_COLOR: '1' })
   expect(plain.stdout).not.toContain('\u001b')
@@ -105,7 +105,7 @@ test('colour comes out where it is forced, and nowhere else', async () => {
 })
 
 describe('the log', () => {
-  test('is a handful of lines for people by default, and JSON where it is asked for', async () => {
+  test('is a few readable lines by default, and JSON on request', async () => {
     const range = ['backfill', '--from', '2026-03-01', '--to', '2026-03-31']
     const people = await cli(range)
     const lines = people.stderr.trim().split('\n')
@@ -126,7 +126,7 @@ describe('the log', () => {
     expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('did you mean "json"?')])
   })
 
-  test('says a thing that happens to many windows a few times, and the summary counts them', async () => {
+  test('repeats a message about many windows only a few times, and the summary counts them', async () => {
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.5 })
     const result = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-08'])
     setup.service.setFaults(NO_LIMIT)
@@ -136,8 +136,8 @@ describe('the log', () => {
   })
 })
 
-describe('what a terminal would obey', () => {
-  test('never comes out of an answer, in text, in JSON, on stdout or stderr', async () => {
+describe('terminal control sequences', () => {
+  test('of an answer are never printed, as text or JSON, on stdout or stderr', async () => {
     const server = createServer((_message, reply) => {
       reply.writeHead(403, { 'content-type': 'application/json' }).end(JSON.stringify({ message: EVIL }))
     })
@@ -172,7 +172,7 @@ describe('what a terminal would obey', () => {
     }
   })
 
-  test('never comes out of names and rows that were stored', async () => {
+  test('of stored names and rows are never printed', async () => {
     await setup.database.rows('update visibility.projects set name = $1', [EVIL.replace('\r\n', ' ')])
     await setup.database.rows('update visibility_ops.quarantine set raw = to_json($1::text), reason = $1', [EVIL])
     for (const args of [
@@ -188,7 +188,7 @@ describe('what a terminal would obey', () => {
     }
   })
 
-  test('nor from what was typed', async () => {
+  test('of arguments are never printed', async () => {
     for (const words of [
       [`sy${EVIL}`],
       ['sync', '--stream', EVIL],
@@ -201,7 +201,7 @@ describe('what a terminal would obey', () => {
   })
 })
 
-test('a results file holds no cell that a spreadsheet would calculate', async () => {
+test('a results file has no cell that a spreadsheet would evaluate', async () => {
   const folder = temporaryFolder()
   const file = join(folder.path, 'topics.csv')
   const names = ['=1+1', '+cmd', '-2', '@sum', '\tx', 'plain']
@@ -243,7 +243,7 @@ test('-h is --help, on the program and on every command', async () => {
   }
 })
 
-describe('a misspelling is answered with what was probably meant', () => {
+describe('a misspelling is answered with a suggestion', () => {
   const cases: [string, string[], string][] = [
     ['a stream', ['sync', '--stream', 'chat'], 'did you mean "chats"?'],
     ['a command', ['snyc'], 'Did you mean sync?'],

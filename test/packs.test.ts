@@ -213,7 +213,7 @@ describe('files for other tools', () => {
       return printed
     }
 
-    test('needs neither a service nor a database, and prints what it wrote and the next step', async () => {
+    test('needs neither a service nor a database, and prints the written files and the next step', async () => {
       const env = {
         VISIBILITY_API_URL: 'http://127.0.0.1:9/v1',
         VISIBILITY_API_KEY: 'key',
@@ -255,7 +255,7 @@ describe('files for other tools', () => {
       await expect(run('grafana', path('mine.txt'))).rejects.toThrow('--out')
     })
 
-    test('refuses a project that is not configured, and a text that is no id', async () => {
+    test('refuses a project that is not configured, and an invalid id', async () => {
       const config = configOf({ projects: [{ id: 'or_1' }] })
       const out = join(folder.path, 'none')
       await expect(run('grafana', out, { project: ['or_2'] }, config)).rejects.toThrow('configured are: or_1')
@@ -360,7 +360,7 @@ describe('files for other tools', () => {
       }
     })
 
-    test('a chart that would be cut at 2,000 rows keeps the newest days, whole', async () => {
+    test('a chart that is limited to 2,000 rows keeps the newest days complete', async () => {
       const { sql } = readQuestions('visibility').find(({ name }) => name.startsWith('2.'))!
       const rows = await setup.database.rows<{ date: string }>(sql.replace('<= 2000', '<= 100'))
       expect([rows.length, rows.at(-1)!.date, rows[0]!.date]).toEqual([96, '2026-03-18', '2026-03-29'])
@@ -414,7 +414,7 @@ describe('Metabase', () => {
   const dashboardOf = () => server.store.dashboard[0]!
   const cardOf = (name: string) => server.store.card.find((card) => card.name.includes(name))!
 
-  test('connection, questions, models, metrics and a dashboard are made once, and brought up to date after that', async () => {
+  test('connection, questions, models, metrics and a dashboard are created once, and then updated', async () => {
     const first = await run()
     expect([first.error, server.problems]).toEqual(['', []])
     expect(first.stdout).toContain('12 questions made, 0 updated')
@@ -558,7 +558,7 @@ describe('Metabase', () => {
     }
   })
 
-  test('what Metabase does not know yet is left out and named; a sync that was aborted ends the command', async () => {
+  test('tables that Metabase does not know yet are skipped and named; an aborted Metabase sync ends the command', async () => {
     server.without.add('answers_daily').add('visibility_by_tag_weekly')
     const without = await run()
     expect([without.error, server.problems]).toEqual(['', []])
@@ -569,7 +569,7 @@ describe('Metabase', () => {
     expect((await run()).error).toContain('was aborted')
   })
 
-  test('SSL is asked for only where the address says so, and plans are not compiled unless it says so', () => {
+  test('SSL and JIT are on only if the address asks for them', () => {
     const details = (query: string) => connectionDetails(`postgres://u:p@db/wh${query}`, 'visibility')
     expect(details('')).not.toHaveProperty('ssl')
     expect(details('?sslmode=prefer')).not.toHaveProperty('ssl')
@@ -583,7 +583,7 @@ describe('Metabase', () => {
     expect(details('?options=')['additional-options']).toBe('')
   })
 
-  test('a user and a password do as well as a key; a wrong login is reported without showing it', async () => {
+  test('a user and a password work like a key; a wrong login is reported without showing it', async () => {
     const login = { METABASE_API_KEY: '', METABASE_USER: 'ann@example.com' }
     expect((await run({ ...login, METABASE_PASSWORD: 'right' })).error).toBe('')
     const wrong = await run({ ...login, METABASE_PASSWORD: 'very-wrong-word' })
@@ -593,7 +593,7 @@ describe('Metabase', () => {
     expect(second.error).toContain('API key of the group Administrators')
   })
 
-  test('a Metabase that repeats what it was sent gets no key, password or session into the output', async () => {
+  test('no key, password or session reaches the output if Metabase repeats its requests', async () => {
     const secrets = ['mb/key+"of=tests', 'pass word%of"tests', 'session-of-the-tests', 'reader/of the"tests']
     for (const status of [400, 200, 302]) {
       for (const failing of ['session', 'database', 'collection']) {
@@ -630,7 +630,7 @@ describe('Metabase', () => {
     }
   })
 
-  test('what is missing or unsafe is named before anything is sent', async () => {
+  test('missing or unsafe options are named before anything is sent', async () => {
     expect((await run({ METABASE_DATABASE_URL: '' })).error).toContain('METABASE_DATABASE_URL')
     expect((await run({ METABASE_API_KEY: '' })).error).toContain('METABASE_API_KEY')
     expect((await run({}, 'http://127.0.0.1:9')).error).toContain('ECONNREFUSED')
@@ -641,7 +641,7 @@ describe('Metabase', () => {
     expect(server.calls).toEqual([])
   })
 
-  test('the questions are those of the BI page, word for word', () => {
+  test('the questions are the same as on the BI page', () => {
     const page = readFileSync(new URL('../docs/reference/questions.md', import.meta.url), 'utf8')
     const questions = readQuestions('visibility')
     expect(questions.length).toBe(12)

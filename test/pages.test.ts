@@ -85,7 +85,7 @@ describe('pages for people who signed in', () => {
     return message
   }
 
-  test('who did not sign in only reads: the pages show commands, and no form that does anything', async () => {
+  test('without a session pages are read-only: they show commands and no forms', async () => {
     for (const path of ['/', '/quarantine', '/restatements', '/runs/1']) {
       const { status, text } = await page(path, {})
       expect([path, status]).toEqual([path, 200])
@@ -101,7 +101,7 @@ describe('pages for people who signed in', () => {
     expect(await runs()).toEqual(before)
   })
 
-  test('a wrong token is refused, the right one opens a session that no script and no other site can use', async () => {
+  test('a wrong token is refused, the right one opens a session that scripts and other sites cannot use', async () => {
     const wrong = await post('/sign-in', { token: `${TOKEN}x` })
     expect([wrong.status, wrong.headers.get('set-cookie')]).toEqual([401, null])
     const right = await post('/sign-in', { token: TOKEN })
@@ -118,7 +118,7 @@ describe('pages for people who signed in', () => {
     expect(await logged('signed in')).toBe('signed in')
   })
 
-  test('a form of another site does nothing, whatever cookie it carries', async () => {
+  test('a form of another site has no effect, whatever its cookies', async () => {
     const before = await runs()
     const good = await csrf()
     for (const [fields, headers] of [
@@ -138,7 +138,7 @@ describe('pages for people who signed in', () => {
     expect((await page('/')).text).toContain('Sign out')
   })
 
-  test('a sync is begun by its button, and said to be at work where it is', async () => {
+  test('the button starts a sync, and a running sync is shown', async () => {
     const before = (await runs()).length
     const began = await post('/actions/sync', { csrf: await csrf() }, { origin: url })
     expect([began.status, began.headers.get('location')]).toEqual([303, '/'])
@@ -150,7 +150,7 @@ describe('pages for people who signed in', () => {
     await idle()
   })
 
-  test('a range is backfilled, absurd ones are refused in a sentence, and the run has its page', async () => {
+  test('a range is backfilled, invalid ranges are refused with a message, and the run has its page', async () => {
     const token = await csrf()
     for (const [fields, sentence] of [
       [{ from: '2026-02-30', to: '2026-03-01' }, 'From: got'],
@@ -174,7 +174,7 @@ describe('pages for people who signed in', () => {
     expect(text).toContain('0 of them tried again')
   })
 
-  test('the page of a run links to the runs before and after it that there are', async () => {
+  test('the page of a run links to the runs before and after it', async () => {
     const ids = (await runs()).map(({ run_id }) => run_id).sort((a, b) => a - b)
     expect(ids.length).toBeGreaterThan(2)
     await setup.database.rows('delete from visibility_ops.runs where run_id = $1', [ids[1]])
@@ -203,7 +203,7 @@ describe('pages for people who signed in', () => {
     })
   })
 
-  test('days that are to be read again need a look', async () => {
+  test('stale days are listed under what needs attention', async () => {
     const where = "where stream = 'brand_daily' and date = '2026-03-10'"
     await setup.database.rows(`update visibility_ops.coverage set state = 'stale' ${where}`)
     await until(async () => (await page('/')).text.includes('1 stream with days to read again'))
@@ -223,7 +223,7 @@ describe('pages for people who signed in', () => {
     expect(health!.troubled.map(({ words }) => words)).toEqual([['held']])
   })
 
-  test('what is held is let through by its button, and only while it is held', async () => {
+  test('the button accepts held days, and only while they are held', async () => {
     const day = '2026-03-10'
     const rows = () => count(`visibility.chats where date = '${day}'`)
     const range = { stream: 'chats', project, from: day, to: day }
@@ -255,7 +255,7 @@ describe('pages for people who signed in', () => {
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
   })
 
-  test('rows in quarantine are shown by reason with an example, tried again, and dismissed with a reason', async () => {
+  test('quarantined rows are shown by reason with an example, retried, and dismissed with a reason', async () => {
     const open = () => count('visibility_ops.quarantine where resolved_at is null')
     const before = await open()
     expect(before).toBeGreaterThan(0)
@@ -277,7 +277,7 @@ describe('pages for people who signed in', () => {
     expect((await page('/quarantine')).text).toContain('There is no entry 999999')
   })
 
-  test('who did not sign in sees commands that dismiss a whole group', async () => {
+  test('without a session the page shows commands that dismiss a whole group', async () => {
     const { text } = await page('/quarantine', {})
     const groups = [...text.matchAll(/<span class="badge warn">(\d+) rows?<\/span>[\s\S]*?<\/article>/g)]
     expect(groups.length).toBeGreaterThan(0)
@@ -311,7 +311,7 @@ describe('pages for people who signed in', () => {
     [`/?q=${'x'.repeat(200)}`, 400, 'at most 100'],
     ['/?day=2026-02-30', 400, 'day: got'],
   ]
-  test.each(BAD)('%s is refused with a sentence, as a page', async (path, status, sentence) => {
+  test.each(BAD)('%s is refused with a message, as a page', async (path, status, sentence) => {
     const answer = await page(path, {})
     expect(answer.status).toBe(status)
     expect(answer.headers.get('content-type')).toContain('text/html')

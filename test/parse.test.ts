@@ -114,7 +114,7 @@ describe('the grammar of answers', () => {
   const document = (rows: string[], head = '{"data":[', tail = ']}') => `${head}${rows.join(',')}${tail}`
   const twelve = Array.from({ length: 12 }, (_, index) => row(index))
 
-  test('a comma without a row, and rows without a comma, are mangled wherever they stand', async () => {
+  test('a comma without a row, and rows without a comma, make an answer malformed anywhere', async () => {
     expect(await compare(document(twelve))).toMatchObject({ count: 12 })
     for (let at = 0; at <= 12; at++) {
       expect(await compare(document([...twelve.slice(0, at), '', ...twelve.slice(at)]))).toBe('mangled')
@@ -123,7 +123,7 @@ describe('the grammar of answers', () => {
     }
   })
 
-  test('a list that a proxy cut between two rows is mangled, with its comma or without', async () => {
+  test('a list that was truncated between two rows is malformed, with its comma or without', async () => {
     for (const lost of [1, 2, 6]) {
       const kept = twelve.slice(0, -lost)
       expect(await compare(`{"data":[${kept.join(',')},]}`)).toBe('mangled')
@@ -132,7 +132,7 @@ describe('the grammar of answers', () => {
     }
   })
 
-  test('what is ambiguous, or stands behind the end, is mangled', async () => {
+  test('ambiguous members and trailing data make an answer malformed', async () => {
     const rows = twelve.join(',')
     for (const text of [
       `{"data":[${rows}],"data":[]}`,
@@ -344,7 +344,7 @@ describe('the grammar of answers', () => {
     )
   })
 
-  test('a page with more items than were asked for is shown as such, and one with far more is refused at once', async () => {
+  test('a page with more items than requested is reported, and one with far more is refused early', async () => {
     const many = (count: number) => `{"data":[${Array.from({ length: count }, () => '{}').join(',')}]}`
     for (const bounds of [{ limit: 50 }, { limit: 50, values: 1e6 }]) {
       let taken = 0
@@ -476,7 +476,7 @@ describe('rows by template', () => {
     expect(fast.sifted.rejects.map((reject) => reject.reason)).toEqual([reason])
   })
 
-  test('rows that are like others but for one thing are judged as if each were parsed', async () => {
+  test('rows that differ from others in one thing are validated as if each were parsed', async () => {
     const odd: Record<string, string>[] = [
       { brand: '{"id":"kw_1","name":"Another name"}', mention_count: '7' },
       { brand: '{"id":"kw_1","name":null}', prompt: '{"id":"pr_new1"}' },
@@ -547,7 +547,7 @@ describe('rows by template', () => {
     expect(fast.taken).toBeGreaterThan(10)
   })
 
-  test('a row that does not stand at its paths is never read by template', () => {
+  test('a row with other paths is never read by template', () => {
     const paths: TemplatePaths = { paths: ['a', 'b.c'], combination: ['a', 'b.c', 'd'], collect: () => {} }
     const parser = new TemplateParser(paths, new TemplateCaches().of(paths))
     const bytes = Buffer.from('{"a":"x","b":{"c":2}}')
@@ -565,7 +565,7 @@ describe('rows by template', () => {
     fc.constantFrom('-0', '0.0', '1.50', '1E2', '1e-7', '9007199254740993', '0.1000000000000000055511151231257827'),
   )
 
-  test('any answer with valid rows comes to the same rows, whichever way it is read', async () => {
+  test('any answer with valid rows gives the same rows on both paths', async () => {
     const row = fc.record(
       {
         brand: fc.constantFrom('{"id":"a","name":"A"}', '{"id":"b","name":"B"}', '{"name":"A","id":"a"}', '{"id":"b"}'),
@@ -591,7 +591,7 @@ describe('rows by template', () => {
     )
   })
 
-  test('an answer that is cut anywhere is no answer, however alike its rows are', async () => {
+  test('an answer that is truncated anywhere is refused, however similar its rows are', async () => {
     const text = answer(Array.from({ length: 40 }, (_, index) => rowText(plain(index))))
     for (let length = text.length - 700; length < text.length; length++) {
       await expect(read(text.slice(0, length), true)).rejects.toThrow(SyntaxError)
@@ -725,7 +725,7 @@ describe('items', () => {
     expect(page.items).toEqual(rows)
   })
 
-  test('a service that ignores the offset is not read without end, and nothing of it is taken', async () => {
+  test('reading ends if the service ignores the offset, and nothing is loaded', async () => {
     let requests = 0
     const read = async ({ limit }: { limit: number; offset: number }) => {
       requests++
@@ -758,7 +758,7 @@ describe('sifting', () => {
   }
   const siftReport = (items: unknown[], needsTextCheck = false) => sift(report, items, { range, needsTextCheck })
 
-  test('a good row becomes the columns of its table, with nulls for what the service left out', () => {
+  test('a valid row becomes the columns of its table, with nulls for missing fields', () => {
     expect(siftReport([good()]).rows).toEqual([
       ['2026-01-02', 'kw_1', 'to_1', 3, 0.5, 1, 2, null, null, null, null, null, null, null],
     ])
@@ -815,13 +815,13 @@ describe('sifting', () => {
     )
   })
 
-  test('a row that stands twice counts once and is noted', () => {
+  test('a duplicate row counts once and is noted', () => {
     const { rows, rejects, drift } = siftReport([good(), good()])
     expect([rows.length, rejects.length]).toEqual([1, 0])
     expect(drift).toEqual([expect.objectContaining({ kind: 'duplicate' })])
   })
 
-  test('two rows with one key and different values are both rejected, since nothing tells which is true', () => {
+  test('two rows with one key and different values are both rejected, since either may be true', () => {
     const { rows, rejects } = siftReport([good(), good({ mention_count: 4 }), good({ brand: { id: 'kw_2' } })])
     expect(rows.map((row) => row[1])).toEqual(['kw_2'])
     expect(rejects.map(({ reason }) => reason)).toEqual([CONTRADICTION, CONTRADICTION])

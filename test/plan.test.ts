@@ -163,7 +163,7 @@ test('windows grow until an answer is nearly full, and never beyond it where day
   expect(windows.length).toBe(Math.ceil(365 / Math.floor(9999 / (123 * 1.01))))
 })
 
-test('where nothing is known a week is read first, and no second window until it came back', () => {
+test('without earlier answers a week is read first, and no second window before its answer', () => {
   const feed = new WindowFeed(
     daysIn({ from: '2026-01-01', to: '2026-03-31' }),
     new Density([], '2026-04-01'),
@@ -173,7 +173,7 @@ test('where nothing is known a week is read first, and no second window until it
   expect(feed.next()).toBeUndefined()
 })
 
-test('a stretch without rows does not make the next window endless', () => {
+test('a period without rows does not make the next window endless', () => {
   const feed = new WindowFeed(
     daysIn({ from: '2020-01-01', to: '2026-03-31' }),
     new Density([], '2026-04-01'),
@@ -185,7 +185,7 @@ test('a stretch without rows does not make the next window endless', () => {
   expect(countDays(feed.next()!)).toBe(28)
 })
 
-test('a day of a window that is being read is read again only when that window is back', () => {
+test('a day in an open window is read again only after that window is answered', () => {
   const days = daysIn({ from: '2026-03-01', to: '2026-03-07' })
   const feed = new WindowFeed(days, new Density([], '2026-04-01'), () => 10_000)
   const window = feed.next()!
@@ -257,7 +257,7 @@ test('every due day ends up read or failed exactly once, however windows split, 
   )
 })
 
-test('what was not handed out is given back whole, and nothing more', () => {
+test('days that were not handed out are returned exactly once', () => {
   fc.assert(
     fc.property(fc.uniqueArray(fc.integer({ min: 0, max: 170 })), fc.integer({ min: 0, max: 5 }), (offsets, taken) => {
       const due = offsets.map((offset) => addDays(FIRST, offset))
@@ -308,7 +308,7 @@ describe('a window that fails in a queue', () => {
     expect(endOfFailure('transient', { ...SILENT, failures: 2 })).toEqual({ end: 'release', backsOff: true })
   })
 
-  test('a window that was taken from a worker which got nowhere with it counts as lost', () => {
+  test('a window taken from a worker that made no progress counts as lost', () => {
     expect(endOfFailure('interrupted', { ...ANSWERED, isRevoked: true })).toEqual({
       end: 'lose',
       backsOff: false,

@@ -128,7 +128,7 @@ behindPooler('PgBouncer in transaction mode', () => {
     await other.end()
   })
 
-  test('a direct connection is told from a pooled one', async () => {
+  test('direct and pooled connections are distinguished', async () => {
     await start(2)
     const options = { schema: 'visibility', connections: 2 }
     const pooled = await connectWarehouse({ ...options, url: pooler.url })
@@ -171,7 +171,7 @@ describe('the pool of pages', () => {
   }
   const ask = <T>(sql: string) => pool.read(async (bound) => (await bound.pool.query(sql)).rows[0] as T)
 
-  test('a look changes nothing, sees one state, and leaves nothing set for whoever has the connection next', async () => {
+  test('a read changes nothing, sees one snapshot, and leaves no setting on the connection', async () => {
     open({ connections: 1 })
     await database.rows('create table notes (text text)')
     await pool.read(async (bound) => {
@@ -205,7 +205,7 @@ describe('the pool of pages', () => {
     })
   })
 
-  test('what takes too long is ended, and those who come after are served', async () => {
+  test('a read that takes too long is cancelled, and later ones are served', async () => {
     open({ connections: 1, limitMs: 3000 })
     await expect(ask('select pg_sleep(60)')).rejects.toThrow(TimeLimitError)
     await expect(
@@ -216,7 +216,7 @@ describe('the pool of pages', () => {
     expect(await ask('select 1 as n')).toEqual({ n: 1 })
   })
 
-  test('more who look than can wait are turned away at once, and those who waited too long as well', async () => {
+  test('readers beyond the queue are refused immediately, and those that waited too long as well', async () => {
     open({ patienceMs: 300 })
     const slow = [ask('select pg_sleep(2)'), ask('select pg_sleep(2)')]
     const waiting = [ask('select 1'), ask('select 1')]
@@ -226,7 +226,7 @@ describe('the pool of pages', () => {
     expect(await ask('select 1 as n')).toEqual({ n: 1 })
   })
 
-  test('a database that is away or lost in the network is an error that may pass, and it does', async () => {
+  test('a database that is away or unreachable is a transient error, and reads work again later', async () => {
     open({ limitMs: 1000 })
     expect(await ask('select 1 as n')).toEqual({ n: 1 })
     proxy.refuse()
@@ -240,7 +240,7 @@ describe('the pool of pages', () => {
     expect(await ask('select 1 as n')).toEqual({ n: 1 })
   })
 
-  test('closing does not wait for what is being read, nor for a network that lost its way', async () => {
+  test('closing waits neither for reads in progress nor for an unreachable network', async () => {
     open()
     const reading = ask('select pg_sleep(60)').catch((error: unknown) => error)
     await new Promise((done) => setTimeout(done, 200))
@@ -371,7 +371,7 @@ describe('a database that cannot be used', () => {
       expect(failure.message).not.toMatch(/hunter22|another-secret/)
     })
 
-    test('are not found where TLS works', async () => {
+    test('are not reported if TLS works', async () => {
       const file = join(folder.path, 'authority.pem')
       writeFileSync(file, certificate.cert)
       const failure = await failureOf(urlOf('secure', 'visibility', `?sslmode=verify-full&sslrootcert=${file}`))
@@ -427,7 +427,7 @@ describe('a database that cannot be used', () => {
       expect(unknown.message).not.toContain('docker run')
     })
 
-    test('takes connections and says nothing', async () => {
+    test('accepts connections and never answers', async () => {
       const sockets = new Set<Socket>()
       const silent = createServer((socket) => void sockets.add(socket.on('error', () => {})))
       await new Promise<void>((done) => silent.listen(0, '127.0.0.1', done))
@@ -438,7 +438,7 @@ describe('a database that cannot be used', () => {
       expectAway(failure, 'The server did not answer in time')
     })
 
-    test('is a standby, which can only be read: that is a setting again, and nothing is written', async () => {
+    test('is a read-only standby: that is a wrong setting, and nothing is written', async () => {
       await server.release()
       const signal = join(data(), 'standby.signal')
       writeFileSync(signal, '')
@@ -502,7 +502,7 @@ describe('a database that cannot be used', () => {
     })
   })
 
-  test('an address is accepted only where its host is the one that was meant, so that no message shows anything else', () => {
+  test('an address is accepted only if its host is unambiguous, so that no message shows a password as a host', () => {
     const letters = fc.constantFrom(...'ab19@#/?:%&=[]\\ .-_~!$\'(){}"<>^`|ü')
     const password = fc.array(letters, { minLength: 1, maxLength: 12 }).map((all) => all.join(''))
     fc.assert(

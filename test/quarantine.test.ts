@@ -130,7 +130,7 @@ test('an answer that is held settles no quarantine entry of its days', async () 
   expect(await open()).toBe(0)
 })
 
-test('the rows of the status are what the tables hold, whatever the last answer had', async () => {
+test('status counts the rows of the tables, whatever the last answer had', async () => {
   await start()
   await setup.sync()
   await expectStatusCountsTheTables()
@@ -159,7 +159,7 @@ describe('own brands', () => {
     setup.database.rows<{ brand_id: string }>('select brand_id from visibility.brands where is_own order by 1')
   const labelled = (labels: unknown) => ({ env: setup.env, config: { ...setup.fileConfig, labels } })
 
-  test('without labels the brand that is called like the profile is own, said once, and in check', async () => {
+  test('without labels the brand with the name of the profile is own, which is reported once, and by check', async () => {
     await start({ config: { streams: ['project_profile'], reports: FOUR_GRAINS.slice(0, 1) } })
     const [project] = setup.service.world.projects
     const first = await cli('sync', '--json')
@@ -197,7 +197,7 @@ describe('own brands', () => {
     expect(await note(named)).toBeUndefined()
   })
 
-  test('labels of ids that no row has are said', async () => {
+  test('labels of ids that no row has are reported', async () => {
     await start({ config: { streams: ['project_profile'], reports: FOUR_GRAINS.slice(0, 1) } })
     const synced = await runCli(
       ['sync', '--json'],

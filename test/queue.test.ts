@@ -137,7 +137,7 @@ describe('many workers', () => {
     expect(streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)
   })
 
-  test('one that is asked to stop gives its windows back at once, and ends with 0', async () => {
+  test('a stopped worker releases its windows immediately, and exits 0', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: 3000 } })
     const worker = await startWorker()
     const sync = start(['sync'])
@@ -155,7 +155,7 @@ describe('many workers', () => {
 })
 
 describe('a run with a queue', () => {
-  test('works itself where no worker is about, and loads the same rows', async () => {
+  test('performs the work itself if there is no worker, and loads the same rows', async () => {
     await begin({ faults: { rate_limit: null, malformed: 0.01, unstable_order: true } })
     const queued = await runCli(['sync', '--json'], cli())
     const here = await runCli(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--json'], {
@@ -174,7 +174,7 @@ describe('a run with a queue', () => {
     )
   })
 
-  longTest('finds a service that cuts its answers without a word, as one process does', async () => {
+  longTest('detects silent truncation, as one process does', async () => {
     await begin({ world: { ...SMALL, prompts: 20 }, faults: { rate_limit: null, silent_cap: 137 } })
     await startWorker()
     const sync = await runCli(['sync', '--json'], cli())
@@ -182,7 +182,7 @@ describe('a run with a queue', () => {
     await expectExact(setup.database, truth())
   })
 
-  test('gives a window up that fails three times, ends as partial, and status tells until it can be read', async () => {
+  test('gives up a window that fails three times, ends as partial, and status lists it until it can be read', async () => {
     const week = { from: '2026-03-25', to: RANGE.to }
     await begin({ config: { start_date: week.from, source: { max_attempts: 1 } } })
     let broken = true
@@ -207,7 +207,7 @@ describe('a run with a queue', () => {
     await expectExact(setup.database, { ...truth(), range: week })
   })
 
-  longTest('goes on beside another, and the sync is served before the backfill', async () => {
+  longTest('runs beside another, and the sync has priority over the backfill', async () => {
     await begin({
       config: { source: { max_window_days: 1, concurrency: 1 } },
       faults: { rate_limit: null, latency_ms: 30 },
@@ -227,7 +227,7 @@ describe('a run with a queue', () => {
     expect(alone.child.exitCode).toBeNull()
   })
 
-  longTest('of serve lets a backfill go on beside the sync, and shows workers, windows and both runs', async () => {
+  longTest('of serve lets a backfill run beside the sync, and shows workers, windows and both runs', async () => {
     // Neither of the two runs gets an answer, so that none ends before it was looked at.
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: NEVER_MS } })
     await startWorker('--concurrency', '2')
@@ -253,7 +253,7 @@ describe('a run with a queue', () => {
     expect((await serve.done).code).toBe(0)
   })
 
-  test('that is asked to stop takes its windows out of the queue and says what was not read', async () => {
+  test('that is stopped removes its windows from the queue and reports what was not read', async () => {
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 300 } })
     await startWorker()
     const backfill = start(['backfill', '--from', RANGE.from, '--to', RANGE.to])
@@ -320,7 +320,7 @@ describe('a run with a queue', () => {
     },
   )
 
-  test('puts in no more than the workers need for a while, however long its plan is', async () => {
+  test('queues only as much as the workers need, however long its plan is', async () => {
     await begin({
       config: { start_date: '2024-01-01', source: { max_window_days: 1 } },
       faults: { rate_limit: null, latency_ms: NEVER_MS },
@@ -339,7 +339,7 @@ describe('a run with a queue', () => {
     expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
-  test('is done by its own kind: workers with other projects or reports take none of its windows, and status says so', async () => {
+  test('is processed only by workers with the same projects and reports, and status shows it', async () => {
     const filtered = [{ name: 'by_model', dimensions: ['date', 'model_id'], filters: [] as unknown[] }]
     await begin({ world: { ...SMALL, projects: 2 }, config: { reports: filtered } })
     const [first] = setup.projects.map(({ id }) => id)
@@ -362,7 +362,7 @@ describe('a run with a queue', () => {
     expect((await runCli(['status'], cli())).stdout).toContain('Workers with another configuration')
   })
 
-  test('does not believe a worker about the key', async () => {
+  test('does not trust a worker about the key', async () => {
     await begin()
     await start(['worker'], { VISIBILITY_API_KEY: 'an-old-one' }).saw('worker_id')
     const result = await runCli(['sync', '--json'], cli())
@@ -384,7 +384,7 @@ describe('a run with a queue', () => {
     expect([queued.code, requests(queued)]).toEqual([1, requests(alone)])
   })
 
-  test('that was killed leaves nothing behind that lets deletions through', async () => {
+  test('that was killed leaves no job that accepts deletions', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: 3000 } })
     await startWorker()
     const backfill = startMortal(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--accept-deletes'])
@@ -406,7 +406,7 @@ describe('a run with a queue', () => {
     expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
-  test('without one, nothing of it is made', async () => {
+  test('without a queue, no table of it is created', async () => {
     await begin({ config: { queue: { mode: 'none' } } })
     await setup.sync()
     expect(await setup.database.rows("select 1 from pg_namespace where nspname = 'visibility_queue'")).toEqual([])
@@ -414,7 +414,7 @@ describe('a run with a queue', () => {
   })
 })
 
-describe('what goes wrong elsewhere', () => {
+describe('failures of workers and runs', () => {
   /** The service, but its answers are kept back while `isHeld`: they were computed before. */
   async function holdAnswers() {
     const base = new URL(setup.service.url)
@@ -448,7 +448,7 @@ describe('what goes wrong elsewhere', () => {
     }
   }
 
-  test('a backfill of days that are being read already does not end with an answer that is older than itself', async () => {
+  test('a backfill of days that are being read does not accept answers older than itself', async () => {
     await begin({ config: { streams: [], reports: [FOUR_GRAINS[1]] } })
     const service = await holdAnswers()
     const env = { VISIBILITY_API_URL: service.url }
@@ -546,7 +546,7 @@ describe('what goes wrong elsewhere', () => {
     await sync.done
   })
 
-  longTest('windows of two runs that were both stopped are not read any more', async () => {
+  longTest('windows of two stopped runs are not read', async () => {
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 200 } })
     await startWorker('--concurrency', '2')
     const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
@@ -565,7 +565,7 @@ describe('what goes wrong elsewhere', () => {
     expect(setup.service.requests.length).toBe(length)
   })
 
-  test('a worker waits for a database that is away, and says so', async () => {
+  test('a worker waits for a database that is away, and reports it', async () => {
     await begin()
     const proxy = await startTcpProxy(setup.database.url)
     closing.push(() => proxy.close())
@@ -606,7 +606,7 @@ describe('a worker in this process', () => {
     return { queue, worker, warehouse, runId: run!.run_id }
   }
 
-  test('that gets no answer at all releases its window and backs off, and asks for no shorter windows', async () => {
+  test('without any answer releases its window and backs off, and requests no shorter windows', async () => {
     const swallow = createServer(() => {})
     await new Promise<void>((done) => swallow.listen(0, '127.0.0.1', done))
     closing.push(
@@ -628,7 +628,7 @@ describe('a worker in this process', () => {
     expect(await windows('failures + losses = 0')).toHaveLength(1)
   })
 
-  test('releases a window that is marked as its own and that it does not have', async () => {
+  test('releases a window that is assigned to it but that it does not process', async () => {
     const { queue, worker, warehouse, runId } = await startHere({})
     // The connection died during the commit, so that the worker never heard of it.
     expect(await takeWindows(queue, self.id, 1, 3_600_000)).toHaveLength(1)
@@ -686,7 +686,7 @@ describe('windows in the queue', () => {
     expect(await withdrawWindows(queue, run)).toEqual([])
   })
 
-  test('come to one end: the first result counts, and a late one is ignored', async () => {
+  test('have one result: the first counts, and a late one is ignored', async () => {
     const { put, take, publish, queue, warehouse, run } = await open()
     await put(window())
     const [mine] = await take()
@@ -699,7 +699,7 @@ describe('windows in the queue', () => {
     expect([await take(), await jobs()]).toEqual([[], []])
   })
 
-  test('of a run that is over are thrown away, and nothing is loaded that lets deletions through', async () => {
+  test('of a run that ended are discarded, and none that accepts deletions is loaded', async () => {
     const { put, take, publish } = await open()
     await put(window(), window())
     const [begun] = await take(one, 1)
@@ -710,7 +710,7 @@ describe('windows in the queue', () => {
     expect(await jobs()).toEqual([])
   })
 
-  test('of a worker that is silent, gone or gets nowhere are put back, and those of one that gets on are not', async () => {
+  test('of a worker that is silent, gone or stuck are released, and those of one with progress are not', async () => {
     const { put, take, queue, warehouse } = await open()
     const self = (id: string) => ({ id, version: '', concurrency: 1, source: '', queue: queue.name })
     const health = { busy: 1, done: 0, state: 'working' as const, reason: null }
@@ -739,7 +739,7 @@ describe('windows in the queue', () => {
     expect(await windows("state = 'queued'")).toMatchObject([{ losses: 3 }])
   })
 
-  test('one whose workers vanish again and again is given up', async () => {
+  test('are given up after repeated losses of their workers', async () => {
     const { put, take, queue, warehouse, run } = await open()
     await put(window())
     for (let time = 0; time < 8; time++) {
@@ -751,7 +751,7 @@ describe('windows in the queue', () => {
     expect(await readResults(warehouse, run, 10)).toMatchObject([{ result: { result: { kind: 'failed' } } }])
   })
 
-  test('of runs that ended are dropped with the next run, those of others are left', async () => {
+  test('of ended runs are removed by the next run, and others stay', async () => {
     const { put, take, queue, run, other } = await open()
     await put(window(), window())
     await take(one, 1)
@@ -764,7 +764,7 @@ describe('windows in the queue', () => {
     expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
-  test('are in queues that are deleted when nobody used them for a day', async () => {
+  test('are in queues that are deleted after a day without use', async () => {
     const { queue, put } = await open()
     for (const name of ['windows_old', 'windows_worker', 'other']) await queue.api.createQueue(name)
     await setup.database.rows("update visibility_queue.queue set updated_on = now() - interval '25 hours'")
@@ -785,7 +785,7 @@ describe('windows in the queue', () => {
 
 /* What is relied on beyond the documentation of pg-boss. */
 describe('pg-boss', () => {
-  test('takes ids of ours, ignores one that is there, works inside a transaction, and hides errors of fetch from us only', async () => {
+  test('accepts our ids, ignores duplicates, works inside a transaction, and reports errors of fetch only by its event', async () => {
     await begin()
     const { warehouse } = setup.database
     const queue = await openQueue(warehouse, 'windows_test', quiet)
@@ -821,7 +821,7 @@ describe('pg-boss', () => {
 })
 
 describe('the shared request budget', () => {
-  longTest('lets ten processes read one project with hardly a 429, and uses what the service gives', async () => {
+  longTest('lets ten processes read one project with few refusals, and uses the whole limit', async () => {
     await begin({ faults: { rate_limit: 30, rate_window_ms: 3000, latency_ms: 15 } })
     await migrate(setup.database.warehouse, setup.config)
     const id = setup.projects[0]!.id
@@ -848,7 +848,7 @@ describe('the shared request budget', () => {
     expect(setup.service.requests.length).toBe(70)
   })
 
-  test('falls back to one of its own where the database cannot be asked', async () => {
+  test('falls back to a local budget if the database does not answer', async () => {
     await begin()
     const broken = { opsSchema: 'x', pool: { query: () => Promise.reject(new Error('gone')) } } as never
     const budget = createSharedBudget(broken, 'p', { perMinute: 5, owner: 'a', log: quiet })

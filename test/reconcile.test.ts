@@ -161,7 +161,7 @@ describe.each([
   ...Object.keys(LIES).map((name) => [name, 'one process', () => setup.sync()] as const),
   ...WITH_A_QUEUE.map((name) => [name, 'a queue', syncWithWorker] as const),
 ])('a service that %s, read by %s', (name, _, sync) => {
-  test('is not believed, and is caught up with once it recovers', async () => {
+  test('is not believed, and the warehouse is exact once it recovers', async () => {
     const isOfTwo = name.includes('two projects')
     await start({ world: { projects: isOfTwo ? 2 : 1, prompts: 6, models: 2, brands: 3 } })
     const lie = LIES[name]!()
@@ -176,7 +176,7 @@ describe.each([
   }, 120_000)
 })
 
-test('a control report that is cut again after it was corrected is not believed', async () => {
+test('a control report that is truncated again after a correction is not believed', async () => {
   await start()
   const day = '2026-02-20'
   let answers = 0
@@ -196,7 +196,7 @@ test('a control report that is cut again after it was corrected is not believed'
   expect(await isExact()).toBe(true)
 })
 
-test('control rows that are as wrong as before are noticed by the streams that add up to other totals', async () => {
+test('control rows that are as wrong as before are detected by streams that add up to other totals', async () => {
   await start({ config: { lookback_days: 3 } })
   await setup.sync()
   const day = '2026-02-20'
@@ -238,7 +238,7 @@ test('rows of a service that answered with nothing at first are read by the next
   expect(await isExact()).toBe(true)
 })
 
-test('answers that are cut in the run in which a prompt was deleted delete no other row', async () => {
+test('truncated answers in the run after a prompt was deleted delete no other row', async () => {
   await start({ config: { lookback_days: 90 } })
   expect((await setup.sync()).outcome).toBe('complete')
   const [gone] = project().prompts
@@ -263,7 +263,7 @@ test('answers that are cut in the run in which a prompt was deleted delete no ot
   expect(await isExact()).toBe(true)
 })
 
-describe('a service that cuts results before it pages them', () => {
+describe('a service that truncates results before it pages them', () => {
   const cut =
     (isCut: (asked: Asked) => boolean, keep: (row: Row, asked: Asked, index: number) => boolean): Lie =>
     (rows, asked) => {
@@ -316,7 +316,7 @@ describe('reports that do not add up', () => {
   const withoutAbsence = without('prompt_id', ({ visibility_count }) => visibility_count === 0)
   const withoutNullTopics = without('topic_id', ({ topic }) => topic == null)
 
-  test('a report that leaves the null group out is accepted with evidence, and later runs ask no more of it', async () => {
+  test('a report without the null group is accepted with evidence, and later runs send no more requests for it', async () => {
     await start({ world: { projects: 1, prompts: 8, models: 2, brands: 3 } })
     project().prompts.forEach((prompt, index) => {
       if (index % 4 === 0) prompt.topicId = null
@@ -371,7 +371,7 @@ describe('reports that do not add up', () => {
     expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
   })
 
-  test('a service that begins to do so is believed after it has done so for three days, and not before', async () => {
+  test('a service that begins to do so is believed only after three days', async () => {
     await start({ config: { lookback_days: 5 } })
     const upTo = async (day: Day, run: () => Promise<RunReport>) => {
       setup.services.config.end_date = day
@@ -459,7 +459,7 @@ describe('reports that do not add up', () => {
     expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
   })
 
-  test('a channel that is left out is no null group if no chat tells its channel', async () => {
+  test('a missing channel is no null group if no chat has a channel', async () => {
     const reports = [...FOUR_GRAINS, { name: 'by_channel', dimensions: ['date', 'model_channel_id'] }]
     await start({ config: { reports } })
     const channelOf = ({ model_channel }: Row) => (model_channel as { id: string }).id
@@ -494,7 +494,7 @@ describe('reports that do not add up', () => {
   })
 })
 
-test('a deletion that somebody accepts is made, also on a day that the service still writes', async () => {
+test('an accepted deletion is applied, also on a provisional day', async () => {
   const today = '2026-03-31'
   await start({ config: { start_date: '2026-03-28', end_date: today } })
   await setup.sync()
@@ -512,7 +512,7 @@ test('a deletion that somebody accepts is made, also on a day that the service s
   expect(await stored()).toBe(Math.ceil(before / 3))
 })
 
-test('a day that the service still writes and that does not add up is named', async () => {
+test('a provisional day that does not add up is named', async () => {
   await start({ config: { start_date: '2026-03-28', end_date: '2026-03-31' } })
   const differing = ({ notes }: RunReport) => notes.filter((note) => note.includes('add up'))
   expect(differing(await setup.sync())).toEqual([])
@@ -531,7 +531,7 @@ test('a day that the service still writes and that does not add up is named', as
   expect(differing(await setup.sync())).toEqual([])
 })
 
-test('one row without a day does not let a wrong answer replace right rows', async () => {
+test('one row without a day does not allow a wrong answer to replace right rows', async () => {
   await start()
   await setup.sync()
   const lie: Lie = (rows, asked) => {
@@ -614,7 +614,7 @@ test('rows that did not add up to totals which then changed are held like others
   expect(await rows()).toBe(before)
 })
 
-test('rows of a first load that did not add up are replaced by rows that do, also on days that the service still writes', async () => {
+test('rows of a first load that did not add up are replaced by rows that do, also on provisional days', async () => {
   await start({ config: { start_date: '2026-03-28', end_date: '2026-03-31' } })
   const ofOthers: Lie = (rows, asked) =>
     asked.dimensions.includes('prompt_id')
@@ -658,7 +658,7 @@ describe('history', () => {
     expect(requests).toBe(setup.service.requests.length - before)
   })
 
-  test('what changed in a day beside its sums is read again, also if an audit has stored the new totals', async () => {
+  test('changes that leave the sums alone are read again, also if an audit has stored the new totals', async () => {
     const byModel = FOUR_GRAINS.filter(({ name }) => name === 'by_model')
     await start({ config: { lookback_days: 3, reports: byModel } })
     await setup.sync()

@@ -180,7 +180,7 @@ describe('the reference service', () => {
     expect(chats(1)).not.toBe(chats(2))
   })
 
-  test('history is rewritten, prompts deleted and brands renamed when it is told so', async () => {
+  test('history is rewritten, prompts deleted and brands renamed on request', async () => {
     const project = service.world.projects[1]!
     const change = async (body: object) => {
       const response = await fetch(service.url.replace('/v1', '/control/world'), {
@@ -202,7 +202,7 @@ describe('the reference service', () => {
     expect(await change({ action: 'explode' })).toBe(400)
   })
 
-  test('it misbehaves as told: limits, refusals, caps, odd rows', async () => {
+  test('it misbehaves on request: limits, refusals, caps, odd rows', async () => {
     const url = service.url.replace('/v1', '/control/faults')
     const told = await fetch(url, {
       method: 'POST',

@@ -162,7 +162,7 @@ describe('days that do not fit a page', () => {
   })
 })
 
-test('a window that has as many rows as answers are cut to proves nothing for the others', async () => {
+test('a window with exactly as many rows as the silent limit proves nothing for the others', async () => {
   const world = { prompts: 26, models: 1, brands: 1 }
   await withReport(world, { length: 60, limit: 275, cap: 250 }, async (setup, days, dropOne) => {
     // The newest windows are whole with 250 rows; older ones have some more, and are cut to as many.

@@ -109,7 +109,7 @@ describe('the sentence on what a run did', () => {
     expect(one(shown(report))).toContain(expected)
   })
 
-  test('an interrupted run shows only streams that were read, and says once why the others were not', () => {
+  test('an interrupted run shows only streams that were read, and one reason for the others', () => {
     const notRead = failed('interrupted', 'not read: the run was stopped')
     const prompts = { ...emptyReport(PROJECT, 'prompts'), ...loaded }
     const text = shown(reportOf([chats({ failed: [notRead] }), prompts], { outcome: 'interrupted' }))
@@ -121,7 +121,7 @@ describe('the sentence on what a run did', () => {
     expect(none).not.toContain('rows read')
   })
 
-  test('never says that all is as it was, or that nothing was due, of a run that was not complete', () => {
+  test('never reports an incomplete run as unchanged, or as having nothing due', () => {
     for (const outcome of ['partial', 'failed', 'interrupted'] as const) {
       for (const some of [{}, loaded, { ...loaded, quarantined: 3 }, { ...loaded, held }]) {
         expect(one(shown(reportOf([chats(some)], { outcome })))).not.toMatch(/nothing to change|nothing was due|all \d/)
@@ -130,7 +130,7 @@ describe('the sentence on what a run did', () => {
   })
 })
 
-describe('the next step is one that helps', () => {
+describe('the next step', () => {
   const cases: [ReportedCode, string, RegExp][] = [
     ['key', 'npx visibility-sync check', /VISIBILITY_API_KEY/],
     ['project', 'npx visibility-sync check', /leave Northwind out of the projects/],
@@ -144,7 +144,7 @@ describe('the next step is one that helps', () => {
     ['superseded', 'npx visibility-sync status', /missing/],
     ['interrupted', 'npx visibility-sync AGAIN', /where this run stopped/],
   ]
-  test('for every code there is one', () => {
+  test('exists for every code', () => {
     expect(cases.map(([code]) => code).sort()).toEqual([...REPORTED_CODES].sort())
   })
   test.each(cases)('after %s', (code, command, words) => {
@@ -225,7 +225,7 @@ describe('the reason in one sentence', () => {
     )
   })
 
-  test('is found in runs that an older version stored', () => {
+  test('is also found for runs of an older version', () => {
     const old = [{ project_id: 'p', stream: 'chats', failed: [{ range: '2026-03-01', error: 'HTTP 503' }] }]
     expect(reason('partial', old)).toBe('1 window of chats failed: HTTP 503.')
   })
@@ -246,7 +246,7 @@ describe('real runs', () => {
     ...new Set(report.streams.flatMap(({ failed: entries }) => entries.map(({ code }) => code))),
   ]
 
-  test('a wrong key: the code is typed, the cure is the key, and status and the log say why', async () => {
+  test('a wrong key has its code and the key as next step, and status and the log show the reason', async () => {
     const wrong = { VISIBILITY_API_KEY: 'wrong' }
     const asJson = (await cli(['sync', '--json'], wrong)).json() as RunReport
     expect([asJson.outcome, asJson.code, codes(asJson)]).toEqual(['failed', 'key', ['key']])
@@ -273,7 +273,7 @@ describe('real runs', () => {
     return { asJson, stdout }
   }
 
-  test('a project that is refused fails alone, and is to be left out', async () => {
+  test('a refused project fails alone, and the next step is to remove it', async () => {
     const [first] = setup.service.world.projects
     const { asJson, stdout } = await behind((message, body) => `${message.url}${body}`.includes(first!.id), 403)
     expect([asJson.outcome, codes(asJson)]).toEqual(['partial', ['project']])
@@ -281,13 +281,13 @@ describe('real runs', () => {
     expect(next(stdout)).toMatch(/leave \S+ out of the projects/)
   })
 
-  test('a collection that is unwell is to be read again', async () => {
+  test('the next step after a failed stream is to read it again', async () => {
     const { asJson, stdout } = await behind((message) => message.url!.includes('chats'), 503)
     expect([asJson.outcome, codes(asJson)]).toEqual(['partial', ['transient']])
     expect(next(stdout)).toBe('Next: read again what failed temporarily: npx visibility-sync sync')
   })
 
-  test('a page of bad rows is no quarantine', async () => {
+  test('a page of bad rows is a failure, not quarantine', async () => {
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.6 })
     const bad = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-05', '--stream', 'by_prompt', '--json'])
     setup.service.setFaults(NO_LIMIT)
@@ -308,7 +308,7 @@ describe('real runs', () => {
     expect((await cli(args)).code).toBe(0)
   })
 
-  test('held rows: the command that is given lets exactly them through', async () => {
+  test('held rows: the printed command accepts exactly those rows', async () => {
     setup.service.setFaults({ ...NO_LIMIT, empty: true })
     const [first] = setup.service.world.projects
     const args = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02', '--stream', 'chats', '--project', first!.id]
@@ -321,7 +321,7 @@ describe('real runs', () => {
     expect((await cli(args)).code).toBe(0)
   })
 
-  test('a backfill of days that are not missing says that nothing was due', async () => {
+  test('a backfill of days that are not missing reports that nothing was due', async () => {
     const args = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02', '--missing']
     // Days of other streams are to be read again after the deletion.
     expect((await cli(args)).code).toBe(0)

@@ -30,7 +30,7 @@ import { sized } from './support/long.ts'
 describe('redaction', () => {
   const KEY = 'sk-Live/7f3a+"9z=~Q\'x é'
 
-  describe('a secret is taken out in every form in which a text can repeat it', () => {
+  describe('a secret is removed in every form in which a text can repeat it', () => {
     const bytes = Buffer.from(KEY)
     const forms: [string, string][] = [
       ['as it stands', KEY],
@@ -63,7 +63,7 @@ describe('redaction', () => {
     })
   })
 
-  test('a text that was cut in the middle of a secret shows no beginning of it', () => {
+  test('a text that was truncated in the middle of a secret shows no part of it', () => {
     const redactor = createRedactor(['sk-live-1234567890abcdef'])
     for (let room = 5; room <= 23; room++) {
       const cut = clip(`the answer is ${'x'.repeat(20)} sk-live-1234567890abcdef`, 35 + room)
@@ -76,13 +76,13 @@ describe('redaction', () => {
     )
   })
 
-  test('a short secret counts only where it stands alone, and three characters never do', () => {
+  test('a short secret is removed only as a whole word, and three characters never are', () => {
     const redactor = createRedactor(['abc', 'pass', 'day'])
     expect(redactor.text('the password of abc passes, each day')).toBe('the password of abc passes, each day')
     expect(redactor.text('got "pass": pass')).toBe(`got "${REDACTED}": ${REDACTED}`)
   })
 
-  test('a password in an address is taken out though nobody told of it', () => {
+  test('a password in an address is removed though it is not registered', () => {
     const redactor = createRedactor()
     expect(redactor.text('at postgres://ann:p/w@h:5432/d and https://ann:pw@h/x, http://h:80/a@b')).toBe(
       `at postgres://ann:${REDACTED}@h:5432/d and https://ann:${REDACTED}@h/x, http://h:80/a@b`,
@@ -102,7 +102,7 @@ describe('redaction', () => {
     expect(redactor.json('some-secret {')).toBe(`${REDACTED} {`)
   })
 
-  test('what holds no secret is not touched, whatever it is', () => {
+  test('a text without a secret is not changed', () => {
     const redactor = createRedactor(['sk-live-1234567890abcdef', 'hunter2'])
     fc.assert(
       fc.property(fc.string({ unit: 'grapheme' }), fc.jsonValue(), (text, value) => {
@@ -112,7 +112,7 @@ describe('redaction', () => {
     )
   })
 
-  test('no secret survives in any text around it, and what is around it does', () => {
+  test('secrets are removed from any text, and the rest of the text stays', () => {
     const secret = fc.string({ unit: 'binary', minLength: 8, maxLength: 40 }).map((text) => text.toWellFormed())
     // Neither a cut nor an address: these are told apart above.
     const around = fc.string().filter((text) => !/[…:]/.test(text))
@@ -129,7 +129,7 @@ describe('redaction', () => {
     )
   })
 
-  test('secrets that are added later are known to everything that was made before', () => {
+  test('secrets that are added later are removed by existing redactors', () => {
     const redactor = createRedactor()
     const lines: string[] = []
     const log = createLog({ level: 'info', redactor, destination: { write: (line: string) => void lines.push(line) } })
@@ -138,7 +138,7 @@ describe('redaction', () => {
     expect(lines.join()).not.toContain('learned-later')
   })
 
-  test('an error is logged by its words alone, without the request that it carries', () => {
+  test('an error is logged by its message, without its request', () => {
     const lines: string[] = []
     const log = createLog({ level: 'info', destination: { write: (line: string) => void lines.push(line) } })
     const cause = Object.assign(new Error('inner'), { options: { headers: { 'x-api-key': 'unknown-secret' } } })
@@ -154,7 +154,7 @@ describe('redaction', () => {
     expect(lines[1]).toContain('outer')
   })
 
-  test('an error is cleaned with its stack and its causes, and one whose message cannot be set does not stand in the way', () => {
+  test('an error is redacted with its stack and its causes, even if its message cannot be set', () => {
     const redactor = createRedactor(['some-secret'])
     class Fixed extends Error {
       override get message() {
@@ -218,7 +218,7 @@ describe('for a terminal', () => {
   const CLIPBOARD = '\u001b]52;c;aGVsbG8=\u0007'
   const OBEYED = /[^\P{Cc}\n]|[\u202a-\u202e\u2066-\u2069]/u
 
-  describe('characters that a terminal would obey', () => {
+  describe('control characters', () => {
     test('are written out, whatever they are, and line feeds stay', () => {
       expect(printable(`a${CLIPBOARD}b\u009b31m\u007f\u202e\nc\r\nd\te`)).toBe(
         'a\\u001b]52;c;aGVsbG8=\\u0007b\\u009b31m\\u007f\\u202e\nc\nd e',
@@ -236,7 +236,7 @@ describe('for a terminal', () => {
       )
     })
 
-    test('cannot pass for our own colours, which come out only where they are wanted', () => {
+    test('cannot imitate our own colours, which are printed only on request', () => {
       const foreign = '\u001b[31mred\u001b[39m'
       expect(toTerminal(`${good('✓')} ${foreign}`, true)).toBe('\u001b[32m✓\u001b[39m \\u001b[31mred\\u001b[39m')
       expect(toTerminal(`${good('✓')} ${foreign}`, false)).toBe('✓ \\u001b[31mred\\u001b[39m')
@@ -246,12 +246,12 @@ describe('for a terminal', () => {
       expect(good('')).toBe('')
     })
 
-    test('make no second line of a cell or a sentence', () => {
+    test('add no line to a cell or a sentence', () => {
       expect(toOneLine('one\r\n  two\nthree')).toBe('one two three')
     })
   })
 
-  test('colour is for terminals, unless the environment says otherwise', () => {
+  test('colours are for terminals, unless the environment overrides it', () => {
     expect([wantsColour(true, {}), wantsColour(false, {})]).toEqual([true, false])
     expect([wantsColour(true, { NO_COLOR: '1' }), wantsColour(true, { NO_COLOR: '' })]).toEqual([false, true])
     expect([wantsColour(false, { FORCE_COLOR: '1' }), wantsColour(true, { FORCE_COLOR: '0' })]).toEqual([true, false])
@@ -297,19 +297,19 @@ describe('for a terminal', () => {
     const lines = (width?: number, more = {}) =>
       renderTable(columns, rows, { ...(width === undefined ? {} : { width }), ...more }).split('\n')
 
-    test('leaves out what says nothing, then what matters least, then goes on in the next line', () => {
+    test('drops empty columns, then the least important ones, then wraps', () => {
       expect(lines()[2]).toBe('brand_daily_by_prompt_model  1,234     0      1.0')
       expect(lines(45)[2]).toBe('brand_daily_by_prompt_model  1,234      1.0')
       expect(lines(40)[2]).toBe('brand_daily_by_prompt_model  1,234')
       expect(lines(30).slice(2)).toEqual(['brand_daily_by_prompt_m  1,234', 'odel'])
     })
 
-    test('keeps a column that has a value though it is marked as one to leave out', () => {
+    test('keeps an optional column that has a value', () => {
       const text = renderTable(columns, [...rows, { name: 'b', count: 1, zero: 3 }], { width: 45 })
       expect(text.split('\n')[0]).toMatch(/^name +count +zero$/)
     })
 
-    test('fits any width that its numbers leave room for, whatever is in it', () => {
+    test('fits any width that its numbers leave room for', () => {
       fc.assert(
         fc.property(
           fc.array(fc.record({ name: fc.string({ unit: 'binary', maxLength: 90 }), count: fc.nat(), zero: fc.nat(3) })),
@@ -348,7 +348,7 @@ describe('for a terminal', () => {
     const two = 'or_2f0c0000-0000-4000-a000-000000009ab2'
     const near = 'or_1f0cffff-0000-4000-a000-000000009ab2'
 
-    test('have short ids with as many letters as it takes to tell them apart', () => {
+    test('have short ids with as many letters as needed to be distinct', () => {
       expect([...shortIds([one, two]).values()]).toEqual(['or_1f0c…9ab2', 'or_2f0c…9ab2'])
       expect(new Set(shortIds([one, near, two]).values()).size).toBe(3)
       expect([...shortIds([one, near]).values()]).toEqual(['or_1f0c00…009ab2', 'or_1f0cff…009ab2'])
@@ -378,13 +378,13 @@ describe('for a terminal', () => {
     })
   })
 
-  describe('what was probably meant', () => {
-    test('a letter that is missing, too many, wrong or swapped counts once', () => {
+  describe('suggestions', () => {
+    test('a missing, extra, wrong or swapped letter counts as one difference', () => {
       expect(['chat', 'chatss', 'chots', 'cahts'].map((word) => editDistance(word, 'chats'))).toEqual([1, 1, 1, 1])
       expect(editDistance('', 'abc')).toBe(3)
     })
 
-    test('is the nearest name, or one that begins or ends alike, or none', () => {
+    test('are the nearest name, or one with the same start or end, or none', () => {
       const names = ['lookback_days', 'start_date', 'end_date', 'streams', 'serve']
       expect(similarTo('lookback', names)).toBe('lookback_days')
       expect(similarTo('start-date', names)).toBe('start_date')
@@ -412,7 +412,7 @@ describe('for a terminal', () => {
 
   const NOTHING = { effect: { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }, quarantined: 0, seconds: 1 }
 
-  test('lines are written above the bar, and nothing is left of it in the end', () => {
+  test('lines are written above the bar, and the bar is removed at the end', () => {
     const stream = new PassThrough() as unknown as NodeJS.WriteStream & PassThrough
     let now = 0
     const progress = terminalProgress(stream, () => now)
@@ -454,7 +454,7 @@ describe('for a terminal', () => {
     expect(lines.at(-1)).toContain('nothing is due')
   })
 
-  test('a line for people has few fields: what is zero and the run are left out, ids are short', () => {
+  test('a readable line has few fields: zeroes and the run are left out, ids are short', () => {
     const line = JSON.stringify({
       level: 'warn',
       time: '2026-03-01T10:11:12.000Z',
@@ -484,7 +484,7 @@ describe('for a terminal', () => {
     expect(text.split('\n')).toEqual(['name         n', '──────────────', 'a            5', 'longer  12,345'])
   })
 
-  test('a log line loses every secret, wherever it stands', () => {
+  test('a log line loses every secret, wherever it is', () => {
     const lines: string[] = []
     const log = createLog({
       level: 'info',

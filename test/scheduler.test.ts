@@ -15,7 +15,7 @@ function times(text: string, zone: string, from: string, to: string): string[] {
   return found
 }
 
-test('a time that the clock skips comes true as the clock jumps, and only once', () => {
+test('a time that the clock skips fires once, when the clock jumps', () => {
   // In Berlin, 2026-03-29 has no 02:30.
   expect(times('30 2 * * *', 'Europe/Berlin', '2026-03-28T00:00Z', '2026-03-31T00:00Z')).toEqual([
     '2026-03-28T01:30',
@@ -29,7 +29,7 @@ test('a time that the clock skips comes true as the clock jumps, and only once',
   ])
 })
 
-test('a time that comes twice comes true once', () => {
+test('a time that occurs twice fires once', () => {
   // In Berlin, 2026-10-25 has 02:30 twice.
   expect(times('30 2 * * *', 'Europe/Berlin', '2026-10-24T00:00Z', '2026-10-27T00:00Z')).toEqual([
     '2026-10-24T00:30',
@@ -38,14 +38,14 @@ test('a time that comes twice comes true once', () => {
   ])
 })
 
-test('every hour means every hour, whatever the clock does', () => {
+test('hourly expressions fire every 60 minutes and ignore daylight saving', () => {
   for (const day of ['2026-03-29', '2026-10-25']) {
     const next = new Date(Date.parse(`${day}T00:00Z`) + 86_400_000).toISOString()
     expect(times('15 * * * *', 'Europe/Berlin', `${day}T00:00Z`, next).length).toBe(24)
   }
 })
 
-test('the next and the last time are told, far ahead too', () => {
+test('the next and the last time are computed, also far ahead', () => {
   const berlin = createCron('30 2 * * *', 'Europe/Berlin')
   expect(berlin.next(new Date('2026-03-29T00:00:00Z'))).toEqual(new Date('2026-03-29T01:00:00Z'))
   expect(berlin.next(new Date('2026-03-29T01:00:00Z'))).toEqual(new Date('2026-03-30T00:30:00Z'))
@@ -111,7 +111,7 @@ test('driven through a change of daylight saving, every run happens once', async
   expect(hand.most()).toBe(1)
 })
 
-test('a duty never overlaps itself, and another waits for its turn once', async () => {
+test('a scheduled job never overlaps itself, and another one waits for its turn once', async () => {
   const hand = byHand('2026-03-01T00:00:00Z', { sync: '* * * * *', audit: '2 * * * *' })
   await hand.until('2026-03-01T00:05:30Z', false)
   expect(hand.started).toEqual(['sync 00:01'])
@@ -123,7 +123,7 @@ test('a duty never overlaps itself, and another waits for its turn once', async 
   expect(hand.most()).toBe(1)
 })
 
-test('what was slept through is not caught up, since the planner sees the gap', async () => {
+test('times missed during sleep are not repeated, since the planner sees the gap', async () => {
   const hand = byHand('2026-03-01T00:00:30Z', { sync: '* * * * *' })
   hand.scheduler.tick()
   await hand.until('2026-03-01T00:00:31Z')
@@ -134,7 +134,7 @@ test('what was slept through is not caught up, since the planner sees the gap', 
   expect(hand.started.length).toBe(1)
 })
 
-test('a clock that steps back does not stop the schedule, and tells the next time by the new clock', async () => {
+test('a clock that steps back does not stop the schedule, and the next time follows the new clock', async () => {
   const hand = byHand('2026-03-01T12:00:00Z', { sync: '15 * * * *' })
   await hand.until('2026-03-01T12:20:00Z')
   expect(hand.scheduler.next('sync')).toEqual(new Date('2026-03-01T13:15:00Z'))
@@ -144,7 +144,7 @@ test('a clock that steps back does not stop the schedule, and tells the next tim
   expect(hand.started).toEqual(['sync 12:15', 'sync 12:15', 'sync 13:15'])
 })
 
-test('stopping waits for what is in hand and starts nothing more', async () => {
+test('stopping waits for the run in progress and starts no other', async () => {
   const hand = byHand('2026-03-01T00:00:00Z', { sync: '* * * * *', audit: '* * * * *' })
   await hand.until('2026-03-01T00:01:00Z', false)
   let stopped = false
@@ -159,7 +159,7 @@ test('stopping waits for what is in hand and starts nothing more', async () => {
   expect(hand.scheduler.tryRun('backfill', async () => {})).toBe(false)
 })
 
-test('a jitter puts the start off, and stopping meanwhile starts nothing', async () => {
+test('a jitter delays the start, and stopping meanwhile starts nothing', async () => {
   const hand = byHand('2026-03-01T00:00:00Z', { sync: '* * * * *' }, 'UTC', 400)
   await hand.until('2026-03-01T00:01:00Z', false)
   expect(hand.started).toEqual([])

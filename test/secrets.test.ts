@@ -148,7 +148,7 @@ describe('secrets', () => {
     }
   }
 
-  test('a service that repeats keys and passwords in every way gets none of them into the output, the log or a table', async () => {
+  test('a service that repeats keys and passwords gets none of them into the output, the log or a table', async () => {
     const result = expectClean(await run(['sync']))
     expect(result.code).toBe(1)
     expect(result.stdout).toContain('daily of')
@@ -167,7 +167,7 @@ describe('secrets', () => {
     expect(tracesIn(told.join('\n'))).toEqual([])
   })
 
-  test('what was kept is shown without them', async () => {
+  test('stored rows are shown without them', async () => {
     const list = expectClean(await run(['quarantine', 'list', '--json'])).json().entries
     expect(list.length).toBeGreaterThan(3)
     expect(JSON.stringify(list)).toContain('[redacted]')
@@ -184,7 +184,7 @@ describe('secrets', () => {
     await expectCleanTables()
   })
 
-  test('a wrong key, a refused project and a broken service are told without them, by every command that asks', async () => {
+  test('a wrong key, a refused project and a broken service are reported without them, by every command', async () => {
     for (const way of ['a wrong key', 'a project that the key may not read', 'the type of the content']) {
       everything = way
       for (const args of [['sync'], ['check'], ['check', '--json']]) {
@@ -196,7 +196,7 @@ describe('secrets', () => {
     expect(tracesIn(told.join('\n'))).toEqual([])
   })
 
-  test('creating things writes none of them to its results, its file or its ledger', async () => {
+  test('create writes none of them to its results, its file or its ledger', async () => {
     const project = setup.projects[0]!.id
     const file = join(folder.path, 'topics.csv')
     writeFileSync(file, 'name\r\nRunning\r\n')
@@ -219,7 +219,7 @@ describe('secrets', () => {
     await expectCleanTables()
   })
 
-  test('no page, answer or metric shows them, and nothing that is asked for comes back with them', async () => {
+  test('no page, answer or metric shows them, and no request parameter is repeated with them', async () => {
     const server = startCli(['serve', '--port', '0'], { env, config })
     await server.saw('Schedule:')
     const address = /Serving: +(\S+)/.exec(server.output())![1]!
@@ -250,7 +250,7 @@ describe('secrets', () => {
     await expectCleanTables()
   })
 
-  test('an error that nobody catches is printed by its words alone, and without them', async () => {
+  test('an uncaught error is printed by its message alone, without them', async () => {
     const carried =
       'Object.assign(new Error("lost " + process.env.VISIBILITY_API_KEY, { cause: new Error(process.env.VISIBILITY_TOKEN) }), { options: { headers: process.env } })'
     for (const crash of [`throw ${carried}`, `Promise.reject(${carried})`]) {
@@ -264,7 +264,7 @@ describe('secrets', () => {
     }
   })
 
-  test('what was typed is not repeated where it is one of them', async () => {
+  test('an argument that is one of them is not repeated', async () => {
     for (const args of [
       [SECRETS.key],
       ['sync', '--project', SECRETS.key],
@@ -366,7 +366,7 @@ describe('what config and support-bundle show', () => {
     for (const secret of secrets.filter((one) => one.length > 3)) expect(text).not.toContain(secret)
   }
 
-  test('config tells each setting, where it came from, and no secret', async () => {
+  test('config prints each setting and its origin, and no secret', async () => {
     const { config, env } = everySecret()
     const { code, stdout, stderr, json } = await runCli(['config', '--json'], { config, env })
     expect([code, stderr]).toEqual([0, ''])
@@ -398,7 +398,7 @@ describe('what config and support-bundle show', () => {
     expect(changed.stdout).not.toContain('source.page_limit')
   })
 
-  test('a support bundle holds what helps, is for its owner alone, and has no secret', async () => {
+  test('a support bundle has its documents, is readable by its owner alone, and has no secret', async () => {
     const { config, env } = everySecret()
     const file = join(folder.path, 'bundle.json')
     const { code, stdout } = await runCli(['support-bundle', '--output', file], { config, env })
@@ -424,7 +424,7 @@ describe('what config and support-bundle show', () => {
     expect([again.code, again.stderr]).toEqual([2, expect.stringContaining('name another with --output')])
   })
 
-  test('a bundle is made without a database, too, and says what could not be read', async () => {
+  test('a bundle is also written without a database, and lists what could not be read', async () => {
     const { config, env } = everySecret()
     const url = new URL(setup.database.url)
     url.port = '1'

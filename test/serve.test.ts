@@ -94,7 +94,7 @@ describe('a server', () => {
     })
   })
 
-  test('without a token nothing can be started, and with one only by who has it', async () => {
+  test('without a configured token nothing can be started, and with one only by requests that have it', async () => {
     await start()
     const url = await serve()
     const body = JSON.stringify({ from: '2026-03-01', to: '2026-03-02' })
@@ -134,7 +134,7 @@ describe('a server', () => {
     expect((await get(`${opened}/api/runs/999999`, { headers: bearer })).status).toBe(404)
   })
 
-  test('asked to stop during a run it exits 0, and the next start completes it', async () => {
+  test('a stop during a run exits 0, and the next start completes the run', async () => {
     await start({ faults: { rate_limit: null, latency_ms: 300 } })
     const url = await serve()
     await until(async () => ((await get(`${url}/api/status`)).json().running?.done ?? 0) > 0)
@@ -193,7 +193,7 @@ describe('a server', () => {
     expect(middle(memory.slice(24))).toBeLessThan(middle(memory.slice(12, 24)) * 1.25)
   })
 
-  test('many who look at once all get an answer while a sync is running', async () => {
+  test('many readers at once all get an answer while a sync is running', async () => {
     await start({ faults: { rate_limit: null, latency_ms: 100 } })
     const url = await serve()
     const answers = await Promise.all(Array.from({ length: 400 }, () => get(`${url}/api/status`)))
@@ -221,7 +221,7 @@ describe('a server', () => {
     expect(await refused(['--port', '99999'], {})).toEqual([2, expect.stringContaining('--port')])
   })
 
-  test('a webhook that fails harms no run, and is not shown in the log', async () => {
+  test('a failing webhook affects no run, and its address is not logged', async () => {
     await start()
     const webhook = await startWebhook(() => 500)
     const alerts = { webhook_url: webhook.url }
@@ -335,7 +335,7 @@ describe('while others are away', () => {
     },
   )
 
-  test('started while the database is away it waits and says so, and goes on when it is there', async () => {
+  test('started while the database is away it waits and reports it, and continues when it is back', async () => {
     await start()
     webhook = await startWebhook()
     proxy.refuse()
@@ -363,7 +363,7 @@ describe('while others are away', () => {
     expect(webhook.told).toEqual([])
   })
 
-  test('a database that answers but cannot be used is no database that is away: serve ends with a sentence', async () => {
+  test('serve ends with a message if the database answers but cannot be used', async () => {
     await start()
     const url = new URL(proxy.url)
     url.pathname = '/no_such_database'
@@ -393,7 +393,7 @@ describe('while others are away', () => {
     },
   )
 
-  longTest('a frozen database that thaws is noticed, and nothing has to be restarted', async () => {
+  longTest('a frozen database that recovers is detected, and nothing has to be restarted', async () => {
     await start()
     const url = await serve()
     await until(async () => (await ready(url)) && (await completed()) > 0)
@@ -410,7 +410,7 @@ describe('while others are away', () => {
     await until(async () => (await get(`${url}/`)).status === 200)
   })
 
-  test('a webhook that never answers holds up neither the next run nor the end', async () => {
+  test('a webhook that never answers delays neither the next run nor the end', async () => {
     await start()
     webhook = await startWebhook(() => 'nothing')
     const url = await serve(
@@ -474,7 +474,7 @@ describe('over HTTP', () => {
     await setup.close()
   })
 
-  test('a name that is not ours is refused, since a page of another site may have it point here', async () => {
+  test('an unknown host name is refused, since another site may point its name here', async () => {
     for (const path of ['/', '/insights', '/api/status', '/metrics', '/healthz', '/assets/style.css', '/nowhere']) {
       const { status, text } = await getAs(url + path, 'attacker.example')
       expect([path, status]).toEqual([path, 421])
@@ -492,11 +492,11 @@ describe('over HTTP', () => {
     expect((await get(`${url}/api/backfills`, { method: 'POST', headers: bearer, body: '{' })).status).toBe(400)
   })
 
-  test('a request without a name is refused where the protocol asks for one', async () => {
+  test('a request without a host name is refused if the protocol requires one', async () => {
     expect((await getAs(`${url}/`, undefined)).status).toBe(400)
   })
 
-  test('our own names pass, and every address does, as probes use them', async () => {
+  test('configured host names and all IP addresses are accepted, as probes use them', async () => {
     const { port } = new URL(url)
     const names = [
       'localhost',
@@ -534,19 +534,19 @@ describe('over HTTP', () => {
     ['/api/status?project=nobody', 'project: got "nobody"'],
     ['/api/status?limit=-1', 'limit: unknown'],
   ]
-  test.each(BAD)('%s is refused with a sentence', async (path, sentence) => {
+  test.each(BAD)('%s is refused with a message', async (path, sentence) => {
     const { status, text } = await get(url + path)
     expect(status).toBe(400)
     expect(text.replaceAll(/&quot;|\\"/g, '"')).toContain(sentence)
   })
 
-  test('a very long parameter is refused in a short sentence', async () => {
+  test('a very long parameter is refused with a short message', async () => {
     const { status, text } = await get(`${url}/api/status?project=${'x'.repeat(5000)}`)
     expect(status).toBe(400)
     expect(text.length).toBeLessThan(500)
   })
 
-  test('good parameters are good, and those that a form leaves empty are not given', async () => {
+  test('valid parameters are accepted, and empty ones are ignored', async () => {
     const [first, second] = setup.projects.map(({ id }) => id)
     for (const path of [
       `/?project=${second}&to=2026-03-15`,
@@ -563,7 +563,7 @@ describe('over HTTP', () => {
     expect(all.database).toMatchObject({ up: true, reason: null })
   })
 
-  test('a backfill of absurd days is refused before anything starts', async () => {
+  test('a backfill of invalid days is refused before anything starts', async () => {
     const post = (body: object) =>
       get(`${url}/api/backfills`, { method: 'POST', headers: bearer, body: JSON.stringify(body) })
     for (const [from, to] of [
@@ -579,7 +579,7 @@ describe('over HTTP', () => {
     expect((await get(`${url}/api/runs/999999999999999`, { headers: bearer })).status).toBe(404)
   })
 
-  test('readers that cannot be served soon are turned away with a time to come back, and probes are not held up', async () => {
+  test('readers beyond the queue get a 503 with Retry-After, and probes are not delayed', async () => {
     const client = new Client({ connectionString: setup.database.url })
     await client.connect()
     try {
@@ -600,13 +600,13 @@ describe('over HTTP', () => {
     await until(async () => (await get(`${url}/`)).status === 200)
   })
 
-  test('two hundred who look at once at every page get an answer each', async () => {
+  test('two hundred readers at once get an answer for every page', async () => {
     const paths = ['/', '/insights', '/api/status', '/metrics']
     const answers = await Promise.all(Array.from({ length: 200 }, (_, at) => get(url + paths[at % paths.length]!)))
     expect(answers.filter(({ status }) => status !== 200)).toEqual([])
   })
 
-  test('connections that are kept open are closed before they use up files, and probes are answered meanwhile', async () => {
+  test('idle connections are closed before they exhaust file descriptors, and probes are answered meanwhile', async () => {
     const { port, hostname: host } = new URL(url)
     let closed = 0
     const sockets = Array.from({ length: MOST_CONNECTIONS + 100 }, () => connect(Number(port), host))
@@ -622,7 +622,7 @@ describe('over HTTP', () => {
     }
   })
 
-  test('the health check of the image finds the server by its command line, and fails where there is none', async () => {
+  test('the health check of the image finds the server by its command line, and fails without one', async () => {
     const folder = temporaryFolder()
     const check = fileURLToPath(new URL('../bin/healthcheck.js', import.meta.url))
     const exitOf = async (...words: string[]) => {

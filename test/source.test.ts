@@ -59,7 +59,7 @@ describe('a warehouse that is configured without the address of the service', ()
   })
 })
 
-test('a key without an address is a real service that was meant, not a reason for synthetic data', async () => {
+test('a key without an address is an error, not a reason for synthetic data', async () => {
   const folder = temporaryFolder()
   const result = await runCli(['sync'], { cwd: folder.path, env: { VISIBILITY_API_KEY: 'k' } })
   expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_API_URL')])
@@ -117,7 +117,7 @@ describe('a warehouse knows its source', () => {
     expect(await rows()).toEqual(before)
   })
 
-  test('a service that moved to another address is recorded on purpose, and read from then on', async () => {
+  test('a service that moved to another address is recorded on request, and then read', async () => {
     setup = await setUp(small)
     expect((await runCli(['sync'], cli())).code).toBe(0)
     const moved = setup.service.url.replace('127.0.0.1', 'localhost')
@@ -185,7 +185,7 @@ describe('all projects', () => {
     return runSync(services, { command: 'sync', projects: setup.projects, streams: services.streams.named(names) })
   }
 
-  test('every project that the service lists is synced, and the list is asked for until nothing more comes', async () => {
+  test('every listed project is synced, and the list is read to its end', async () => {
     setup.service.requests.length = 0
     const { code, stdout } = await run(['sync', '--json'])
     expect(code).toBe(0)
@@ -256,7 +256,7 @@ describe('all projects', () => {
     for (const project of [first, second, third]) delete project!.status
   })
 
-  test('if projects are not listed, the variable is named, and what needs no service still works', async () => {
+  test('if projects are not listed, the variable is named, and commands without the service still work', async () => {
     setup.service.setExtras([])
     const { code, stderr } = await run(['sync'])
     const refusal = 'VISIBILITY_PROJECTS: got "all", but the service does not list projects: GET /projects: HTTP 404'
@@ -276,7 +276,7 @@ describe('all projects', () => {
     })
   })
 
-  test('clocks that differ are not taken for a list that is not offered', async () => {
+  test('differing clocks are not taken for a list that is not offered', async () => {
     setup.service.setFaults({ ...NO_LIMIT, clock_ahead_seconds: 90_000 })
     const { code, stderr } = await run(['sync'])
     setup.service.setFaults(NO_LIMIT)
@@ -284,7 +284,7 @@ describe('all projects', () => {
     expect(stderr).not.toContain('VISIBILITY_PROJECTS')
   })
 
-  test('a refusal of a list that nobody named loses nothing, even in the words of a wrong key', async () => {
+  test('a refused list that was not configured loses nothing, even with the message of a wrong key', async () => {
     // As if it had never been offered.
     await setup.database.rows("delete from visibility_ops.coverage where stream = 'projects'")
     const { port, close } = await refusing(setup.service.url)

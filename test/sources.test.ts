@@ -123,7 +123,7 @@ test('the page of a source has the prompts and pages that the views have', async
   for (const { prompt_id } of prompts) expect(page).toContain(`/insights/prompt?prompt=${prompt_id}`)
 })
 
-test('the page of a prompt shows what its answers say and cite, in whatever shape the service sends it', async () => {
+test('the page of a prompt shows the text and citations of its answers, in each shape that the service sends', async () => {
   const [{ prompt_id: prompt }] = (await rowsOf('select prompt_id from visibility.chats order by 1 limit 1')) as [Row]
   const ofPrompt = `from visibility.chats where prompt_id = '${prompt}' order by date desc, chat_id`
   const [good, odd, worse] = (await rowsOf(`select chat_id ${ofPrompt} limit 3`)).map(({ chat_id }) => chat_id)
@@ -349,7 +349,7 @@ test('the statements of the BI page give rows', async () => {
   for (const text of ours) expect((await rowsOf(text)).length).toBeGreaterThan(0)
 })
 
-test('the insights show the sources of the range, and nothing of them without rows', async () => {
+test('the insights show the sources of the range, and no such section without rows', async () => {
   const names = [{ id: project().id, name: project().name }]
   const page = async () => {
     const filters = readFilters(

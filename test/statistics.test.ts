@@ -96,7 +96,7 @@ describe('statistics', () => {
       expect(found!.verdict).toBe('no_clear_change')
     })
 
-    test('any two samples give what the formulas give, none and all of the answers and no answers included', async () => {
+    test('any two samples match the formulas, including none, all and no answers', async () => {
       const sample = fc
         .oneof(fc.integer({ min: 0, max: 60 }), fc.integer({ min: 0, max: 1_000_000 }))
         .chain((n) =>
@@ -116,7 +116,7 @@ describe('statistics', () => {
       )
     })
 
-    test('small samples are called too few however far they swing, and nothing before is new', async () => {
+    test('small samples are too_few however far they change, and a brand without earlier answers is new', async () => {
       const found = await ask([
         [
           { k: 20, n: 20 },
@@ -139,7 +139,7 @@ describe('statistics', () => {
       expect(found.map((one) => one.verdict)).toEqual(['too_few', 'up', 'down', 'new', 'too_few'])
     })
 
-    test('a count above its total or none at all ends no query', async () => {
+    test('a count above its total, or null, fails no query', async () => {
       const found = await database.rows<{ low: number | null; high: number | null }>(
         `select visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high
        from (values (500::float8, 3::float8), (null, 5), (1, null), (0, -1)) s(k, n)`,
@@ -148,7 +148,7 @@ describe('statistics', () => {
       expect(found.slice(1)).toEqual([1, 2, 3].map(() => ({ low: null, high: null })))
     })
 
-    test('the planner puts the formulas into the query, and parallel workers may use them', async () => {
+    test('the planner inlines the formulas, and parallel workers may use them', async () => {
       const plan = await database.rows<{ 'QUERY PLAN': string }>(
         `explain (verbose) select visibility.wilson_low(k, n), visibility.wilson_high(k, n), visibility.change_low(k, n, k0, n0),
          visibility.change_high(k, n, k0, n0), visibility.verdict(k, n, k0, n0), visibility.clarity(k, n, k0, n0)
@@ -205,7 +205,7 @@ describe('statistics', () => {
   }
 
   describe('sentiment and position', () => {
-    test('roll up by the numbers of the service, weighted by their counts, on any scale', async () => {
+    test('are aggregated from sums and counts of the service, on any scale', async () => {
       const rows: Entry[] = [
         { date: '2026-03-02', brand: 'a', answers: 10, sentiment: [61, 4], position: [1.5, 2] },
         { date: '2026-03-03', brand: 'a', answers: 10, sentiment: [64, 1], position: [3, 6] },
@@ -323,7 +323,7 @@ describe('statistics', () => {
   })
 
   describe('the same prompts', () => {
-    test('alone are compared where prompts were added and removed', async () => {
+    test('alone are compared if prompts were added and removed', async () => {
       const on = (date: Day, prompt: string, seen: number, answers: number, model = 'm') => ({
         date,
         brand: 'a',
@@ -514,7 +514,7 @@ describe('statistics', () => {
   })
 })
 
-describe('sums and usual values', () => {
+describe('sums and baselines', () => {
   /* Sums and usual values that views read are those of the rows: before they are computed, after, and while rows change. */
 
   let database: TestDatabase
@@ -605,7 +605,7 @@ describe('sums and usual values', () => {
     return known
   }
 
-  test('loads that insert, update and delete in any order are summarized right, with refreshes in between', async () => {
+  test('inserts, updates and deletes in any order are summarized correctly, with refreshes in between', async () => {
     const step = fc.record({
       what: fc.constantFrom('insert', 'insert', 'insert', 'update', 'delete', 'refresh'),
       table: fc.constantFrom(BY_DAY, BY_PROMPT, 'chats'),
@@ -644,7 +644,7 @@ describe('sums and usual values', () => {
     )
   })
 
-  test('a load that commits while summaries are computed is in them, or stays noted', async () => {
+  test('a load that commits while summaries are computed is included, or stays marked', async () => {
     const days = daysIn({ from: '2026-01-20', to: '2026-03-30' })
     for (const [table, sql] of [
       [BY_DAY, daySql(3)],
@@ -673,7 +673,7 @@ describe('sums and usual values', () => {
     }
   })
 
-  test('rows that somebody else changed are found by a recheck, and dropped or truncated ones by the next run', async () => {
+  test('rows changed by others are found by a recheck, and dropped or truncated ones by the next run', async () => {
     const days = daysIn({ from: '2026-01-20', to: '2026-03-30' })
     await change(BY_DAY, 'p', days, daySql(3))
     await change(BY_PROMPT, 'p', days, promptSql(3))
@@ -698,7 +698,7 @@ describe('sums and usual values', () => {
     expect(await database.rows('select from visibility_ops.prompt_sums')).toEqual([])
   })
 
-  test('a run computes what it changed, and one without changes writes nothing; another report is summarized from the start', async () => {
+  test('a run summarizes the days it changed, one without changes writes nothing, and another report is summarized in full', async () => {
     const fine = (name: string) => ({ name, dimensions: ['date', 'prompt_id', 'model_id'] })
     const setup = await setUp({
       world: { projects: 1, prompts: 4, models: 2, brands: 2 },

@@ -88,7 +88,7 @@ test('the map names every folder', () => {
   for (const folder of ORDER.filter((name) => name !== 'main')) expect(map).toContain(`| \`${folder}\` |`)
 })
 
-test('the check of directions fails where an import points the wrong way', () => {
+test('the check of directions fails for an import in the wrong direction', () => {
   expect(judge('core/day.ts', 'sync/run/run-sync.ts')).toContain('the other way')
   expect(judge('reference/server.ts', 'source/client.ts')).toContain('may use only')
   expect(judge('sync/run/run-sync.ts', 'reference/world.ts')).toContain('only the app')

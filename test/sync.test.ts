@@ -74,7 +74,7 @@ test('a rate limit slows the sync and loses nothing', async () => {
   await exact()
 })
 
-test('malformed rows wait in quarantine, the run is partial, and they load when the service mends them', async () => {
+test('malformed rows wait in quarantine, the run is partial, and they load once the service corrects them', async () => {
   await start({ faults: { ...NO_LIMIT, malformed: 0.02 }, config: { streams: ['chats'] } })
   const first = await setup.sync()
   expect(first.outcome).toBe('partial')
@@ -101,7 +101,7 @@ test('malformed rows wait in quarantine, the run is partial, and they load when 
   expect(await count('by_prompt')).toBe(31 * 7 * 2 * 3)
 })
 
-test('a page with many bad rows fails as a whole and leaves what was there', async () => {
+test('a page with many bad rows fails as a whole and changes no row', async () => {
   await start()
   await setup.sync()
   setup.service.setFaults({ ...NO_LIMIT, malformed: 0.3 })
@@ -122,7 +122,7 @@ test('no row is deleted from a window with rejects, since the missing row may be
   expect(await count('by_prompt')).toBe(before)
 })
 
-test('an empty answer where there were rows is held, said, and clears by itself when the rows are back', async () => {
+test('an empty answer where there were rows is held and reported, and resolves when the rows are back', async () => {
   await start()
   await setup.sync()
   setup.service.setFaults({ ...NO_LIMIT, empty: true })
@@ -157,7 +157,7 @@ test('an empty answer where there were rows is held, said, and clears by itself 
   await exact()
 })
 
-test('a held window is let through by accepting its deletions, and only in its range', async () => {
+test('a held window is loaded by accepting its deletions, and only in its range', async () => {
   await start({ config: { streams: ['chats', 'prompts'] } })
   await setup.sync()
   setup.service.setFaults({ ...NO_LIMIT, empty: true })
@@ -193,7 +193,7 @@ test('rows that vanish in small numbers are deleted, and prompts are marked as r
   await exact()
 })
 
-test('history that the service rewrites is updated, and what changed is kept as a restatement', async () => {
+test('history that the service rewrites is updated, and the change is stored as a restatement', async () => {
   await start()
   await setup.sync()
   setup.service.world.rewriteDays(project(), ['2026-03-10', '2026-03-29'])
@@ -207,7 +207,7 @@ test('history that the service rewrites is updated, and what changed is kept as 
   expect(days.map(({ date }) => date)).toEqual(['2026-03-10', '2026-03-29'])
 })
 
-test('days that did not change are found equal without staging a row, and what was edited by hand is mended', async () => {
+test('unchanged days are detected without staging a row, and manual edits are corrected', async () => {
   await start({ config: { streams: ['chats'] } })
   await setup.sync()
   const name = new URL(setup.database.url).pathname.slice(1)
@@ -233,7 +233,7 @@ test('days that did not change are found equal without staging a row, and what w
   await expectReport(setup.database, { world: setup.service.world, range, reports: [] }, project(), report)
 })
 
-test('a lower page limit is understood from a 400, and the tables are exact', async () => {
+test('a lower page limit is learned from a 400, and the tables are exact', async () => {
   await start({ faults: { ...NO_LIMIT, limit_max: 50 } })
   expect((await setup.sync()).outcome).toBe('complete')
   await exact()
@@ -246,7 +246,7 @@ test('a lower page limit is understood from a 400, and the tables are exact', as
   expect([...limits].filter((limit) => limit > 50)).toEqual([])
 })
 
-test('a service that silently cuts answers is found out, whatever the number', async () => {
+test('silent truncation is detected, whatever the number', async () => {
   await start({ faults: { ...NO_LIMIT, silent_cap: 100 } })
   expect((await setup.sync()).outcome).toBe('complete')
   await exact()
@@ -288,7 +288,7 @@ test('a day with six times as many rows as a page is split by its own dimensions
 
 const LARGE_DAY = { start_date: '2026-03-31', end_date: '2026-03-31', streams: ['chats'], source: { page_limit: 40 } }
 
-test('where filters are refused, a large day is read by overlapping pages if the order holds', async () => {
+test('if filters are refused, a large day is read by overlapping pages if the order is stable', async () => {
   await start({ faults: { ...NO_LIMIT, refuse_filters: true }, config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
   expect((await setup.sync()).streams.flatMap((entry) => entry.failed)).toEqual([])
   const day = { from: '2026-03-31', to: '2026-03-31' }
@@ -298,13 +298,13 @@ test('where filters are refused, a large day is read by overlapping pages if the
   expect(await count('chats')).toBe(60)
 })
 
-test('where filters are ignored, it is noticed, and the rows are still exact', async () => {
+test('if filters are ignored, it is detected, and the rows are still exact', async () => {
   await start({ faults: { ...NO_LIMIT, ignore_filters: true }, config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
   expect((await setup.sync()).streams.flatMap((entry) => entry.failed)).toEqual([])
   expect(await count('by_prompt')).toBe(180)
 })
 
-test('what cannot be proven complete fails loudly and deletes nothing', async () => {
+test('an answer that cannot be proven complete fails and deletes nothing', async () => {
   await start({ config: LARGE_DAY, world: { ...SMALL, prompts: 30 } })
   await setup.sync()
   setup.service.setFaults({ ...NO_LIMIT, refuse_filters: true, unstable_order: true })
@@ -327,14 +327,14 @@ test('lists longer than a page are read by overlapping pages, and a moving order
   expect(await count('prompts', 'removed_at is null')).toBe(130)
 })
 
-test('a total that disagrees with the rows is noted and believed less than the rows', async () => {
+test('a total that contradicts the rows is noted, and the rows are used', async () => {
   await start({ faults: { ...NO_LIMIT, totals: 'wrong' }, config: { reports: [] } })
   expect((await setup.sync()).outcome).toBe('complete')
   expect((await status()).drift.map(({ kind }) => kind)).toContain('total')
   expect(await count('prompts')).toBe(7)
 })
 
-test('a wrong key stops the run at once', async () => {
+test('a wrong key stops the run immediately', async () => {
   await start()
   const report = await setup.sync({
     projects: setup.projects.map((entry) => ({ ...entry, caller: { ...entry.caller, key: 'wrong' } })),
@@ -397,7 +397,7 @@ test('a changed breakdown or filter under an existing name is refused with an ex
   await expect(other({ name: 'theirs', dimensions: ['date'] })).rejects.toThrow(/was not made by visibility-sync/)
 })
 
-test('labels name brands, topics and tags, and say which brands are ours', async () => {
+test('labels name brands, topics and tags, and mark own brands', async () => {
   await start()
   const [first] = project().brands
   const topic = project().topics[0]!
@@ -423,7 +423,7 @@ test('labels name brands, topics and tags, and say which brands are ours', async
   ])
 })
 
-test('the audit of coverage knows every day: rows, time and state, and a backfill of missing days reads only those and unsound ones', async () => {
+test('coverage has rows, time and state of every day, and a backfill of missing days reads only those and unsound ones', async () => {
   await start()
   await setup.sync({
     command: 'backfill',
@@ -451,7 +451,7 @@ test('the audit of coverage knows every day: rows, time and state, and a backfil
   ])
 })
 
-test('a chat that moves to another day moves in the table, and is not doubled', async () => {
+test('a chat that moves to another day moves in the table, and is not duplicated', async () => {
   await start({ config: { reports: [], streams: ['chats'] } })
   await setup.sync()
   const [chat] = await setup.database.rows<{ chat_id: string }>(
@@ -482,7 +482,7 @@ test('without a project id rows get the project "default" and requests carry non
   expect(setup.service.requests.some(({ query, body }) => 'project_id' in query || 'project_id' in body)).toBe(false)
 })
 
-test('status says how much lookback this service needs', async () => {
+test('status reports how much lookback this service needs', async () => {
   await start()
   await setup.sync()
   expect((await status()).lookback).toEqual({ configured_days: 7, needed_days: null, too_short: false })
