@@ -296,6 +296,25 @@ test('without 80 % of the days before nothing is compared, and the page gives th
   expect(plain(await page(`${RANGE}&week=2026-01-26`))).toContain('0 are complete, and a comparison needs 6.')
 })
 
+test('a section is compared only if enough days of its own report were read before', async () => {
+  const query = 'from=2026-03-09&to=2026-03-29'
+  const hold = (state: string) =>
+    setup.database.rows(
+      `update visibility_ops.coverage set state = $2
+       where project_id = $1 and stream = 'brand_daily_by_topic_model' and date between '2026-02-16' and '2026-02-22'`,
+      [project, state],
+    )
+  await hold('held')
+  try {
+    expect((await csv('summary', query))[0]!.change).not.toBe('')
+    expect((await csv('topics-by-model', query)).every(({ change }) => change === '')).toBe(true)
+    expect(plain(await page(query))).toContain('14 are complete, and a comparison needs 17.')
+    expect((await get(`${url}/insights/movers.csv?project=${project}&${query}`)).status).toBe(400)
+  } finally {
+    await hold('read')
+  }
+})
+
 test('absent prompts are all there, page by page, and counted whole', async () => {
   const absent = (await setup.database.rows(
     `with weeks as (
@@ -441,6 +460,28 @@ describe('the page of a topic', () => {
     )
   })
 
+  test('counts the own brand in the answers since it is tracked, and calls it new', async () => {
+    const table = 'visibility.brand_daily_by_topic_model'
+    const model = await modelId()
+    const before = `from ${table} where project_id = '${project}' and brand_id = '${own}' and date < '2026-03-05'`
+    await setup.database.rows(`create table public.kept as select * ${before}`)
+    await setup.database.rows(`delete ${before}`)
+    try {
+      for (const from of ['2026-03-02', '2026-03-05']) {
+        const query = `from=${from}&to=2026-03-22`
+        const heat = await csv('topics-by-model', query)
+        for (const row of await file('/insights/model/by-topic', `${query}&model=${encodeURIComponent(model)}`)) {
+          const cell = heat.find((one) => one.topic_id === row.id && one.model_id === model)!
+          expect([row.answers, row.visibility, row.verdict]).toEqual([cell.answers, cell.visibility, cell.verdict])
+          expect(row.verdict).toBe('new')
+        }
+      }
+    } finally {
+      await setup.database.rows(`insert into ${table} select * from public.kept`)
+      await setup.database.rows('drop table public.kept')
+    }
+  })
+
   test('leads to its prompts and back, with the filters that it was opened with', async () => {
     const query = `${RANGE}&grain=day&compare=none`
     const first = await of('/insights', query)
@@ -511,7 +552,9 @@ test('the next steps name prompts and clear falls, and nothing that chance expla
   const falls = (await csv('movers')).filter(
     ({ brand_id, verdict: judged, q_value }) => brand_id === own && judged === 'down' && Number(q_value) <= 0.1,
   )
-  const absent = (await csv('absent-prompts')).filter(({ answers }) => Number(answers) >= 30)
+  const listed = await csv('absent-prompts')
+  const absent = listed.filter(({ answers }) => Number(answers) >= 30)
+  expect(listed.slice(0, absent.length)).toEqual(absent)
   expect(lines.filter((line) => line.includes('a clear fall')).length).toBe(Math.min(3, falls.length))
   expect(lines.filter((line) => line.includes('is in none of')).length).toBe(Math.min(3, absent.length))
   for (const { answers, prompt } of absent.slice(0, 3))

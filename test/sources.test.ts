@@ -156,6 +156,8 @@ test('the page of a prompt shows the text and citations of its answers, in each 
       { domain: 'a.example', citation_count: 3, answers: 2 },
       { domain: 'b.example', citation_count: 2, answers: 1 },
     ])
+    const other = await detail('/insights/prompt', { prompt: prompt as string, model: 'another-model' })
+    expect(other.read.sections.cited!.rows).toEqual([])
   } finally {
     await setup.database.rows('delete from visibility.chat_contents')
   }

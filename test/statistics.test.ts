@@ -231,13 +231,13 @@ describe('statistics', () => {
         ['prompt', 'model'],
       )
       const daily = await database.rows(
-        'select sentiment, sentiment_points, position from visibility.visibility_daily order by date',
+        'select sentiment, sentiment_points, sentiment_count, position, position_count from visibility.visibility_daily order by date',
       )
       expect(daily.slice(0, 4)).toEqual([
-        { sentiment: 61, sentiment_points: 244, position: 1.5 },
-        { sentiment: 64, sentiment_points: 64, position: 3 },
-        { sentiment: null, sentiment_points: null, position: null },
-        { sentiment: null, sentiment_points: null, position: null },
+        { sentiment: 61, sentiment_points: 244, sentiment_count: 4, position: 1.5, position_count: 2 },
+        { sentiment: 64, sentiment_points: 64, sentiment_count: 1, position: 3, position_count: 6 },
+        { sentiment: null, sentiment_points: null, sentiment_count: 0, position: null, position_count: 0 },
+        { sentiment: null, sentiment_points: null, sentiment_count: 0, position: null, position_count: 0 },
       ])
       for (const view of ['sentiment_by_topic_weekly', 'sentiment_by_prompt_weekly']) {
         const [first, second] = await database.rows(
@@ -319,6 +319,30 @@ describe('statistics', () => {
         { numRuns: 15 },
       )
       expect(told).toBeGreaterThan(100)
+    })
+
+    test('are not known by their answers while the day was last read before it was over', async () => {
+      const weeks = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((week) => addDays('2026-01-05', 7 * week))
+      const last = weeks.at(-1)!
+      await fill(
+        'brand_daily',
+        weeks.map((date) => ({ date, brand: 'a', answers: date === last ? 10 : 100 })),
+      )
+      const isUnusual = async () =>
+        (await database.rows(`select is_unusual from visibility.answers_daily where date = '${last}'`))[0]!.is_unusual
+      for (const [hours, expected] of [
+        [14, null],
+        [38, true],
+      ]) {
+        await database.rows(
+          `insert into visibility_ops.coverage (project_id, stream, date, rows, read_at, run_id, state, read_order)
+           values ('p', 'brand_daily', $1, 1, $1::date::timestamp at time zone 'UTC' + make_interval(hours => $2), 1, 'read', 1)
+           on conflict (project_id, stream, date) do update set read_at = excluded.read_at`,
+          [last, hours],
+        )
+        expect(await isUnusual()).toBe(expected)
+      }
+      await database.rows('delete from visibility_ops.coverage')
     })
   })
 

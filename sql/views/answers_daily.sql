@@ -7,9 +7,15 @@ select
   s.date,
   s.answers,
   h.usual as usual_answers,
-  abs(s.answers - h.usual) > 3 * 1.4826 * m.deviation as is_unusual
+  -- A day that was read before it was over is not compared with whole days.
+  case
+    when not exists (
+      select from {ops}.days_read d
+      where d.project_id = s.project_id and d.stream = {stream} and d.date = s.date and (d.read_at at time zone 'UTC')::date <= d.date
+    ) then abs(s.answers - h.usual) > 3 * 1.4826 * m.deviation
+  end as is_unusual
 from (
-  -- It stands on every brand's row of the day, so the largest is taken, not the sum.
+  -- Each brand's row of the day has it, so take the largest, not the sum.
   select r.project_id, coalesce(p.name, p.project_id) as project, r.date, max(r.visibility_total) as answers
   from {schema}.projects p join {report date} r on r.project_id = p.project_id
   group by r.project_id, p.project_id, r.date

@@ -14,9 +14,9 @@ select
   s.mention_count,
   -- The service's own numbers, on whatever scale it has.
   case when s.position_count > 0 then s.position end as position,
-  s.position_count,
+  case when s.position is null then 0 else s.position_count end as position_count,
   case when s.sentiment_count > 0 then s.sentiment end as sentiment,
-  s.sentiment_count,
+  case when s.sentiment is null then 0 else s.sentiment_count end as sentiment_count,
   {schema}.wilson_low(s.visibility_count, s.visibility_total) as visibility_low,
   {schema}.wilson_high(s.visibility_count, s.visibility_total) as visibility_high,
   s.visibility_total >= 30 as enough_answers,

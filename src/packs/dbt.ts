@@ -22,7 +22,9 @@ const EXPRESSIONS: Record<string, string> = {
   answers: 'visibility_total',
   all_mentions: 'sum(mention_count) over (partition by <<group>>)',
   position_points: 'position * position_count',
+  position_count: 'case when position is null then 0 else position_count end',
   sentiment_points: 'sentiment * sentiment_count',
+  sentiment_count: 'case when sentiment is null then 0 else sentiment_count end',
 }
 
 export function dbtFiles({ relations, values }: Pack): Record<string, string> {

@@ -121,26 +121,23 @@ order by visibility desc nulls last, brand, c.brand_id`
   prompts: (context) => breakdown('prompts', context),
 
   chats({ schema, filters, hasContents }) {
-    const { project, range, subject } = filters
     const contents = hasContents
       ? `t.messages, t.sources, t.brands_mentioned`
       : `null::jsonb as messages, null::jsonb as sources, null::jsonb as brands_mentioned`
     return `select c.date, c.chat_id, c.model_id, c.model_channel_id, ${contents}, count(*) over () as whole_count
 from ${relation(schema, 'chats')} c
-${hasContents ? `left join ${relation(schema, 'chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n` : ''}where c.project_id = ${text(project)} and c.prompt_id = ${text(subject.prompt ?? '')}${subject.model === undefined ? '' : ` and c.model_id = ${text(subject.model)}`}${subject.channel === undefined ? '' : ` and c.model_channel_id = ${text(subject.channel)}`}
-  and ${between('c.date', range)}
+${hasContents ? `left join ${relation(schema, 'chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n` : ''}where ${ofChats(filters)}
 order by messages is null, c.date desc, c.model_id, c.chat_id`
   },
 
   cited({ schema, filters }) {
-    const { project, range, subject } = filters
     return `select s.source ->> 'domain' as domain, count(distinct c.chat_id) as answers,
   sum(case when s.source ->> 'citationCount' ~ '^\\d{1,9}$' then (s.source ->> 'citationCount')::integer end) as citation_count,
   count(*) over () as whole_count
 from ${relation(schema, 'chats')} c
 join ${relation(schema, 'chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id
 cross join lateral jsonb_array_elements(case jsonb_typeof(t.sources) when 'array' then t.sources else '[]' end) s(source)
-where s.source ->> 'domain' is not null and c.project_id = ${text(project)} and c.prompt_id = ${text(subject.prompt ?? '')} and ${between('c.date', range)}
+where s.source ->> 'domain' is not null and ${ofChats(filters)}
 group by 1
 order by citation_count desc nulls last, answers desc, domain`
   },
@@ -151,7 +148,7 @@ order by citation_count desc nulls last, answers desc, domain`
     return `select a.prompt_id, a.prompt, a.topic, a.model_id, count(distinct a.week) as weeks, max(a.week) as last_week,
   max(a.best_rival_visibility) as best_rival_visibility, count(*) over () as whole_count
 from ${relation(schema, 'absent_prompts')} a
-where a.project_id = ${text(project)} and a.own_brand_id = ${text(own)} and ${between('a.week', weeksIn(filters.range))}
+where a.project_id = ${text(project)} and a.own_brand_id = ${text(own)} and ${between('a.week', weeksIn(filters.range))} and a.is_complete
   and exists (
     select from ${report} r
     where r.project_id = a.project_id and r.prompt_id = a.prompt_id and r.model_id is not distinct from a.model_id
@@ -165,7 +162,7 @@ order by weeks desc, best_rival_visibility desc, prompt, a.model_id`
     return `select url, (array_agg(title order by week desc))[1] as title, max(rival_names) as rival_names,
   sum(citation_count) as citation_count, max(week) as last_week, count(*) over () as whole_count
 from ${relation(schema, 'page_gaps_weekly')}
-where project_id = ${text(filters.project)} and domain = ${text(filters.subject.domain ?? '')} and ${between('week', weeksIn(filters.range))}
+where project_id = ${text(filters.project)} and domain = ${text(filters.subject.domain ?? '')} and ${between('week', weeksIn(filters.range))} and is_complete
 group by url
 order by citation_count desc nulls last, url`
   },
@@ -209,6 +206,19 @@ function conditions({ schema, filters, reports }: StatementContext, section: Det
   ].join(' and ')
 }
 
+/** What selects the chats `c` of a prompt, of one model or channel if the page is about it. */
+function ofChats({ project, range, subject }: Filters): string {
+  const is = (column: Dimension, value: string | undefined) =>
+    value === undefined ? [] : [`c.${column} = ${text(value)}`]
+  return [
+    `c.project_id = ${text(project)}`,
+    `c.prompt_id = ${text(subject.prompt ?? '')}`,
+    ...is('model_id', subject.model),
+    ...is('model_channel_id', subject.channel),
+    between('c.date', range),
+  ].join(' and ')
+}
+
 const NAMES: Partial<Record<Dimension, { table: string; name: string }>> = {
   topic_id: { table: 'topics', name: 'name' },
   prompt_id: { table: 'prompts', name: 'text' },
@@ -223,6 +233,8 @@ function breakdown(section: 'by-model' | 'by-topic' | 'prompts', context: Statem
   const of = (name: string) => relation(schema, name)
   const [report] = reportOf(section, context)
   const names = NAMES[column]
+  // The own brand counts in the answers since it is tracked; without any row of it, in all answers of the group.
+  const ofOwn = (name: string) => `max(s.${name}) filter (where s.brand_id = ${text(own)})`
   return `with s as (
   select r.${column} as id, r.brand_id, sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
     sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
@@ -230,8 +242,9 @@ function breakdown(section: 'by-model' | 'by-topic' | 'prompts', context: Statem
   where ${conditions(context, section)} and ${both}
   group by 1, 2
 ), g as (
-  select s.id, coalesce(max(s.k) filter (where s.brand_id = ${text(own)}), 0) as k, max(s.n) as n,
-    coalesce(max(s.previous_k) filter (where s.brand_id = ${text(own)}), 0) as previous_k, max(s.previous_n) as previous_n,
+  select s.id, coalesce(${ofOwn('k')}, 0) as k, coalesce(${ofOwn('n')}, max(s.n)) as n,
+    case when bool_or(s.brand_id = ${text(own)}) then ${ofOwn('previous_k')} else 0 end as previous_k,
+    case when bool_or(s.brand_id = ${text(own)}) then ${ofOwn('previous_n')} else max(s.previous_n) end as previous_n,
     (array_agg(coalesce(b.name, s.brand_id) order by s.k / nullif(s.n, 0) desc nulls last) filter (where not coalesce(b.is_own, false)))[1] as rival,
     max(s.k / nullif(s.n, 0)) filter (where not coalesce(b.is_own, false)) as rival_visibility
   from s

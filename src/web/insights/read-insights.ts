@@ -4,7 +4,7 @@ import { UsageError } from '../../core/errors.ts'
 import { clip, count, listSome } from '../../core/text.ts'
 import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
-import { DETAIL_STATEMENTS, type DetailSection, DOMAINS_BY_PROMPT, detailNeeds } from './detail-statements.ts'
+import { DETAIL_STATEMENTS, DETAILS, type DetailSection, DOMAINS_BY_PROMPT, detailNeeds } from './detail-statements.ts'
 import { type Filters, noDays } from './filters.ts'
 import { ENOUGH } from './format.ts'
 import {
@@ -152,6 +152,9 @@ export type AnySection = Section | DetailSection
 
 const isDetail = (section: AnySection): section is DetailSection => section in DETAIL_STATEMENTS
 
+const needsFor = (section: AnySection, filters: Filters, reports: readonly ReportConfig[]) =>
+  isDetail(section) ? detailNeeds(section, filters, reports) : needsOf(section, filters, reports)
+
 const sqlFor = (section: AnySection, context: StatementContext) =>
   ({ ...STATEMENTS, ...DETAIL_STATEMENTS })[section](context)
 
@@ -164,10 +167,10 @@ const MOVERS_SHOWN = 12
 export const ABSENT_SHOWN = 25
 const SOURCES_SHOWN = 12
 
-/** Everything of the page but the absent prompts, which have pages of their own. */
 // The list of what to do next is short.
 const NEXT_SHOWN = 3
 
+/** Everything of the page but the absent prompts, which have pages of their own. */
 export async function readInsights(warehouse: Warehouse, request: InsightsRequest): Promise<Insights> {
   const reader = await openReader(warehouse, request)
   const { brands, own, context } = reader
@@ -197,10 +200,9 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
 }
 
 async function readNext(reader: Reader): Promise<Insights['next']> {
-  const absent = await reader.read<AbsentRow>('absent-prompts', `\nlimit ${4 * NEXT_SHOWN}`)
+  const absent = await reader.read<AbsentRow>('absent-prompts', `\nlimit ${NEXT_SHOWN}`)
   const falls = await reader.read<MoverRow>('falls', `\nlimit ${NEXT_SHOWN}`)
-  const isSure = ({ answers }: AbsentRow) => answers >= ENOUGH
-  return { absent: absent.rows.filter(isSure).slice(0, NEXT_SHOWN), falls: falls.rows }
+  return { absent: absent.rows.filter(({ answers }) => answers >= ENOUGH), falls: falls.rows }
 }
 
 export interface AbsentPrompts extends Read<AbsentRow> {
@@ -241,7 +243,7 @@ export async function readAll(
   const missing = reader.missing(section)
   if (missing !== undefined) throw new UsageError(missing)
   const { rows, fields } = await warehouse.pool.query<(string | number | boolean | null)[]>({
-    ...slowQuery(`${sqlFor(section, context)}\nlimit ${most + 1}`),
+    ...slowQuery(`${reader.sqlOf(section)}\nlimit ${most + 1}`),
     rowMode: 'array',
   })
   if (rows.length > most)
@@ -271,33 +273,49 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
     rival: '',
     hasContents: relations.has('chat_contents'),
   }
-  let noMovers: string | undefined
+  const streamOf = (section: AnySection) =>
+    reportBy(reports, needsFor(section, filters, reports).report ?? [])?.name ?? dailyStream(reports)
+  const pageStream = streamOf(DETAILS[filters.path][0] ?? 'summary')
+  /** Why the rows of a stream are not compared; a stream without an entry is. */
+  const incomparable = new Map<string, string | undefined>()
+  let noMoversOfWeek: string | undefined
+  const whyNoMovers = () => (filters.week === undefined ? incomparable.get(streamOf('movers')) : noMoversOfWeek)
   const missing = (section: AnySection) =>
     missingFor(section, { filters, reports }, relations) ??
-    (section === 'movers' || section === 'falls' ? noMovers : undefined)
-  const readDays = async (range: Range, before: Range) => (await all<DaysRead>(daysRead(context, range, before)))[0]!
+    (section === 'movers' || section === 'falls' ? whyNoMovers() : undefined)
+  const readDays = async (stream: string, range: Range, before: Range) =>
+    (await all<DaysRead>(daysRead(context, stream, { range, before })))[0]!
+  const sqlOf = (section: AnySection) => {
+    const isCompared = incomparable.get(streamOf(section)) === undefined
+    return sqlFor(section, isCompared ? context : { ...context, before: noDays(filters.range) })
+  }
   return {
     brands,
     own,
     context,
     missing,
+    sqlOf,
     /** Finds out whether enough of the period before was read. If not, nothing is compared with it. */
     async compare() {
-      const { range, before, week } = filters
-      const days = await readDays(range, before)
-      const incomparable = whyIncomparable(days, before)
-      if (incomparable !== undefined) context.before = noDays(range)
-      noMovers = incomparable
+      const { range, before, week, path } = filters
+      const days = await readDays(pageStream, range, before)
+      const reason = whyIncomparable(days, before)
+      const sections: AnySection[] = path === '/insights' ? ['topics-by-model', 'movers'] : [...DETAILS[path]]
+      incomparable.set(pageStream, reason)
+      for (const stream of new Set(sections.map(streamOf)))
+        if (stream !== pageStream)
+          incomparable.set(stream, reason ?? whyIncomparable(await readDays(stream, range, before), before))
       if (week !== undefined) {
         const weekBefore = { from: addDays(week, -7), to: addDays(week, -1) }
-        noMovers = whyIncomparable(await readDays({ from: week, to: addDays(week, 6) }, weekBefore), weekBefore)
+        const ofWeek = await readDays(dailyStream(reports), { from: week, to: addDays(week, 6) }, weekBefore)
+        noMoversOfWeek = whyIncomparable(ofWeek, weekBefore)
       }
-      return { days, incomparable }
+      return { days, incomparable: reason }
     },
     async read<R extends object>(section: AnySection, page = ''): Promise<Read<R>> {
       const reason = missing(section)
       if (reason !== undefined) return { sql: '', rows: [], missing: reason }
-      const sql = `${sqlFor(section, context)}${page};`
+      const sql = `${sqlOf(section)}${page};`
       // Without an own brand there is nothing that most sections could be about.
       if (own === undefined && !WITHOUT_OWN.has(section)) return { sql, rows: [] }
       return { sql, rows: await all<R>(sql) }
@@ -359,9 +377,7 @@ async function relationsIn({ pool, schema }: Warehouse): Promise<Set<string>> {
 
 /** Why a section cannot be read, and what helps; undefined if it can. */
 function missingFor(section: AnySection, { filters, reports }: InsightsRequest, relations: ReadonlySet<string>) {
-  const { views, report } = isDetail(section)
-    ? detailNeeds(section, filters, reports)
-    : needsOf(section, filters, reports)
+  const { views, report } = needsFor(section, filters, reports)
   if (section === 'source-prompts' && reportBy(reports, DOMAINS_BY_PROMPT, 'domains') === undefined)
     return 'No report of domains by prompt and model is configured.'
   for (const view of views) {

@@ -5,6 +5,7 @@ import { quote } from '../../core/identifier.ts'
 import type { BiView, Dimension } from '../../core/vocabulary.ts'
 import { fillIn, reportBy } from '../../warehouse/schema/views.ts'
 import { chartRange, type Filters, weeksIn } from './filters.ts'
+import { ENOUGH } from './format.ts'
 
 /*
  * The SQL of each section, over the views that BI tools read. What is shown is what is run, so values are written into the
@@ -104,11 +105,10 @@ export const STATEMENTS = {
   ${name}_points / nullif(${name}_count, 0) - previous_${name}_points / nullif(previous_${name}_count, 0), null, null, null,
   null, ${name}_count, previous_${name}_count, n, previous_n
 from v`
-    const counted = (name: string) => `sum(case when ${name}_points is not null then ${name}_count end)`
     const pointsOf = (
       name: string,
-    ) => `sum(${name}_points) ${now} as ${name}_points, ${counted(name)} ${now} as ${name}_count,
-    sum(${name}_points) ${previous} as previous_${name}_points, ${counted(name)} ${previous} as previous_${name}_count`
+    ) => `sum(${name}_points) ${now} as ${name}_points, sum(${name}_count) ${now} as ${name}_count,
+    sum(${name}_points) ${previous} as previous_${name}_points, sum(${name}_count) ${previous} as previous_${name}_count`
     return `with v as (
   select sum(visibility_count) ${now} as k, sum(answers) ${now} as n,
     sum(visibility_count) ${previous} as previous_k, sum(answers) ${previous} as previous_n,
@@ -224,12 +224,12 @@ from ${relation(schema, 'absent_prompts')}
 where project_id = ${text(filters.project)} and own_brand_id = ${text(own)}
   and ${between('week', weeksIn(filters.range))} and is_complete
 group by prompt_id, prompt, topic_id, topic, model_id
-order by weeks_absent desc, best_rival_visibility desc, answers desc, prompt_id, model_id`
+order by sum(answers) >= ${ENOUGH} desc, weeks_absent desc, best_rival_visibility desc, answers desc, prompt_id, model_id`
   },
 
   sources({ schema, filters }) {
     const of = (name: string) => relation(schema, name)
-    const where = `where project_id = ${text(filters.project)} and ${between('week', weeksIn(filters.range))}`
+    const where = `where project_id = ${text(filters.project)} and ${between('week', weeksIn(filters.range))} and is_complete`
     return `with s as (
   select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
     ${wholeSum('citation_count')} as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count
@@ -256,7 +256,7 @@ from ${relation(schema, 'source_gaps')}
 where project_id = ${text(filters.project)} and own_brand_id = ${text(own)} and is_complete
   and ${between('week', weeksIn(filters.range))}
 group by domain, is_own, is_rival
-order by citation_count desc, domain, is_own, is_rival`
+order by is_own or is_rival, citation_count desc, domain, is_own, is_rival`
   },
 } satisfies Record<string, (context: StatementContext) => string>
 export type Section = keyof typeof STATEMENTS
@@ -321,7 +321,7 @@ function means(context: StatementContext, name: 'position' | 'sentiment'): strin
   d.is_complete, d.is_provisional
 from (
   select ${weekOf('v.date')} as week, v.brand_id, v.brand, v.is_own,
-    sum(v.${name}_points) as ${name}_points, sum(v.${name}_count) filter (where v.${name}_points is not null) as ${name}_count,
+    sum(v.${name}_points) as ${name}_points, sum(v.${name}_count) as ${name}_count,
     sum(v.answers) as answers
   from ${relation(schema, 'visibility_daily')} v
   where v.project_id = ${text(filters.project)} and ${between('v.date', weeks)}
@@ -364,13 +364,17 @@ left join ${of('topics')} t on t.project_id = m.project_id and t.topic_id = m.to
 order by rank, clarity desc, m.brand_id, m.topic_id, model_id`
 }
 
-/** How many days of the range and of the one before were read, and how many of them are whole or may still change. */
-export function daysRead({ schema, reports, filters }: StatementContext, range: Range, before: Range): string {
+/** How many days of a stream were read in the range and before it, and how many of them are whole or may still change. */
+export function daysRead(
+  { schema, filters }: StatementContext,
+  stream: string,
+  { range, before }: Record<'range' | 'before', Range>,
+): string {
   const now = (condition: string) => `count(*) filter (where s.date >= ${text(range.from)}${condition})`
   const { both } = periods('s.date', range, before)
   return `select ${now('')} as days, ${now(` and ${whole('s')}`)} as whole_days, ${now(' and s.is_provisional')} as provisional_days,
   count(*) filter (where s.date < ${text(range.from)} and ${whole('s')}) as whole_days_before
 from ${relation(schema, 'data_status')} s
-where s.project_id = ${text(filters.project)} and s.stream = ${text(dailyStream(reports))}
+where s.project_id = ${text(filters.project)} and s.stream = ${text(stream)}
   and ${both}`
 }
