@@ -52,14 +52,14 @@ describe('replacing a window', () => {
     mayDelete: boolean
     acceptDeletes: boolean
     heldBefore: Set<Day>
-    disproved: Set<Day>
+    proven: Set<Day>
   }
 
   /** What the window must look like afterwards. */
   function model(before: Content, answer: Content, load: Load) {
     const on = (content: Content, day: Day) => [...content.keys()].filter((key) => dayOf(key) === day)
     const vanishing = (day: Day) => on(before, day).filter((key) => !answer.has(key)).length
-    const trusted = DAYS.filter((day) => !load.disproved.has(day))
+    const trusted = DAYS.filter((day) => !load.proven.has(day))
     const sum = (of: (day: Day) => number) => trusted.reduce((total, day) => total + of(day), 0)
     const most = sum(vanishing) * 2 > sum((day) => on(before, day).length)
     const held = trusted.filter(
@@ -129,12 +129,12 @@ describe('replacing a window', () => {
         fc.subarray(DAYS),
         fc.subarray(DAYS),
         fc.subarray(DAYS, { maxLength: 1 }),
-        async (before, random, share, mayDelete, acceptDeletes, held, disproved, emptied) => {
+        async (before, random, share, mayDelete, acceptDeletes, held, proven, emptied) => {
           // Most answers are much like what is there.
           const inside = [...before].filter(([key]) => DAYS.includes(dayOf(key)))
           const alike = [...inside.slice(0, Math.ceil(inside.length * share)), ...random]
           const answer: Content = new Map(alike.filter(([key]) => !emptied.includes(dayOf(key))))
-          const load = { mayDelete, acceptDeletes, heldBefore: new Set(held), disproved: new Set(disproved) }
+          const load = { mayDelete, acceptDeletes, heldBefore: new Set(held), proven: new Set(proven) }
           const expected = model(before, answer, load)
           const effect = await replace(before, answer, load)
           const { content: after } = await readTable()
@@ -156,7 +156,7 @@ describe('replacing a window', () => {
 
   test('the same answer again moves no row', async () => {
     const answer: Content = new Map(DAYS.map((day, index) => [keyOf(day, 'a', 'm'), index]))
-    const load = { mayDelete: true, acceptDeletes: false, heldBefore: new Set<Day>(), disproved: new Set<Day>() }
+    const load = { mayDelete: true, acceptDeletes: false, heldBefore: new Set<Day>(), proven: new Set<Day>() }
     const before: Content = new Map([...answer, [keyOf(DAYS[0]!, 'b', null), 5]])
     await replace(before, answer, load)
     const { places } = await readTable()

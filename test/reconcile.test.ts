@@ -431,14 +431,20 @@ describe('reports that do not add up', () => {
   })
 
   test.each([
-    ['prompts without a topic are in the report', true],
-    ['every prompt has a topic', false],
-  ])('a topic that is left out is no null group if %s', async (_, isNullListed) => {
+    ['prompts without a topic are in the report', 'listed'],
+    ['prompts without a topic have no chats', 'unused'],
+    ['every prompt has a topic', 'none'],
+  ])('a topic that is left out is no null group if %s', async (_, nullGroup) => {
     await start({ world: { projects: 1, prompts: 8, models: 2, brands: 3 } })
     const { prompts, topics } = project()
     prompts.forEach((prompt, index) => {
-      prompt.topicId = isNullListed && index === 0 ? null : topics[index % 2]!.id
+      prompt.topicId = nullGroup === 'listed' && index === 0 ? null : topics[index % 2]!.id
     })
+    if (nullGroup === 'unused')
+      await setup.database.rows(
+        `insert into visibility.prompt_history (project_id, prompt_id, tags, valid_from) values ($1, 'pr_unused', '{}', now())`,
+        [project().id],
+      )
     const withoutTopic = without('topic_id', ({ topic }) => (topic as { id: string } | null)?.id === topics[0]!.id)
     const report = await lying(withoutTopic, () => setup.sync())
     expect([report.outcome, await notAdditive()]).toEqual(['partial', []])
@@ -459,9 +465,24 @@ describe('reports that do not add up', () => {
     expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
   })
 
+  const WITH_CHANNELS = [...FOUR_GRAINS, { name: 'by_channel', dimensions: ['date', 'model_channel_id'] }]
+
+  test('a report by channel is read after the chats, which show that its channels are ignored', async () => {
+    await start({ config: { reports: WITH_CHANNELS.slice(-1) } })
+    const asked: string[] = []
+    const ignored: Lie = (rows, { path, dimensions }) => {
+      const isByChannel = dimensions.includes('model_channel_id')
+      asked.push(isByChannel ? 'channels' : path)
+      return isByChannel ? rows.map(({ model_channel: _channel, ...row }) => row) : rows
+    }
+    expect((await lying(ignored, () => setup.sync())).outcome).toBe('partial')
+    expect(asked.indexOf('channels')).toBeGreaterThan(asked.lastIndexOf('chats'))
+    expect(await setup.database.rows('select from visibility.by_channel')).toEqual([])
+    expect((await setup.sync()).outcome).toBe('complete')
+  })
+
   test('a missing channel is no null group if no chat has a channel', async () => {
-    const reports = [...FOUR_GRAINS, { name: 'by_channel', dimensions: ['date', 'model_channel_id'] }]
-    await start({ config: { reports } })
+    await start({ config: { reports: WITH_CHANNELS } })
     const channelOf = ({ model_channel }: Row) => (model_channel as { id: string }).id
     let first: string | undefined
     const withoutChannel: Lie = (rows, asked) => {
@@ -626,21 +647,42 @@ test('rows of a first load that did not add up are replaced by rows that do, als
   expect(await rows("select from visibility.by_prompt where prompt_id like '%_other'")).toEqual([])
 })
 
-test('brands and models of an answer that is not believed are not stored', async () => {
+test.each(['are recreated', 'are deleted'])('reports by topic are replaced after all topics %s', async (what) => {
   await start()
   await setup.sync()
-  const named = () =>
-    setup.database.rows('select brand_id from visibility.brands union select model_id from visibility.models')
-  const before = await named()
-  const day = '2026-02-20'
-  const lie: Lie = (rows, asked) =>
-    isFine(asked) && asked.from === day
-      ? rows.map((row, at) => (at > 0 ? row : { ...row, brand: { id: 'kw_bogus', name: 'Bogus' }, model_id: 'bogus' }))
-      : rows
-  const report = await lying(lie, () => setup.sync({ command: 'backfill', range: { from: day, to: day } }))
-  expect(report.outcome).toBe('partial')
-  expect((await named()).length).toBe(before.length)
+  const { prompts, topics } = project()
+  topics.forEach((topic) => {
+    topic.id = `${topic.id}_new`
+  })
+  for (const prompt of prompts)
+    prompt.topicId = what === 'are deleted' || prompt.topicId === null ? null : `${prompt.topicId}_new`
+  expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
 })
+
+test.each(['a first', 'a later'])(
+  'brands and models of an answer that is not believed are not stored, in %s load',
+  async (which) => {
+    await start()
+    const named = () =>
+      setup.database.rows('select brand_id from visibility.brands union select model_id from visibility.models')
+    await setup.sync()
+    const before = await named()
+    if (which === 'a first') {
+      await setup.close()
+      await start()
+    }
+    const day = '2026-02-20'
+    const bogus = { brand: { id: 'kw_bogus', name: 'Bogus' }, model_id: 'bogus' }
+    const lie: Lie = (rows, asked) => {
+      const wrong = isFine(asked) ? rows.findIndex(({ date }) => date === day) : -1
+      return rows.map((row, at) => (at === wrong ? { ...row, ...bogus } : row))
+    }
+    const range = which === 'a first' ? RANGE : { from: day, to: day }
+    const report = await lying(lie, () => setup.sync({ command: 'backfill', range }))
+    expect(report.outcome).toBe('partial')
+    expect((await named()).length).toBe(before.length)
+  },
+)
 
 describe('history', () => {
   test('a day that the service changed long ago is read again by a sync once a day', async () => {

@@ -98,8 +98,8 @@ export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream):
 export interface PriorCoverage {
   /** The days that were read, and their states. */
   states: Map<Day, CoverageState>
-  /** Days that did not add up, and digests of the totals that they were compared with. */
-  unreconciled: Map<Day, TotalsDigest>
+  /** Digests of the totals that the stored rows of a day were compared with, and whether they differed. */
+  compared: Map<Day, TotalsDigest & { differs: boolean }>
   /** True if rejects of these days wait in quarantine. */
   hasRejects: boolean
 }
@@ -129,7 +129,7 @@ type KnownDay = { rejects: boolean } & (
 
 function knownBefore(rows: readonly KnownDay[], projectStream: ProjectStream, fencingToken: number): PriorCoverage {
   const states = new Map<Day, CoverageState>()
-  const unreconciled = new Map<Day, TotalsDigest>()
+  const compared: PriorCoverage['compared'] = new Map()
   for (const row of rows) {
     if (row.date === null) continue
     const { date, read_order, state, differs, counts, answers } = row
@@ -139,10 +139,11 @@ function knownBefore(rows: readonly KnownDay[], projectStream: ProjectStream, fe
       )
     }
     states.set(date, state)
-    if (differs && counts !== null && answers !== null)
-      unreconciled.set(date, { counts: BigInt(counts), answers: BigInt(answers) })
+    // The totals of a held day are those of the answer that was not stored.
+    if ((differs || state !== 'held') && counts !== null && answers !== null)
+      compared.set(date, { counts: BigInt(counts), answers: BigInt(answers), differs })
   }
-  return { states, unreconciled, hasRejects: rows.some(({ rejects }) => rejects) }
+  return { states, compared, hasRejects: rows.some(({ rejects }) => rejects) }
 }
 
 export interface CoverageEntry {

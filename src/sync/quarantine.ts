@@ -148,7 +148,7 @@ async function load(
   if (rows.length === 0) return []
   // Rows that are not among these stay: this is no answer, only what was missing from one.
   const none = new Set<string>()
-  const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: none, disproved: none }
+  const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: none, proven: none }
   if (stream.by === 'list') {
     await replaceList(tx, services.warehouse, undefined, { projectId, stream, rows, children, ...insertOnly })
     return []

@@ -18,7 +18,7 @@ const DAYS_OF_EVIDENCE = 3
 /** So many days show whether the table has rows without mentions. */
 const DAYS_BEFORE = 60
 /** Dimensions that an answer may lack. Only groups without such a value can be left out of a report. */
-const NULLABLE: readonly string[] = ['topic_id', 'country_code', 'model_channel_id']
+export const NULLABLE: readonly string[] = ['topic_id', 'country_code', 'model_channel_id']
 
 interface Suspect {
   project: SyncedProject
@@ -141,8 +141,8 @@ function hasRowsWithoutMentions({ columns }: DayStream, rows: Iterable<Row>, bra
 const brandsOf = (differences: readonly Difference[]) => new Set(differences.flatMap(({ brands }) => [...brands]))
 
 /**
- * Dimensions of a report of which the project may have groups without a value: a prompt has or had none, chats of these days
- * belong to prompts that are not known, or some of these chats tell their channel and others do not.
+ * Dimensions of a report of which the project may have groups without a value: a prompt with chats on these days has or had
+ * none, such chats belong to unknown prompts, or some of them have a channel and others do not.
  */
 async function nullableDimensions(
   { warehouse, retry }: Run,
@@ -154,7 +154,8 @@ async function nullableDimensions(
       (select bool_or(model_channel_id is null) and bool_or(model_channel_id is not null) ${chats}) as model_channel_id,
       exists (select ${chats} and not exists (select from ${tableName(warehouse, 'prompts')} p
         where p.project_id = $1 and p.prompt_id = c.prompt_id)) as is_unknown
-    from ${tableName(warehouse, 'prompt_history')} where project_id = $1`
+    from ${tableName(warehouse, 'prompt_history')} h where h.project_id = $1
+      and (exists (select ${chats} and c.prompt_id = h.prompt_id) or not exists (select ${chats}))`
   const values = [project.id, differences.map(({ day }) => day)]
   const { rows } = await retry(() => warehouse.pool.query<Record<string, boolean | null>>(query, values))
   const { is_unknown, model_channel_id, ...shown } = rows[0]!

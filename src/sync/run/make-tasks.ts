@@ -10,7 +10,7 @@ import { type DayStream, isControl, type Stream } from '../../streams/stream.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
-import { recheckNotAdditive } from '../reconcile/prove-not-additive.ts'
+import { NULLABLE, recheckNotAdditive } from '../reconcile/prove-not-additive.ts'
 import { checkHistory, readDueControls } from '../reconcile/read-control.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run.ts'
@@ -124,6 +124,11 @@ function isReadFirst({ stream }: Task): boolean {
   return stream.by === 'list' || isControl(stream)
 }
 
+/** Chats show which prompts and channels have answers, and so which groups a report may lack. */
+function isReadAfterChats({ stream }: Task): boolean {
+  return stream.by === 'day' && (stream.dimensions ?? []).some((name) => NULLABLE.includes(name))
+}
+
 /** Reads the control totals of each project, after its first streams and before those that are compared with the totals. */
 export class ControlPhase implements Gate {
   private readonly reading = new Map<string, Promise<void>>()
@@ -138,7 +143,13 @@ export class ControlPhase implements Gate {
 
   mayBegin(task: Task): boolean {
     this.beginReading(task.project)
-    return isReadFirst(task) || this.open.has(task.project.id)
+    if (isReadFirst(task)) return true
+    return this.open.has(task.project.id) && !(isReadAfterChats(task) && this.readsChats(task.project))
+  }
+
+  private readsChats(project: SyncedProject): boolean {
+    const isOfChats = ({ stream }: Task) => stream.by === 'day' && stream.control === 'answers'
+    return this.tasksOf(project).some((task) => isOfChats(task) && !isExhausted(task))
   }
 
   get pending(): Promise<void> | undefined {

@@ -202,9 +202,9 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
       tx.atCommit.push(...noteChangedDays(warehouse, config, changed))
       await saveWindowLedger(run, tx, load, { prior, effect, identified })
       const isHeld = (day: Day) => effect.held?.days.has(day) ?? false
-      const isKept = difference !== undefined && snapshot.count > 0
       const isStored =
-        !isKept && (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
+        difference === undefined &&
+        (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
       return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
     }).catch((error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
@@ -237,7 +237,7 @@ async function replaceRows(
     mayDelete: identified.undismissed === 0 && (run.acceptDeletes || isWhole),
     acceptDeletes: run.acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
-    disproved: disprovedDays(prior, comparison),
+    proven: provenDays(stream, prior, comparison),
     fencingToken: read.fencingToken,
   }
   // Rows of a day that does not add up stay as they are. On a first load, the new rows are stored.
@@ -245,13 +245,18 @@ async function replaceRows(
   return { ...effectOf(window, new Map()), unchanged: 0, rowsByDay: new Map([[range.from, snapshot.count]]) }
 }
 
-/** Days whose rows did not add up to totals that the service still has, and whose new rows do. */
-function disprovedDays({ unreconciled }: PriorCoverage, comparison: WindowComparison): Set<Day> {
-  const isDisproved = ([day, { counts, answers }]: [Day, TotalsDigest]) => {
+/**
+ * Days whose new rows add up to the same totals as the service had before. They lose nothing: either the stored rows did not add
+ * up, or the same counts are in other groups now. Chats have no counts, so those of another project could replace them.
+ */
+function provenDays({ control }: DayStream, { compared }: PriorCoverage, comparison: WindowComparison): Set<Day> {
+  const isProven = (day: Day) => {
     const { isReconciled, digest } = comparison.of(day)
-    return isReconciled && digest?.counts === counts && digest.answers === answers
+    const before = compared.get(day)!
+    const isSame = digest?.counts === before.counts && digest.answers === before.answers
+    return isReconciled && isSame && (before.differs || control === 'brand totals')
   }
-  return new Set([...unreconciled].filter(isDisproved).map(([day]) => day))
+  return new Set([...compared.keys()].filter(isProven))
 }
 
 /** How a day differs from the control totals, unless the service may still write it. Such a window has one day. */

@@ -164,7 +164,7 @@ async function countMoved(merge: Merge): Promise<Map<Day, number>> {
 /** The days that are held for review: those that lose all rows and, if more than half of the window would vanish, all that lose any. */
 function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
   if (load.acceptDeletes) return undefined
-  const days = compared.filter(({ date }) => !load.disproved.has(date))
+  const days = compared.filter(({ date }) => !load.proven.has(date))
   const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)
   const present = (day: ComparedDay) => day.present
   const vanishing = (day: ComparedDay) => day.deleted

@@ -37,8 +37,8 @@ export interface WindowLoad extends Window {
   acceptDeletes: boolean
   /** Days that were held before: they stay held until their rows are back, whatever else the window holds. */
   heldBefore: ReadonlySet<Day>
-  /** Days whose rows were never right: nothing of them is held. */
-  disproved: ReadonlySet<Day>
+  /** Days whose new rows are proven to lose nothing: they are not held. */
+  proven: ReadonlySet<Day>
   /** The number of this read; rows that a newer read put on other days are left alone. */
   fencingToken: number
 }
