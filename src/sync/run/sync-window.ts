@@ -15,7 +15,6 @@ import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../..
 import { markDiffering } from '../../ledger/reconciled-days.ts'
 import { saveRestatements } from '../../ledger/restatement-report.ts'
 import { saveDrift } from '../../ledger/service-notes.ts'
-import type { TotalsDigest } from '../../rows/day-totals.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
@@ -203,7 +202,7 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
       await saveWindowLedger(run, tx, load, { prior, effect, identified })
       const isHeld = (day: Day) => effect.held?.days.has(day) ?? false
       const isStored =
-        difference === undefined &&
+        load.comparison.differences.length === 0 &&
         (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
       return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
     }).catch((error: unknown) => {
