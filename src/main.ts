@@ -11,7 +11,7 @@ for (const name of ['uncaughtException', 'unhandledRejection'] as const) {
   process.on(name, (error: unknown) => {
     const { message, stack, cause } = plainError(error)
     const lines = [stack ?? message, ...(cause === undefined ? [] : [`caused by: ${cause.stack ?? cause.message}`])]
-    process.stderr.write(redactor.text(`visibility-sync: this should not happen: ${lines.join('\n')}\n`))
+    process.stderr.write(redactor.text(`visibility-sync: internal error: ${lines.join('\n')}\n`))
     process.exit(1)
   })
 }
@@ -31,13 +31,14 @@ for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
 
 // The reader of our output may stop reading, as `head` does, or close the terminal. Output that cannot be written for
 // another reason, such as a full disk, stops the command with exit code 1: its result could not be reported.
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE' || error.code === 'EIO') return
-    process.exitCode ||= 1
-    stop.abort()
-  })
-}
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE' || error.code === 'EIO') return
+  process.stderr.write(`visibility-sync: the output could not be written (${error.code})\n`)
+  process.exitCode ||= 1
+  stop.abort()
+})
+// Lost lines of the log are no reason to stop.
+process.stderr.on('error', () => {})
 
 // Not awaited: the command is bundled as a CommonJS module, which may not wait.
 void runProgram(process.argv.slice(2), {

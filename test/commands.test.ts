@@ -356,6 +356,19 @@ describe('the bundled command', () => {
     expect(realStack(`at work (file:///nowhere/else.js:1:2)`)).toBe('at work (file:///nowhere/else.js:1:2)')
   })
 
+  test.each([
+    ['log', 'stderr', 0, ''],
+    ['output', 'stdout', 1, 'the output could not be written (ENOSPC)'],
+  ] as const)('a full disk under the %s ends the command only if its result is lost', async (_, full, code, text) => {
+    const setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 } })
+    const { done } = startProcess(['sync', '--stream', 'prompts'], { env: setup.env, full })
+    const { code: ended, stderr } = await done
+    const [run] = await setup.database.rows('select outcome from visibility_ops.runs')
+    await setup.close()
+    expect([ended, stderr]).toEqual([code, expect.stringContaining(text)])
+    expect(run).toEqual({ outcome: 'complete' })
+  })
+
   test('the licences of the packages in the bundle are shipped with it', () => {
     const text = readFileSync(`${FOLDER}LICENSES.txt`, 'utf8')
     for (const name of ['zod', 'kysely', 'pg', 'got', 'commander', 'fastify'])

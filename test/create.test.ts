@@ -163,6 +163,15 @@ test('options that belong in the file are refused beside it', async () => {
   expect([code, stderr]).toEqual([2, expect.stringContaining('--text: cannot be used with --from')])
 })
 
+test('nothing is sent if the results cannot be written', async () => {
+  await start()
+  const before = project().prompts.length
+  const file = fileOf('good.csv', 'text,country\nGood,DE\n')
+  const { code, stderr } = await create('prompt', '--from', file, '--results', '/nowhere/results.csv', '--yes')
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--results: /nowhere/results.csv cannot be written')])
+  expect(project().prompts.length).toBe(before)
+})
+
 test('every bad line of a file is named, and nothing is sent', async () => {
   await start()
   const before = project().prompts.length

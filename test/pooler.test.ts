@@ -37,9 +37,9 @@ behindPooler('PgBouncer in transaction mode', () => {
   let pooler: PgBouncer
   const range = { from: '2026-03-01', to: '2026-03-31' }
 
-  async function start(poolSize: number, faults = NO_LIMIT) {
+  async function start(poolSize: number, { faults = NO_LIMIT, mode = 'transaction' } = {}) {
     setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 }, faults })
-    pooler = await startPgBouncer(setup.database.url, poolSize)
+    pooler = await startPgBouncer(setup.database.url, poolSize, mode)
   }
   const cli = () => ({ env: { ...setup.env, DATABASE_URL: pooler.url, LOG_FORMAT: 'json' }, config: setup.fileConfig })
 
@@ -81,7 +81,7 @@ behindPooler('PgBouncer in transaction mode', () => {
   )
 
   test.each(some([1, 8], 1))('a pool of %d: of two backfills at once one exits 3', async (size) => {
-    await start(size, { ...NO_LIMIT, latency_ms: 300 })
+    await start(size, { faults: { ...NO_LIMIT, latency_ms: 300 } })
     const first = startCli(['backfill', ...days], cli())
     await first.saw('run started')
     const second = await runCli(['backfill', ...days], cli())
@@ -108,6 +108,14 @@ behindPooler('PgBouncer in transaction mode', () => {
       expect(project!.prompts.filter(({ text }) => text === 'Which one is made once?')).toHaveLength(1)
     },
   )
+
+  test('in statement mode, check and sync name the setting without waiting', async () => {
+    await start(4, { mode: 'statement' })
+    const checked = await runCli(['check'], cli())
+    expect([checked.code, checked.stdout]).toEqual([1, expect.stringContaining('statement pooling mode')])
+    const synced = await runCli(['sync'], cli())
+    expect([synced.code, synced.stderr]).toEqual([2, expect.stringContaining('pool_mode = transaction')])
+  })
 
   test('settings and temporary tables do not leak to other clients', async () => {
     await start(1)

@@ -259,7 +259,7 @@ describe('secrets', () => {
       const options = `--import data:text/javascript,${encodeURIComponent(hook)}`
       const result = expectClean(await run(['reference', '--port', '0'], { NODE_OPTIONS: options }))
       expect(result.code).toBe(1)
-      expect(result.stderr).toContain('this should not happen: Error: lost [redacted]')
+      expect(result.stderr).toContain('internal error: Error: lost [redacted]')
       expect(result.stderr).toContain('caused by: Error: [redacted]')
     }
   })

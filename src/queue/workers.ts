@@ -1,5 +1,6 @@
 import { hostname } from 'node:os'
 import { type Selectable, sql } from 'kysely'
+import { codeOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
@@ -60,6 +61,11 @@ export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
     .where('seen_at', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})`)
     .orderBy('started_at')
     .execute()
+    .catch((error: unknown) => {
+      // A standby has no rows of an unlogged table.
+      if (codeOf(error) === '0A000') return []
+      throw error
+    })
   return rows.flatMap(({ process, ...worker }) => (isProcessAlive(process) === false ? [] : [worker]))
 }
 

@@ -2,6 +2,7 @@ import { connectionFailure } from '../core/connection-failure.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { decoded } from '../core/redactor.ts'
 import { clip, redact } from '../core/text.ts'
+import { isStatementPooling } from './retry.ts'
 
 /** What a server's refusal means, and what to do about it. Wrong settings are another failure than a server that is away. */
 interface Hint {
@@ -60,6 +61,7 @@ export function databaseFailure(url: string, error: unknown): UsageError | Trans
 /** What to do if a statement is refused because of the server or the role that is configured. */
 export function settingHint(error: unknown): string | undefined {
   if (codeOf(error) === '25006') return HINTS['25006']!.text
+  if (isStatementPooling(error)) return 'Set pool_mode = transaction in the pooler, or connect to the server directly'
   return codeOf(error) === '42501' ? 'docs/how-to/database-role.md lists the grants that the role needs' : undefined
 }
 

@@ -25,13 +25,19 @@ export function isContention(error: unknown): boolean {
   return CONTENTION.has(codeOf(error) ?? '')
 }
 
+/** True if a pooler refuses transactions, which no wait changes. */
+export function isStatementPooling(error: unknown): boolean {
+  return /statement pooling mode/i.test(messageOf(error))
+}
+
 /** True if the connection or the server is gone. A wrong password or a server that is too old does not pass by itself. */
 export function isAway(error: unknown): boolean {
   if (error instanceof DatabaseAwayError) return true
   const code = codeOf(error) ?? ''
   // A message that Postgres does not understand, such as one with too many values, is our fault and will not pass. A
   // pooler that loses its server reports it under the same code, but ends the connection with it.
-  if (code === PROTOCOL_VIOLATION) return (error as { severity?: unknown }).severity === 'FATAL'
+  if (code === PROTOCOL_VIOLATION)
+    return (error as { severity?: unknown }).severity === 'FATAL' && !isStatementPooling(error)
   return (
     GONE.has(code) ||
     code.startsWith('08') ||

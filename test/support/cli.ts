@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PassThrough, Writable } from 'node:stream'
@@ -31,6 +31,8 @@ export interface ProcessOptions extends CliOptions {
   script?: string
   /** In a process group of its own, as a terminal starts it; kill(-pid) then reaches all of it. */
   detached?: boolean
+  /** Writes this output to a full disk. */
+  full?: 'stdout' | 'stderr'
 }
 
 export interface RunningCli {
@@ -101,15 +103,16 @@ function startHere(args: string[], options: CliOptions): RunningCli {
 export function startProcess(args: string[], options: ProcessOptions = {}): RunningProcess {
   const folder = options.cwd === undefined ? temporaryFolder() : { path: options.cwd, remove: () => {} }
   const script = fileURLToPath(new URL(`../../${options.script ?? BIN}`, import.meta.url))
+  const to = (name: string) => (options.full === name ? openSync('/dev/full', 'w') : 'pipe')
   const child = spawn(process.execPath, [script, ...args], {
     cwd: folder.path,
     env: environment(folder.path, options),
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', to('stdout'), to('stderr')],
     detached: options.detached ?? false,
   })
   const output = new Output()
-  child.stdout!.pipe(output.stream('stdout'))
-  child.stderr!.pipe(output.stream('stderr'))
+  child.stdout?.pipe(output.stream('stdout'))
+  child.stderr?.pipe(output.stream('stderr'))
   const done = new Promise<CliResult>((resolve) => {
     child.on('close', (code) => {
       folder.remove()

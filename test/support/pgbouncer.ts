@@ -15,8 +15,8 @@ export interface PgBouncer {
   close(): Promise<void>
 }
 
-/** PgBouncer in transaction mode before a database, with so many connections to the server. */
-export async function startPgBouncer(target: string, poolSize: number): Promise<PgBouncer> {
+/** PgBouncer before a database, with so many connections to the server. */
+export async function startPgBouncer(target: string, poolSize: number, mode = 'transaction'): Promise<PgBouncer> {
   const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-pgbouncer-'))
   const { hostname, port, username, password, pathname } = new URL(target)
   const listenPort = await freePort()
@@ -32,7 +32,7 @@ export async function startPgBouncer(target: string, poolSize: number): Promise<
       `listen_port = ${listenPort}`,
       'unix_socket_dir =',
       'auth_type = any',
-      'pool_mode = transaction',
+      `pool_mode = ${mode}`,
       `default_pool_size = ${poolSize}`,
       'max_client_conn = 200',
       `logfile = ${join(folder, 'pgbouncer.log')}`,

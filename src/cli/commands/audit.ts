@@ -80,7 +80,7 @@ function render(result: AuditResult, repair: boolean, names: ProjectNames, width
   return [
     ...(compared.length > 0 ? [table, ''] : []),
     ...(reasons.length > 0 ? ['Left out:', ...reasons.map((reason) => wrap(reason, width, '  ', '    ')), ''] : []),
-    wrap(verdict(result, repair, { compared: compared.length, total }), width),
+    wrap(verdict(result, repair, { days: compared.reduce((sum, row) => sum + row.days_compared, 0), total }), width),
     ...repairTold(result, width),
   ].join('\n')
 }
@@ -88,9 +88,9 @@ function render(result: AuditResult, repair: boolean, names: ProjectNames, width
 function verdict(
   { remaining, requests }: AuditResult,
   repair: boolean,
-  { compared, total }: { compared: number; total: number },
+  { days, total }: { days: number; total: number },
 ): string {
-  if (compared === 0) return `Nothing was compared: no day of a stream that can be audited was read yet.`
+  if (days === 0) return `Nothing was compared: no day of a stream that can be audited was read yet.`
   if (total === 0) return `${good('No differences')}; ${count(requests, 'request')}.`
   const differ = total === 1 ? 'differs and was' : 'differ and were'
   if (!repair)

@@ -29,6 +29,7 @@ import { listRestrictions, type Restriction } from '../../warehouse/schema/restr
 import { refuseChanged } from '../../warehouse/schema/stream-tables.ts'
 import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
 import { readFacts, unusedRelations } from '../../warehouse/schema/views.ts'
+import { inTransaction } from '../../warehouse/transaction.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { bad, good, warning, wrap } from '../table.ts'
@@ -58,10 +59,11 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
       isUsage ||= error instanceof UsageError && what.startsWith('source')
     }
   }
-  await judge(
-    'configuration',
-    async () => `${config.file ?? 'no file, defaults and environment'}: ${session.streams.all.length} streams`,
-  )
+  await judge('configuration', async () => {
+    const { length } = session.streams.all
+    if (length === 0) throw new UsageError('nothing to read: name a stream or a report')
+    return `${config.file ?? 'no file, defaults and environment'}: ${count(length, 'stream')}`
+  })
   let source: OpenSource | undefined
   await judge('source', async () => {
     const soon = impatient(config)
@@ -317,6 +319,8 @@ async function privileges(warehouse: Warehouse, config: Config, streams: StreamS
   const { may_temp, may_create, is_read_only, has_queue, schemas, closed } = rows[0]!
   if (is_read_only)
     throw new UsageError('the server can only be read, as a standby can: name the primary in DATABASE_URL')
+  // A pooler may refuse transactions.
+  await inTransaction(warehouse, async () => {})
   const missing = [schema, opsSchema].filter((name) => !schemas?.some((found) => found.name === name))
   const lacking = [
     ...(may_temp ? [] : ['temp on the database']),

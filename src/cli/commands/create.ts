@@ -1,6 +1,6 @@
-import { writeFileSync } from 'node:fs'
+import { closeSync, openSync, writeFileSync } from 'node:fs'
 import { type Open, withServices } from '../../app/open-services.ts'
-import { UsageError } from '../../core/errors.ts'
+import { messageOf, UsageError } from '../../core/errors.ts'
 import { clip, count, csvText, printable } from '../../core/text.ts'
 import { type CreationPlan, type CreationResult, createAll } from '../../create/create-all.ts'
 import { type CreationRequest, countryCode } from '../../create/creation-request.ts'
@@ -29,6 +29,8 @@ export async function create(session: Session, kind: CreationKind, options: Crea
   const { config, log, clock, version } = session
   if (options.from !== undefined) refuseBesideFile(options)
   const wishes = options.from === undefined ? [singleRequest(kind, options)] : readRequests(options.from, kind)
+  const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
+  if (file !== undefined) refuseUnwritable(file)
   const named = options.project === undefined ? [] : [options.project]
   refuseUnknownProjects(config, named)
   return withServices({ config, log, clock, version, projects: named }, async (open) => {
@@ -43,9 +45,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
         asked = plan
         const sure =
           options.from === undefined || options.yes === true || plan.toCreate + plan.topicsToCreate.length === 0
-        const going = sure || (await confirmed(session, preview(kind, wishes.length, plan)))
-        if (going) session.observer.planned?.({ days: 0, lists: wishes.length })
-        return going
+        return sure || confirmed(session, preview(kind, wishes.length, plan))
       },
       progress: (result, done, all) => {
         const step = { projectId: project.id, stream: `line ${result.line}`, days: 0, rows: 1 }
@@ -59,16 +59,29 @@ export async function create(session: Session, kind: CreationKind, options: Crea
       return 2
     }
     const results = config.redactor.value(made)
-    const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
     const header = ['line', 'status', 'id', 'message', 'name'] as const
     const lines = () => results.map((result) => header.map((field) => result[field]))
-    if (file !== undefined) writeFileSync(file, csvText(header, lines()))
     const totals = { created: 0, existing: 0, failed: 0, not_sent: 0 }
     for (const { status } of results) totals[status]++
     const document = { ...totals, ...(file === undefined ? {} : { results_file: file }), results }
     session.print(document, render(results, totals, file))
+    try {
+      if (file !== undefined) writeFileSync(file, csvText(header, lines()))
+    } catch (cause) {
+      log.error({ file, reason: messageOf(cause) }, 'the results could not be written')
+      return 1
+    }
     return totals.failed + totals.not_sent === 0 ? 0 : 1
   })
+}
+
+/** Prompts cost credits, so nothing is created if the results cannot be written. */
+function refuseUnwritable(file: string): void {
+  try {
+    closeSync(openSync(file, 'a'))
+  } catch (cause) {
+    throw new UsageError(`--results: ${file} cannot be written (${messageOf(cause)})`)
+  }
 }
 
 /** What the file does not say is not taken from the command line. */
@@ -124,6 +137,6 @@ function render(results: CreationResult[], totals: Record<string, number>, file:
     ...bad.slice(0, 10).map(({ line, message }) => `  line ${line}: ${message}`),
     ...(bad.length > 10 ? [`  … ${bad.length - 10} more`] : []),
     `Every line: ${file}`,
-    ...(bad.length > 0 ? ['The same command again goes on where this one stopped.'] : []),
+    ...(bad.length > 0 ? ['Run the same command again to continue.'] : []),
   ].join('\n')
 }

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { packageFile } from '../../core/package-files.ts'
@@ -14,10 +14,13 @@ export async function init(session: Session, options: { force?: boolean }): Prom
   if (existsSync(file) && !options.force) throw new UsageError(`${file} exists; --force overwrites it`)
   try {
     mkdirSync(dirname(file), { recursive: true })
-    writeFileSync(file, readFileSync(TEMPLATE))
+    // On a full disk, an existing file stays as it is.
+    writeFileSync(`${file}.new`, readFileSync(TEMPLATE))
+    renameSync(`${file}.new`, file)
     // Editors find it beside the file, by the first line of that.
     writeFileSync(schema, readFileSync(SCHEMA))
   } catch (cause) {
+    if (existsSync(`${file}.new`)) rmSync(`${file}.new`)
     throw new UsageError(`${file}: cannot be written (${messageOf(cause)})`)
   }
   const text = `Wrote ${file}, where every setting is explained, and ${schema} for editors.

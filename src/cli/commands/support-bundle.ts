@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { rmSync, writeFileSync } from 'node:fs'
 import { arch, platform, release, totalmem } from 'node:os'
 import { type OpenWarehouse, openExisting, queueName } from '../../app/open-services.ts'
 import { explainConfig } from '../../core/config/load.ts'
@@ -87,7 +87,9 @@ function write(file: string, text: string): void {
     // Another bundle is not overwritten.
     writeFileSync(file, text, { flag: 'wx', mode: 0o600 })
   } catch (cause) {
-    const why = codeOf(cause) === 'EEXIST' ? 'it exists; name another with --output' : messageOf(cause)
+    const isOfAnother = codeOf(cause) === 'EEXIST'
+    if (!isOfAnother) rmSync(file, { force: true })
+    const why = isOfAnother ? 'it exists; name another with --output' : messageOf(cause)
     throw new UsageError(`${file}: cannot be written (${why})`)
   }
 }
