@@ -5,7 +5,7 @@ import * as z from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../dist/core/config/schema.js'
 import { OPS_TABLES, reportNote, SCHEMA_NOTES, SUM_VIEWS, TABLES } from '../dist/warehouse/schema/catalogue.js'
 import { QUESTIONS, VIEWS, viewsOf } from '../dist/warehouse/schema/comments.js'
-import { readMigrations } from '../dist/warehouse/schema/migrate.js'
+import { readMigrations } from '../dist/warehouse/schema/migrations.js'
 
 function keep(path, make) {
   const file = new URL(`../${path}`, import.meta.url)

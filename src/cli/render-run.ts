@@ -68,7 +68,7 @@ function totalOf(report: RunReport): StreamReport {
 }
 
 /** "Run 12: partial, 40 rows changed, 1,200 untouched (52 requests, 3.7 s)." */
-function verdictLine(report: RunReport, total = totalOf(report)): string {
+function verdictLine(report: RunReport, total: StreamReport): string {
   const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }[report.outcome]
   const cost = `(${count(total.requests, 'request')}, ${report.seconds.toFixed(1)} s)`
   return `Run ${report.run_id}: ${paint(report.outcome)}, ${effectOf(report, total)} ${cost}.`

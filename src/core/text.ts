@@ -50,19 +50,16 @@ export function printable(text: string): string {
 
 /* CSV (RFC 4180) for spreadsheets. */
 
-export type CsvValue = string | number | boolean | null | readonly string[]
+type CsvValue = string | number | boolean | null
 
 export function csvText(header: readonly string[], rows: readonly (readonly CsvValue[])[]): string {
   return `${[header, ...rows].map((row) => row.map(cell).join(',')).join('\r\n')}\r\n`
 }
 
 function cell(value: CsvValue): string {
-  const text =
-    typeof value === 'string' ? withoutFormula(value) : Array.isArray(value) ? listCell(value) : String(value ?? '')
+  const text = typeof value === 'string' ? withoutFormula(value) : String(value ?? '')
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
 }
-
-const listCell = (texts: readonly string[]) => withoutFormula(texts.join(', '))
 
 /** Spreadsheets calculate a text that begins like a formula, which may come from the service or a file; not a number. */
 function withoutFormula(text: string): string {

@@ -258,17 +258,6 @@ export async function heldSince({ ops }: Transaction, projectStream: ProjectStre
   return row?.since ?? undefined
 }
 
-/** Marks all days of streams as stale. */
-export async function markAllStale({ ops }: Transaction, projectId: string, streams: readonly string[]): Promise<void> {
-  if (streams.length === 0) return
-  await ops
-    .updateTable('coverage')
-    .set({ state: 'stale' })
-    .where((eb) => eb.and({ project_id: projectId, state: 'read' }))
-    .where('stream', 'in', streams)
-    .execute()
-}
-
 /** True if anything of the project was ever read. */
 export async function hasCoverage({ ops }: Warehouse, projectId: string): Promise<boolean> {
   const found = await ops.selectFrom('coverage').select('date').where('project_id', '=', projectId).limit(1).execute()
@@ -289,21 +278,22 @@ export async function hasReconciledDay({ ops }: Warehouse, projectStream: Projec
 }
 
 /**
- * Marks days as stale: the next run reads them again. History that changed in one stream changed in the others too, which may
- * not show in their totals: as many chats may have come as went.
- * @param runId what this run reads is as new as the change itself; marking it would go round in circles
+ * Marks days as stale, or all days if none are given: the next run reads them again. History that changed in one stream changed in
+ * the others too. Totals may not show it, since added and deleted chats can cancel out.
+ * @param runId days that this run reads are as new as the change itself; marking them would loop
  */
 export async function markStale(
   { ops }: Pick<Warehouse, 'ops'>,
   projectId: string,
-  { streams, days, runId = 0 }: { streams: readonly string[]; days: readonly Day[]; runId?: number },
+  { streams, days, runId = 0 }: { streams: readonly string[]; days?: readonly Day[]; runId?: number },
 ): Promise<void> {
-  if (days.length === 0 || streams.length === 0) return
+  if (days?.length === 0 || streams.length === 0) return
   await ops
     .updateTable('coverage')
     .set({ state: 'stale' })
     .where((eb) => eb.and({ project_id: projectId, state: 'read' }))
-    .where(sql<boolean>`stream = any(${[...streams]}::text[]) and date = any(${[...days]}::date[])`)
+    .where(sql<boolean>`stream = any(${[...streams]}::text[])`)
+    .$if(days !== undefined, (query) => query.where(sql<boolean>`date = any(${days}::date[])`))
     .where('run_id', '<>', runId)
     .execute()
 }

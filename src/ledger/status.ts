@@ -1,3 +1,4 @@
+import { type Config, daysOfInterest } from '../core/config/load.ts'
 import { countDays, type Day, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { streamKey } from '../core/vocabulary.ts'
@@ -77,9 +78,8 @@ export interface Status {
 }
 
 export interface StatusOptions {
-  interest: Range
+  config: Config
   today: Day
-  lookbackDays: number
   projects: string[]
   streams: { name: string; by: 'day' | 'list' }[]
   runs: number
@@ -110,8 +110,8 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
 }
 
 async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
-  const to = options.interest.to < options.today ? options.interest.to : options.today
-  const { from } = options.interest
+  const { from, to: last } = daysOfInterest(options.config, options.today)
+  const to = last < options.today ? last : options.today
   const { rows: found } = await warehouse.pool.query<SummedStream>(
     `select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
        sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
@@ -267,14 +267,15 @@ async function openQuarantine({ pool, opsSchema }: Warehouse): Promise<Status['q
  */
 export async function readLookback(
   { pool, opsSchema }: Warehouse,
-  { lookbackDays, interest }: Pick<StatusOptions, 'lookbackDays' | 'interest'>,
+  { config, today }: Pick<StatusOptions, 'config' | 'today'>,
 ): Promise<Status['lookback']> {
   const { rows } = await pool.query<{ age: number | null }>(
     `select percentile_disc(0.95) within group (order by least((seen_at at time zone 'UTC')::date, $1::date) - date) as age
      from ${quote(opsSchema, 'restatements')} where seen_at > now() - interval '60 days' and date <= $1::date`,
-    [interest.to],
+    [daysOfInterest(config, today).to],
   )
   const age = rows[0]!.age
   const needed = age === null ? null : Number(age) + 1
-  return { configured_days: lookbackDays, needed_days: needed, too_short: needed !== null && needed > lookbackDays }
+  const configured = config.lookback_days
+  return { configured_days: configured, needed_days: needed, too_short: needed !== null && needed > configured }
 }

@@ -1,4 +1,4 @@
-import { type Config, daysOfInterest } from '../core/config/load.ts'
+import type { Config } from '../core/config/load.ts'
 import { type Clock, dayOf } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
@@ -48,13 +48,11 @@ async function readLedger(
   commands: readonly string[],
 ): Promise<LedgerFigures | undefined> {
   if (warehouse === undefined) return undefined
-  const today = dayOf(clock())
   const [ends, status] = await Promise.all([
     readLastEnds(warehouse, commands),
     readStatus(warehouse, {
-      interest: daysOfInterest(config, today),
-      today,
-      lookbackDays: config.lookback_days,
+      config,
+      today: dayOf(clock()),
       projects: [...projects],
       streams: [...streams],
       runs: 0,

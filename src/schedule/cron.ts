@@ -6,8 +6,6 @@ const FARTHEST_MS = 367 * 24 * 60 * MINUTE
 
 /** When a cron expression fires in a time zone. Pure: it is asked about moments, and has no clock of its own. */
 export interface Cron {
-  text: string
-  isTime(time: Date): boolean
   next(after: Date): Date | undefined
   /** The last time before a time, within a week. */
   previous(before: Date): Date | undefined
@@ -65,8 +63,6 @@ export function createCron(text: string, timezone: string): Cron {
     return undefined
   }
   return {
-    text,
-    isTime,
     next: (after) => search(after.getTime(), 1, FARTHEST_MS),
     previous: (before) => search(before.getTime(), -1, 7 * 24 * 60 * MINUTE),
   }

@@ -1,4 +1,4 @@
-import type { Clock } from '../core/day.ts'
+import { type Clock, DAY_MS } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { sleep } from '../core/waiting.ts'
@@ -23,17 +23,15 @@ export interface Activity {
 }
 
 const TICK_MS = 1000
-// Times missed for longer than this lead to one run: the planner sees the gap.
-const LONGEST_MISS_MS = 120_000
 
 /**
  * Runs duties on schedule, one at a time. If a duty is still running at its next time, that time is skipped. If another
  * duty is running, it waits for its turn, once.
  */
 export class Scheduler {
-  private lastTick: number
+  private lastTick: Date
   private readonly waiting: Duty[] = []
-  private readonly nexts = new Map<string, { from: Date; at: Date }>()
+  private readonly nexts = new Map<Duty, { from: Date; at: Date | undefined; until: Date }>()
   private timer: NodeJS.Timeout | undefined
   private stopped = new AbortController()
   private done: Promise<void> = Promise.resolve()
@@ -43,7 +41,7 @@ export class Scheduler {
     private readonly duties: readonly Duty[],
     private readonly options: SchedulerOptions,
   ) {
-    this.lastTick = options.clock().getTime()
+    this.lastTick = options.clock()
   }
 
   start(): void {
@@ -54,29 +52,27 @@ export class Scheduler {
     tick()
   }
 
+  /** A duty runs once, however many of its times passed since the last tick: the planner sees the gap. */
   tick(): void {
-    const now = this.options.clock().getTime()
-    const last = this.lastTick
-    const from = Math.max(last, now - LONGEST_MISS_MS)
+    const [last, now] = [this.lastTick, this.options.clock()]
     this.lastTick = now
-    // After a machine slept, each duty runs once, however many of its times passed.
-    if (from > last) {
-      const due = this.duties.filter(({ cron }) => (cron.previous(new Date(from + 1))?.getTime() ?? 0) > last)
-      for (const duty of due) this.request(duty)
-    }
-    for (let at = Math.floor(from / TICK_MS) * TICK_MS + TICK_MS; at <= now; at += TICK_MS) {
-      const moment = new Date(at)
-      for (const duty of this.duties) if (duty.cron.isTime(moment)) this.request(duty)
+    for (const duty of this.duties) {
+      const at = this.nextAfter(duty, last)
+      if (at !== undefined && at <= now) this.request(duty)
     }
   }
 
-  /** The next time of a duty. It is cached: searching a year ahead is slow. */
   next(name: string): Date | undefined {
-    const now = this.options.clock()
-    const known = this.nexts.get(name)
-    if (known !== undefined && now >= known.from && now < known.at) return known.at
-    const at = this.duties.find((duty) => duty.name === name)?.cron.next(now)
-    if (at !== undefined) this.nexts.set(name, { from: now, at })
+    const duty = this.duties.find((candidate) => candidate.name === name)
+    return duty && this.nextAfter(duty, this.options.clock())
+  }
+
+  /** Cached: searching a year ahead is slow. */
+  private nextAfter(duty: Duty, after: Date): Date | undefined {
+    const known = this.nexts.get(duty)
+    if (known !== undefined && after >= known.from && after < known.until) return known.at
+    const at = duty.cron.next(after)
+    this.nexts.set(duty, { from: after, at, until: at ?? new Date(after.getTime() + DAY_MS) })
     return at
   }
 

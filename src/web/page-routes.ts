@@ -9,7 +9,8 @@ import { findRun, neighboursOf } from '../ledger/runs.ts'
 import { streamKinds } from '../streams/registry.ts'
 import { type Body, bodyOf, sendBody } from './cache.ts'
 import { projectsByHealth } from './health.ts'
-import { weekdayOf, yearUpTo } from './pages/calendar.ts'
+import { mondayOf } from './insights/filters.ts'
+import { yearUpTo } from './pages/calendar.ts'
 import { href } from './pages/layout.ts'
 import { quarantinePage } from './pages/quarantine-page.ts'
 import { restatementsPage } from './pages/restatements-page.ts'
@@ -81,7 +82,7 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const latest = earlierOf(interest.to, today)
     const to = dayIn('to', query.to, today) ?? latest
     const day = dayIn('day', query.day, today)
-    const range = { from: mondayBefore(addDays(to, 1 - CALENDAR_DAYS)), to }
+    const range = { from: mondayOf(addDays(to, 1 - CALENDAR_DAYS)), to }
     const later = to < latest ? earlierOf(addDays(to, CALENDAR_DAYS), latest) : undefined
     const dates = { streams: dayStreams, range, first: interest.from, later, yearRange: yearUpTo(to), day }
     const write = (
@@ -224,5 +225,4 @@ function streamIn(streams: readonly string[], asked: string | undefined): string
 }
 
 const noSuchRun = () => Object.assign(new Error('there is no such run'), { statusCode: 404 })
-const mondayBefore = (day: Day) => addDays(day, -weekdayOf(day))
 const earlierOf = (a: Day, b: Day) => (a < b ? a : b)

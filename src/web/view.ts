@@ -1,4 +1,3 @@
-import { daysOfInterest } from '../core/config/load.ts'
 import { dayOf } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import { type Monotonic, sleep } from '../core/waiting.ts'
@@ -124,7 +123,7 @@ export class View {
       })
     const { pool, services } = this.options
     const { config, clock } = services
-    const options = { lookbackDays: config.lookback_days, interest: daysOfInterest(config, dayOf(clock())) }
+    const options = { config, today: dayOf(clock()) }
     const read = () => pool.read((warehouse) => readLookback(warehouse, options), LOOKBACK_LIMIT_MS)
     // If this takes too long, the rest is read all the same.
     this.lookback = await this.lasting.get('lookback', LOOKBACK_TTL_MS, read).catch(() => this.lookback)
@@ -153,11 +152,9 @@ export class View {
     const projects = this.projects.map(({ id }) => id)
     return this.read(async (warehouse) => {
       const at = this.options.monotonic()
-      const today = dayOf(clock())
       const status = await readStatus(warehouse, {
-        interest: daysOfInterest(config, today),
-        today,
-        lookbackDays: config.lookback_days,
+        config,
+        today: dayOf(clock()),
         projects,
         streams: this.streams,
         runs: LAST_RUNS,

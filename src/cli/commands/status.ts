@@ -1,5 +1,4 @@
 import { configuredProjects, queueName, withExisting } from '../../app/open-services.ts'
-import { daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, showRange } from '../../core/day.ts'
 import { clip, count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
@@ -51,15 +50,8 @@ export async function status(session: Session, options: { runs: number }): Promi
 /** The status of what is configured, with the last runs. */
 export async function readOwnStatus(session: Session, warehouse: Warehouse, runs: number): Promise<Status | undefined> {
   const { config, clock } = session
-  const today = dayOf(clock())
-  return readStatus(warehouse, {
-    interest: daysOfInterest(config, today),
-    today,
-    lookbackDays: config.lookback_days,
-    projects: await projectsShown(session, warehouse),
-    streams: streamKinds(config),
-    runs,
-  })
+  const projects = await projectsShown(session, warehouse)
+  return readStatus(warehouse, { config, today: dayOf(clock()), projects, streams: streamKinds(config), runs })
 }
 
 /** Those of the warehouse if all are asked for and the service does not say which these are. */

@@ -182,18 +182,18 @@ function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
 }
 
 export function defaultConfig(): Config {
-  return { ...configSchema.parse({}), ...OUTSIDE_THE_FILE, redactor: createRedactor() }
-}
-
-const OUTSIDE_THE_FILE: Omit<Config, keyof FileConfig | 'redactor'> = {
-  log_level: undefined,
-  log_format: 'auto',
-  disabled: [],
-  file: undefined,
-  warnings: [],
-  all_projects: false,
-  token: undefined,
-  metabase: { api_key: undefined, user: undefined, password: undefined, database_url: undefined },
+  return {
+    ...configSchema.parse({}),
+    log_level: undefined,
+    log_format: 'auto',
+    disabled: [],
+    file: undefined,
+    warnings: [],
+    all_projects: false,
+    token: undefined,
+    metabase: { api_key: undefined, user: undefined, password: undefined, database_url: undefined },
+    redactor: createRedactor(),
+  }
 }
 
 /** Every setting as it was understood, and where it came from; nothing of it is secret. */

@@ -7,7 +7,7 @@ import {
   coverageUnlessSuperseded,
   heldSince,
   isListUnsettled,
-  markAllStale,
+  markStale,
   type PriorCoverage,
 } from '../../ledger/coverage.ts'
 import { type IdentifiedRejects, saveRejects } from '../../ledger/quarantine.ts'
@@ -62,7 +62,7 @@ export async function syncList(
       if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, project.id))
       await saveListLedger(run, tx, list, { effect, identified, isUnsettled })
       const regrouped = groupedBy(run, effect.regrouped)
-      await markAllStale(tx, project.id, regrouped)
+      await markStale(tx, project.id, { streams: regrouped })
       for (const name of regrouped) run.regrouped.add(streamKey(project.id, name))
       return { effect, isStored: effect.held === undefined }
     }),

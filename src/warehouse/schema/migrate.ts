@@ -14,8 +14,6 @@ import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
 import { applyViews, fillIn, readFacts, readSql, unusedRelations, type ViewResult } from './views.ts'
 
-export { readMigrations } from './migrations.ts'
-
 export interface MigrationResult {
   applied: string[]
   reportsMade: string[]

@@ -1,12 +1,13 @@
+import { grouped } from '../../core/text.ts'
+
 /* Numbers as people read them: no digit that says nothing. */
 
 export type Unit = 'share' | 'position' | 'score'
 
-const NUMBERS = new Intl.NumberFormat('en-US')
 const NONE = '–'
 
 /** "1,204". */
-export const whole = (value: number) => NUMBERS.format(Math.round(value))
+export const whole = (value: number) => grouped(Math.round(value))
 
 /** "34 %", "34.2 %"; a share that is not zero is never shown as zero. */
 export function percent(share: number | null): string {

@@ -1,7 +1,7 @@
 import type { ReportConfig } from '../../core/config/load.ts'
 import { addDays, countDays, type Day, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { clip, count, listSome } from '../../core/text.ts'
+import { clip, count, grouped, listSome } from '../../core/text.ts'
 import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { DETAIL_STATEMENTS, DETAILS, type DetailSection, DOMAINS_BY_PROMPT, detailNeeds } from './detail-statements.ts'
@@ -246,8 +246,7 @@ export async function readAll(
     ...slowQuery(`${reader.sqlOf(section)}\nlimit ${most + 1}`),
     rowMode: 'array',
   })
-  if (rows.length > most)
-    throw new UsageError(`from, to: more than ${most.toLocaleString('en-US')} rows; choose a shorter range`)
+  if (rows.length > most) throw new UsageError(`from, to: more than ${grouped(most)} rows; choose a shorter range`)
   const cell = (value: unknown) => (typeof value === 'object' && value !== null ? JSON.stringify(value) : value)
   return { header: fields.map(({ name }) => name), rows: rows.map((row) => row.map(cell) as typeof row) }
 }

@@ -143,8 +143,7 @@ export function span(seconds: number): string {
   return `${Math.round(seconds / 86_400)} days`
 }
 
-const NUMBERS = new Intl.NumberFormat('en-US')
-export const number = (value: number) => NUMBERS.format(value)
+export { grouped as number } from '../../core/text.ts'
 
 /** Why a page cannot be shown, in a sentence. */
 export function errorPage(version: string, text: string, path?: PageOptions['path']): string {
