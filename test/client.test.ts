@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { KeyError, ProjectError, RefusedError, TransientError, UsageError } from '../src/core/errors.ts'
@@ -8,6 +8,7 @@ import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 import { type ClientOptions, createClient } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
 import { isTriedAgain, retryDelayMs } from '../src/source/retry-policy.ts'
+import { listening } from './support/listening.ts'
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {
@@ -20,19 +21,14 @@ async function serve(
 ) {
   const seen: { url: string; headers: IncomingMessage['headers']; body: string }[] = []
   const server = createServer((request, response) => {
-    let body = ''
-    request.on('data', (chunk) => (body += chunk))
-    request.on('end', () => {
+    void text(request).then((body) => {
       seen.push({ url: request.url ?? '', headers: request.headers, body })
       answer(request, response, seen.length, body)
     })
   })
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  closers.push(() => {
-    server.closeAllConnections()
-    return new Promise((done) => server.close(done))
-  })
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`, seen }
+  const { origin, close } = await listening(server)
+  closers.push(close)
+  return { url: `${origin}/v1`, seen }
 }
 
 function clientOf(baseUrl: string, options: Partial<ClientOptions> = {}) {

@@ -58,6 +58,7 @@ describe('page limits', () => {
       })
       expect((await setup.sync()).outcome).toBe('complete')
       await exact(week)
+      expect(await setup.database.rows("select from visibility_ops.drift where kind = 'short_page'")).not.toEqual([])
     },
   )
 

@@ -255,9 +255,8 @@ describe('alerts', () => {
   test('a stream that was not read for too long is stale, one that was never read is not late', async () => {
     await setup.sync()
     const options = {
-      interest: { from: '2026-03-01', to: '2026-03-31' },
+      config: setup.config,
       today: '2026-03-31',
-      lookbackDays: 7,
       projects: setup.projects.map(({ id }) => id),
       streams: [
         { name: 'chats', by: 'day' as const },

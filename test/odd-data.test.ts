@@ -1,5 +1,5 @@
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { addDays } from '../src/core/day.ts'
@@ -17,6 +17,7 @@ import { saveEntities } from '../src/warehouse/load/entities.ts'
 import { isTransient } from '../src/warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
 import { startProcess } from './support/cli.ts'
+import { listening } from './support/listening.ts'
 import { longTest } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
@@ -51,9 +52,7 @@ describe('odd rows', () => {
       },
     })
     const server = createServer((request, response) => {
-      let body = ''
-      request.on('data', (chunk) => (body += chunk))
-      request.on('end', () => {
+      void text(request).then((body) => {
         const url = new URL(request.url!, 'http://localhost')
         const asked = body === '' ? Object.fromEntries(url.searchParams) : (JSON.parse(body) as Record<string, string>)
         const [limit, offset] = [Number(asked.limit), Number(asked.offset ?? 0)]
@@ -61,14 +60,12 @@ describe('odd rows', () => {
         response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ data }))
       })
     })
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-    const baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`
+    const { origin, close } = await listening(server)
     setup.services.client.close()
-    setup.services.client = createClient({ baseUrl, requestsPerMinute: 100_000, maxAttempts: 2 })
+    setup.services.client = createClient({ baseUrl: `${origin}/v1`, requestsPerMinute: 100_000, maxAttempts: 2 })
     closers.push(() => {
       setup.services.client.close()
-      server.closeAllConnections()
-      return new Promise((done) => server.close(done))
+      return close()
     })
   }
 
@@ -346,15 +343,12 @@ describe('very large answers', () => {
     })
     // While an answer is parsed its connection is idle.
     server.keepAliveTimeout = 60_000
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-    closers.push(() => {
-      server.closeAllConnections()
-      return new Promise((done) => server.close(done))
-    })
+    const { origin, close } = await listening(server)
+    closers.push(close)
     const cli = startProcess(['sync', '--stream', stream, '--json'], {
       env: {
         NODE_OPTIONS: `--import="${TELLS_ITS_PEAK}"`,
-        VISIBILITY_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+        VISIBILITY_API_URL: `${origin}/v1`,
         VISIBILITY_API_KEY: 'key',
         VISIBILITY_PROJECTS: 'or_1',
         DATABASE_URL: database.url,

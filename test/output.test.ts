@@ -1,10 +1,10 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { widthOf } from '../src/cli/table.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
+import { listening } from './support/listening.ts'
 import { createDatabase } from './support/postgres.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
@@ -141,13 +141,10 @@ describe('terminal control sequences', () => {
     const server = createServer((_message, reply) => {
       reply.writeHead(403, { 'content-type': 'application/json' }).end(JSON.stringify({ message: EVIL }))
     })
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+    const { origin, close } = await listening(server)
     // A warehouse is filled from one address.
     const database = await createDatabase()
-    const env = {
-      VISIBILITY_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
-      DATABASE_URL: database.url,
-    }
+    const env = { VISIBILITY_API_URL: `${origin}/v1`, DATABASE_URL: database.url }
     try {
       const results = [
         await cli(['sync'], env),
@@ -166,8 +163,7 @@ describe('terminal control sequences', () => {
       expect(results[0]!.stdout).not.toMatch(/^Run 9/m)
       expect(JSON.stringify(results[1]!.json())).toContain(JSON.stringify(EVIL.replace('\r\n', '')).slice(1, 20))
     } finally {
-      server.close()
-      server.closeAllConnections()
+      await close()
       await database.drop()
     }
   })
@@ -225,7 +221,7 @@ test('a results file has no cell that a spreadsheet would evaluate', async () =>
   folder.remove()
 })
 
-test('-h is --help, on the program and on every command', async () => {
+test('every command has a help with examples, by -h and by --help', async () => {
   const program = await cli(['-h'])
   expect(program.stdout).toContain('VISIBILITY_API_URL=reference')
   expect(tooWide(program.stdout)).toEqual([])
@@ -236,10 +232,9 @@ test('-h is --help, on the program and on every command', async () => {
     const short = await cli([...words, '-h'])
     const { stdout, stderr } = await cli([...words, '--help'])
     expect([short.stdout, short.stderr]).toEqual([stdout, stderr])
-    expect([short.code, short.stdout]).toEqual([
-      0,
-      expect.stringContaining(['Usage: visibility-sync', ...words].join(' ')),
-    ])
+    const command = ['visibility-sync', ...words].join(' ')
+    expect([short.code, short.stdout]).toEqual([0, expect.stringContaining(`Usage: ${command}`)])
+    if (words.length > 0 && !stdout.includes('Commands:')) expect(stdout).toContain(`Examples:\n  $ ${command}`)
   }
 })
 

@@ -277,8 +277,8 @@ test('days that were not handed out are returned exactly once', () => {
 })
 
 describe('a window that fails in a queue', () => {
-  const ANSWERED = { failures: 0, statuses: { 200: 1 }, isRevoked: false }
-  const SILENT = { failures: 0, statuses: { none: 3 }, isRevoked: false }
+  const ANSWERED = { failures: 0, statuses: { 200: 1 } as Record<string, number>, isRevoked: false }
+  const SILENT = { none: 3 }
 
   test.each<[FailureCode, ReturnType<typeof endOfFailure>['end'], boolean]>([
     ['run-over', 'discard', false],
@@ -299,20 +299,13 @@ describe('a window that fails in a queue', () => {
     expect(endOfFailure(code, ANSWERED)).toEqual({ end, backsOff })
   })
 
-  test('the third failure of a window is reported', () => {
-    expect(endOfFailure('transient', { ...ANSWERED, failures: 1 }).end).toBe('retry')
-    expect(endOfFailure('transient', { ...ANSWERED, failures: 2 }).end).toBe('report')
-  })
-
-  test('a worker that got no answer at all is at fault', () => {
-    expect(endOfFailure('transient', { ...SILENT, failures: 2 })).toEqual({ end: 'release', backsOff: true })
-  })
-
-  test('a window taken from a worker that made no progress counts as lost', () => {
-    expect(endOfFailure('interrupted', { ...ANSWERED, isRevoked: true })).toEqual({
-      end: 'lose',
-      backsOff: false,
-    })
+  test.each<[string, FailureCode, Partial<typeof ANSWERED>, ReturnType<typeof endOfFailure>]>([
+    ['at the second failure', 'transient', { failures: 1 }, { end: 'retry', backsOff: false }],
+    ['at the third failure', 'transient', { failures: 2 }, { end: 'report', backsOff: false }],
+    ['without any answer', 'transient', { failures: 2, statuses: SILENT }, { end: 'release', backsOff: true }],
+    ['because it was taken from its worker', 'interrupted', { isRevoked: true }, { end: 'lose', backsOff: false }],
+  ])('a window that fails %s', (_, code, attempt, end) => {
+    expect(endOfFailure(code, { ...ANSWERED, ...attempt })).toEqual(end)
   })
 
   test('a server without free connections is away: its error is not the fault of the window', async () => {

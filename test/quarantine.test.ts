@@ -1,5 +1,4 @@
 import { afterEach, describe, expect, test } from '@jest/globals'
-import { daysOfInterest } from '../src/core/config/load.ts'
 import { listQuarantine, type QuarantineFilter, type QuarantineGroup } from '../src/ledger/quarantine.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { createClient } from '../src/source/client.ts'
@@ -34,11 +33,9 @@ const count = async (table: string, where = 'true') =>
 const dismiss = (filter: QuarantineFilter) => dismissQuarantine(setup.database.warehouse, filter, 'known to the vendor')
 
 async function statusRows(): Promise<Record<string, number>> {
-  const today = '2026-03-31'
   const status = await readStatus(setup.database.warehouse, {
-    interest: daysOfInterest(setup.config, today),
-    today,
-    lookbackDays: setup.config.lookback_days,
+    config: setup.config,
+    today: '2026-03-31',
     projects: setup.projects.map(({ id }) => id),
     streams: setup.services.streams.named(),
     runs: 5,

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { createServer, request as httpRequest } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
@@ -29,8 +28,9 @@ import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
+import { listening } from './support/listening.ts'
 import { longTest, sized, some } from './support/long.ts'
-import { startProxy, startTcpProxy } from './support/proxy.ts'
+import { startProxy, startRewriter, startTcpProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact, expectReport } from './support/truth.ts'
 
@@ -417,28 +417,15 @@ describe('a run with a queue', () => {
 describe('failures of workers and runs', () => {
   /** The service, but its answers are kept back while `isHeld`: they were computed before. */
   async function holdAnswers() {
-    const base = new URL(setup.service.url)
     let release: () => void = () => {}
     let held = Promise.resolve()
-    const server = createServer((message, reply) => {
-      const { method, headers, url } = message
-      const onward = httpRequest({ host: base.hostname, port: base.port, path: url, method, headers }, (answer) => {
-        const chunks: Buffer[] = []
-        answer.on('data', (chunk: Buffer) => chunks.push(chunk))
-        answer.on('end', () => {
-          void held.then(() => reply.writeHead(answer.statusCode!, answer.headers).end(Buffer.concat(chunks)))
-        })
-      })
-      message.pipe(onward)
-    })
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+    const proxy = await startRewriter(setup.service.url, (text) => held.then(() => text))
     closing.push(async () => {
       release()
-      server.closeAllConnections()
-      server.close()
+      await proxy.close()
     })
     return {
-      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}${base.pathname}`,
+      url: proxy.url,
       hold() {
         held = new Promise((done) => {
           release = done
@@ -607,18 +594,9 @@ describe('a worker in this process', () => {
   }
 
   test('without any answer releases its window and backs off, and requests no shorter windows', async () => {
-    const swallow = createServer(() => {})
-    await new Promise<void>((done) => swallow.listen(0, '127.0.0.1', done))
-    closing.push(
-      async () => void swallow.close(),
-      async () => swallow.closeAllConnections(),
-    )
-    const client = createClient({
-      baseUrl: `http://127.0.0.1:${(swallow.address() as AddressInfo).port}/v1`,
-      maxAttempts: 2,
-      timeoutMs: 100,
-      patienceMs: 60_000,
-    })
+    const { origin, close } = await listening(createServer(() => {}))
+    closing.push(close)
+    const client = createClient({ baseUrl: `${origin}/v1`, maxAttempts: 2, timeoutMs: 100, patienceMs: 60_000 })
     closing.push(async () => client.close())
     const { worker, warehouse, runId } = await startHere({ client })
     await worker.start()

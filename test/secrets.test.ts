@@ -1,7 +1,5 @@
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
@@ -10,6 +8,7 @@ import { sync } from '../src/index.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { type CliResult, runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { type HostileService, startHostile, WAYS } from './support/hostile.ts'
+import { type Outside, startOutside } from './support/outside.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
 describe('secrets', () => {
@@ -51,9 +50,9 @@ describe('secrets', () => {
 
   let setup: Setup
   let hostile: HostileService
-  let webhook: Server
+  let webhook: Outside
   let owner: Client
-  const told: string[] = []
+  const told = () => webhook.heard.map(({ body }) => body).join('\n')
   const role = `vs_bird_${randomBytes(4).toString('hex')}`
   const folder = temporaryFolder()
   /** The way in which everything is answered, instead of that of each report. */
@@ -71,11 +70,7 @@ describe('secrets', () => {
       const { start_date } = JSON.parse(body) as { start_date: string }
       return REPORTED.find((way) => dayOf(way) === start_date)
     })
-    webhook = createServer((message, reply) => {
-      message.on('data', (data: Buffer) => told.push(data.toString()))
-      message.on('end', () => reply.writeHead(200).end())
-    })
-    await new Promise<void>((done) => webhook.listen(0, '127.0.0.1', done))
+    webhook = await startOutside()
     const database = new URL(setup.database.url)
     const quoted = SECRETS.password.replaceAll("'", "''")
     await setup.database.rows(`create role ${role} login password '${quoted}'`)
@@ -110,12 +105,12 @@ describe('secrets', () => {
       end_date: range.to,
       streams: ['project_profile', 'prompts', 'chats'],
       reports: [{ name: 'daily', dimensions: ['date'] }],
-      alerts: { webhook_url: `http://127.0.0.1:${(webhook.address() as AddressInfo).port}/${SECRETS.hook}` },
+      alerts: { webhook_url: `${webhook.url}/${SECRETS.hook}` },
       schedule: { cron: '0 0 1 1 *', audit_cron: '0 0 1 1 *' },
     }
   })
   afterAll(async () => {
-    await new Promise((done) => webhook.close(done))
+    await webhook.close()
     await hostile.close()
     await owner.query(`drop owned by ${role} cascade`)
     await owner.end()
@@ -163,8 +158,8 @@ describe('secrets', () => {
     expect(kept!.drift).toBeGreaterThan(0)
     expect(kept!.alerts).toBeGreaterThan(0)
     await expectCleanTables()
-    expect(told.length).toBeGreaterThan(0)
-    expect(tracesIn(told.join('\n'))).toEqual([])
+    expect(webhook.heard.length).toBeGreaterThan(0)
+    expect(tracesIn(told())).toEqual([])
   })
 
   test('stored rows are shown without them', async () => {
@@ -193,7 +188,7 @@ describe('secrets', () => {
     }
     everything = undefined
     await expectCleanTables()
-    expect(tracesIn(told.join('\n'))).toEqual([])
+    expect(tracesIn(told())).toEqual([])
   })
 
   test('create writes none of them to its results, its file or its ledger', async () => {

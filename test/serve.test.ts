@@ -196,8 +196,9 @@ describe('a server', () => {
   test('many readers at once all get an answer while a sync is running', async () => {
     await start({ faults: { rate_limit: null, latency_ms: 100 } })
     const url = await serve()
-    const answers = await Promise.all(Array.from({ length: 400 }, () => get(`${url}/api/status`)))
-    expect(answers.every(({ status }) => status === 200)).toBe(true)
+    const paths = ['/', '/insights', '/api/status', '/metrics']
+    const answers = await Promise.all(Array.from({ length: 400 }, (_, at) => get(url + paths[at % paths.length]!)))
+    expect(answers.filter(({ status }) => status !== 200)).toEqual([])
     await until(ended())
     expect(await setup.database.rows('select outcome from visibility_ops.runs')).toEqual([{ outcome: 'complete' }])
   })
@@ -598,12 +599,6 @@ describe('over HTTP', () => {
       await client.end()
     }
     await until(async () => (await get(`${url}/`)).status === 200)
-  })
-
-  test('two hundred readers at once get an answer for every page', async () => {
-    const paths = ['/', '/insights', '/api/status', '/metrics']
-    const answers = await Promise.all(Array.from({ length: 200 }, (_, at) => get(url + paths[at % paths.length]!)))
-    expect(answers.filter(({ status }) => status !== 200)).toEqual([])
   })
 
   test('idle connections are closed before they exhaust file descriptors, and probes are answered meanwhile', async () => {

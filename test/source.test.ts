@@ -8,6 +8,7 @@ import { type Client, createClient } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
+import { listening } from './support/listening.ts'
 import { longTest } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { startRewriter } from './support/proxy.ts'
@@ -287,8 +288,8 @@ describe('all projects', () => {
   test('a refused list that was not configured loses nothing, even with the message of a wrong key', async () => {
     // As if it had never been offered.
     await setup.database.rows("delete from visibility_ops.coverage where stream = 'projects'")
-    const { port, close } = await refusing(setup.service.url)
-    const client = createClient({ baseUrl: `http://127.0.0.1:${port}/v1`, requestsPerMinute: 100_000 })
+    const { origin, close } = await refusing(setup.service.url)
+    const client = createClient({ baseUrl: `${origin}/v1`, requestsPerMinute: 100_000 })
     try {
       const { outcome, streams, notes } = await syncWith({ extras: 'auto' }, client)
       expect([outcome, streams.flatMap(({ failed }) => failed)]).toEqual(['complete', []])
@@ -304,7 +305,7 @@ describe('all projects', () => {
   })
 
   /** Passes everything on but extra lists, which it refuses as odd services do. */
-  async function refusing(target: string): Promise<{ port: number; close(): Promise<void> }> {
+  async function refusing(target: string) {
     const refused: Record<string, [number, string]> = {
       '/v1/projects': [400, 'a company API key is required'],
       '/v1/brands': [401, 'unauthorized'],
@@ -327,15 +328,6 @@ describe('all projects', () => {
       response.end(await passed.text())
     }
     const server = createServer((request, response) => void answer(request, response))
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-    const { port } = server.address() as { port: number }
-    return {
-      port,
-      close: () =>
-        new Promise((done) => {
-          server.close(() => done())
-          server.closeAllConnections()
-        }),
-    }
+    return listening(server)
   }
 })

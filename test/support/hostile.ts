@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import { COMPANY_KEY } from '../../src/reference/world.ts'
+import { listening } from './listening.ts'
 
 /** A real server that repeats secrets in its answers, in every way that HTTP and JSON allow. */
 export interface HostileService {
@@ -117,14 +117,6 @@ export async function startHostile(
       onward.end(body)
     })
   })
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}${base.pathname}`,
-    used,
-    close: () =>
-      new Promise<void>((done) => {
-        server.close(() => done())
-        server.closeAllConnections()
-      }),
-  }
+  const { origin, close } = await listening(server)
+  return { url: origin + base.pathname, used, close }
 }

@@ -1,13 +1,17 @@
 import { createServer } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
+import { text as textOf } from 'node:stream/consumers'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
+import { listening } from './listening.ts'
 
-export interface Heard {
+interface Heard {
   method: string
   path: string
   headers: Record<string, string | string[] | undefined>
   body: string
+  /** What it was answered with. */
+  status: number | 'nothing'
 }
 
 /** Those outside: whatever is sent here is kept, and answered, or not. */
@@ -20,26 +24,14 @@ export interface Outside {
 export async function startOutside(answer: () => number | 'nothing' = () => 200): Promise<Outside> {
   const heard: Heard[] = []
   const server = createServer((message, reply) => {
-    let body = ''
-    message.on('data', (data) => {
-      body += data
-    })
-    message.on('end', () => {
-      heard.push({ method: message.method!, path: message.url!, headers: message.headers, body })
+    void textOf(message).then((body) => {
       const status = answer()
-      if (status !== 'nothing') reply.writeHead(status).end()
+      heard.push({ method: message.method!, path: message.url!, headers: message.headers, body, status })
+      if (status !== 'nothing') reply.writeHead(status).end('ok')
     })
   })
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    heard,
-    close: () =>
-      new Promise<void>((done) => {
-        server.close(() => done())
-        server.closeAllConnections()
-      }),
-  }
+  const { origin, close } = await listening(server)
+  return { url: origin, heard, close }
 }
 
 export interface Mail {

@@ -1,5 +1,7 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { listening } from './listening.ts'
 
 /** A real server in front of another one, which answers with an error where it is told to; with status 0 not at all. */
 export function startProxy(
@@ -19,12 +21,12 @@ export function startProxy(
 /** A real server in front of another one, which changes the text of answers on their way. `body` is that of the request. */
 export function startRewriter(
   target: string,
-  rewrite: (text: string, message: IncomingMessage, body: string) => string | Buffer,
+  rewrite: (text: string, message: IncomingMessage, body: string) => string | Buffer | Promise<string>,
 ): Promise<Proxy> {
   return start(target, async ({ message, body, reply, forward }) => {
     const answer = await forward()
     const { 'content-length': _, 'transfer-encoding': __, ...kept } = answer.headers
-    reply.writeHead(answer.statusCode!, kept).end(rewrite(await textOf(answer), message, body))
+    reply.writeHead(answer.statusCode!, kept).end(await rewrite(await text(answer), message, body))
   })
 }
 
@@ -41,16 +43,10 @@ interface Request {
   forward(): Promise<IncomingMessage>
 }
 
-async function textOf(message: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = []
-  for await (const chunk of message) chunks.push(chunk)
-  return Buffer.concat(chunks).toString()
-}
-
 async function start(target: string, answer: (request: Request) => Promise<void>): Promise<Proxy> {
   const base = new URL(target)
   const handle = async (message: IncomingMessage, reply: ServerResponse) => {
-    const body = await textOf(message)
+    const body = await text(message)
     const { method, headers, url } = message
     const forward = () =>
       new Promise<IncomingMessage>((done, fail) => {
@@ -61,15 +57,8 @@ async function start(target: string, answer: (request: Request) => Promise<void>
     await answer({ message, body, reply, forward })
   }
   const server = createServer((message, reply) => void handle(message, reply).catch(() => reply.destroy()))
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}${base.pathname}`,
-    close: () =>
-      new Promise<void>((done) => {
-        server.close(() => done())
-        server.closeAllConnections()
-      }),
-  }
+  const { origin, close } = await listening(server)
+  return { url: origin + base.pathname, close }
 }
 
 /** A TCP proxy before a database, by which a test takes the database away in the ways that networks do. */

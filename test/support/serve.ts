@@ -1,4 +1,4 @@
-import { createServer, type IncomingHttpHeaders, request } from 'node:http'
+import { type IncomingHttpHeaders, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { monotonic } from '../../src/core/waiting.ts'
@@ -8,6 +8,7 @@ import { Live } from '../../src/schedule/live.ts'
 import { createSidePool } from '../../src/warehouse/side-pool.ts'
 import { createServer as createPageServer } from '../../src/web/server.ts'
 import { View } from '../../src/web/view.ts'
+import { startOutside } from './outside.ts'
 import type { Setup } from './setup.ts'
 
 /** A cron that does not come round during a test. */
@@ -69,32 +70,16 @@ export interface Webhook {
 
 /** A webhook that answers with a status, or not at all. */
 export async function startWebhook(answer: () => number | 'nothing' = () => 200): Promise<Webhook> {
-  const told: any[] = []
-  let asked = 0
-  const server = createServer((message, reply) => {
-    asked++
-    let text = ''
-    message.on('data', (data) => {
-      text += data
-    })
-    message.on('end', () => {
-      const status = answer()
-      if (status === 'nothing') return
-      if (status === 200) told.push(JSON.parse(text))
-      reply.writeHead(status).end('ok')
-    })
-  })
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+  const { url, heard, close } = await startOutside(answer)
+  const told = () => heard.filter(({ status }) => status === 200).map(({ body }) => JSON.parse(body))
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook/secret-path`,
-    told,
-    events: () => told.map(({ event, condition }) => `${event} ${condition}`),
-    asked: () => asked,
-    close: () =>
-      new Promise<void>((done) => {
-        server.close(() => done())
-        server.closeAllConnections()
-      }),
+    url: `${url}/hook/secret-path`,
+    get told() {
+      return told()
+    },
+    events: () => told().map(({ event, condition }) => `${event} ${condition}`),
+    asked: () => heard.length,
+    close,
   }
 }
 
