@@ -8,7 +8,7 @@ import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 import { type ClientOptions, createClient } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
 import { isTriedAgain, retryDelayMs } from '../src/source/retry-policy.ts'
-import { listening } from './support/listening.ts'
+import { listening } from './support/proxy.ts'
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {

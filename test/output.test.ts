@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { widthOf } from '../src/cli/table.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
-import { listening } from './support/listening.ts'
 import { createDatabase } from './support/postgres.ts'
+import { listening } from './support/proxy.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* What people see: at a terminal, in a file, and where a service says what a terminal would obey. */

@@ -209,7 +209,7 @@ describe('pages for people who signed in', () => {
     await until(async () => (await page('/')).text.includes('1 stream with days to read again'))
     const { text } = await page('/')
     expect(text).toMatch(/1 day of 1 stream to read again: [^<]*changed<\/h3>[\s\S]*brand_daily \(1\)/)
-    expect(text).toContain('1 day to read again</span>')
+    expect(text).toContain('1 stale day</span>')
     await setup.database.rows(`update visibility_ops.coverage set state = 'read' ${where}`)
     await until(async () => !(await page('/')).text.includes('1 stream with days to read again'))
   })

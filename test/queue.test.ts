@@ -28,9 +28,8 @@ import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
-import { listening } from './support/listening.ts'
 import { longTest, sized, some } from './support/long.ts'
-import { startProxy, startRewriter, startTcpProxy } from './support/proxy.ts'
+import { listening, startProxy, startRewriter, startTcpProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact, expectReport } from './support/truth.ts'
 
@@ -198,7 +197,7 @@ describe('a run with a queue', () => {
     expect(chats.requests).toBe(3)
     const status = await runCli(['status', '--json'], cli(env))
     expect(status.json().queue.dead).toMatchObject([{ stream: 'chats', reason: expect.stringContaining('HTTP 500') }])
-    expect((await runCli(['status'], cli(env))).stdout).toContain('Set aside')
+    expect((await runCli(['status'], cli(env))).stdout).toContain('Given up')
     broken = false
     // However its days are read.
     const mended = await runCli(['sync', '--json'], { ...cli(env), config: { ...setup.fileConfig, queue: {} } })

@@ -32,7 +32,9 @@ export async function resolveAllProjects(config: Config, signal?: AbortSignal): 
       for (const [id, status] of listed) if (isOver(status)) skipped.push(`${id} (${status})`)
       const ids = [...listed].flatMap(([id, status]) => (isOver(status) ? [] : [id]))
       if (ids.length === 0)
-        throw new UsageError(`VISIBILITY_PROJECTS: got "all", but every project is over: ${listSome(skipped, 20)}`)
+        throw new UsageError(
+          `VISIBILITY_PROJECTS: got "all", but every project is deleted or ended: ${listSome(skipped, 20)}`,
+        )
       const known = new Map(config.projects.map((project) => [project.id, project]))
       config.projects = ids.map((id) => known.get(id) ?? { id })
     } catch (error) {

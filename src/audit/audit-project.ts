@@ -100,7 +100,7 @@ async function tableControl(warehouse: Warehouse, projectId: string, stream: Day
 }
 
 /**
- * As many chats may have come as went, which no total shows. If a report has the answers of each prompt, the chats of each
+ * Added and deleted chats can cancel out in the totals. If a report has the answers of each prompt, the chats of each
  * prompt are compared with it, on days on which both add up.
  */
 async function comparePrompts(

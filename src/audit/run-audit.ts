@@ -118,8 +118,8 @@ function countDiffering(audited: readonly AuditedStream[]): number {
 }
 
 /**
- * The differing days of each stream; and if a total differs, the same days of what has no total to compare, or, as
- * chats, may have lost as many rows as it gained.
+ * The days of each stream to read again: its differing days, and days on which another stream differs if this stream has no
+ * totals or is chats, whose added and deleted rows can cancel out.
  */
 function daysToRepair(audited: AuditedStream[]): Map<string, Day[]> {
   const days = new Map<string, Set<string>>()

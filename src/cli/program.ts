@@ -78,13 +78,13 @@ function buildProgram(
   program.addHelpText(
     'after',
     `
-Where neither the address of a service nor a key nor a database is configured,
-the reference service (synthetic data) fills an embedded Postgres under .data/,
-for trying things out; VISIBILITY_API_URL=reference asks for it by name. The
-output says which service and which database were used.
+If no service, key or database is configured, the reference service (synthetic
+data) fills an embedded Postgres under .data/, for trying things out.
+VISIBILITY_API_URL=reference selects it by name. The output names the service
+and the database that were used.
 
-Exit codes: 0 all done · 1 some or all of it failed, or something was held
-back · 2 bad usage or configuration (nothing was read or written) ·
+Exit codes: 0 complete · 1 partial or failed, or something is held ·
+2 wrong usage or configuration, nothing was read or written ·
 3 another run holds the lock`,
   )
 
@@ -121,7 +121,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
 
   add({
     name: 'sync',
-    about: 'one incremental run: gaps, lookback, entity lists',
+    about: 'one incremental run: missing days, the last days again, and the lists',
     load: async () => (await import('./commands/sync.ts')).sync,
     examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
     options: [streams(), projects(), queue()],
@@ -140,7 +140,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--to <day>', 'last day, YYYY-MM-DD').makeOptionMandatory(),
       streams(),
       projects(),
-      new Option('--missing', 'only days that were never read, or not soundly'),
+      new Option('--missing', 'only days that were never read, or are not sound (held, stale, unreconciled)'),
       new Option('--accept-deletes', 'apply answers that delete most or all of the rows'),
       queue(),
     ],
@@ -162,7 +162,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
   })
   add({
     name: 'worker',
-    about: 'takes windows from the shared queue; any number on any machines',
+    about: 'processes windows of runs that share a queue, on any number of machines',
     load: async () => (await import('./commands/worker.ts')).worker,
     examples: ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
     options: [
@@ -207,7 +207,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
   })
   add({
     name: 'status',
-    about: 'freshness, coverage and the last runs',
+    about: 'freshness, coverage, what is held or quarantined, the last runs',
     load: async () => (await import('./commands/status.ts')).status,
     examples: ['status', 'status --json'],
     options: [
@@ -278,7 +278,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
   })
   add({
     name: 'dismiss [ids...]',
-    about: 'rows that will never load no longer make runs partial',
+    about: 'accepts that rows will never load, so that they no longer make runs partial',
     load: async () => (await import('./commands/quarantine.ts')).quarantineDismiss,
     examples: [
       'quarantine dismiss 12 13 --because "test rows of the vendor"',
@@ -340,7 +340,7 @@ back · 2 bad usage or configuration (nothing was read or written) ·
       new Option('--port <number>', 'port to listen on; 0 takes a free one')
         .default(8080)
         .argParser(wholeNumber('--port', 0, 65_535)),
-      new Option('--seed <number>', 'another seed makes another world')
+      new Option('--seed <number>', 'another seed gives other data')
         .default(1)
         .argParser(wholeNumber('--seed', 0, 4_294_967_295)),
       new Option('--projects <number>', 'how many projects').default(2).argParser(wholeNumber('--projects', 1, 1000)),

@@ -22,7 +22,7 @@ export interface ReportedCommand {
   command: string
   streams: readonly Stream[]
   coversEverything: boolean
-  /** False if only those outside hear of it, and nobody is alerted. */
+  /** False: send telemetry, but no alerts. */
   alerts?: boolean
 }
 

@@ -38,7 +38,7 @@ export function connectionFailure(error: unknown): ConnectionFailure | undefined
   if (CONNECT[code] !== undefined) return found('connect', CONNECT[code])
   if (CERTIFICATE[code] !== undefined) return found('certificate', CERTIFICATE[code])
   if (OTHER_CERTIFICATE.test(code)) return found('certificate', UNTRUSTED)
-  if (HANDSHAKE.test(code)) return found('handshake', 'it does not speak TLS, or broke off the handshake')
+  if (HANDSHAKE.test(code)) return found('handshake', 'it does not speak TLS, or aborted the handshake')
   return code === 'ETIMEDOUT' && !wasConnected(error)
     ? found('connect', 'it accepted no connection in time')
     : undefined

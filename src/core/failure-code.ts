@@ -1,6 +1,6 @@
 import { codeOf } from './errors.ts'
 
-/** What a failure means for whatever else is to be read, and for who reads it. */
+/** What a failure means for other reads, and for the process that reads. */
 interface FailureRule {
   /** How much cannot be read for the same reason. */
   ends: 'window' | 'stream' | 'project' | 'run'

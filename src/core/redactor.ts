@@ -171,7 +171,7 @@ function jsonText(text: string): string {
   return JSON.stringify(text).slice(1, -1)
 }
 
-/** JSON with everything beyond ASCII escaped, as some services write it. */
+/** JSON with all non-ASCII characters escaped, as some services send it. */
 function asciiText(text: string): string {
   return jsonText(text).replaceAll(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
@@ -191,8 +191,8 @@ function addressForms(text: string): string[] {
 }
 
 /**
- * Base64 turns three bytes into four characters, so a secret inside a longer text has one of three forms. What its
- * neighbours have a part in, at both ends, is left out.
+ * Base64 turns three bytes into four characters, so a secret inside a longer text has one of three forms. The
+ * characters at both ends also depend on the text around the secret, so they are left out.
  */
 function base64Forms(text: string): string[] {
   const bytes = Buffer.from(text)

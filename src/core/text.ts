@@ -30,7 +30,7 @@ export function redact(text: string, secrets: readonly string[]): string {
 
 /*
  * Text from the service, from files and from the database may hold control characters: escape sequences that
- * set its title or its clipboard, and marks that turn the direction of what follows.
+ * set the title or the clipboard of a terminal, and marks that change the direction of the text.
  */
 
 // All of C0, DEL and C1, and the bidirectional overrides and isolates.

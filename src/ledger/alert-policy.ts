@@ -17,11 +17,11 @@ export interface Trouble {
   condition: string
   text: string
   members: readonly string[]
-  /** What is well again while the rest is not. */
+  /** Members that resolved while others did not. */
   over: readonly string[]
 }
 
-/** Sent for its first finding and for each new one; but for a while after a message, more of the same is gathered. */
+/** An alert is sent for the first finding and for each new one. In the quiet period after a message, new findings are collected. */
 export function afterTrouble(known: AlertState | undefined, found: Trouble, now: Date, quietMs: number): Decision {
   const open = known?.cleared_at === null ? known : undefined
   const before = open?.members ?? []
@@ -40,14 +40,14 @@ export function afterTrouble(known: AlertState | undefined, found: Trouble, now:
   return { state, send }
 }
 
-/** What was gathered is sent when the quiet period is over, if it is still so. */
+/** Collected findings are sent after the quiet period, unless they resolved. */
 export function afterQuiet(known: AlertState | undefined, now: Date, quietMs: number): Decision {
   if (known === undefined || known.cleared_at !== null || known.is_told || isQuiet(known, now, quietMs))
     return { state: known, send: false }
   return { state: { ...known, told_at: now, is_told: true }, send: true }
 }
 
-/** Over if nothing of it is left. The end is sent only if the beginning was. */
+/** An alert resolves if no member is left. The end is sent only if the beginning was. */
 export function afterEnd(known: AlertState | undefined, over: readonly string[] | 'all', now: Date): Decision {
   if (known === undefined || known.cleared_at !== null) return { state: known, send: false }
   const members = over === 'all' ? [] : known.members.filter((member) => !over.includes(member))
@@ -56,7 +56,7 @@ export function afterEnd(known: AlertState | undefined, over: readonly string[] 
   return { state: { ...known, cleared_at: now, told_at: send ? now : known.told_at }, send }
 }
 
-/** True if people heard of it at all, if not of all of it. */
+/** True if a message was sent, perhaps without all members. */
 export function wasSent({ told_at, raised_at }: AlertState): boolean {
   return told_at !== null && told_at >= raised_at
 }

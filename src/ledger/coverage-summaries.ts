@@ -7,7 +7,7 @@ import type { CoveredDay } from './coverage.ts'
 
 /** What planning needs to know of a project and stream. */
 export interface CoverageSummary {
-  /** Months of which every day that can be due was read, soundly and late enough: nothing of them is due. */
+  /** Months without a due day: every day was read soundly and late enough. */
   completeMonths: ReadonlySet<string>
   /** The days of the other months, and the recent ones. */
   coverage: CoveredDay[]

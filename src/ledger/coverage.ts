@@ -13,7 +13,7 @@ export interface CoveredDay {
   rows: number
   state: CoverageState
   readAt: Date
-  /** False while it is to be shown that the day adds up to the totals of the service. */
+  /** False until the day is reconciled to the totals of the service. */
   isReconciled: boolean
 }
 
@@ -210,8 +210,8 @@ export async function countStale(
 }
 
 /**
- * Counts rows that came to days, or left them, otherwise than by reading these days. If they moved to another day, either that
- * day or these are wrong, so these are read again.
+ * Adjusts the row counts of days that gained or lost rows while another day was read. If rows moved to another day, either day
+ * may be wrong, so the days that lost rows are read again.
  */
 export async function adjustRows(
   { ops }: Transaction,

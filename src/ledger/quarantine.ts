@@ -130,7 +130,7 @@ export async function saveRejects(
 const GONE = 'no longer in the answer'
 const ofSameRun = sql`quarantine.run_id = excluded.run_id and quarantine.resolved_at is null`
 
-/** Rejects without a day of their own belong to a window; once none of its days has rejects any more, they are gone. */
+/** Rejects without a day belong to their window. They are resolved once no day of the window has rejects. */
 export async function resolveWindowRejects(
   { ops }: Transaction,
   projectStream: ProjectStream,
@@ -272,7 +272,7 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
     .execute()
 }
 
-/** Days with rejects of which none is open any more are read again: rows that were kept for their sake may be gone. */
+/** Marks days whose rejects are all resolved to be read again: rows that were kept because of the rejects may be gone. */
 export async function markDaysDue({ ops }: Transaction, projectStream: ProjectStream): Promise<void> {
   await ops
     .updateTable('coverage as c')

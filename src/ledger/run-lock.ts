@@ -100,7 +100,7 @@ async function lockLeases(client: PoolClient, { schema }: Warehouse): Promise<vo
   await client.query('select pg_advisory_xact_lock(hashtextextended($1, 2))', [`${schema} run leases`])
 }
 
-/** Versions before 0.3 hold a session lock for each project and stream. */
+/** Versions before 1.0.0 hold a session lock for each project and stream. */
 async function refuseOlderVersions(
   client: PoolClient,
   { schema }: Warehouse,

@@ -23,7 +23,7 @@ import { outsideFailure } from './send.ts'
 export interface AlertOptions extends Naming {
   /** Without one nothing is sent or remembered. */
   channels: readonly Channel[]
-  /** For so long after a message, more of the same is gathered. */
+  /** In this time after a message, further findings are collected. */
   quietMs: number
   /** Runs work with the ledger, in one transaction. It may fail or hang: alerts are sent all the same. */
   ledger: <T>(work: (warehouse: Warehouse) => Promise<T>) => Promise<T>
@@ -44,13 +44,13 @@ const LEDGER_MS = 3000
 /**
  * Sends an alert once when something goes wrong and once when it is over. The ledger remembers what was sent, so
  * that of several processes only one sends it; while the database is away, this process remembers alone and makes the ledger
- * agree later. It never throws, and who does not wait for it is not held up.
+ * agree later. It never throws, and callers need not wait for it.
  */
 export class Alerts {
   private readonly known = new Map<string, AlertState>()
-  /** Conditions of which the ledger does not know the last yet. */
+  /** Conditions whose latest state is not in the ledger yet. */
   private readonly unsaved = new Set<string>()
-  /** What was not taken, or waits for the end of a quiet period. */
+  /** Messages that were refused, or wait for the end of a quiet period. */
   private readonly unsent = new Map<Condition, Finding | End>()
   private last: Promise<void> = Promise.resolve()
   private ledgerFailure: unknown
@@ -206,7 +206,7 @@ export class Alerts {
     return results.includes(true)
   }
 
-  /** With a limit, because a database that is lost in the network does not even say no; and once in a turn. */
+  /** With a time limit, because an unreachable database does not answer; after one failure, not again in this round. */
   private async inLedger<T>(work: (warehouse: Warehouse) => Promise<T>): Promise<T> {
     if (this.ledgerFailure !== undefined) throw this.ledgerFailure
     const late = () => new TimeLimitError('the ledger takes too long')

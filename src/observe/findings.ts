@@ -12,7 +12,7 @@ export interface Finding {
   severity: Severity
   /** What it is about, if it can spread: streams of projects. */
   members: string[]
-  /** What is well again while the rest is not. */
+  /** Members that resolved while others did not. */
   over?: string[]
   reason?: string
   run?: number
@@ -57,7 +57,7 @@ function runFinding(report: RunReport, coversEverything: boolean): Finding | End
   const { streams, outcome, command, run_id } = report
   const isWell = ({ failed, held, unreconciled, quarantined }: RunReport['streams'][number]) =>
     failed.length + held.length + unreconciled.length + quarantined === 0
-  // Only the sync that comes round says that all is well again; a backfill of one day does not.
+  // Only a sync resolves alerts; a backfill of one day does not.
   const isRound = command === 'sync'
   const well = isRound ? [...streams.filter(isWell).map(memberOf), WHOLE_RUN] : []
   if (outcome === 'complete') return { over: isRound && coversEverything ? 'all' : well }
@@ -75,7 +75,7 @@ function runFinding(report: RunReport, coversEverything: boolean): Finding | End
     severity: outcome === 'failed' ? 'error' : 'warning',
     members: members.length === 0 ? [WHOLE_RUN] : members,
     over: well.filter((member) => member !== WHOLE_RUN || members.length > 0),
-    reason: parts.join('; ') || 'something was held back',
+    reason: parts.join('; ') || 'something is held',
     ...(run_id === NO_RUN ? {} : { run: run_id }),
     command: failures.length === 0 && quarantined > 0 ? 'visibility-sync quarantine list' : 'visibility-sync status',
   }
@@ -103,7 +103,7 @@ export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]):
   const [only, ...others] = held
   if (only === undefined) return ENDED
   return {
-    what: 'held back, since an answer would have deleted most rows',
+    what: 'held, since an answer would have deleted most rows',
     severity: 'warning',
     members: [...new Set(held.map(memberOf))],
     ...sinceOf(held.map(({ since }) => since)),

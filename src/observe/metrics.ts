@@ -125,7 +125,7 @@ export function createMetrics(streams: readonly string[]): Metrics {
   const windows = new Counter(named('windows_total', 'Windows and lists that were loaded', ['stream']))
   const rows = new Counter(named('rows_total', 'Rows by what became of them', ['stream', 'effect']))
   const requests = new Counter(named('requests_total', 'Attempts of requests by HTTP status', ['status']))
-  const retries = new Counter(named('retries_total', 'Attempts that failed in a way that is tried again', []))
+  const retries = new Counter(named('retries_total', 'Failed attempts that are retried', []))
   const ledgerAge = new Gauge(
     named('ledger_age_seconds', 'Time since the ledger was read for the gauges of streams, queue and workers', []),
   )
@@ -133,7 +133,7 @@ export function createMetrics(streams: readonly string[]): Metrics {
   const staleness = new Gauge(named('staleness_seconds', 'Time since a stream was last read', ['project', 'stream']))
   const queued = new Gauge(named('queue_windows', 'Windows in the shared queue', ['state']))
   const queueAge = new Gauge(named('queue_oldest_seconds', 'Age of the oldest window that waits in the queue', []))
-  const workers = new Gauge(named('workers', 'Workers that gave a sign of life lately', []))
+  const workers = new Gauge(named('workers', 'Workers with a recent heartbeat', []))
   const runSeconds = new Histogram({
     ...named('run_seconds', 'How long runs took', ['command']),
     buckets: [1, 5, 15, 60, 300, 900, 3600, 14_400],

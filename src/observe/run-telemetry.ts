@@ -25,7 +25,7 @@ export interface RunEndpoints {
   warehouse: string
 }
 
-// Who does not hear of the start within this time hears of the end alone.
+// If the start event takes longer, only the end event is sent.
 const START_MS = 1000
 
 /**

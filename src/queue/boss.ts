@@ -104,7 +104,7 @@ export async function fetchJobs({ api, name }: Queue, tx: Transaction, most: num
   return jobs.map(({ id }) => id)
 }
 
-// What earlier versions called theirs.
+// Names that earlier versions used.
 const OLD_QUEUES = ['windows', 'dead_windows']
 
 /** Queues of other configurations that nobody used for a day are deleted. */

@@ -24,7 +24,7 @@ export interface Attempt {
   failures: number
   /** The answers to its requests. */
   statuses: Readonly<Record<string, number>>
-  /** True if the window was taken from the worker, which got nowhere with it. */
+  /** True if the window was taken from the worker, which made no progress. */
   isRevoked: boolean
 }
 

@@ -104,7 +104,7 @@ export async function takeWindows(
   })
 }
 
-/** SQL that is true for a run that goes on. A lease is allowed to lapse while the database was away. */
+/** SQL that is true for a run in progress. Its lease may have expired while the database was away. */
 function isAlive(alias: string): string {
   return `${alias}.outcome is null and ${alias}.lease_expires_at > clock_timestamp() - interval '1 minute'`
 }
@@ -209,7 +209,7 @@ const WORKERS_DIED: WindowResult = {
   result: {
     kind: 'failed',
     code: 'worker-died',
-    reason: `its workers vanished or got nowhere with it ${MOST_LOSSES} times`,
+    reason: `its workers vanished or made no progress ${MOST_LOSSES} times`,
   },
   cost: { seconds: 0, statuses: {} },
 }

@@ -22,8 +22,8 @@ interface Change {
 
 /**
  * The state of one project's budget as a row of the warehouse, by the database's clock. A change is two round trips:
- * read, and write where nobody else wrote meanwhile. Changes of this process that meet are one change, and while nobody
- * else writes, what was written last is not read again.
+ * read, and write where nobody else wrote meanwhile. Concurrent changes of this process are combined. While no other
+ * process writes, the last written state is not read again.
  */
 export class WarehouseBudgetStore implements BudgetStore {
   private waiting: Change[] = []

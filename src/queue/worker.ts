@@ -28,7 +28,7 @@ import { BudgetWatch } from './shared-budget.ts'
 import { addCosts, type WindowResult } from './window-result.ts'
 import { HEARTBEAT_MS, heartbeat, reapWindows, type WorkerSelf } from './workers.ts'
 
-// The longer nothing came, the rarer it looks.
+// Polls less often while the queue is empty.
 const SHORTEST_NAP_MS = 30
 const LONGEST_NAP_MS = 500
 const TROUBLE_MS = 1000
@@ -155,7 +155,7 @@ export class QueueWorker {
         await this.reportProgress()
         await reapWindows(this.queue, this.services.log)
       } catch (error) {
-        this.services.log.debug({ reason: messageOf(error) }, 'no heartbeat could be given')
+        this.services.log.debug({ reason: messageOf(error) }, 'heartbeat failed')
       }
     }
   }

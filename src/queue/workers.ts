@@ -89,7 +89,7 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
     const { window_id: id, worker_id: workerId } = window
     const isDead = window.is_silent || isGone(window.process)
     if (isDead) dead.add(workerId)
-    const reason = isDead ? 'its worker is gone' : 'its worker got nowhere with it'
+    const reason = isDead ? 'its worker is gone' : 'its worker made no progress'
     const end = await releaseWindow(queue, id, { workerId, isLoss: true })
     if (end === 'released') log.warn({ window: id, worker: workerId, reason }, 'a window is taken over')
   }

@@ -1,8 +1,8 @@
 import type { Row, Stream } from '../streams/stream.ts'
 
 /**
- * Two rows with one key as one: counts are added up, and a ratio that both have alike stays, since it is that of the sums
- * too. A ratio or list that differs cannot be computed from the two, so it becomes null. Undefined if anything else differs: a contradiction.
+ * Merges two rows with the same key. Counts are added up. A ratio that is equal in both rows is kept, because the ratio of the sums
+ * is the same. A ratio or list that differs becomes null. Returns undefined if anything else differs: a contradiction.
  */
 export function addRows({ columns, key, adds = [] }: Stream, one: Row, other: Row): Row | undefined {
   const sum: Row = new Array(one.length)

@@ -144,7 +144,7 @@ export class Sifter<R extends Rows> {
   /** How many items were taken, and how many of them a second time. */
   private taken = 0
   private takenAgain = 0
-  /** Rows whose key an item has with other values, by position: undefined until a second pass comes to the first item of it. */
+  /** Rows that another item contradicts, by index. The row is undefined until a second pass reaches the first item of its key. */
   private readonly contradicted = new Map<number, Row | undefined>()
   private readonly contradictingItems = new Set<number>()
   private readonly templateParser: TemplateParser | undefined

@@ -62,7 +62,7 @@ export class Body {
     if (this.endTurn !== undefined) return
     const before = this.shared.turns
     this.shared.turns = new Promise((resolve) => {
-      // One that is given up while it waits must not let the next one in before its time.
+      // A reader that gives up while it waits must not admit the next one early.
       this.endTurn = () => void before.then(resolve)
     })
     await unlessStopped(before, signal)

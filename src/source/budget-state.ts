@@ -23,7 +23,7 @@ export interface BudgetState {
   resetBy: number
   /** Nobody sends before this time. */
   pausedUntil: number
-  /** Refusals that named no time to wait: each adds one, the first answer after a pause takes one away. */
+  /** Refusals without a wait time. Each adds one; the first answer after a pause removes one. */
   refusals: number
   refusedAt: number
   /** True until a request was answered that was sent after the last of these refusals. */
@@ -184,9 +184,9 @@ function beginPeriod(state: BudgetState, now: number): void {
 }
 
 /**
- * Learns what is left of a period, and when it ends. Answers overtake each other, so it is first decided which period an
- * answer speaks of: the same as the last one (their ends may be the same moment), a new one (it ends later, or more is left
- * than before), or an older one, which says nothing any more.
+ * Learns what is left of a period, and when it ends. Answers overtake each other, so first find the period
+ * of the answer. The same period has the same end. A new period ends later, or has more requests left. An older period is
+ * ignored.
  */
 function learnPeriod(state: BudgetState, { sentAt, receivedAt, headers }: BudgetAnswer): void {
   const { remaining, resetMs } = headers

@@ -87,7 +87,7 @@ export class Circuit {
 
   /** `in time`: opens after enough failures and enough time. `now`: opens at once. `never`: is only counted. */
   fail({ reason, sentAt }: SentFailure, mayOpen: 'in time' | 'now' | 'never'): void {
-    // What was sent before the last answer came says nothing about the time before that answer.
+    // The silence begins at the last answer at the earliest, even if the failed request was sent before it.
     if (this.failures === 0) this.silentSince = Math.max(sentAt, this.answeredAt)
     this.failures++
     this.lastReason = reason

@@ -76,7 +76,7 @@ export class Gate {
     this.now = options.now ?? monotonic
     this.service = this.circuit('the service', {
       patienceMs: () => (this.isReached ? options.patienceMs : Math.min(options.patienceMs, FIRST_CONTACT_MS)),
-      // A few projects without answers must not speak for the others, so several are asked.
+      // A few projects without answers are no proof for the others, so several are probed.
       leastProbes: () => Math.min(MOST_PROJECTS, Math.max(LEAST_PROBES, this.accounts.size)),
     })
   }
@@ -208,7 +208,7 @@ export class Gate {
     return this.service.isOpen || state.circuit.isOpen || state.pausedUntil > this.now()
   }
 
-  /** Those that wait for the budget would find out much later. */
+  /** Wakes requests that wait for the budget, which would notice much later. */
   private callBack(): void {
     for (const [stop, account] of this.waiting) if (this.isBlocked(account)) stop.abort()
   }

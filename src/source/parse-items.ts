@@ -121,7 +121,7 @@ class PageParser {
     while (bytes[at] !== OBJECT_END) {
       const start = scanner.skipSpace(scanner.endOfKey(at))
       const name = this.nameAt(at)
-      if (name === 'data' && members.has(name)) throw new SyntaxError('"data" stands twice')
+      if (name === 'data' && members.has(name)) throw new SyntaxError('"data" occurs twice')
       if (name === 'data' && bytes[start] === LIST_START) {
         list = start + 1
         at = await this.readItems(list)
@@ -221,8 +221,8 @@ class PageParser {
   }
 
   /**
-   * At `},{` an item most likely ends, and the last bracket most likely ends the list. If items up to there
-   * make a valid list, they are the items: what comes before a position decides what may follow.
+   * At `},{` an item most likely ends, and the last bracket most likely ends the list. If the text up to there
+   * is a valid list, these are its items: JSON has only one way to read a valid prefix.
    */
   private guessEnd(start: number): number {
     const { bytes } = this

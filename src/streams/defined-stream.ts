@@ -49,7 +49,7 @@ export interface StreamDefinition {
   having?: readonly Having[] | undefined
   /** True if the table also has rows that the list does not show: what reports name. */
   hasUnlistedRows?: boolean
-  /** A dimension over which the counts add up: a day too large for a page is asked for by it and added up again. */
+  /** A dimension over which the counts add up: a day that does not fit a page is read by this dimension, and summed up. */
   finerBy?: DefinedColumn
   /** Fields that items have and that are not kept; any other is noted as drift. */
   alsoKnown?: readonly string[]
@@ -220,7 +220,7 @@ function shapeOf(tree: Tree): Record<string, z.ZodType> {
 export const ID_MAX = 255
 /** Of brands and whatever else has a name. */
 export const NAME_MAX = 1000
-/** Of prompts, of which the service creates no longer ones than 700 characters, and of descriptions. */
+/** For prompts and descriptions. The service itself creates prompts of at most 700 characters. */
 export const TEXT_MAX = 10_000
 /** Of addresses of pages, which are indexed by their digest. */
 export const URL_MAX = 4000

@@ -15,7 +15,7 @@ export type ColumnType = 'text' | 'double' | 'date' | 'jsonb' | 'boolean'
 export type Value = string | number | boolean | null
 export type Row = Value[]
 
-/** The valid rows of an answer, each at its position. */
+/** The valid rows of an answer, by index. */
 export interface Rows {
   readonly length: number
   /** Keeps the values, not the row itself, which may be used again. */
@@ -149,7 +149,7 @@ export interface DayStream<Item = never> extends Common<Item> {
   hasChangedAt?: boolean
   /** The same report by one dimension more, whose counts add up to those of this one; undefined if there is none. */
   finer?: (() => DayStream) | undefined
-  /** What a filter can say: lists and everything but a list, or one value at a time. */
+  /** What a filter accepts: lists with `in` and `not_in`, or one value at a time. */
   filterTakes: 'lists' | 'single'
   /** The value of a dimension in a row, to check that a filter was applied. */
   dimensionOf(row: Row, dimension: Dimension): string | null

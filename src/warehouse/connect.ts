@@ -36,7 +36,7 @@ export interface Warehouse {
   check(): Promise<void>
   /** The command was asked to stop: from now on nothing is waited for longer than a few seconds. */
   shortenDeadlines(): void
-  /** Waits a moment for what is in use; then, as behind a network that lost its way, every connection is cut. */
+  /** Waits briefly for connections in use. Then it closes all of them, since the network may not answer. */
   close(): Promise<void>
   /** Cuts every connection at once. */
   cut(): void
@@ -231,6 +231,6 @@ export interface DatabaseState {
   forMs: number
   /** Why it is not up. */
   reason: string | undefined
-  /** False if it answers, but will not have us: waiting does not help. */
+  /** False if it answers, but refuses the connection: waiting does not help. */
   mayPass: boolean
 }

@@ -9,7 +9,7 @@ export interface SidePoolOptions {
   /** As the server lists its connections. */
   name: string
   connections: number
-  /** How many may wait for a connection, and for how long; who comes on top of them is turned away. */
+  /** How many callers may wait for a connection, and for how long. Further callers get an OverloadedError. */
   waiting: number
   patienceMs: number
   /** The most that one use may take. */
@@ -128,11 +128,11 @@ class ConnectionQueue {
       return
     }
     const { waiting, patienceMs } = this.options
-    if (this.line.length >= waiting) throw new OverloadedError('too many are looking at once')
+    if (this.line.length >= waiting) throw new OverloadedError('too many readers at once')
     await new Promise<void>((done, fail) => {
       const timer = setTimeout(() => {
         this.line.splice(this.line.indexOf(enter), 1)
-        fail(new OverloadedError('too many are looking at once'))
+        fail(new OverloadedError('too many readers at once'))
       }, patienceMs)
       const enter = () => {
         clearTimeout(timer)

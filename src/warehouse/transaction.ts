@@ -154,7 +154,7 @@ interface Session {
 }
 
 /**
- * Ends sessions of ours whose process is gone while something between keeps their connection open. In the middle of a
+ * Ends sessions of ours whose process is gone while a proxy keeps their connection open. In the middle of a
  * statement such a session waits for its client for ever, with all its locks, and no time limit of the server ends it.
  * One that receives rows is seen to move, down to 256 kB in 15 seconds. One that sends rows is not, so it has to be older
  * than any living process would wait.

@@ -19,7 +19,7 @@ export interface ProjectHealth {
   streams: StreamHealth[]
   troubled: StreamHealth[]
   rank: number
-  /** When the stream was read that was read longest ago; null if one was never read. */
+  /** When the least recently read stream was read; null if one was never read. */
   readAt: Date | null
 }
 
@@ -36,7 +36,7 @@ function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth
     [3, days_held > 0, row.days_missing === null ? 'held' : `${count(days_held, 'day')} held`],
     [3, days_unreconciled > 0, `${count(days_unreconciled, 'day')} not reconciled`],
     [2, days_quarantined > 0, 'rows in quarantine'],
-    [1, days_stale > 0, `${count(days_stale, 'day')} to read again`],
+    [1, days_stale > 0, `${count(days_stale, 'stale day')}`],
     [1, missingDays(row) > 0, `${count(missingDays(row), 'day')} missing`],
   ]
   const found = candidates.filter(([, isSo]) => isSo)

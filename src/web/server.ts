@@ -163,7 +163,7 @@ function answerError(version: string, error: HttpError, request: FastifyRequest,
 /** The status, a sentence, and after how many seconds to try again. */
 function explain(error: HttpError): [number, string, number?] {
   if (error instanceof UsageError) return [400, clip(messageOf(error))]
-  if (error instanceof OverloadedError) return [503, 'too many are looking at once; try again in a moment', 2]
+  if (error instanceof OverloadedError) return [503, 'too many readers at once; try again in a moment', 2]
   if (error instanceof TimeLimitError) return [503, `${messageOf(error)}; try a shorter range, or a little later`, 30]
   if (error instanceof TransientError) return [503, 'the database cannot be reached; the log says why', 5]
   const status = error.statusCode ?? 500

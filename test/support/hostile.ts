@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import { gzipSync } from 'node:zlib'
 import { COMPANY_KEY } from '../../src/reference/world.ts'
-import { listening } from './listening.ts'
+import { listening } from './proxy.ts'
 
 /** A real server that repeats secrets in its answers, in every way that HTTP and JSON allow. */
 export interface HostileService {

@@ -3,7 +3,7 @@ import { type AddressInfo, createServer as createTcpServer, type Socket } from '
 import { text as textOf } from 'node:stream/consumers'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
-import { listening } from './listening.ts'
+import { listening } from './proxy.ts'
 
 interface Heard {
   method: string

@@ -1,7 +1,19 @@
-import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { listening } from './listening.ts'
+
+/** Starts a server on a free port of this machine. */
+export async function listening(server: Server): Promise<{ origin: string; close(): Promise<void> }> {
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+  return {
+    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close: () =>
+      new Promise<void>((done) => {
+        server.close(() => done())
+        server.closeAllConnections()
+      }),
+  }
+}
 
 /** A real server in front of another one, which answers with an error where it is told to; with status 0 not at all. */
 export function startProxy(

@@ -66,7 +66,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
         ...(leftOut.length === 0
           ? []
           : [
-              `Left out: ${leftOut.join(', ')}. Nothing is read into these, or they are by channel, also there by model, and the service lists no channels. Run this command again once they are used.`,
+              `Left out: ${leftOut.join(', ')}. They are always empty with this configuration, or the service lists no channels. Run this command again once they are used.`,
             ]),
         ...(unrestricted ? [`Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`] : []),
         aboutTimeZone(zone),
@@ -125,7 +125,7 @@ function aboutJit(jit: AppliedSetting | undefined): string[] {
   if (jit === undefined) return []
   if (jit.refused === undefined)
     return [
-      'Its queries are not compiled (jit = off), which would take longer than to run them; --keep-settings leaves that alone.',
+      'Its queries are not compiled (jit = off), which takes longer than running them; --keep-settings leaves that alone.',
     ]
   return [
     `JIT could not be switched off for it (${jit.refused}). Its queries may take seconds longer; somebody who may change the role can run:\n${jit.statement};`,

@@ -123,7 +123,7 @@ export function quarantineDismiss(session: Session, options: QuarantineOptions, 
     const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because.trim())
     const text =
       dismissed.length === 0
-        ? 'Nothing to dismiss: no open row in quarantine is like that.'
+        ? 'Nothing to dismiss: no open row in quarantine matches.'
         : [
             `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
             'Next: visibility-sync sync   reads their days again without them',

@@ -192,7 +192,7 @@ function renderQueue(queue: QueueStatus, shown: QueueShown): string[] {
       others.map(lineOf),
     ),
     ...section(
-      'Set aside (failed several times; a backfill of these days tries again)',
+      'Given up (failed several times; the next run tries again)',
       dead.map(({ project, stream, range, reason, since }) => {
         const days = range === undefined ? '' : `, ${showRange(range)}`
         return item(`${stream} of ${names.of(project)}${days}, ${shown.ago(since)}: ${clip(reason, 100)}`)
@@ -218,7 +218,7 @@ function stateOf(row: StreamStatus): string {
     ...(row.days_held > 0 ? [row.days_missing === null ? 'held' : `${count(row.days_held, 'day')} held`] : []),
     ...(row.days_unreconciled > 0 ? [`${count(row.days_unreconciled, 'day')} not reconciled`] : []),
     ...(row.days_quarantined > 0 ? ['rows in quarantine'] : []),
-    ...(row.days_stale > 0 ? [`${count(row.days_stale, 'day')} to read again`] : []),
+    ...(row.days_stale > 0 ? [`${count(row.days_stale, 'stale day')}`] : []),
     ...((row.days_missing ?? 0) > 0 ? [`${count(row.days_missing!, 'day')} missing`] : []),
   ]
   return parts.length === 0 ? 'complete' : parts.join(', ')

@@ -71,7 +71,7 @@ async function summaryOf({ width, command, log, config }: Session, open: Open, r
   // A database that went away must not take the summary with it.
   const known = async <T>(read: Promise<T>, otherwise: T): Promise<T> =>
     read.catch((error: unknown) => {
-      log.debug({ reason: messageOf(error) }, 'the summary does without')
+      log.debug({ reason: messageOf(error) }, 'the summary is printed without it')
       return otherwise
     })
   const held = await known(readHeld(open.warehouse), { ranges: [], total: 0 })

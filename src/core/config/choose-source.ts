@@ -9,9 +9,9 @@ export type ChosenSource = { kind: 'reference' } | { kind: 'service'; baseUrl: s
 type Settings = Pick<FileConfig, 'source' | 'warehouse' | 'projects'>
 
 /**
- * Which service is read. Synthetic rows must never reach a real warehouse, so the reference service is chosen only where
- * it is asked for by name, or where neither a service nor a database is configured in any way. Undefined if a real
- * service was meant but its address is missing.
+ * Which service is read. Synthetic rows must never reach a real warehouse, so the reference service is chosen only if
+ * it is configured by name, or if neither a service nor a database is configured. Undefined if the address of a
+ * real service is missing.
  */
 export function chosenSource({ source, warehouse, projects }: Settings): ChosenSource | undefined {
   if (source.base_url === REFERENCE) return { kind: 'reference' }

@@ -79,7 +79,7 @@ const RESERVED = new Set([
   ...BI_VIEWS,
 ])
 
-/** Reads the configuration file and the environment; the environment wins. With terminal.ts this is the only reader of `process.env`. */
+/** Reads the configuration file and the environment; the environment wins. Only core/config reads `process.env`. */
 export function loadConfig({ file, env = process.env, redactor = createRedactor() }: LoadOptions = {}): Config {
   learnEnvironment(redactor, env)
   try {
@@ -297,9 +297,7 @@ function refuseStraySecrets(config: FileConfig, secrets: readonly string[], orig
           ((part === secret && secret.length >= 8) || (secret.length >= 16 && part.includes(secret))),
       )
     if ([...path, text].some(isStray))
-      throw new UsageError(
-        `${origin}: ${path.join('.')}: holds a secret of another setting; allowed: what anybody may see`,
-      )
+      throw new UsageError(`${origin}: ${path.join('.')}: holds a secret of another setting; allowed: no secret`)
   }
 }
 

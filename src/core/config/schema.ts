@@ -120,7 +120,7 @@ export type ReportConfig = z.infer<typeof report> & {
   isTwin?: true
 }
 
-/** Enough to answer the twelve questions that docs/reference/tables.md lists. */
+/** Enough to answer the twelve questions that docs/reference/questions.md lists. */
 export const DEFAULT_REPORTS: ReportConfig[] = [
   { name: 'brand_daily', dimensions: ['date'], filters: [] },
   { name: 'brand_daily_by_model', dimensions: ['date', 'model_id'], filters: [] },

@@ -74,7 +74,7 @@ const LETTER_N = 0x6e
 
 const NULL = pieceOf(Buffer.from('null'))
 
-/** Reads those rows of one answer that are like earlier ones. In each answer a text is judged once, since what it means may depend on the answer. */
+/** Reads the rows of one answer that match a template. Each text is validated once per answer, because its meaning may depend on the answer. */
 export class TemplateParser {
   /** The row that was read last. The next one overwrites it. */
   readonly row: Row

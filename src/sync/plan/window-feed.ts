@@ -11,7 +11,7 @@ export class WindowFeed {
   private readonly later = new Set<Day>()
   /** The longest window to ask for; halved when one was too much for the service. */
   private maxDays: number
-  /** Nothing came back since a window was too much: one at a time. */
+  /** True after a window was too large, until one is answered: one window at a time. */
   private cautious = false
   /** Set while nothing is known of the rows a day: the longest window to ask for, which each full page halves. */
   private learningDays: number | undefined
@@ -49,7 +49,7 @@ export class WindowFeed {
     return range
   }
 
-  /** A window is back. Unless it was loaded, its days are read again in any case, or cannot be read. */
+  /** A window was answered or failed. If it was not loaded, its days are read again, or cannot be read. */
   private takeBack(range: Range, isLoaded = false): void {
     this.inFlight.delete(showRange(range))
     for (const day of daysIn(range)) if (this.later.delete(day) && isLoaded) this.waiting.push({ from: day, to: day })

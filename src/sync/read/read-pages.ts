@@ -91,7 +91,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
         keys.add(keyOf(item))
       }
       // Looked at with each page: a service that ignores the offset would be read without end.
-      if (problem === '' && keys.size < items.length) problem = 'a row stood on two pages'
+      if (problem === '' && keys.size < items.length) problem = 'a row was on two pages'
       if (problem !== '') break
       // A short page ends the list, unless the service caps pages: then there is something behind it.
       if (page.items.length < page.asked && (await hasNoRowAfter(read, items.length))) break

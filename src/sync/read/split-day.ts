@@ -116,8 +116,8 @@ class ValueSplit {
       if (isRefusal(error)) return undefined
       throw error
     })
-    // The list of what to leave out is too long for the service. What is known from elsewhere is asked for instead;
-    // whether anything is left then, the caller's counting shows.
+    // The `not_in` list is too long for the service. Values that are known from elsewhere are read instead. The caller
+    // counts whether anything is left.
     if (rest === undefined)
       return [...new Set([...this.pending, ...(await context.valuesOf(dimension))])].filter((value) => !done.has(value))
     checkFiltered(context, rest, dimension, (value) => value === null || !done.has(value))

@@ -188,7 +188,7 @@ async function daysWithoutAbsence(
   return last.length < DAYS_OF_EVIDENCE || last.some(({ day }) => stored.get(day)) ? [] : last
 }
 
-/** Reads a day again that showed that a stream does not add up. If it does now, so may all other days: they are read again. */
+/** Reads a day of the evidence again. If it adds up now, all days of the stream are read again. */
 export async function recheckNotAdditive(run: Run, project: SyncedProject, context: CallContext): Promise<void> {
   const { warehouse, streams } = run
   const known = await run.retry(() => listNotAdditive(warehouse))

@@ -58,9 +58,9 @@ export interface RunRequest {
 export interface RunMemory {
   limit: PageLimit
   entities: EntityMemory
-  /** Streams for which there was no proof that the service leaves groups out: it is not looked for again. */
+  /** Streams without proof that the service leaves groups out. This run does not look for it again. */
   unproven: Set<string>
-  /** Streams that are read again because prompts are in other groups now: what changes in them changes in no other stream. */
+  /** Streams that are read again because prompts moved to other groups. Their changes do not mark other streams as stale. */
   regrouped: Set<string>
 }
 
@@ -78,7 +78,7 @@ export interface Run extends Services, RunMemory {
   lookbackFrom: Day
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
-  /** True if the run is known to read reports that are compared with the control totals: they show whether these are whole. */
+  /** True if the run reads reports that are compared with the control totals, and so show whether the totals are complete. */
   comparesControl?: boolean
   /** Rows from this day on may rename a brand; older ones have older names. */
   recentFrom: Day

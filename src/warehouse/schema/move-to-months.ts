@@ -177,7 +177,7 @@ async function refuseExtras(client: PoolClient, table: string): Promise<void> {
   )
   if (rows.length === 0) return
   throw new UsageError(
-    `${table} has ${rows.map(({ name }) => name).join(', ')}, which would not go with it; drop it, move the table, and make it again`,
+    `${table} has ${rows.map(({ name }) => name).join(', ')}, which would be lost; drop it, move the table, and make it again`,
   )
 }
 

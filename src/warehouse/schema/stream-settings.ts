@@ -33,7 +33,7 @@ export async function saveStreamSettings(
   ])
 }
 
-/** Projects that an earlier version synced get the settings at hand; the next run of each writes its own. */
+/** Projects that an earlier version synced get the current settings; the next run of each writes its own. */
 export async function addStreamSettings(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
   const { rows } = await client.query<{ now: Date; ids: string[] | null }>(
     `select now(), (select array_agg(p.project_id) from ${quote(warehouse.schema, 'projects')} p

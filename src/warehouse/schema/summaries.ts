@@ -236,7 +236,7 @@ async function renewUsualDays(warehouse: Warehouse, config: Config, signal: Abor
   return renewed
 }
 
-/** The first day of each brand, and usual values: of the days that changed, those that are compared with them, and, if days were dropped, those that were compared with these. */
+/** Computes the first day of each brand, and the baselines of days that changed, or whose eight weeks before changed. */
 async function renewProject(client: PoolClient, warehouse: Warehouse, table: string, projectId: string): Promise<void> {
   const ops = (name: string) => quote(warehouse.opsSchema, name)
   await client.query(

@@ -135,7 +135,7 @@ const UNREADABLE = `
           then (select oid from pg_roles where rolname = $1) else c.relowner end, t.oid, 'select')))
   order by 1`
 
-/** Those who own something in the schema, or ask now, and have not made what they make later readable. */
+/** Roles that own tables of the schema, or run this command, without default privileges for later tables. */
 const OWNERS_WITHOUT_DEFAULTS = `
   select o.rolname::text as name, null as via from pg_roles o
   where (o.rolname = current_user or exists (

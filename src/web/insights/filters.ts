@@ -142,7 +142,7 @@ function comparedRange({ from, to }: Range, comparison: Comparison): Range {
   return { from: addDays(from, -back), to: addDays(to, -back) }
 }
 
-/** A range without days, where one is expected that a range is compared with. */
+/** An empty range, to compare with nothing. */
 export function noDays({ from }: Range): Range {
   return { from, to: addDays(from, -1) }
 }

@@ -381,7 +381,7 @@ function missingFor(section: AnySection, { filters, reports }: InsightsRequest, 
     return 'No report of domains by prompt and model is configured.'
   for (const view of views) {
     if (!relations.has(view))
-      return `The view ${view} is not there: "visibility-sync migrate" says which report it needs.`
+      return `The view ${view} is not there: "visibility-sync migrate" names the report that it needs.`
   }
   if (report === undefined) return undefined
   const name = reportBy(reports, report)?.name

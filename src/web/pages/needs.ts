@@ -178,7 +178,7 @@ function quarantineCard(page: StatusData, nameOf: (id: string) => string): Card 
     grade: 'warn',
     label: 'Quarantine',
     title: `${count(open, 'row')} failed validation`,
-    body: html`<p>They are kept as they came, and not loaded. All others of their days are.</p>
+    body: html`<p>They are kept as they came, and not loaded. The other rows of these days are loaded.</p>
 ${list}
 <p class="help"><a class="button tiny" href="/quarantine">Look at them</a> ${page.viewer?.csrf === undefined ? command('visibility-sync quarantine list') : ''}</p>`,
   }
@@ -192,5 +192,5 @@ function deadCard(page: StatusData, nameOf: (id: string) => string): Card {
     return html`${row.stream}${days} <span class="quiet">of ${nameOf(row.project)}, ${time(row.since, page.ledgerNow)}: ${clip(row.reason, 160)}</span>`
   })
   const help = syncHelp(page, 'The next sync tries them again; or at once:')
-  return { grade: 'bad', label: 'Set aside', title, body: html`${list}${help}` }
+  return { grade: 'bad', label: 'Given up', title, body: html`${list}${help}` }
 }

@@ -22,7 +22,7 @@ export function quarantinePage(page: QuarantinePage): string {
   const rows = groups.reduce((sum, group) => sum + group.rows, 0)
   const body = html`<div class="title"><h1>Quarantine</h1></div>
 ${noticeBanner(page.notice)}
-<p class="lead">Rows that failed validation. They are kept to the letter and not loaded; the other rows of their days are. A row that the service sends right, or no longer sends, leaves by itself.</p>
+<p class="lead">Rows that failed validation. They are stored unchanged and not loaded; the other rows of their days are. A row that the service sends right, or no longer sends, leaves by itself.</p>
 ${filters(page)}
 ${
   groups.length === 0
