@@ -22,7 +22,7 @@ import { reasonIn } from '../src/warehouse/embedded/postmaster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
 import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
-import { longTest, sized } from './support/long.ts'
+import { longGroup, longTest, sized } from './support/long.ts'
 import { clusterTemplate, query, runningIn, startDatabase, until } from './support/server-processes.ts'
 import { NO_LIMIT, setUp } from './support/setup.ts'
 
@@ -370,12 +370,10 @@ describe('whoever runs it', () => {
   })
 })
 
-describe('on a small disk', () => {
+longGroup('on a small disk', () => {
   /* A full disk under the embedded Postgres: every command ends, says what to free, and works again once there is room. */
 
   const reason = whyNotMount()
-  if (reason !== undefined) process.stderr.write(`skipped: the tests of a full disk: ${reason}\n`)
-  const onSmallDisk = reason === undefined ? test : test.skip
 
   /** A file system of a few megabytes of its own takes the right to mount one. */
   function whyNotMount(): string | undefined {
@@ -418,70 +416,54 @@ describe('on a small disk', () => {
       `the disk that holds ${data()} is too full \\(\\d+ MB free of ${megabytes} MB\\): have at least \\d+ MB free there`,
     )
 
-  longTest(
-    'no room for a cluster, or to start: the path and the room are said, exit 1; with room it works',
-    async () => {
-      if (reason !== undefined) return console.info(`not tried: ${reason}`)
-      const env = { VISIBILITY_API_URL: 'https://127.0.0.1:9/v1', VISIBILITY_API_KEY: 'k' }
-      const migrate = () => runCli(['migrate', '--json'], { cwd: folder.path, env })
-      const refused = async (megabytes: number) => {
-        const result = await migrate()
-        expect([result.code, result.json().error?.message]).toEqual([1, expect.stringMatching(whatToFree(megabytes))])
-        expect(runningIn(data())).toBeUndefined()
-      }
-      // The least of these is not enough for a cluster, the most for the files of its database.
-      for (const megabytes of [30, 38, 39, 40]) {
-        resize(megabytes)
-        await refused(megabytes)
-        expect(readdirSync(data())).toEqual([])
-      }
-      resize(100)
-      rmSync(data(), { recursive: true })
-      template.copyTo(data())
-      const ballast = fillDisk()
-      await refused(100)
-      await refused(100)
-      ballast.free()
-      expect((await migrate()).code).toBe(0)
-    },
-  )
-
-  longTest(
-    'no room left in the middle of a sync: it ends with exit 1 and says what to free, and the next one completes',
-    async () => {
-      if (reason !== undefined) return console.info(`not tried: ${reason}`)
-      resize(120)
-      template.copyTo(data())
-      const setup = await setUp({ world: { projects: 1, prompts: 5 }, faults: { ...NO_LIMIT, latency_ms: 150 } })
-      const { DATABASE_URL: _, ...env } = setup.env
-      const options = { cwd: folder.path, env, config: { ...setup.fileConfig, warehouse: { patience_seconds: 3 } } }
-      const running = startProcess(['sync', '--json'], options)
-      await running.saw('loaded')
-      const ballast = fillDisk()
-      // Fills the log of changes, without which the server cannot go on: where tables find no room, they only fail.
-      const url = `postgres://visibility:${readPassword(data())}@127.0.0.1:${runningIn(data())!.port}/visibility`
-      const much = "select pg_logical_emit_message(false, 'x', repeat('x', 1000000)) from generate_series(1, 60)"
-      await expect(query(url, much)).rejects.toThrow()
-      const result = await running.done
-      expect(result.code).toBe(1)
-      expect(['partial', 'failed']).toContain(result.json().outcome)
-      expect(result.stderr).toMatch(whatToFree(120))
+  test('no room for a cluster, or to start: the path and the room are said, exit 1; with room it works', async () => {
+    if (reason !== undefined) return console.info(`not tried: ${reason}`)
+    const env = { VISIBILITY_API_URL: 'https://127.0.0.1:9/v1', VISIBILITY_API_KEY: 'k' }
+    const migrate = () => runCli(['migrate', '--json'], { cwd: folder.path, env })
+    const refused = async (megabytes: number) => {
+      const result = await migrate()
+      expect([result.code, result.json().error?.message]).toEqual([1, expect.stringMatching(whatToFree(megabytes))])
       expect(runningIn(data())).toBeUndefined()
-      ballast.free()
-      const next = await runCli(['sync', '--json'], options)
-      expect({ code: next.code, stderr: next.code === 0 ? '' : next.stderr }).toEqual({ code: 0, stderr: '' })
-      expect(next.json().outcome).toBe('complete')
-      await setup.close()
-    },
-    120_000,
-  )
-
-  onSmallDisk('output that the full disk does not take ends the command in order, with exit 1', async () => {
-    fillDisk()
-    const bin = fileURLToPath(new URL('../bin/visibility-sync.js', import.meta.url))
-    const file = openSync(join(folder.path, 'out.txt'), 'w')
-    const result = spawnSync(process.execPath, [bin, '--help'], { stdio: ['ignore', file, 'pipe'], encoding: 'utf8' })
-    closeSync(file)
-    expect([result.status, result.stderr]).toEqual([1, ''])
+    }
+    // The least of these is not enough for a cluster, the most for the files of its database.
+    for (const megabytes of [30, 38, 39, 40]) {
+      resize(megabytes)
+      await refused(megabytes)
+      expect(readdirSync(data())).toEqual([])
+    }
+    resize(100)
+    rmSync(data(), { recursive: true })
+    template.copyTo(data())
+    const ballast = fillDisk()
+    await refused(100)
+    await refused(100)
+    ballast.free()
+    expect((await migrate()).code).toBe(0)
   })
+
+  test('no room left in the middle of a sync: it ends with exit 1 and says what to free, and the next one completes', async () => {
+    if (reason !== undefined) return console.info(`not tried: ${reason}`)
+    resize(120)
+    template.copyTo(data())
+    const setup = await setUp({ world: { projects: 1, prompts: 5 }, faults: { ...NO_LIMIT, latency_ms: 150 } })
+    const { DATABASE_URL: _, ...env } = setup.env
+    const options = { cwd: folder.path, env, config: { ...setup.fileConfig, warehouse: { patience_seconds: 3 } } }
+    const running = startProcess(['sync', '--json'], options)
+    await running.saw('loaded')
+    const ballast = fillDisk()
+    // Fills the log of changes, without which the server cannot go on: where tables find no room, they only fail.
+    const url = `postgres://visibility:${readPassword(data())}@127.0.0.1:${runningIn(data())!.port}/visibility`
+    const much = "select pg_logical_emit_message(false, 'x', repeat('x', 1000000)) from generate_series(1, 60)"
+    await expect(query(url, much)).rejects.toThrow()
+    const result = await running.done
+    expect(result.code).toBe(1)
+    expect(['partial', 'failed']).toContain(result.json().outcome)
+    expect(result.stderr).toMatch(whatToFree(120))
+    expect(runningIn(data())).toBeUndefined()
+    ballast.free()
+    const next = await runCli(['sync', '--json'], options)
+    expect({ code: next.code, stderr: next.code === 0 ? '' : next.stderr }).toEqual({ code: 0, stderr: '' })
+    expect(next.json().outcome).toBe('complete')
+    await setup.close()
+  }, 120_000)
 })

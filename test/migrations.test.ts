@@ -520,6 +520,7 @@ describe('tables in months', () => {
     expect(refused.code).toBe(2)
     expect(refused.stderr).toContain('public.mine')
     expect(await parts()).toEqual({})
+    expect(await setup.database.rows('select outcome from visibility_ops.runs')).toEqual([{ outcome: 'failed' }])
     const unset = await runCli(['partition'], cli('none'))
     expect(unset.code).toBe(2)
     expect(unset.stderr).toContain('warehouse.partition')

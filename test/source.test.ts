@@ -252,7 +252,7 @@ describe('all projects', () => {
     expect((await run(['check'])).stdout).toContain(`${second!.id} (TRIAL_ENDED)`)
     Object.assign(third!, { status: 'pitch_ended' })
     const none = await run(['sync'])
-    expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('every project is over')])
+    expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('every project is deleted or ended')])
     for (const project of [first, second, third]) delete project!.status
   })
 

@@ -1,5 +1,5 @@
 import { openExisting } from '../../app/open-services.ts'
-import { UsageError } from '../../core/errors.ts'
+import { messageOf, UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { closeRun } from '../../ledger/runs.ts'
@@ -73,6 +73,10 @@ export async function partition(session: Session): Promise<number> {
       ].join('\n'),
     )
     return complete ? 0 : 1
+  } catch (error) {
+    const end = { outcome: 'failed' as const, summary: [], error: messageOf(error) }
+    if (lock !== undefined) await closeRun(warehouse, lock.runId, end).catch(() => {})
+    throw error
   } finally {
     await lock?.release()
     await database.close()
