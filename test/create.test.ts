@@ -168,7 +168,7 @@ test('nothing is sent if the results cannot be written', async () => {
   const before = project().prompts.length
   const file = fileOf('good.csv', 'text,country\nGood,DE\n')
   const { code, stderr } = await create('prompt', '--from', file, '--results', '/nowhere/results.csv', '--yes')
-  expect([code, stderr]).toEqual([2, expect.stringContaining('--results: /nowhere/results.csv cannot be written')])
+  expect([code, stderr]).toEqual([2, expect.stringContaining('/nowhere/results.csv cannot be written')])
   expect(project().prompts.length).toBe(before)
 })
 

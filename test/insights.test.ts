@@ -466,6 +466,13 @@ describe('the page of a topic', () => {
     const before = `from ${table} where project_id = '${project}' and brand_id = '${own}' and date < '2026-03-05'`
     await setup.database.rows(`create table public.kept as select * ${before}`)
     await setup.database.rows(`delete ${before}`)
+    const see = (day: string) =>
+      setup.database.rows('update visibility.brands set first_seen_on = $2 where brand_id = $1', [own, day])
+    const [seen] = await setup.database.rows<{ day: string }>(
+      'select first_seen_on::text as day from visibility.brands where brand_id = $1',
+      [own],
+    )
+    await see('2026-03-05')
     try {
       for (const from of ['2026-03-02', '2026-03-05']) {
         const query = `from=${from}&to=2026-03-22`
@@ -477,6 +484,7 @@ describe('the page of a topic', () => {
         }
       }
     } finally {
+      await see(seen!.day)
       await setup.database.rows(`insert into ${table} select * from public.kept`)
       await setup.database.rows('drop table public.kept')
     }

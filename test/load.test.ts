@@ -60,8 +60,8 @@ describe('replacing a window', () => {
     const on = (content: Content, day: Day) => [...content.keys()].filter((key) => dayOf(key) === day)
     const vanishing = (day: Day) => on(before, day).filter((key) => !answer.has(key)).length
     const trusted = DAYS.filter((day) => !load.proven.has(day))
-    const sum = (of: (day: Day) => number) => trusted.reduce((total, day) => total + of(day), 0)
-    const most = sum(vanishing) * 2 > sum((day) => on(before, day).length)
+    const sum = (of: (day: Day) => number, days: readonly Day[]) => days.reduce((total, day) => total + of(day), 0)
+    const most = sum(vanishing, trusted) * 2 > sum((day) => on(before, day).length, DAYS)
     const held = trusted.filter(
       (day) =>
         !load.acceptDeletes &&

@@ -140,7 +140,7 @@ Exit codes: 0 complete · 1 partial or failed, or something is held ·
       new Option('--to <day>', 'last day, YYYY-MM-DD').makeOptionMandatory(),
       streams(),
       projects(),
-      new Option('--missing', 'only days that were never read, or are not sound (held, stale, unreconciled)'),
+      new Option('--missing', 'only days that were never read, or are not sound (as held or stale)'),
       new Option('--accept-deletes', 'apply answers that delete most or all of the rows'),
       queue(),
     ],

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { InterruptedError } from './errors.ts'
 
 /**
- * A monotonic clock in milliseconds, passed in so that tests can set them. For ages and time limits: the clock on the wall
+ * A monotonic clock in milliseconds, passed in so that tests can set it. For ages and time limits: the clock on the wall
  * may be set back, and what is measured with it would then look newer than it is.
  */
 export type Monotonic = () => number

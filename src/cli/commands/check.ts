@@ -56,7 +56,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
       verdicts.push({ what, ok: true, detail: await work(), ...more })
     } catch (error) {
       verdicts.push({ what, ok: false, detail: config.redactor.text(messageOf(error)), ...more })
-      isUsage ||= error instanceof UsageError && what.startsWith('source')
+      isUsage ||= error instanceof UsageError && (what.startsWith('source') || what === 'configuration')
     }
   }
   await judge('configuration', async () => {

@@ -30,7 +30,6 @@ export async function create(session: Session, kind: CreationKind, options: Crea
   if (options.from !== undefined) refuseBesideFile(options)
   const wishes = options.from === undefined ? [singleRequest(kind, options)] : readRequests(options.from, kind)
   const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
-  if (file !== undefined) refuseUnwritable(file)
   const named = options.project === undefined ? [] : [options.project]
   refuseUnknownProjects(config, named)
   return withServices({ config, log, clock, version, projects: named }, async (open) => {
@@ -45,7 +44,11 @@ export async function create(session: Session, kind: CreationKind, options: Crea
         asked = plan
         const sure =
           options.from === undefined || options.yes === true || plan.toCreate + plan.topicsToCreate.length === 0
-        return sure || confirmed(session, preview(kind, wishes.length, plan))
+        const going = sure || (await confirmed(session, preview(kind, wishes.length, plan)))
+        if (!going) return false
+        if (file !== undefined) refuseUnwritable(file)
+        session.observer.planned?.({ days: 0, lists: wishes.length })
+        return true
       },
       progress: (result, done, all) => {
         const step = { projectId: project.id, stream: `line ${result.line}`, days: 0, rows: 1 }
@@ -80,7 +83,7 @@ function refuseUnwritable(file: string): void {
   try {
     closeSync(openSync(file, 'a'))
   } catch (cause) {
-    throw new UsageError(`--results: ${file} cannot be written (${messageOf(cause)})`)
+    throw new UsageError(`${file} cannot be written, and nothing was sent (${messageOf(cause)})`)
   }
 }
 

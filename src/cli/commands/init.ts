@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { packageFile } from '../../core/package-files.ts'
@@ -11,16 +11,16 @@ const SCHEMA = packageFile('config/sync.schema.json')
 export async function init(session: Session, options: { force?: boolean }): Promise<number> {
   const file = session.configFile
   const schema = join(dirname(file), 'sync.schema.json')
-  if (existsSync(file) && !options.force) throw new UsageError(`${file} exists; --force overwrites it`)
+  const isNew = !existsSync(file)
+  if (!isNew && !options.force) throw new UsageError(`${file} exists; --force overwrites it`)
   try {
     mkdirSync(dirname(file), { recursive: true })
-    // On a full disk, an existing file stays as it is.
-    writeFileSync(`${file}.new`, readFileSync(TEMPLATE))
-    renameSync(`${file}.new`, file)
+    writeFileSync(file, readFileSync(TEMPLATE))
     // Editors find it beside the file, by the first line of that.
     writeFileSync(schema, readFileSync(SCHEMA))
   } catch (cause) {
-    if (existsSync(`${file}.new`)) rmSync(`${file}.new`)
+    // An empty file would be a valid configuration.
+    if (isNew && existsSync(file)) rmSync(file)
     throw new UsageError(`${file}: cannot be written (${messageOf(cause)})`)
   }
   const text = `Wrote ${file}, where every setting is explained, and ${schema} for editors.

@@ -20,6 +20,7 @@ export async function partition(session: Session): Promise<number> {
   const database = await openExisting(config, log)
   const { warehouse } = database
   let lock: RunLock | undefined
+  let isClosed = false
   try {
     await migrate(warehouse, config)
     lock = await lockRun(
@@ -52,6 +53,7 @@ export async function partition(session: Session): Promise<number> {
     const complete = unfinished.length === 0 && !signal.aborted
     const outcome = complete ? 'complete' : 'interrupted'
     await closeRun(warehouse, lock.runId, { outcome, summary: [], error: null })
+    isClosed = true
     session.print(
       { complete, moved, unfinished },
       [
@@ -75,7 +77,7 @@ export async function partition(session: Session): Promise<number> {
     return complete ? 0 : 1
   } catch (error) {
     const end = { outcome: 'failed' as const, summary: [], error: messageOf(error) }
-    if (lock !== undefined) await closeRun(warehouse, lock.runId, end).catch(() => {})
+    if (lock !== undefined && !isClosed) await closeRun(warehouse, lock.runId, end).catch(() => {})
     throw error
   } finally {
     await lock?.release()

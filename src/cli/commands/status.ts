@@ -192,7 +192,7 @@ function renderQueue(queue: QueueStatus, shown: QueueShown): string[] {
       others.map(lineOf),
     ),
     ...section(
-      'Given up (failed several times; the next run tries again)',
+      'Given up (failed several times; a backfill of these days tries again)',
       dead.map(({ project, stream, range, reason, since }) => {
         const days = range === undefined ? '' : `, ${showRange(range)}`
         return item(`${stream} of ${names.of(project)}${days}, ${shown.ago(since)}: ${clip(reason, 100)}`)

@@ -1,4 +1,4 @@
-import { rmSync, writeFileSync } from 'node:fs'
+import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { arch, platform, release, totalmem } from 'node:os'
 import { type OpenWarehouse, openExisting, queueName } from '../../app/open-services.ts'
 import { explainConfig } from '../../core/config/load.ts'
@@ -88,7 +88,7 @@ function write(file: string, text: string): void {
     writeFileSync(file, text, { flag: 'wx', mode: 0o600 })
   } catch (cause) {
     const isOfAnother = codeOf(cause) === 'EEXIST'
-    if (!isOfAnother) rmSync(file, { force: true })
+    if (!isOfAnother && existsSync(file)) rmSync(file)
     const why = isOfAnother ? 'it exists; name another with --output' : messageOf(cause)
     throw new UsageError(`${file}: cannot be written (${why})`)
   }

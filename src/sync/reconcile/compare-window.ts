@@ -115,6 +115,8 @@ export interface WindowComparison {
   uncompared: Day[]
   /** Days whose control totals are not known, because a row of them was rejected. */
   unknown: Day[]
+  /** False if a measure is known not to add up, and is not compared. */
+  comparesAll: boolean
   /** What the ledger stores of a day. */
   of(day: Day): DayComparison
 }
@@ -137,7 +139,7 @@ export function compareWindow(
       const difference = differences.find((one) => one.day === day)?.text
       return { isReconciled: difference === undefined, digest, difference }
     }
-    return { differences, uncompared: [], unknown: [], of }
+    return { differences, uncompared: [], unknown: [], comparesAll: false, of }
   }
   const uncompared = days.filter((day) => !control.has(day))
   const unknown = days.filter((day) => control.has(day) && control.get(day) === undefined)
@@ -146,6 +148,7 @@ export function compareWindow(
     differences,
     uncompared,
     unknown,
+    comparesAll: ignored.size === 0,
     of: (day) => ({
       isReconciled: control.get(day) !== undefined && !differing.has(day),
       digest: digests?.get(day) ?? (control.get(day) && digestOf(control.get(day)!)),

@@ -133,6 +133,7 @@ function isReadAfterChats({ stream }: Task): boolean {
 export class ControlPhase implements Gate {
   private readonly reading = new Map<string, Promise<void>>()
   private readonly open = new Set<string>()
+  private readonly byProject = new Map<string, Task[]>()
 
   constructor(
     private readonly run: Run,
@@ -167,8 +168,16 @@ export class ControlPhase implements Gate {
     reading.set(project.id, done)
   }
 
-  private tasksOf({ id }: SyncedProject): Task[] {
-    return [...this.shared.tasks.values()].filter(({ project }) => project.id === id)
+  private tasksOf({ id }: SyncedProject): readonly Task[] {
+    const { byProject } = this
+    if (byProject.size === 0) {
+      for (const task of this.shared.tasks.values()) {
+        const tasks = byProject.get(task.project.id)
+        if (tasks === undefined) byProject.set(task.project.id, [task])
+        else tasks.push(task)
+      }
+    }
+    return byProject.get(id) ?? []
   }
 
   /** Without control totals, days are loaded without a comparison. They stay due, and the run is partial. */

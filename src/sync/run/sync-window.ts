@@ -201,9 +201,9 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
       tx.atCommit.push(...noteChangedDays(warehouse, config, changed))
       await saveWindowLedger(run, tx, load, { prior, effect, identified })
       const isHeld = (day: Day) => effect.held?.days.has(day) ?? false
+      const isKept = difference !== undefined && snapshot.count > 0
       const isStored =
-        load.comparison.differences.length === 0 &&
-        (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
+        !isKept && (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
       return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
     }).catch((error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
@@ -226,9 +226,10 @@ interface Before {
 async function replaceRows(
   run: Run,
   tx: Transaction,
-  { projectStream, stream, range, sifted, read, comparison }: LoadableWindow,
+  load: LoadableWindow,
   { prior, snapshot, identified, difference }: Before,
 ): Promise<Effect> {
+  const { projectStream, stream, range, sifted, read, comparison } = load
   const isWhole = comparison.differences.length + comparison.uncompared.length === 0
   const window = {
     ...{ projectId: projectStream.projectId, stream, range, rows: sifted.rows, rowsByDay: sifted.rowsByDay },
@@ -236,7 +237,7 @@ async function replaceRows(
     mayDelete: identified.undismissed === 0 && (run.acceptDeletes || isWhole),
     acceptDeletes: run.acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
-    proven: provenDays(stream, prior, comparison),
+    proven: provenDays(run, load, prior),
     fencingToken: read.fencingToken,
   }
   // Rows of a day that does not add up stay as they are. On a first load, the new rows are stored.
@@ -244,16 +245,24 @@ async function replaceRows(
   return { ...effectOf(window, new Map()), unchanged: 0, rowsByDay: new Map([[range.from, snapshot.count]]) }
 }
 
+/** A prompt can move to another topic or country. An answer stays with its prompt and channel. */
+const MOVABLE: readonly string[] = ['topic_id', 'country_code']
+const FIXED: readonly string[] = ['prompt_id', 'chat_id', 'model_channel_id']
+
 /**
- * Days whose new rows add up to the same totals as the service had before. They lose nothing: either the stored rows did not add
- * up, or the same counts are in other groups now. Chats have no counts, so those of another project could replace them.
+ * Days whose new rows add up to the totals that the service had before. They lose nothing: either the stored rows did not add up,
+ * or prompts moved to other groups. Without the list of prompts, a report whose groups are ignored would look the same.
  */
-function provenDays({ control }: DayStream, { compared }: PriorCoverage, comparison: WindowComparison): Set<Day> {
+function provenDays(run: Run, { stream, comparison }: LoadableWindow, { compared }: PriorCoverage): Set<Day> {
+  const { dimensions = [] } = stream
+  const isMovable =
+    dimensions.some((name) => MOVABLE.includes(name)) && !dimensions.some((name) => FIXED.includes(name))
+  const mayMove = isMovable && comparison.comparesAll && run.streams.get('prompts') !== undefined
   const isProven = (day: Day) => {
     const { isReconciled, digest } = comparison.of(day)
     const before = compared.get(day)!
     const isSame = digest?.counts === before.counts && digest.answers === before.answers
-    return isReconciled && isSame && (before.differs || control === 'brand totals')
+    return isReconciled && isSame && (before.differs || mayMove)
   }
   return new Set([...compared.keys()].filter(isProven))
 }

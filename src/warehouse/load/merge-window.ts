@@ -168,7 +168,7 @@ function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['h
   const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)
   const present = (day: ComparedDay) => day.present
   const vanishing = (day: ComparedDay) => day.deleted
-  const all = total(vanishing) * 2 > total(present)
+  const all = total(vanishing) * 2 > total(present, [...compared])
   const isEmptied = (day: ComparedDay) => load.mayDelete && day.staged === 0
   const held = days.filter((day) => vanishing(day) > 0 && (all || isEmptied(day) || stillHeld(day, load)))
   if (held.length === 0) return undefined

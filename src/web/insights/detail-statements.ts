@@ -233,8 +233,11 @@ function breakdown(section: 'by-model' | 'by-topic' | 'prompts', context: Statem
   const of = (name: string) => relation(schema, name)
   const [report] = reportOf(section, context)
   const names = NAMES[column]
-  // The own brand counts in the answers since it is tracked; without any row of it, in all answers of the group.
   const ofOwn = (name: string) => `max(s.${name}) filter (where s.brand_id = ${text(own)})`
+  // A brand that is tracked since a day of these periods counts in the answers since then; any other, in all answers of the group.
+  const first = (before.from < filters.range.from ? before : filters.range).from
+  const isNew = `(select first_seen_on > ${text(first)} from ${of('brands')} where project_id = ${text(filters.project)} and brand_id = ${text(own)})`
+  const answers = (name: string) => `case when ${isNew} then ${ofOwn(name)} else max(s.${name}) end as ${name}`
   return `with s as (
   select r.${column} as id, r.brand_id, sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
     sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
@@ -242,9 +245,7 @@ function breakdown(section: 'by-model' | 'by-topic' | 'prompts', context: Statem
   where ${conditions(context, section)} and ${both}
   group by 1, 2
 ), g as (
-  select s.id, coalesce(${ofOwn('k')}, 0) as k, coalesce(${ofOwn('n')}, max(s.n)) as n,
-    case when bool_or(s.brand_id = ${text(own)}) then ${ofOwn('previous_k')} else 0 end as previous_k,
-    case when bool_or(s.brand_id = ${text(own)}) then ${ofOwn('previous_n')} else max(s.previous_n) end as previous_n,
+  select s.id, coalesce(${ofOwn('k')}, 0) as k, coalesce(${ofOwn('previous_k')}, 0) as previous_k, ${answers('n')}, ${answers('previous_n')},
     (array_agg(coalesce(b.name, s.brand_id) order by s.k / nullif(s.n, 0) desc nulls last) filter (where not coalesce(b.is_own, false)))[1] as rival,
     max(s.k / nullif(s.n, 0)) filter (where not coalesce(b.is_own, false)) as rival_visibility
   from s

@@ -299,7 +299,7 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       const { range, before, week, path } = filters
       const days = await readDays(pageStream, range, before)
       const reason = whyIncomparable(days, before)
-      const sections: AnySection[] = path === '/insights' ? ['topics-by-model', 'movers'] : [...DETAILS[path]]
+      const sections: AnySection[] = path === '/insights' ? ['topics-by-model', 'movers', 'falls'] : [...DETAILS[path]]
       incomparable.set(pageStream, reason)
       for (const stream of new Set(sections.map(streamOf)))
         if (stream !== pageStream)
