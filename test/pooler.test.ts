@@ -32,7 +32,7 @@ if (!hasPgBouncer) {
 }
 const behindPooler = hasPgBouncer ? describe : describe.skip
 
-behindPooler('PgBouncer in transaction mode', () => {
+behindPooler('behind PgBouncer', () => {
   let setup: Setup
   let pooler: PgBouncer
   const range = { from: '2026-03-01', to: '2026-03-31' }
@@ -109,7 +109,7 @@ behindPooler('PgBouncer in transaction mode', () => {
     },
   )
 
-  test('in statement mode, check and sync name the setting without waiting', async () => {
+  test('check and sync refuse statement mode without waiting, and name the setting', async () => {
     await start(4, { mode: 'statement' })
     const checked = await runCli(['check'], cli())
     expect([checked.code, checked.stdout]).toEqual([1, expect.stringContaining('statement pooling mode')])

@@ -36,7 +36,7 @@ function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth
     [3, days_held > 0, row.days_missing === null ? 'held' : `${count(days_held, 'day')} held`],
     [3, days_unreconciled > 0, `${count(days_unreconciled, 'day')} not reconciled`],
     [2, days_quarantined > 0, 'rows in quarantine'],
-    [1, days_stale > 0, `${count(days_stale, 'stale day')}`],
+    [1, days_stale > 0, count(days_stale, 'stale day')],
     [1, missingDays(row) > 0, `${count(missingDays(row), 'day')} missing`],
   ]
   const found = candidates.filter(([, isSo]) => isSo)

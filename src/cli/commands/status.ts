@@ -218,7 +218,7 @@ function stateOf(row: StreamStatus): string {
     ...(row.days_held > 0 ? [row.days_missing === null ? 'held' : `${count(row.days_held, 'day')} held`] : []),
     ...(row.days_unreconciled > 0 ? [`${count(row.days_unreconciled, 'day')} not reconciled`] : []),
     ...(row.days_quarantined > 0 ? ['rows in quarantine'] : []),
-    ...(row.days_stale > 0 ? [`${count(row.days_stale, 'stale day')}`] : []),
+    ...(row.days_stale > 0 ? [count(row.days_stale, 'stale day')] : []),
     ...((row.days_missing ?? 0) > 0 ? [`${count(row.days_missing!, 'day')} missing`] : []),
   ]
   return parts.length === 0 ? 'complete' : parts.join(', ')
