@@ -1,7 +1,7 @@
 import { PassThrough } from 'node:stream'
 import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
-import { barText, duration, lineProgress, terminalProgress } from '../src/cli/progress.ts'
+import { barText, lineProgress, terminalProgress } from '../src/cli/progress.ts'
 import { projectNames, shortIds } from '../src/cli/project-names.ts'
 import { prettyLine } from '../src/cli/session.ts'
 import {
@@ -23,7 +23,7 @@ import { wantsColour } from '../src/core/config/variables.ts'
 import { cleanError, plainError, realStack } from '../src/core/errors.ts'
 import { createLog } from '../src/core/logger.ts'
 import { createRedactor, REDACTED } from '../src/core/redactor.ts'
-import { clip, didYouMean, editDistance, printable, similarTo } from '../src/core/text.ts'
+import { clip, didYouMean, duration, editDistance, printable, similarTo } from '../src/core/text.ts'
 import { refuseOld } from '../src/warehouse/connect.ts'
 import { sized } from './support/long.ts'
 
@@ -407,7 +407,7 @@ describe('for a terminal', () => {
     expect(barText({ total: 200, done: 230, rows: 9, current: 'chats', elapsedMs: 9000 })).toContain(
       '99 %  9 rows  1/s  finishing',
     )
-    expect([duration(0.2), duration(600), duration(9000)]).toEqual(['0 s', '10 min', '2.5 h'])
+    expect([0.2, 600, 9000, 259_200].map(duration)).toEqual(['0 s', '10 min', '2.5 h', '3 days'])
   })
 
   const NOTHING = { effect: { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }, quarantined: 0, seconds: 1 }

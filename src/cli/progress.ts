@@ -1,4 +1,4 @@
-import { count, grouped } from '../core/text.ts'
+import { count, duration, grouped } from '../core/text.ts'
 import type { Observer } from '../sync/run/task.ts'
 
 const WIDTH = 24
@@ -119,10 +119,4 @@ function progressText(state: ProgressState): string[] {
     `${grouped(rate)}/s`,
     Number.isNaN(left) ? 'starting' : state.done >= state.total ? 'finishing' : `${duration(Math.ceil(left))} left`,
   ]
-}
-
-export function duration(seconds: number): string {
-  if (seconds < 90) return `${Math.round(seconds)} s`
-  if (seconds < 5400) return `${Math.round(seconds / 60)} min`
-  return `${(seconds / 3600).toFixed(1)} h`
 }

@@ -18,6 +18,14 @@ export function count(number: number, noun: string, plural = `${noun}s`): string
   return `${grouped(number)} ${number === 1 ? noun : plural}`
 }
 
+/** A length of time, in the unit that suits it. */
+export function duration(seconds: number): string {
+  if (seconds < 90) return `${Math.round(seconds)} s`
+  if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`
+  if (seconds < 36 * 3600) return `${grouped(seconds / 3600)} h`
+  return `${Math.round(seconds / 86_400)} days`
+}
+
 /** "a, b and 7 more": a list short enough for one line. */
 export function listSome(items: readonly string[], most = 5): string {
   if (items.length <= most) return items.join(', ')

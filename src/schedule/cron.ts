@@ -78,16 +78,12 @@ function dayMatches(fields: Fields, day: { day: number; month: number; weekday: 
 }
 
 function mayComeWithin(fields: Fields, from: number, direction: 1 | -1): boolean {
-  // Days counted from the end of a month are left to the slow way.
-  if (
-    fields.dayOfMonth.some((day) => typeof day === 'string') ||
-    fields.dayOfWeek.some((day) => typeof day === 'string')
-  )
-    return true
+  // Of days that are counted from the end of a month, only the month is known here.
+  const countsFromEnd = [...fields.dayOfMonth, ...fields.dayOfWeek].some((day) => typeof day === 'string')
   for (let hours = -26; hours <= 52; hours += 12) {
     const date = new Date(from + direction * hours * 60 * MINUTE)
     const day = { day: date.getUTCDate(), month: date.getUTCMonth() + 1, weekday: date.getUTCDay() }
-    if (dayMatches(fields, day)) return true
+    if (countsFromEnd ? fields.month.includes(day.month) : dayMatches(fields, day)) return true
   }
   return false
 }

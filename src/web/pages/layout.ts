@@ -1,5 +1,5 @@
 import type { Day } from '../../core/day.ts'
-import { count } from '../../core/text.ts'
+import { count, duration } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import type { ListFilters, Notice, Viewer } from '../status-data.ts'
 
@@ -132,15 +132,8 @@ export function time(date: Date | null | undefined, now: Date): Html {
 }
 
 function distance(seconds: number): string {
-  const text = span(Math.abs(seconds))
+  const text = duration(Math.abs(seconds))
   return seconds >= 0 ? `${text} ago` : `in ${text}`
-}
-
-export function span(seconds: number): string {
-  if (seconds < 90) return `${Math.round(seconds)} s`
-  if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`
-  if (seconds < 36 * 3600) return `${Math.round(seconds / 3600)} h`
-  return `${Math.round(seconds / 86_400)} days`
 }
 
 export { grouped as number } from '../../core/text.ts'

@@ -1,4 +1,4 @@
-import { clip, count, listSome } from '../../core/text.ts'
+import { clip, count, duration, listSome } from '../../core/text.ts'
 import type { RunChange } from '../../ledger/restatement-report.ts'
 import { runReason, troublesOf } from '../../ledger/run-reason.ts'
 import type { RunDetail } from '../../ledger/runs.ts'
@@ -8,7 +8,7 @@ import { type Html, html } from '../html.ts'
 import { isReports, sumOf } from '../run-summaries.ts'
 import type { PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { layout, noticeBanner, number, places, span, table, tile, time } from './layout.ts'
+import { layout, noticeBanner, number, places, table, tile, time } from './layout.ts'
 import { outcomeBadge, running } from './runs.ts'
 
 export interface RunPage extends PageData {
@@ -67,7 +67,7 @@ function tiles({ run }: RunPage, took: number | undefined): Html {
   const failures = failed.reduce((total, trouble) => total + trouble.count, 0)
   const perSecond =
     took === undefined || took < 1 ? '' : `${number(Math.round(sumOf(summary, 'rows_read') / took))} a second`
-  return html`${tile('Took', took === undefined ? 'not ended' : span(took))}
+  return html`${tile('Took', took === undefined ? 'not ended' : duration(took))}
 ${tile('Windows and lists', sum('windows'))}
 ${tile('Rows read', sum('rows_read'), isKnown ? perSecond : '')}
 ${tile('Requests', sum('requests'), isKnown ? retryWords(summary) : '')}

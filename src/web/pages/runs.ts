@@ -1,9 +1,9 @@
-import { clip } from '../../core/text.ts'
+import { clip, duration } from '../../core/text.ts'
 import type { Status } from '../../ledger/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { type Html, html } from '../html.ts'
 import { sumOf } from '../run-summaries.ts'
-import { number, span, table, time } from './layout.ts'
+import { number, table, time } from './layout.ts'
 
 // Before that, a rate says nothing.
 const FIRST_RATE_SECONDS = 3
@@ -19,7 +19,7 @@ export function running(run: LiveRun, now: Date): Html {
 <dl class="pace"><div><dt>Done</dt><dd>${run.total === 0 ? 'planning' : `${percent} %`}</dd></div>
 <div><dt>Rows</dt><dd>${number(run.rows)}${rows === undefined ? '' : html` <span class="quiet">${number(rows)} a second</span>`}</dd></div>
 <div><dt>Requests</dt><dd>${number(run.requests)}${requests === undefined ? '' : html` <span class="quiet">${number(requests)} a minute</span>`}</dd></div>
-<div><dt>Time left</dt><dd>${left === undefined ? 'not known yet' : html`about ${span(left)} <span class="quiet">at this pace</span>`}</dd></div></dl></section>`
+<div><dt>Time left</dt><dd>${left === undefined ? 'not known yet' : html`about ${duration(left)} <span class="quiet">at this pace</span>`}</dd></div></dl></section>`
 }
 
 /** Rows a second, requests a minute and seconds left, by the mean so far; undefined while the run is too young. */
@@ -66,7 +66,7 @@ export function runsTable({ runs }: Status, now: Date): Html {
     'why',
   ]
   const rows = runs.slice(0, 10).map((run) => {
-    const took = run.ended_at === null ? '–' : span((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
+    const took = run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
     // An audit stores other figures.
     const hasCounts = run.command !== 'audit'
     const counts = COUNTS.map(

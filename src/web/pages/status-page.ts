@@ -1,5 +1,5 @@
 import { addDays } from '../../core/day.ts'
-import { clip, count } from '../../core/text.ts'
+import { clip, count, duration } from '../../core/text.ts'
 import type { QueueStatus } from '../../queue/dead-windows.ts'
 import { freshWords, type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
@@ -15,7 +15,6 @@ import {
   number,
   option,
   shortDay,
-  span,
   tile,
   time,
 } from './layout.ts'
@@ -58,11 +57,11 @@ function freshness({ now, live, self }: StatusData): Html {
 /** That the database is away, and how old what follows is. */
 function away({ database, ledgerAgeMs }: StatusData): Html | '' {
   if (database.up) return ''
-  const since = `The database has not answered for ${span(database.forMs / 1000)}: ${clip(database.reason ?? 'no reason is known')}.`
+  const since = `The database has not answered for ${duration(database.forMs / 1000)}: ${clip(database.reason ?? 'no reason is known')}.`
   const rest =
     ledgerAgeMs === undefined
       ? 'Nothing is known of the ledger yet.'
-      : `What follows was read ${span(ledgerAgeMs / 1000)} ago.`
+      : `What follows was read ${duration(ledgerAgeMs / 1000)} ago.`
   return html`<p class="verdict banner bad" role="status">${since} ${rest}</p>`
 }
 
