@@ -11,7 +11,7 @@ import { runSync } from '../src/sync/run/run-sync.ts'
 import { sized } from './support/long.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
-import { expectExact } from './support/truth.ts'
+import { expectExact, expectReport } from './support/truth.ts'
 
 /* A service that answers wrongly but in a valid form. No run may be complete while the warehouse differs from the service. */
 
@@ -563,6 +563,54 @@ test('one row without a day does not allow a wrong answer to replace right rows'
   const report = await lying(lie, () => setup.sync({ command: 'backfill', range: RANGE }))
   expect([report.outcome, await isExact()]).toEqual(['partial', true])
   expect(report.streams.flatMap(({ unreconciled }) => unreconciled).length).toBeGreaterThan(5)
+})
+
+test('a control row that was rejected and dismissed does not end the comparison of other brands', async () => {
+  await start()
+  const junk: Lie = (rows, asked) =>
+    isReport(asked) && !isFine(asked) && asked.offset === 0 ? [...rows, { ...rows[0]!, date: 'total' as Day }] : rows
+  await lying(junk, () => setup.sync())
+  await setup.database.rows('update visibility_ops.quarantine set dismissed_at = now(), resolved_at = now()')
+  const [dropped] = setup.service.world.models
+  const lie: Lie = (rows, asked, answers) =>
+    asked.dimensions.includes('model_id')
+      ? rows.filter(({ model }) => (model as { id: string }).id !== dropped)
+      : junk(rows, asked, answers)
+  const report = await lying(lie, () => setup.sync({ command: 'backfill', range: RANGE }))
+  expect([report.outcome, await isExact()]).toEqual(['partial', true])
+  expect(report.streams.flatMap(({ unreconciled }) => unreconciled).length).toBeGreaterThan(5)
+})
+
+test('a sum that overflows is no total', async () => {
+  await start()
+  const lie: Lie = (rows, asked) =>
+    asked.dimensions.includes('model_id')
+      ? rows.map((row) => (row.date === '2026-02-24' ? { ...row, mention_count: 1.7e308 } : row))
+      : rows
+  expect((await lying(lie, () => setup.sync())).outcome).toBe('partial')
+  expect((await setup.sync()).outcome).toBe('complete')
+  expect(await isExact()).toBe(true)
+})
+
+describe('rows by tag overlap, so they do not add up, but', () => {
+  const reports = [...FOUR_GRAINS, { name: 'by_tag', dimensions: ['date', 'tag_id'] }]
+  const LARGER: Record<string, Lie> = {
+    'a brand that the totals do not have': (rows) =>
+      rows.map((row) => ({ ...row, brand: { id: `${(row.brand as { id: string }).id}_other`, name: 'Other' } })),
+    'more mentions than the total': (rows) => rows.map((row) => ({ ...row, mention_count: 5000 })),
+    'more answers than the total': (rows) => rows.map((row) => ({ ...row, visibility_total: 5000 })),
+  }
+
+  test.each(Object.entries(LARGER))('%s is not believed, and later replaced', async (_, larger) => {
+    await start({ config: { reports } })
+    const lie: Lie = (rows, asked) => (asked.dimensions.includes('tag_id') ? larger(rows, asked, 0) : rows)
+    const report = await lying(lie, () => setup.sync())
+    expect(report.outcome).toBe('partial')
+    expect(report.streams.find(({ stream }) => stream === 'by_tag')!.unreconciled.length).toBeGreaterThan(5)
+    expect((await setup.sync()).outcome).toBe('complete')
+    const truth = { world: setup.service.world, range: RANGE, reports }
+    await expectReport(setup.database, truth, project(), reports.at(-1)!)
+  })
 })
 
 test('days on which no prompt had a topic are read, once their chats show it', async () => {

@@ -6,6 +6,7 @@ import { streamKey } from '../core/vocabulary.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { lockRun } from '../ledger/run-lock.ts'
 import { closeRun } from '../ledger/runs.ts'
+import { TOTALLED } from '../rows/day-totals.ts'
 import { lookbackStart, readableRange } from '../sync/plan/due-days.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { RunReport } from '../sync/run/report.ts'
@@ -118,8 +119,8 @@ function countDiffering(audited: readonly AuditedStream[]): number {
 }
 
 /**
- * The days of each stream to read again: its differing days, and days on which another stream differs if this stream has no
- * totals or is chats, whose added and deleted rows can cancel out.
+ * The days of each stream to read again: its differing days, and days on which another stream differs if no sums of this stream
+ * are compared. Added and deleted chats can cancel out in their number.
  */
 function daysToRepair(audited: AuditedStream[]): Map<string, Day[]> {
   const days = new Map<string, Set<string>>()
@@ -130,7 +131,7 @@ function daysToRepair(audited: AuditedStream[]): Map<string, Day[]> {
   for (const entry of audited) {
     add(entry, entry.differing)
     const blind = audited.filter(
-      (other) => other.project_id === entry.project_id && (other.left_out !== undefined || other.stream === 'chats'),
+      (other) => other.project_id === entry.project_id && !other.columns.includes(TOTALLED[0]),
     )
     for (const other of blind) add(other, entry.differing)
   }

@@ -1,14 +1,7 @@
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Filter, ProjectStream } from '../core/vocabulary.ts'
-import {
-  answersOf,
-  type BrandTotals,
-  type ControlTotals,
-  type DayTotals,
-  digestOf,
-  type TotalsDigest,
-} from '../rows/day-totals.ts'
+import { answersOf, type BrandTotals, type ControlTotals, digestOf, type TotalsDigest } from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { literal, type Statement } from '../warehouse/transaction.ts'
 
@@ -40,11 +33,12 @@ export function controlEntry(
   const table = quote(opsSchema, 'control_totals')
   const days = [...totals].map(([date, day]) => {
     const read = { date, rows_digest: String(rowDigests.get(date)) }
-    if (day === undefined) return read
-    const { counts, answers } = digestOf(day)
+    const totals = Object.fromEntries(day.brands)
+    if (!day.isWhole) return { ...read, totals }
+    const { counts, answers } = digestOf(day.brands)
     // As texts: numbers of JSON lose digits.
     const digests = { counts_digest: String(counts), answers_digest: String(answers) }
-    return { ...read, totals: Object.fromEntries(day), answers: answersOf(day), ...digests }
+    return { ...read, totals, answers: answersOf(day.brands), ...digests }
   })
   const [project, filter] = [projectId, filtersText(filters)].map(literal)
   const sql = `with new as (
@@ -83,16 +77,17 @@ export function controlOf(
 }
 
 function storedControl(rows: Record<string, unknown>[]): StoredControl {
-  const totals = new Map<Day, DayTotals | undefined>()
+  const totals = new Map<Day, { brands: Map<string, BrandTotals>; isWhole: boolean }>()
   const digests = new Map<Day, TotalsDigest>()
   for (const row of rows as {
     date: Day
     totals: Record<string, BrandTotals> | null
-    counts: string
+    counts: string | null
     answers: string
   }[]) {
-    totals.set(row.date, row.totals === null ? undefined : new Map(Object.entries(row.totals)))
-    if (row.totals !== null) digests.set(row.date, { counts: BigInt(row.counts), answers: BigInt(row.answers) })
+    const { date, counts, answers } = row
+    totals.set(date, { brands: new Map(Object.entries(row.totals ?? {})), isWhole: counts !== null })
+    if (counts !== null) digests.set(date, { counts: BigInt(counts), answers: BigInt(answers) })
   }
   return { totals, digests }
 }

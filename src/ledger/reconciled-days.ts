@@ -112,7 +112,7 @@ function differs({ opsSchema }: Pick<Warehouse, 'opsSchema'>, { control, name }:
       : `(c.counts_digest is distinct from t.counts_digest and ${isAdditive('counts')}
           or c.answers_digest is distinct from t.answers_digest and ${isAdditive('answers')})`
   return `exists (select from ${quote(opsSchema, 'control_totals')} t
-    where t.project_id = c.project_id and t.filters = $4 and t.date = c.date and t.totals is not null and ${condition})`
+    where t.project_id = c.project_id and t.filters = $4 and t.date = c.date and t.counts_digest is not null and ${condition})`
 }
 
 /** The days on which a prompt has another number of chats than a report by prompt has answers. */

@@ -6,27 +6,29 @@ import type { DayStream, Row } from '../streams/stream.ts'
 export type BrandTotals = [mentions: number, visible: number, answers: number]
 export type DayTotals = Map<string, BrandTotals>
 export type TotalsByDay = Map<Day, DayTotals>
-/** The totals of days that were read; undefined for a day with a rejected row, whose totals are not known. */
-export type ControlTotals = ReadonlyMap<Day, DayTotals | undefined>
+/** The totals of days that were read. A day is not whole if a row was rejected: the totals of a brand may be missing. */
+export type ControlTotals = ReadonlyMap<Day, { brands: DayTotals; isWhole: boolean }>
 
 /** The columns of brand reports that add up over groups which are disjoint, in the order of `BrandTotals`. */
 export const TOTALLED = ['mention_count', 'visibility_count', 'visibility_total'] as const
 
-/** Adds up the rows of a brand report by day and brand, while they are sifted. */
+/** Adds up the rows of a brand report by day and brand, while they are sifted. Of rows that overlap, it keeps the largest values. */
 export class TotalsCounter {
   readonly byDay: TotalsByDay = new Map()
   private readonly dateAt: number
   private readonly brandAt: number
   private readonly totalsAt: number[]
+  private readonly overlaps: boolean
   // Most rows have the day of the row before them.
   private lastDay: Day | undefined
   private lastTotals: DayTotals = new Map()
 
-  constructor({ columns }: Pick<DayStream, 'columns'>) {
+  constructor({ columns, control }: Pick<DayStream, 'columns' | 'control'>) {
     const at = (column: string) => columns.findIndex(({ name }) => name === column)
     this.dateAt = at('date')
     this.brandAt = at('brand_id')
     this.totalsAt = TOTALLED.map(at)
+    this.overlaps = control === 'brand limits'
   }
 
   /** @param sign -1 takes a row out again */
@@ -40,6 +42,10 @@ export class TotalsCounter {
     const brand = row[this.brandAt] as string
     const totals = this.lastTotals.get(brand) ?? this.addBrand(brand)
     const at = this.totalsAt
+    if (this.overlaps) {
+      for (const [index, position] of at.entries()) totals[index] = Math.max(totals[index]!, row[position] as number)
+      return
+    }
     totals[0] += sign * (row[at[0]!] as number)
     totals[1] += sign * (row[at[1]!] as number)
     totals[2] += sign * (row[at[2]!] as number)

@@ -170,7 +170,7 @@ export class Sifter<R extends Rows> {
     this.each = options.each
     const dimensions = (stream.by === 'day' && stream.dimensions) || []
     this.absent = dimensions.map((name) => stream.columns.findIndex((column) => column.name === name))
-    if (stream.by === 'day' && stream.control === 'brand totals') this.totals = new TotalsCounter(stream)
+    if (stream.by === 'day' && stream.control?.startsWith('brand')) this.totals = new TotalsCounter(stream)
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
     const { template } = stream
     const { templates, needsTextCheck } = options

@@ -74,7 +74,7 @@ export function brandReport(report: ReportConfig): DayStream {
     dimensions: others,
     filters: report.filters,
     // A prompt has several tags, so rows by tag overlap and do not add up. Nor do rows that `having` selects.
-    ...(namesTags || report.having ? {} : { control: 'brand totals' }),
+    control: namesTags || report.having ? 'brand limits' : 'brand totals',
     splitDimensions: splitDimensionsOf(others),
     filterTakes: 'lists',
     hasChangedAt: true,
@@ -145,26 +145,29 @@ function noteBrand({ brands }: Entities, id: string, name: string | null, date: 
   if (newer && (name !== null || known === undefined)) brands.set(id, { name, date })
 }
 
+/** No metric is larger: sums of larger numbers are not exact, and may overflow. */
+const MOST = Number.MAX_SAFE_INTEGER
 /** Metrics that are never negative, and their highest values. */
-const LIMITS: Partial<Record<Metric, number>> = {
-  mention_count: Number.POSITIVE_INFINITY,
+const HIGHEST: Partial<Record<Metric, number>> = {
+  mention_count: MOST,
   visibility: 1,
-  visibility_count: Number.POSITIVE_INFINITY,
+  visibility_count: MOST,
   share_of_voice: 1,
   sentiment: 100,
 }
-const BOUNDED = METRICS.flatMap((name, at) => (name in LIMITS ? [{ name, at, highest: LIMITS[name]! }] : []))
+const BOUNDS = METRICS.map((name) => ({ lowest: name in HIGHEST ? 0 : -MOST, highest: HIGHEST[name] ?? MOST }))
 const [COUNT_AT, TOTAL_AT] = [METRICS.indexOf('visibility_count'), METRICS.indexOf('visibility_total')]
 // Quotients of floating-point numbers may exceed a limit by this share of it.
 const SLACK = 1e-6
 
 /** @param first where a row has its first metric */
 function findImpossibleValue(row: Row, first: number): string | undefined {
-  for (let index = 0; index < BOUNDED.length; index++) {
-    const { name, at, highest } = BOUNDED[index]!
-    const value = (row[first + at] ?? 0) as number
-    if (value < -SLACK) return `${name}: ${value} is negative`
-    if (value > highest * (1 + SLACK)) return `${name}: ${value} is more than ${highest}`
+  for (let index = 0; index < BOUNDS.length; index++) {
+    const { lowest, highest } = BOUNDS[index]!
+    const value = (row[first + index] ?? 0) as number
+    if (value < lowest - SLACK)
+      return `${METRICS[index]}: ${value} is ${lowest === 0 ? 'negative' : `less than ${lowest}`}`
+    if (value > highest * (1 + SLACK)) return `${METRICS[index]}: ${value} is more than ${highest}`
   }
   const [count, total] = [row[first + COUNT_AT] as number, row[first + TOTAL_AT] as number]
   return count > total * (1 + SLACK) + SLACK

@@ -138,9 +138,10 @@ export interface DayStream<Item = never> extends Common<Item> {
   dimensions?: readonly Dimension[]
   /**
    * How a day is compared with the service's own totals, which are the report by date alone: the sums of each brand,
-   * or the number of rows with the number of answers. Undefined if nothing can be compared.
+   * the largest values of each brand, which must not exceed the totals, or the number of rows with the number of answers.
+   * Undefined if nothing can be compared.
    */
-  control?: 'brand totals' | 'answers'
+  control?: 'brand totals' | 'brand limits' | 'answers'
   /** The filters of a report: it is compared with the totals under the same filters. */
   filters?: readonly Filter[]
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */
@@ -184,7 +185,7 @@ export function isControl({ by, control, dimensions }: Pick<DayStream, 'by' | 'c
   return by === 'day' && control === 'brand totals' && dimensions?.length === 0
 }
 
-/** True if days of the stream must add up to the control totals. */
+/** True if days of the stream are compared with the control totals. */
 export function isCompared(stream: Stream): stream is DayStream {
   return stream.by === 'day' && stream.control !== undefined && !isControl(stream)
 }

@@ -45,14 +45,31 @@ export function compareDays(
   return days.flatMap((day) => {
     const expected = control.get(day)
     if (expected === undefined) return []
+    const { brands, isWhole } = expected
     if (stream.control === 'answers') {
-      return ignored.has('answers') ? [] : compareRows(day, found.rowsByDay.get(day) ?? 0, answersOf(expected))
+      const isUnknown = ignored.has('answers') || (!isWhole && brands.size === 0)
+      return isUnknown ? [] : compareRows(day, found.rowsByDay.get(day) ?? 0, answersOf(brands))
     }
-    return compareTotals(day, found.totals?.get(day) ?? NO_TOTALS, expected, ignored)
+    const totals = found.totals?.get(day) ?? NO_TOTALS
+    // The totals of a rejected row are not known; those of other brands are.
+    const known = isWhole ? totals : new Map([...totals].filter(([brand]) => brands.has(brand)))
+    if (stream.control === 'brand limits') return compareTotals(day, known, raised(brands, known), ignored)
+    return compareTotals(day, known, brands, ignored)
   })
 }
 
 const NO_TOTALS: DayTotals = new Map()
+
+/** What values would be right that may be as low as they are, but no higher than the totals. */
+function raised(totals: DayTotals, found: DayTotals): DayTotals {
+  const answers = answersOf(totals)
+  return new Map(
+    [...found].map(([brand, [mentions, visible, of]]) => {
+      const most = totals.get(brand) ?? [0, 0, answers]
+      return [brand, [Math.min(mentions, most[0]), Math.min(visible, most[1]), Math.min(of, most[2])]]
+    }),
+  )
+}
 
 function compareRows(day: Day, rows: number, answers: number): Difference[] {
   if (isClose(rows, answers)) return []
@@ -96,7 +113,7 @@ function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored:
 
 /** Sums of fractions depend on their order in the last digits. */
 function isClose(a: number, b: number): boolean {
-  return Math.abs(a - b) <= 1e-6 + 1e-9 * Math.max(Math.abs(a), Math.abs(b))
+  return Math.abs(a - b) < 1e-6 + 1e-9 * Math.max(Math.abs(a), Math.abs(b))
 }
 
 /** What the days of a window are compared with. */
@@ -113,7 +130,7 @@ export interface WindowComparison {
   differences: Difference[]
   /** Days whose control totals this run has not read. */
   uncompared: Day[]
-  /** Days whose control totals are not known, because a row of them was rejected. */
+  /** Days whose control totals are not all known, because a row of them was rejected. */
   unknown: Day[]
   /** False if a measure is known not to add up, and is not compared. */
   comparesAll: boolean
@@ -142,7 +159,7 @@ export function compareWindow(
     return { differences, uncompared: [], unknown: [], comparesAll: false, of }
   }
   const uncompared = days.filter((day) => !control.has(day))
-  const unknown = days.filter((day) => control.has(day) && control.get(day) === undefined)
+  const unknown = days.filter((day) => control.get(day)?.isWhole === false)
   const differing = new Set(all.map(({ day }) => day))
   return {
     differences,
@@ -150,8 +167,8 @@ export function compareWindow(
     unknown,
     comparesAll: ignored.size === 0,
     of: (day) => ({
-      isReconciled: control.get(day) !== undefined && !differing.has(day),
-      digest: digests?.get(day) ?? (control.get(day) && digestOf(control.get(day)!)),
+      isReconciled: control.get(day)?.isWhole === true && !differing.has(day),
+      digest: digests?.get(day) ?? (control.get(day)?.isWhole ? digestOf(control.get(day)!.brands) : undefined),
       difference: differences.find((one) => one.day === day)?.text,
     }),
   }
@@ -186,7 +203,7 @@ export function needsProof(
 ): boolean {
   const { differences, uncompared, unknown } = comparison
   if (rejects.length + differences.length + uncompared.length + unknown.length > 0) return true
-  if (isAdditive(stream, ignored)) return false
+  if (isAdditive(stream, ignored) && stream.control !== 'brand limits') return false
   return daysIn(range).some((day) => (rowsByDay.get(day) ?? 0) !== rowsBefore.get(day))
 }
 
@@ -219,7 +236,8 @@ async function tableDays(warehouse: Warehouse, projectId: string, stream: DayStr
     for (const { date, rows: count } of rows) found.rowsByDay.set(date, count)
     return found
   }
-  const sums = TOTALLED.map((name) => `sum(${quote(name)})`).join(', ')
+  const sum = stream.control === 'brand limits' ? 'max' : 'sum'
+  const sums = TOTALLED.map((name) => `${sum}(${quote(name)})`).join(', ')
   const query = slowQuery(
     `select date, brand_id, array[${sums}]::double precision[] as totals ${of} group by date, brand_id`,
     values,

@@ -55,7 +55,8 @@ export async function proveNotAdditive(
   const final = differences.filter(({ day }) => day < run.provisionalFrom)
   const counts = final.filter(({ measure }) => measure === 'counts')
   const alike = counts.length < DAYS_OF_EVIDENCE ? final.filter(({ measure }) => measure === 'answers') : counts
-  if (isControl(stream) || alike.length === 0 || run.unproven.has(key)) return undefined
+  const addsUp = !isControl(stream) && stream.control !== 'brand limits'
+  if (!addsUp || alike.length === 0 || run.unproven.has(key)) return undefined
   const [{ measure }] = alike as [Difference]
   const hasAddedUp = await run.retry(() => hasReconciledDay(warehouse, projectStream))
   const isOfAnswers = measure === 'answers' && stream.control === 'brand totals'

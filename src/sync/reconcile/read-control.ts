@@ -113,7 +113,7 @@ export function controlDays(
   const rounded = (_: string, value: unknown) => (typeof value === 'number' ? Number(value.toPrecision(12)) : value)
   for (const row of rows) texts.get(row[at] as Day)?.push(JSON.stringify(row, rounded))
   return {
-    totals: new Map(days.map((day) => [day, hasRejects(day) ? undefined : (totals?.get(day) ?? new Map())])),
+    totals: new Map(days.map((day) => [day, { brands: totals?.get(day) ?? new Map(), isWhole: !hasRejects(day) }])),
     rowDigests: new Map([...texts].map(([day, of]) => [day, digestText(of.sort())])),
   }
 }

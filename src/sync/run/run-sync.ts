@@ -93,7 +93,11 @@ async function performRun(
     const isWorthSaying = (stream: string, status: number) => isNamed(config, stream) || !isUsualRefusal(status)
     notes.push(...notOfferedNotes(reports, wasRead, isWorthSaying))
     notes.push(...(await provisionalNotes(run, request)))
-    if (request.range === undefined && request.only === undefined) notes.push(...(await staleNotes(run, request)))
+    if (request.range === undefined && request.only === undefined) {
+      const isOffered = ({ project, stream }: Task) =>
+        !missing.some((row) => row.project_id === project.id && row.stream === stream.name)
+      notes.push(...(await staleNotes(run, tasks.filter(isOffered))))
+    }
     for (const note of notes) run.log.warn(note)
     await prepareViews(run, reports)
   } catch (cause) {
@@ -236,13 +240,10 @@ async function provisionalNotes(
 }
 
 /** Days that were marked to be read again after the run was planned. */
-async function staleNotes(
-  { warehouse, config, clock, retry }: Run,
-  { projects, streams }: RunRequest,
-): Promise<string[]> {
-  const ids = projects.map(({ id }) => id)
+async function staleNotes({ warehouse, config, clock, retry }: Run, tasks: readonly Task[]): Promise<string[]> {
+  const ids = [...new Set(tasks.map(({ project }) => project.id))]
   const interest = daysOfInterest(config, dayOf(clock()))
-  const names = streams.map(({ name }) => name)
+  const names = [...new Set(tasks.map(({ stream }) => stream.name))]
   const stale = await retry(() => countStale(warehouse, ids, { streams: names, range: interest }))
   if (stale.length === 0) return []
   const most = Math.max(...stale.map(({ days }) => days))
