@@ -100,7 +100,7 @@ describe('replacing a window', () => {
       const rows = PackedRows.of(stream.columns, PROJECT, rowsOf(answer))
       const rowsByDay = new Map<Day, number>()
       for (const key of answer.keys()) rowsByDay.set(dayOf(key), (rowsByDay.get(dayOf(key)) ?? 0) + 1)
-      return replaceWindow(tx, warehouse, there, { ...window, ...load, rows, rowsByDay, fencingToken: 1 })
+      return replaceWindow(tx, there, { ...window, ...load, rows, rowsByDay, fencingToken: 1 })
     })
   }
 
@@ -166,7 +166,7 @@ describe('replacing a window', () => {
       const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window))
       const rows = PackedRows.of(stream.columns, PROJECT, rowsOf(answer))
       const rowsByDay = new Map(DAYS.map((day) => [day, 1]))
-      const effect = await replaceWindow(tx, warehouse, there, { ...window, ...load, rows, rowsByDay, fencingToken: 2 })
+      const effect = await replaceWindow(tx, there, { ...window, ...load, rows, rowsByDay, fencingToken: 2 })
       expect(effect).toMatchObject({ inserted: 0, updated: 0, deleted: 0, unchanged: DAYS.length })
     })
     expect((await readTable()).places).toEqual(places)

@@ -46,17 +46,13 @@ interface Differing {
  * Marks the days of streams that no longer add up to the stored control totals as stale, so that they are read again. Reports
  * that cannot be compared are marked on all of these days.
  */
-export async function markDiffering(
-  { client }: Transaction,
-  warehouse: Warehouse,
-  { projectId, streams, days }: Differing,
-): Promise<void> {
+export async function markDiffering(tx: Transaction, { projectId, streams, days }: Differing): Promise<void> {
   if (days.length === 0) return
   for (const stream of streams) {
-    await client.query(
-      `update ${quote(warehouse.opsSchema, 'coverage')} c set state = 'stale'
+    await tx.client.query(
+      `update ${quote(tx.opsSchema, 'coverage')} c set state = 'stale'
        where c.project_id = $1 and c.stream = $2 and c.date = any($3::date[]) and c.state = 'read'
-         and $4::text is not null and ${stream.control === undefined ? 'true' : differs(warehouse, stream)}`,
+         and $4::text is not null and ${stream.control === undefined ? 'true' : differs(tx, stream)}`,
       [projectId, stream.name, days, filtersText(stream.filters)],
     )
   }

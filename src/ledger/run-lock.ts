@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql } from 'kysely'
-import type { PoolClient } from 'pg'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
@@ -78,16 +77,16 @@ async function tryLock(
   { token, shared, ...start }: RunStart & { token: string; shared: boolean },
 ): Promise<Attempt> {
   return inTransaction(warehouse, async (tx) => {
-    await lockLeases(tx.client, warehouse)
+    await lockLeases(tx)
     const before = await tx.ops.selectFrom('runs').select('run_id').where('lock_token', '=', token).executeTakeFirst()
     if (before !== undefined) return { runId: before.run_id }
-    await refuseOlderVersions(tx.client, warehouse, projectStreams)
+    await refuseOlderVersions(tx, projectStreams)
     await closeDead(tx)
-    const holder = await findHolder(tx.client, warehouse, projectStreams, shared)
+    const holder = await findHolder(tx, projectStreams, shared)
     if (holder !== undefined) return holder
     const runId = await openRun(tx, { ...start, process: processIdentity(), lock_token: token }, LEASE_SECONDS)
     await tx.client.query(
-      `insert into ${quote(warehouse.opsSchema, 'run_leases')} (project_id, stream, run_id, is_shared)
+      `insert into ${quote(tx.opsSchema, 'run_leases')} (project_id, stream, run_id, is_shared)
        select project_id, stream, $3, $4 from unnest($1::text[], $2::text[]) as projectStream(project_id, stream)`,
       [projectStreams.map(({ projectId }) => projectId), projectStreams.map(({ stream }) => stream), runId, shared],
     )
@@ -96,14 +95,13 @@ async function tryLock(
 }
 
 /** Taking leases is rare and short, so all who take any go one after the other. */
-async function lockLeases(client: PoolClient, { schema }: Warehouse): Promise<void> {
+async function lockLeases({ client, schema }: Transaction): Promise<void> {
   await client.query('select pg_advisory_xact_lock(hashtextextended($1, 2))', [`${schema} run leases`])
 }
 
 /** Versions before 1.0.0 hold a session lock for each project and stream. */
 async function refuseOlderVersions(
-  client: PoolClient,
-  { schema }: Warehouse,
+  { client, schema }: Transaction,
   projectStreams: readonly ProjectStream[],
 ): Promise<void> {
   const names = projectStreams.map(({ projectId, stream }) => JSON.stringify([schema, projectId, stream]))
@@ -120,8 +118,7 @@ async function refuseOlderVersions(
 }
 
 async function findHolder(
-  client: PoolClient,
-  warehouse: Warehouse,
+  { client, opsSchema }: Transaction,
   projectStreams: readonly ProjectStream[],
   shared: boolean,
 ): Promise<Exclude<Attempt, { runId: number }> | undefined> {
@@ -137,7 +134,7 @@ async function findHolder(
   }>(
     `select l.project_id, l.stream, r.run_id, r.command, r.host, r.pid, r.started_at,
        extract(epoch from clock_timestamp() - (r.lease_expires_at - make_interval(secs => $4)))::float8 as silent_seconds
-     from ${quote(warehouse.opsSchema, 'run_leases')} l join ${quote(warehouse.opsSchema, 'runs')} r using (run_id)
+     from ${quote(opsSchema, 'run_leases')} l join ${quote(opsSchema, 'runs')} r using (run_id)
      where (l.project_id, l.stream) in (select * from unnest($1::text[], $2::text[]))
        and r.outcome is null and not (l.is_shared and $3)
      order by silent_seconds limit 1`,
@@ -159,7 +156,7 @@ async function findHolder(
 /** Closes runs whose process died as interrupted. */
 export async function closeAbandonedRuns(warehouse: Warehouse): Promise<void> {
   await inTransaction(warehouse, async (tx) => {
-    await lockLeases(tx.client, warehouse)
+    await lockLeases(tx)
     await closeDead(tx)
   })
 }

@@ -150,7 +150,7 @@ async function load(
   const none = new Set<string>()
   const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: none, proven: none }
   if (stream.by === 'list') {
-    await replaceList(tx, services.warehouse, undefined, { projectId, stream, rows, children, ...insertOnly })
+    await replaceList(tx, undefined, { projectId, stream, rows, children, ...insertOnly })
     return []
   }
   const days = [...rowsByDay.keys()].sort()
@@ -159,7 +159,7 @@ async function load(
   const window = { projectId, stream, range }
   // These are some of the rows of their days, so a digest of all would prove nothing.
   const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window, false))
-  const { byDay } = await replaceWindow(tx, warehouse, there, {
+  const { byDay } = await replaceWindow(tx, there, {
     ...window,
     rows,
     rowsByDay,

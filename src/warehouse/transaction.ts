@@ -1,10 +1,9 @@
 import { type ClientBase, escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
-import type { Redactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
 import { sleep } from '../core/waiting.ts'
 import type { Warehouse } from './connect.ts'
-import { bindTables, type Ops, poolOf, type Tables } from './database.ts'
+import { bindTables, poolOf } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
 import { awayError, isAway, isContention, isLockTimeout } from './retry.ts'
 
@@ -38,12 +37,9 @@ export function literal(value: string | number): string {
   return typeof value === 'number' ? String(value) : escapeLiteral(value)
 }
 
-/** One transaction: its connection, and Kysely bound to that connection. */
-export interface Transaction {
+/** One transaction: the warehouse, all of whose queries go over one connection. */
+export interface Transaction extends Warehouse {
   client: PoolClient
-  tables: Tables
-  ops: Ops
-  redactor: Redactor
   /** Statements that are sent with the commit, in one message. */
   atCommit: Statement<unknown>[]
 }
@@ -115,9 +111,9 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     if (questions.length > 0) connection.deadlineMs = workMs === undefined ? undefined : beginMs + workMs
     const answers = await runBatch<unknown[]>(client, ...begin, ...questions)
     connection.deadlineMs = workMs
-    const { redactor } = warehouse
+    const pool = poolOf(client)
     const atCommit: Statement<unknown>[] = []
-    const transaction = { client, ...bindTables(warehouse, poolOf(client)), redactor, atCommit }
+    const transaction = { ...warehouse, pool, ...bindTables(warehouse, pool), client, atCommit }
     const result = await work(transaction, answers.slice(begin.length) as Answers)
     await runBatch<unknown[]>(client, ...atCommit, { sql: 'commit', read: () => {} })
     return result

@@ -110,7 +110,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     const { warehouse, close } = database
     await judge('privileges', () => privileges(warehouse, config, session.streams))
     await judge('owners', () => owners(warehouse, config))
-    for (const { role, projects } of await listRestrictions(warehouse.pool, warehouse).catch(() => []))
+    for (const { role, projects } of await listRestrictions(warehouse).catch(() => []))
       await judge(`reader ${role}`, () => restriction(warehouse, config, { role, projects }))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
@@ -157,7 +157,7 @@ async function checkSpec(session: Session, from: string): Promise<number> {
 /** Which projects a restricted role sees, asked in the database. */
 async function restriction(warehouse: Warehouse, config: Config, { role, projects }: Restriction): Promise<string> {
   const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
-  const unused = unusedRelations(config, await readFacts(warehouse.pool, warehouse))
+  const unused = unusedRelations(config, await readFacts(warehouse))
   const { relations, problems } = await verifyReader(warehouse, role, { closedSchemas, projects, unused })
   if (problems.length > 0) throw new UsageError(problems.join('; '))
   return `reads ${count(relations, 'table and view', 'tables and views')}, and in them ${count(projects.length, 'project')} only: ${listSome(projects, 20)}`
@@ -275,16 +275,16 @@ function impatient(config: Config): Config {
 
 /** Refuses what a run refuses: tables in the way of ours, and objects of somebody who could run code with the rights of this role. */
 async function owners(warehouse: Warehouse, config: Config): Promise<string> {
-  const namesakes = await findNamesakes(warehouse.pool, warehouse)
+  const namesakes = await findNamesakes(warehouse)
   if (namesakes !== undefined) throw new UsageError(namesakes)
-  const complaint = await findForeignObjects(warehouse.pool, warehouse, config)
+  const complaint = await findForeignObjects(warehouse, config)
   if (complaint === undefined) return 'nothing that is used belongs to somebody else'
   if (config.warehouse.allow_foreign_owner) return `warehouse.allow_foreign_owner is true, and ${complaint}`
   throw new UsageError(complaint)
 }
 
 async function tables(warehouse: Warehouse, config: Config, notes: string[]): Promise<string> {
-  await refuseChanged(warehouse.ops, config)
+  await refuseChanged(warehouse, config)
   const { repairable, lost } = await inspectWarehouse(warehouse, config)
   if (lost.length > 0) throw new UsageError(lost.join('; '))
   notes.push(...repairable.map((what) => `${what} is missing; the next run makes it again and reads its days again`))

@@ -34,7 +34,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     await migrate(warehouse, session.config)
     if (options.revoke) return await revoke(session, warehouse, role)
     if (projects !== undefined) await refuseUnread(warehouse, session.config, projects)
-    const unused = unusedRelations(session.config, await readFacts(warehouse.pool, warehouse))
+    const unused = unusedRelations(session.config, await readFacts(warehouse))
     const { statements: granted, leftOut } = await grantReader(warehouse, { role, projects, unused })
     const { timezone, jit } = READER_SETTINGS
     const zone = keepTimezone || keepSettings ? undefined : await applySetting(warehouse, role, timezone)
@@ -46,7 +46,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
     const verdict = await verifyReader(warehouse, role, { closedSchemas, projects, unused })
     const { problems } = verdict
-    const unrestricted = projects && (await listUnrestricted(warehouse.pool, warehouse))
+    const unrestricted = projects && (await listUnrestricted(warehouse))
     const ok = problems.length === 0
     const time_zone = zone === undefined ? 'kept' : (zone.refused ?? 'UTC')
     session.print(

@@ -51,7 +51,7 @@ export async function metabase(session: Session, { url, project }: { url: string
 async function clientOf(session: Session, project: string, role: string): Promise<string> {
   return withExisting(session, async (warehouse) => {
     const names = await readProjectNames(warehouse)
-    const sees = (await listRestrictions(warehouse.pool, warehouse)).find((restriction) => restriction.role === role)
+    const sees = (await listRestrictions(warehouse)).find((restriction) => restriction.role === role)
     if (sees?.projects.join() !== project)
       throw new UsageError(
         `--project: the role "${role}" of METABASE_DATABASE_URL does not see this project alone; run: visibility-sync grant --role ${role} --project ${project}`,

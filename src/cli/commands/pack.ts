@@ -48,7 +48,7 @@ export async function readUse({ config, log }: Session, projects: readonly strin
   try {
     return await withExisting({ config, log }, async (warehouse) => {
       await refuseUnread(warehouse, config, projects)
-      const unused = unusedRelations(config, await readFacts(warehouse.pool, warehouse))
+      const unused = unusedRelations(config, await readFacts(warehouse))
       const isByModel = unused.includes('model_channels')
       return {
         unused,

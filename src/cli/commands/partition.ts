@@ -33,7 +33,7 @@ export async function partition(session: Session): Promise<number> {
     const steps: MoveStep[] = []
     const unfinished: string[] = []
     for (const report of config.reports) {
-      const { layout } = await readLayout(warehouse.pool, warehouse, report.name)
+      const { layout } = await readLayout(warehouse, report.name)
       if (layout === 'months') continue
       await beginMove(warehouse, report)
       // Views are renewed before the first row leaves the old table.

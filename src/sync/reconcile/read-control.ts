@@ -85,7 +85,7 @@ export async function readControl(
   }
   const changed = await reader.retry(() =>
     inTransactionWith(warehouse, [controlEntry(warehouse, key, control, reader.runId)], async (tx, [days]) => {
-      await markDiffering(tx, warehouse, { projectId: project.id, streams: reader.streams.byDay, days })
+      await markDiffering(tx, { projectId: project.id, streams: reader.streams.byDay, days })
       const streams = reader.streams.byDay.filter((one) => filtersText(one.filters) === filtersText(filters))
       const older = days.filter((day) => day < reader.lookbackFrom)
       const marked = { streams: streams.map(({ name }) => name), days: older, runId: reader.runId }
@@ -155,7 +155,7 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
   const compared = streams.byDay.filter(({ control }) => control !== undefined)
   await run.retry(() =>
     inTransaction(warehouse, (tx) =>
-      markDiffering(tx, warehouse, { projectId: project.id, streams: compared, days: daysIn(range) }),
+      markDiffering(tx, { projectId: project.id, streams: compared, days: daysIn(range) }),
     ),
   )
 }

@@ -188,7 +188,7 @@ async function load({ run, project, stream, report, observer }: Reading, answers
       warehouse,
       async (tx) => {
         const identified = await identifyRejects(tx, projectStream, sifted.rejects)
-        const added = await insertNewRows(tx, warehouse, stream, sifted.rows)
+        const added = await insertNewRows(tx, stream, sifted.rows)
         // Not the whole list: what is not in it is not resolved.
         await saveRejects(tx, projectStream, identified, { runId, isHeld: true })
         await saveDrift(tx, projectStream, sifted.drift, runId)

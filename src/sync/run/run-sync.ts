@@ -150,7 +150,7 @@ async function describeStreams(
     await listProjects(warehouse, ids)
     await applyLabels(warehouse, ids, config.labels)
     const interest = daysOfInterest(config, dayOf(clock()))
-    await saveStreamSettings(warehouse.pool, warehouse, config, { interest, projectIds: ids })
+    await saveStreamSettings(warehouse, config, { interest, projectIds: ids })
     await readEntities(warehouse, ids, entities)
   })
 }

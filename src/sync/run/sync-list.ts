@@ -54,7 +54,7 @@ export async function syncList(
   ]
   return run.retry(() =>
     loadAnswer(run, list, questions, async (tx, [, isUnsettled, snapshot], identified) => {
-      const effect = await replaceList(tx, warehouse, snapshot, {
+      const effect = await replaceList(tx, snapshot, {
         ...{ projectId: project.id, stream, rows: sifted.rows, children: sifted.children },
         mayDelete: identified.undismissed === 0,
         acceptDeletes: run.acceptDeletes,

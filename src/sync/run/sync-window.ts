@@ -241,7 +241,7 @@ async function replaceRows(
     fencingToken: read.fencingToken,
   }
   // Rows of a day that does not add up stay as they are. On a first load, the new rows are stored.
-  if (difference === undefined || snapshot.count === 0) return replaceWindow(tx, run.warehouse, snapshot, window)
+  if (difference === undefined || snapshot.count === 0) return replaceWindow(tx, snapshot, window)
   return { ...effectOf(window, new Map()), unchanged: 0, rowsByDay: new Map([[range.from, snapshot.count]]) }
 }
 
@@ -299,7 +299,7 @@ async function saveWindowLedger(
     const key = { projectId: projectStream.projectId, filters: stream.filters ?? [] }
     const control = controlDays(stream, range, { ...sifted, rows })
     const [days] = await runBatch(tx.client, controlEntry(warehouse, key, control, runId))
-    await markDiffering(tx, warehouse, { projectId: projectStream.projectId, streams: run.streams.byDay, days })
+    await markDiffering(tx, { projectId: projectStream.projectId, streams: run.streams.byDay, days })
   }
   // A row whose key has no date may have moved here from another day.
   const lost = [...effect.movedFrom].map(([day, rows]): [Day, number] => [day, -rows])

@@ -1,4 +1,3 @@
-import type { PoolClient } from 'pg'
 import { quote } from '../../core/identifier.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
@@ -27,17 +26,17 @@ export interface ListLoad extends ListAnswer {
  * with the same digest is left as it is.
  */
 export async function replaceList(
-  { client }: Transaction,
-  warehouse: Warehouse,
+  tx: Transaction,
   snapshot: ListSnapshot | undefined,
   load: ListLoad,
 ): Promise<ListEffect> {
+  const { client } = tx
   const { projectId, stream } = load
   if (snapshot !== undefined && isAsAnswered(snapshot, load)) {
     const { length } = load.rows
     return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined, regrouped: [] }
   }
-  const sql = await stageRows(client, warehouse, stream, load.rows)
+  const sql = await stageRows(client, tx, stream, load.rows)
   // Rows that the list never showed, of what reports mention, are not missing from it.
   const listed = isListed(stream)
   const changed = `(t.removed_at is not null ${stream.hasUnlistedRows ? 'or t.listed_at is null' : ''} or ${sql.valuesDiffer})`
@@ -66,7 +65,7 @@ export async function replaceList(
     )
   }
   // Windows that load meanwhile may add rows to a shared table: those are updated like rows that were there before.
-  const added = inserted > 0 ? await insertListed(client, sql, stream, projectId) : 0
+  const added = inserted > 0 ? await insertListed(tx, sql, stream, projectId) : 0
   if (updated > 0 || added < inserted) {
     await client.query(
       `update ${sql.table} t set ${[...(sql.assignments === '' ? [] : [sql.assignments]), ...marks].join(', ')} from ${sql.stage} s
@@ -76,10 +75,10 @@ export async function replaceList(
   }
   let changes = inserted + updated
   for (const child of stream.children ?? []) {
-    changes += await replaceChildren(client, warehouse, load, { child, parents: sql.stage })
+    changes += await replaceChildren(tx, load, { child, parents: sql.stage })
   }
   const hasHistory = stream.table === 'prompts' && changes > 0
-  const regrouped = hasHistory ? await savePromptHistory(client, warehouse, projectId) : []
+  const regrouped = hasHistory ? await savePromptHistory(tx, projectId) : []
   return {
     inserted: added,
     updated: updated + inserted - added,
@@ -92,7 +91,12 @@ export async function replaceList(
 }
 
 /** Inserts what is new. Returns how many rows that were. */
-async function insertListed(client: PoolClient, sql: Stage, stream: ListStream, projectId: string): Promise<number> {
+async function insertListed(
+  { client }: Transaction,
+  sql: Stage,
+  stream: ListStream,
+  projectId: string,
+): Promise<number> {
   const names = sql.names.join(', ')
   const { rowCount } = await client.query(
     `insert into ${sql.table} (${names}${stream.hasUnlistedRows ? ', listed_at' : ''})
@@ -107,14 +111,14 @@ async function insertListed(client: PoolClient, sql: Stage, stream: ListStream, 
 
 /** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. Returns how many changed. */
 async function replaceChildren(
-  client: PoolClient,
-  warehouse: Warehouse,
+  tx: Transaction,
   load: ListLoad,
   { child, parents }: { child: NonNullable<ListStream['children']>[number]; parents: string },
 ): Promise<number> {
   const target = { table: child.table, columns: child.columns, key: child.columns.map(({ name }) => name) }
   const rows = PackedRows.of(child.columns, load.projectId, load.children.get(child.table) ?? [])
-  const sql = await stageRows(client, warehouse, target, rows)
+  const { client } = tx
+  const sql = await stageRows(client, tx, target, rows)
   const { rowCount: deleted } = await client.query(
     `delete from ${sql.table} t using ${parents} p
      where t.project_id = $1 and p.${child.parent} = t.${child.parent} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
@@ -132,8 +136,8 @@ async function replaceChildren(
  * Keeps what each prompt of a project was, in the transaction that changed it. Prompts that did not change are only
  * compared. One that is no longer listed keeps its open row: it still means what it meant. Returns by which dimensions prompts changed.
  */
-async function savePromptHistory(client: PoolClient, warehouse: Warehouse, projectId: string): Promise<Dimension[]> {
-  const table = (name: string) => quote(warehouse.schema, name)
+async function savePromptHistory({ client, schema }: Transaction, projectId: string): Promise<Dimension[]> {
+  const table = (name: string) => quote(schema, name)
   const now = `(
     select p.project_id, p.prompt_id, p.text, p.topic_id, p.country_code, array(
       select t.tag_id from ${table('prompt_tags')} t where t.project_id = p.project_id and t.prompt_id = p.prompt_id order by 1

@@ -1,4 +1,3 @@
-import type { PoolClient } from 'pg'
 import type { Day } from '../../core/day.ts'
 import { codeOf } from '../../core/errors.ts'
 import { tableName, type Warehouse } from '../connect.ts'
@@ -13,23 +12,17 @@ import { type Change, type Effect, effectOf, type Window, type WindowLoad } from
  * into the table, and one with the same digest is left as it is. Any other is copied into a temporary table and compared, and
  * only differences are written: an upsert would lock, and so write, every row, even if nothing changed.
  */
-export async function replaceWindow(
-  { client }: Transaction,
-  warehouse: Warehouse,
-  snapshot: WindowSnapshot,
-  load: WindowLoad,
-): Promise<Effect> {
+export async function replaceWindow(tx: Transaction, snapshot: WindowSnapshot, load: WindowLoad): Promise<Effect> {
   if (snapshot.count === 0) {
     if (load.rows.length === 0) return effectOf(load, new Map())
-    const table = tableName(warehouse, load.stream.table)
-    if (await copyStraight(client, table, load)) return effectOf(load, insertedByDay(load))
+    if (await copyStraight(tx, load)) return effectOf(load, insertedByDay(load))
   }
   const isAsMany = snapshot.count === load.rows.length
   // Hashes show whether all rows are the same and, if the key has a date, which rows differ.
   const needsHashes = snapshot.digest !== undefined && (isAsMany || load.stream.key.includes('date'))
   const hashes = needsHashes ? new RowHashes(load.rows) : undefined
   if (hashes !== undefined && isAsMany && hashes.digest() === snapshot.digest) return effectOf(load, new Map())
-  return mergeWindow(client, warehouse, load, hashes)
+  return mergeWindow(tx.client, tx, load, hashes)
 }
 
 /** The rows of a window as they are: how many, and their digest if it was asked for and there is one. */
@@ -56,13 +49,14 @@ export function windowSnapshot(
 }
 
 /** False if a row exists already under another day: then only a comparison shows what to do. */
-async function copyStraight(client: PoolClient, table: string, load: WindowLoad): Promise<boolean> {
+async function copyStraight(tx: Transaction, load: WindowLoad): Promise<boolean> {
+  const { client } = tx
   const keyHasDate = load.stream.key.includes('date')
   if (!keyHasDate) await client.query('savepoint straight')
   try {
     // In the order of the index each row goes where the one before it went.
     load.rows.reorder()
-    await copyRows(client, table, load.rows)
+    await copyRows(client, tableName(tx, load.stream.table), load.rows)
     return true
   } catch (error) {
     if (keyHasDate || codeOf(error) !== '23505') throw error

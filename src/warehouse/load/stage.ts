@@ -104,16 +104,11 @@ function ignoreLateWrites(stream: ReturnType<typeof copyFrom>): void {
 }
 
 /** Inserts rows that are part of a list and not all of it; those that are there stay. Returns how many were new. */
-export async function insertNewRows(
-  { client }: Transaction,
-  warehouse: Warehouse,
-  stream: ListStream,
-  rows: PackedRows,
-): Promise<number> {
+export async function insertNewRows(tx: Transaction, stream: ListStream, rows: PackedRows): Promise<number> {
   if (rows.length === 0) return 0
-  const sql = await stageRows(client, warehouse, stream, rows)
+  const sql = await stageRows(tx.client, tx, stream, rows)
   const names = sql.names.join(', ')
-  const { rowCount } = await client.query(
+  const { rowCount } = await tx.client.query(
     `insert into ${sql.table} (${names}) select ${names} from ${sql.stage} on conflict do nothing`,
   )
   return rowCount ?? 0

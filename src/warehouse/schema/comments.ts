@@ -1,9 +1,7 @@
-import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
-import type { Warehouse } from '../connect.ts'
-import { literal } from '../transaction.ts'
+import { literal, type Transaction } from '../transaction.ts'
 import {
   byChannel,
   COMMENTS,
@@ -54,8 +52,7 @@ export function viewsOf(question: number): BiView[] {
 }
 
 /** Brings the comments in the database in line with the catalogue, writing only those that differ. */
-export async function applyComments(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
-  const { schema, opsSchema } = warehouse
+export async function applyComments({ client, schema, opsSchema }: Transaction, config: Config): Promise<void> {
   const tables: Record<string, TableNote> = {
     ...TABLES,
     ...Object.fromEntries(config.reports.map((report) => [report.name, reportNote(report)])),

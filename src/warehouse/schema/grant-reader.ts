@@ -1,8 +1,7 @@
-import type { PoolClient } from 'pg'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import { inTransaction } from '../transaction.ts'
+import { inTransaction, type Transaction } from '../transaction.ts'
 import { setRestriction, showRelations } from './restrict-reader.ts'
 
 export interface ReaderRequest {
@@ -21,45 +20,44 @@ export async function grantReader(
   warehouse: Warehouse,
   { role, projects, unused }: ReaderRequest,
 ): Promise<{ statements: string[]; leftOut: string[] }> {
-  return inTransaction(warehouse, async ({ client }) => {
-    await refuseRole(client, role, projects !== undefined)
-    const schema = quote(warehouse.schema)
+  return inTransaction(warehouse, async (tx) => {
+    await refuseRole(tx, role, projects !== undefined)
     const statements = [
-      `grant usage on schema ${schema} to ${quote(role)}`,
+      `grant usage on schema ${quote(tx.schema)} to ${quote(role)}`,
       // A role that sees some projects gets what has policies, and nothing else.
-      ...(await accessStatements(client, warehouse, { role, verb: projects === undefined ? 'grant' : 'revoke' })),
+      ...(await accessStatements(tx, role, projects === undefined ? 'grant' : 'revoke')),
     ]
-    const { rows } = await client.query<{ name: string }>(
+    const { rows } = await tx.client.query<{ name: string }>(
       `select relname::text as name from pg_class
        where relnamespace = to_regnamespace(quote_ident($1)) and relname = any($2) and pg_has_role(relowner, 'usage')
          and ($4 or not has_table_privilege($3, oid, 'select')) order by 1`,
-      [warehouse.schema, unused, role, projects !== undefined],
+      [tx.schema, unused, role, projects !== undefined],
     )
     const leftOut = rows.map(({ name }) => name)
-    const names = leftOut.map((name) => quote(warehouse.schema, name)).join(', ')
+    const names = leftOut.map((name) => quote(tx.schema, name)).join(', ')
     if (projects === undefined && names !== '') statements.push(`revoke select on ${names} from ${quote(role)}`)
-    for (const statement of statements) await client.query(statement)
-    await setRestriction(client, warehouse, { role, projects })
-    await showRelations(client, warehouse, unused)
+    for (const statement of statements) await tx.client.query(statement)
+    await setRestriction(tx, role, projects)
+    await showRelations(tx, unused)
     return { statements, leftOut }
   })
 }
 
 /** Takes everything back that `grantReader` gave. */
 export async function revokeReader(warehouse: Warehouse, role: string): Promise<string[]> {
-  return inTransaction(warehouse, async ({ client }) => {
-    await refuseRole(client, role, false)
+  return inTransaction(warehouse, async (tx) => {
+    await refuseRole(tx, role, false)
     const statements = [
-      ...(await accessStatements(client, warehouse, { role, verb: 'revoke' })),
+      ...(await accessStatements(tx, role, 'revoke')),
       `revoke usage on schema ${quote(warehouse.schema)} from ${quote(role)}`,
     ]
-    for (const statement of statements) await client.query(statement)
-    await setRestriction(client, warehouse, { role, projects: undefined })
+    for (const statement of statements) await tx.client.query(statement)
+    await setRestriction(tx, role, undefined)
     return statements
   })
 }
 
-async function refuseRole(client: PoolClient, role: string, isRestricted: boolean): Promise<void> {
+async function refuseRole({ client }: Transaction, role: string, isRestricted: boolean): Promise<void> {
   const { rows } = await client.query<{ there: boolean; privileged: boolean; bypasses: boolean }>(
     `select count(*) > 0 as there, coalesce(bool_or(rolbypassrls), false) as bypasses,
        coalesce(bool_or(rolsuper or pg_has_role(oid, current_user, 'member')), false) as privileged
@@ -82,17 +80,13 @@ async function refuseRole(client: PoolClient, role: string, isRestricted: boolea
 }
 
 /** Read access to all tables, and to those that are made later, by us or by another role that makes tables there. */
-async function accessStatements(
-  client: PoolClient,
-  warehouse: Warehouse,
-  { role, verb }: { role: string; verb: 'grant' | 'revoke' },
-): Promise<string[]> {
-  const schema = quote(warehouse.schema)
-  const { rows: owners } = await client.query<{ name: string }>(
+async function accessStatements(tx: Transaction, role: string, verb: 'grant' | 'revoke'): Promise<string[]> {
+  const schema = quote(tx.schema)
+  const { rows: owners } = await tx.client.query<{ name: string }>(
     `select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
      where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind in ('r', 'p')
        and o.rolname <> current_user and pg_has_role(o.oid, 'usage') order by 1`,
-    [warehouse.schema],
+    [tx.schema],
   )
   const whom = `${verb === 'grant' ? 'to' : 'from'} ${quote(role)}`
   return [

@@ -1,4 +1,3 @@
-import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -28,25 +27,25 @@ const LOCK: Statement<undefined> = { sql: 'select pg_advisory_xact_lock(72651904
 /** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
 export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
   try {
-    const work = async ({ client, ops }: Transaction): Promise<MigrationResult> => {
-      const [, made] = await runBatch(client, LOCK, whatIsMade(warehouse))
+    const work = async (tx: Transaction): Promise<MigrationResult> => {
+      const [, made] = await runBatch(tx.client, LOCK, whatIsMade(tx))
       const isTrusting = config.warehouse.allow_foreign_owner
-      const foreign = isTrusting ? undefined : await findForeignObjects(client, warehouse, config)
-      const complaint = foreign ?? (made.ledger ? undefined : await findNamesakes(client, warehouse))
+      const foreign = isTrusting ? undefined : await findForeignObjects(tx, config)
+      const complaint = foreign ?? (made.ledger ? undefined : await findNamesakes(tx))
       if (complaint !== undefined) throw new UsageError(complaint)
-      await makeLedger(client, warehouse, made)
-      const applied = await applyFiles(client, warehouse)
-      const repaired = await repairMigrated(client, warehouse)
-      const tables = await ensureStreamTables({ client, ops }, warehouse, config)
+      await makeLedger(tx, made)
+      const applied = await applyFiles(tx)
+      const repaired = await repairMigrated(tx)
+      const tables = await ensureStreamTables(tx, config)
       const { start_date = null, end_date = null } = config
-      await client.query(fillIn(readSql('queries/extend_calendar'), warehouse), [start_date, end_date])
-      await applyRelations(client, warehouse, config.reports)
-      await applySummaries({ client, ops }, warehouse, config, [...tables.made, ...tables.remade])
-      await addStreamSettings(client, warehouse, config)
-      const views = await applyViews({ client, ops }, warehouse, config)
-      await applyComments(client, warehouse, config)
-      await applyRestrictions(client, warehouse)
-      await showRelations(client, warehouse, unusedRelations(config, await readFacts(client, { ...warehouse, ops })))
+      await tx.client.query(fillIn(readSql('queries/extend_calendar'), tx), [start_date, end_date])
+      await applyRelations(tx, config.reports)
+      await applySummaries(tx, config, [...tables.made, ...tables.remade])
+      await addStreamSettings(tx, config)
+      const views = await applyViews(tx, config)
+      await applyComments(tx, config)
+      await applyRestrictions(tx)
+      await showRelations(tx, unusedRelations(config, await readFacts(tx)))
       repaired.push(...tables.repaired)
       if (views.remade.length > 0) repaired.push(`the views ${views.remade.join(', ')}: missing, and made again`)
       return { applied, reportsMade: tables.made, repaired, views }
@@ -83,7 +82,7 @@ function whatIsMade({ schema, opsSchema }: Warehouse): Statement<Made> {
 }
 
 /** Asked before: "if not exists" would lock the table on every run, and ask for the right to create schemas. */
-async function makeLedger(client: PoolClient, { schema, opsSchema }: Warehouse, made: Made): Promise<void> {
+async function makeLedger({ client, schema, opsSchema }: Transaction, made: Made): Promise<void> {
   const ledger = quote(opsSchema, 'migrations')
   if (!made.schema) await client.query(`create schema ${quote(schema)}`)
   if (!made.ops) await client.query(`create schema ${quote(opsSchema)}`)
@@ -95,9 +94,9 @@ async function makeLedger(client: PoolClient, { schema, opsSchema }: Warehouse, 
   if (!made.checksums) await client.query(`alter table ${ledger} add column checksum text`)
 }
 
-async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<string[]> {
-  const ledger = quote(warehouse.opsSchema, 'migrations')
-  const { rows } = await client.query<{ version: number; checksum: string | null }>(
+async function applyFiles(tx: Transaction): Promise<string[]> {
+  const ledger = quote(tx.opsSchema, 'migrations')
+  const { rows } = await tx.client.query<{ version: number; checksum: string | null }>(
     `select version, checksum from ${ledger}`,
   )
   const done = new Set(rows.map(({ version }) => version))
@@ -112,8 +111,9 @@ async function applyFiles(client: PoolClient, warehouse: Warehouse): Promise<str
   }
   const applied: string[] = []
   for (const { version, name, text, checksum } of files.filter((file) => !done.has(file.version))) {
-    await client.query(withSchemas(text, warehouse))
-    await client.query(`insert into ${ledger} (version, name, checksum) values ($1, $2, $3)`, [version, name, checksum])
+    await tx.client.query(withSchemas(text, tx))
+    const record = `insert into ${ledger} (version, name, checksum) values ($1, $2, $3)`
+    await tx.client.query(record, [version, name, checksum])
     applied.push(name)
   }
   return applied

@@ -1,4 +1,3 @@
-import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -34,16 +33,16 @@ export interface MoveStep {
 
 /** Makes the table a partitioned one, with all its rows in a single partition. Nothing if that was done before. */
 export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
-  const { schema, opsSchema } = warehouse
-  const table = quote(schema, report.name)
-  const work = async ({ client, ops }: Transaction) => {
+  const table = quote(warehouse.schema, report.name)
+  const work = async (tx: Transaction) => {
+    const { client, schema, opsSchema } = tx
     await client.query(`lock table ${table} in access exclusive mode`)
-    if ((await readLayout(client, warehouse, report.name)).layout !== 'plain') return
-    await refuseDependents(client, table, 'ours', warehouse)
-    await dropPolicies(client, table)
-    await refuseExtras(client, table)
-    const newestFirst = await isNewestFirst(client, table)
-    const grants = await grantsOf(client, table)
+    if ((await readLayout(tx, report.name)).layout !== 'plain') return
+    await refuseDependents(tx, table, 'ours')
+    await dropPolicies(tx, table)
+    await refuseExtras(tx, table)
+    const newestFirst = await isNewestFirst(tx, table)
+    const grants = await grantsOf(tx, table)
     const foreign = await client.query<{ name: string }>(
       "select conname as name from pg_constraint where conrelid = to_regclass($1) and contype = 'f'",
       [table],
@@ -51,12 +50,12 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
     await client.query(`alter table ${table} rename to ${quote(restName(report.name))}`)
     await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
-    await createStreamTable(client, warehouse, reportStream(report), { partition: 'month', newestFirst })
-    await client.query(`alter table ${table} attach partition ${rest(warehouse, report.name)} default`)
-    await applyRestrictions(client, warehouse)
+    await createStreamTable(tx, reportStream(report), { partition: 'month', newestFirst })
+    await client.query(`alter table ${table} attach partition ${rest(tx, report.name)} default`)
+    await applyRestrictions(tx)
     for (const grant of grants) await client.query(grant)
     // The views still read the old table, and are renewed before anything leaves it.
-    await ops.updateTable('views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
+    await tx.ops.updateTable('views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
   }
   await inTransaction(warehouse, work, undefined, LONG_WORK)
   forgetLayouts(warehouse)
@@ -69,9 +68,9 @@ export async function moveMonths(
   signal: AbortSignal,
   moved: (step: MoveStep) => void,
 ): Promise<boolean> {
-  if ((await readLayout(warehouse.pool, warehouse, report.name)).layout !== 'moving') return true
+  if ((await readLayout(warehouse, report.name)).layout !== 'moving') return true
   // Whatever still reads the old table would lose the rows that leave it, a view of ours that could not be renewed, too.
-  await refuseDependents(warehouse.pool, rest(warehouse, report.name), 'none', warehouse)
+  await refuseDependents(warehouse, rest(warehouse, report.name), 'none')
   const { rows } = await warehouse.pool.query<{ month: Month }>(
     slowQuery(`select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`),
   )
@@ -88,12 +87,13 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
   const within = `date >= '${from}' and date < '${to}'`
   return inTransaction(
     warehouse,
-    async ({ client }) => {
+    async (tx) => {
+      const { client } = tx
       // Others may read, and wait with their writing.
       await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
       await client.query(partStatement(warehouse, table, month))
       // By name: the old table may have its columns in another order.
-      const names = await columnsOf(client, quote(warehouse.schema, table))
+      const names = await columnsOf(tx, quote(warehouse.schema, table))
       const { rowCount } = await client.query(
         `insert into ${partOf(warehouse, table, month)} (${names}) select ${names} from ${rest(warehouse, table)} where ${within}`,
       )
@@ -128,7 +128,7 @@ function rest(warehouse: Warehouse, table: string): string {
   return quote(warehouse.opsSchema, restName(table))
 }
 
-async function columnsOf(client: PoolClient, table: string): Promise<string> {
+async function columnsOf({ client }: Transaction, table: string): Promise<string> {
   const { rows } = await client.query<{ names: string }>(
     `select string_agg(quote_ident(attname), ', ' order by attnum) as names from pg_attribute
      where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`,
@@ -139,21 +139,20 @@ async function columnsOf(client: PoolClient, table: string): Promise<string> {
 
 /** Views and functions that go on reading the old table while its rows leave it. Ours are renewed in between. */
 async function refuseDependents(
-  client: Pick<PoolClient, 'query'>,
+  { pool, schema, opsSchema }: Warehouse,
   table: string,
   allowed: 'ours' | 'none',
-  warehouse: Warehouse,
 ): Promise<void> {
-  const { rows } = await client.query<{ name: string }>(
+  const { rows } = await pool.query<{ name: string }>(
     `select format('%I.%I', n.nspname, v.relname) as name
      from pg_depend d join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass
      join pg_class v on v.oid = r.ev_class join pg_namespace n on n.oid = v.relnamespace
      where d.refobjid = to_regclass($1) and v.oid <> d.refobjid
-       and not ($3 and n.nspname = $2 and v.relname in (select name from ${quote(warehouse.opsSchema, 'views')}))
+       and not ($3 and n.nspname = $2 and v.relname in (select name from ${quote(opsSchema, 'views')}))
      union
      select d.objid::regprocedure::text from pg_depend d
      where d.refobjid = to_regclass($1) and d.classid = 'pg_proc'::regclass`,
-    [table, warehouse.schema, allowed === 'ours'],
+    [table, schema, allowed === 'ours'],
   )
   if (rows.length === 0) return
   throw new UsageError(
@@ -163,7 +162,7 @@ async function refuseDependents(
 }
 
 /** What somebody added to the table and would be missing afterwards. */
-async function refuseExtras(client: PoolClient, table: string): Promise<void> {
+async function refuseExtras({ client }: Transaction, table: string): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `select 'row level security' as name from pg_class where oid = to_regclass($1) and relrowsecurity
      union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass($1)
@@ -182,7 +181,7 @@ async function refuseExtras(client: PoolClient, table: string): Promise<void> {
 }
 
 /** The statements that give the same rights on the new table and its columns. */
-async function grantsOf(client: PoolClient, table: string): Promise<string[]> {
+async function grantsOf({ client }: Transaction, table: string): Promise<string[]> {
   const { rows } = await client.query<{ privilege: string; grantee: string; grantable: boolean }>(
     `select a.privilege_type as privilege, a.is_grantable as grantable,
        case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as grantee

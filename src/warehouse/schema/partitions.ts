@@ -1,9 +1,8 @@
-import type { PoolClient } from 'pg'
 import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import { monotonic } from '../../core/waiting.ts'
 import type { Warehouse } from '../connect.ts'
-import { inTransaction } from '../transaction.ts'
+import { inTransaction, type Transaction } from '../transaction.ts'
 
 /* Report tables in monthly partitions. The partitions are in the ops schema, so that users see one table. */
 
@@ -25,7 +24,7 @@ export async function ensureMonths(warehouse: Warehouse, table: string, days: It
   known.set(warehouse, tables)
   let entry = tables.get(table)
   if (entry === undefined || monotonic() - entry.at > FRESH_MS) {
-    entry = { at: monotonic(), ...(await readLayout(warehouse.pool, warehouse, table)) }
+    entry = { at: monotonic(), ...(await readLayout(warehouse, table)) }
     tables.set(table, entry)
   }
   // While rows are on their way into months, new ones go where the old ones are.
@@ -33,7 +32,7 @@ export async function ensureMonths(warehouse: Warehouse, table: string, days: It
   for (const day of days) {
     const month = monthOf(day)
     if (entry.months.has(month)) continue
-    await inTransaction(warehouse, ({ client }) => makeMonth(client, warehouse, table, month))
+    await inTransaction(warehouse, (tx) => makeMonth(tx, table, month))
     entry.months.add(month)
   }
 }
@@ -44,15 +43,14 @@ export function forgetLayouts(warehouse: Warehouse): void {
 }
 
 export async function readLayout(
-  client: Pick<PoolClient, 'query'>,
-  warehouse: Warehouse,
+  { pool, schema }: Warehouse,
   table: string,
 ): Promise<{ layout: Layout; months: Set<Month> }> {
-  const { rows } = await client.query<{ kind: string; part: string | null; bound: string | null }>(
+  const { rows } = await pool.query<{ kind: string; part: string | null; bound: string | null }>(
     `select c.relkind as kind, p.relname as part, pg_get_expr(p.relpartbound, p.oid) as bound
      from pg_class c left join pg_inherits i on i.inhparent = c.oid left join pg_class p on p.oid = i.inhrelid
      where c.oid = to_regclass($1)`,
-    [quote(warehouse.schema, table)],
+    [quote(schema, table)],
   )
   if (rows[0]?.kind !== 'p') return { layout: 'plain', months: new Set() }
   const months = rows.flatMap(({ bound }) => /FROM \('(\d{4}-\d{2})-01'\)/.exec(bound ?? '')?.[1] ?? [])
@@ -60,12 +58,12 @@ export async function readLayout(
 }
 
 /** Makes the partition of a month, in a transaction; nothing if another process was faster. */
-async function makeMonth(client: PoolClient, warehouse: Warehouse, table: string, month: Month): Promise<void> {
-  await client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${warehouse.schema}.${table}`])
-  const { layout, months } = await readLayout(client, warehouse, table)
+async function makeMonth(tx: Transaction, table: string, month: Month): Promise<void> {
+  await tx.client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${tx.schema}.${table}`])
+  const { layout, months } = await readLayout(tx, table)
   if (layout !== 'months' || months.has(month)) return
-  await client.query(partStatement(warehouse, table, month))
-  await client.query(attachStatement(warehouse, table, month))
+  await tx.client.query(partStatement(tx, table, month))
+  await tx.client.query(attachStatement(tx, table, month))
 }
 
 function partName(table: string, month: Month): string {

@@ -1,8 +1,7 @@
-import type { PoolClient } from 'pg'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { reportStream } from '../../streams/registry.ts'
-import type { Warehouse } from '../connect.ts'
+import type { Transaction } from '../transaction.ts'
 import { TABLES } from './catalogue.ts'
 
 /** Column of a table → the table that it points to. Both sides also have the project. */
@@ -22,16 +21,12 @@ const NOT_ENFORCED_SINCE = 180_000
  * Shows BI tools how tables are related, by foreign keys that are not enforced: they cost nothing at load time, and a
  * row may name a prompt that the service does not list. Servers before version 18 have no such keys.
  */
-export async function applyRelations(
-  client: PoolClient,
-  warehouse: Warehouse,
-  reports: readonly ReportConfig[],
-): Promise<void> {
+export async function applyRelations({ client, schema }: Transaction, reports: readonly ReportConfig[]): Promise<void> {
   const { rows } = await client.query<{ version: number; names: string[] | null }>(
     `select current_setting('server_version_num')::int as version,
        (select array_agg(r.relname || '/' || c.conname) from pg_constraint c join pg_class r on r.oid = c.conrelid
         join pg_namespace n on n.oid = r.relnamespace where n.nspname = $1 and c.contype = 'f') as names`,
-    [warehouse.schema],
+    [schema],
   )
   const { version, names } = rows[0]!
   if (version < NOT_ENFORCED_SINCE) return
@@ -47,8 +42,8 @@ export async function applyRelations(
       if (known.has(`${table}/${name}`) || target === table) continue
       const list = keys.map((key) => quote(key)).join(', ')
       statements.push(
-        `alter table ${quote(warehouse.schema, table)} add constraint ${quote(name)}
-         foreign key (${list}) references ${quote(warehouse.schema, target)} (${list}) not enforced`,
+        `alter table ${quote(schema, table)} add constraint ${quote(name)}
+         foreign key (${list}) references ${quote(schema, target)} (${list}) not enforced`,
       )
     }
   }

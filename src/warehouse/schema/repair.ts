@@ -1,4 +1,3 @@
-import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -8,6 +7,7 @@ import { definedStream } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { Warehouse } from '../connect.ts'
+import type { Transaction } from '../transaction.ts'
 import { OPS_TABLES, TABLES } from './catalogue.ts'
 import { type MadeObject, madeBy, readMigrations, withSchemas } from './migrations.ts'
 import { missingOf, type Relations, readRelations } from './stream-tables.ts'
@@ -32,8 +32,9 @@ interface Present {
   others: ReadonlySet<string>
 }
 
-async function readPresent(client: Pick<PoolClient, 'query'>, { schema, opsSchema }: Warehouse): Promise<Present> {
-  const { rows } = await client.query<{ name: string }>(
+async function readPresent(warehouse: Warehouse): Promise<Present> {
+  const { pool, schema, opsSchema } = warehouse
+  const { rows } = await pool.query<{ name: string }>(
     `with ours as (select oid, case nspname when $1 then 'schema' else 'ops' end as name from pg_namespace where nspname in ($1, $2))
      select format('function %s.%s', n.name, p.proname) as name from pg_proc p join ours n on n.oid = p.pronamespace
      union all
@@ -42,8 +43,8 @@ async function readPresent(client: Pick<PoolClient, 'query'>, { schema, opsSchem
     [schema, opsSchema],
   )
   return {
-    schema: await readRelations(client, schema),
-    ops: await readRelations(client, opsSchema),
+    schema: await readRelations(warehouse, schema),
+    ops: await readRelations(warehouse, opsSchema),
     others: new Set(rows.map(({ name }) => name)),
   }
 }
@@ -76,18 +77,19 @@ function findDamage(present: Present, warehouse: Warehouse): Damage {
 }
 
 /** Makes again what is missing, and returns a sentence on it. Throws if something cannot be made again. */
-export async function repairMigrated(client: PoolClient, warehouse: Warehouse): Promise<string[]> {
-  const { missing, lost } = findDamage(await readPresent(client, warehouse), warehouse)
+export async function repairMigrated(tx: Transaction): Promise<string[]> {
+  const { client } = tx
+  const { missing, lost } = findDamage(await readPresent(tx), tx)
   if (lost.length > 0) throw new UsageError(lost.join('; '))
   if (missing.length === 0) return []
   for (const { sql } of missing)
-    await client.query(withSchemas(sql, warehouse).replace(/^create trigger/, 'create or replace trigger'))
+    await client.query(withSchemas(sql, tx).replace(/^create trigger/, 'create or replace trigger'))
   const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
   // Those that read a report are made again from its text.
-  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  const ops = (name: string) => quote(tx.opsSchema, name)
   await client.query(`delete from ${ops('views')} where name = any($1)`, [names('function')])
   await client.query(`update ${ops('coverage')} set state = 'stale', rows = 0 where stream = any($1)`, [names('table')])
-  return [`${listSome(missing.map((object) => nameOf(object, warehouse)))}: missing, and made again`]
+  return [`${listSome(missing.map((object) => nameOf(object, tx)))}: missing, and made again`]
 }
 
 function nameOf({ kind, schema, name, table }: MadeObject, warehouse: Warehouse): string {
@@ -101,7 +103,7 @@ export async function inspectWarehouse(
   { reports, custom_streams }: Config,
 ): Promise<{ repairable: string[]; lost: string[] }> {
   const { pool, opsSchema } = warehouse
-  const present = await readPresent(pool, warehouse)
+  const present = await readPresent(warehouse)
   const { missing, lost } = findDamage(present, warehouse)
   if (lost.length > 0) return { repairable: [], lost }
   const { rows } = await pool.query<{ reports: string[]; custom: string[]; views: string[] }>(
@@ -130,11 +132,8 @@ export async function inspectWarehouse(
 }
 
 /** A complaint about tables of somebody else that have our names, in a database without our ledger. */
-export async function findNamesakes(
-  client: Pick<PoolClient, 'query'>,
-  { schema, opsSchema }: Warehouse,
-): Promise<string | undefined> {
-  const { rows } = await client.query<{ relname: string }>(
+export async function findNamesakes({ pool, schema, opsSchema }: Warehouse): Promise<string | undefined> {
+  const { rows } = await pool.query<{ relname: string }>(
     `select relname from pg_class where relnamespace = to_regnamespace($1) and relname = any($2) and to_regclass($3) is null order by 1`,
     [quote(schema), Object.keys(TABLES), quote(opsSchema, 'migrations')],
   )
@@ -151,13 +150,12 @@ export async function findNamesakes(
 
 /** A complaint about objects that we use and that belong to somebody else; undefined if there are none. */
 export async function findForeignObjects(
-  client: Pick<PoolClient, 'query'>,
-  { schema, opsSchema }: Warehouse,
+  { pool, schema, opsSchema }: Warehouse,
   { reports, custom_streams }: Config,
 ): Promise<string | undefined> {
   const functions = madeBy(readMigrations()).filter(({ kind }) => kind === 'function')
   const named = [...reports, ...custom_streams, ...functions].map(({ name }) => name)
-  const { rows } = await client.query<{ what: string; owner: string }>(readSql('queries/foreign_objects'), [
+  const { rows } = await pool.query<{ what: string; owner: string }>(readSql('queries/foreign_objects'), [
     schema,
     [opsSchema, `${schema}_queue`],
     [...Object.keys(TABLES), ...BI_VIEWS, ...named],

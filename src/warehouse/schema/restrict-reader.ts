@@ -1,8 +1,7 @@
-import type { PoolClient } from 'pg'
 import { codeOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import { literal } from '../transaction.ts'
+import { literal, type Transaction } from '../transaction.ts'
 
 /*
  * Readers that see some projects only, by row-level security. Each table has a policy that shows every row to everybody, and a
@@ -22,12 +21,9 @@ export interface Restriction {
   projects: string[]
 }
 
-type Questioned = Pick<PoolClient, 'query'>
-type OfSchema = Pick<Warehouse, 'schema'>
-
 /** The policies of restricted roles. Their conditions are ours: project_id = …, or = ANY (ARRAY[…]). */
-async function readPolicies(client: Questioned, { schema }: OfSchema) {
-  const { rows } = await client.query<{ policy: string; role: string; condition: string }>(
+async function readPolicies({ pool, schema }: Warehouse) {
+  const { rows } = await pool.query<{ policy: string; role: string; condition: string }>(
     `select p.polname as policy, r.rolname::text as role, pg_get_expr(p.polqual, p.polrelid) as condition
      from pg_policy p join pg_roles r on r.oid = any(p.polroles)
      where p.polrelid = to_regclass($1) and starts_with(p.polname, $2) order by 2`,
@@ -37,19 +33,19 @@ async function readPolicies(client: Questioned, { schema }: OfSchema) {
 }
 
 /** The restricted roles, with the projects that they see. */
-export async function listRestrictions(client: Questioned, warehouse: OfSchema): Promise<Restriction[]> {
+export async function listRestrictions(warehouse: Warehouse): Promise<Restriction[]> {
   const restrictions: Restriction[] = []
-  for (const { role, condition } of await readPolicies(client, warehouse)) {
+  for (const { role, condition } of await readPolicies(warehouse)) {
     const list = /ANY \((.*)\)\)$/s.exec(condition)?.[1] ?? `array[${/ = (.*)\)$/s.exec(condition)?.[1]}]`
-    const { rows } = await client.query<{ projects: string[] }>(`select ${list} as projects`)
+    const { rows } = await warehouse.pool.query<{ projects: string[] }>(`select ${list} as projects`)
     restrictions.push({ role, projects: rows[0]!.projects })
   }
   return restrictions
 }
 
 /** Other roles that were granted access to the tables, by us or by hand. They see every project, before and after a restriction. */
-export async function listUnrestricted(client: Questioned, { schema }: OfSchema): Promise<string[]> {
-  const { rows } = await client.query<{ role: string }>(
+export async function listUnrestricted({ pool, schema }: Warehouse): Promise<string[]> {
+  const { rows } = await pool.query<{ role: string }>(
     `select case when a.grantee = 0 then 'PUBLIC' else a.grantee::regrole::text end as role
      from pg_class c, aclexplode(c.relacl) a
      where c.oid = to_regclass($1) and a.privilege_type = 'SELECT' and a.grantee <> c.relowner
@@ -62,10 +58,11 @@ export async function listUnrestricted(client: Questioned, { schema }: OfSchema)
 
 /** Lets a role see these projects only, or all of them again if none are named. */
 export async function setRestriction(
-  client: PoolClient,
-  warehouse: Warehouse,
-  { role, projects }: { role: string; projects: readonly string[] | undefined },
+  tx: Transaction,
+  role: string,
+  projects: readonly string[] | undefined,
 ): Promise<void> {
+  const { client } = tx
   const { rows } = await client.query<{ policy: string; table: string }>(
     `select quote_ident(p.polname) as policy, p.polrelid::regclass::text as table from pg_policy p
      where p.polname = $1 || to_regrole(quote_ident($2))::oid`,
@@ -80,10 +77,10 @@ export async function setRestriction(
   const [only] = projects
   const isSeen = projects.length === 1 ? `= ${literal(only!)}` : `= any (array[${projects.map(literal).join(', ')}])`
   await client.query(
-    `create policy ${READER}${found[0]!.oid} on ${quote(warehouse.schema, 'projects')} as restrictive for select
+    `create policy ${READER}${found[0]!.oid} on ${quote(tx.schema, 'projects')} as restrictive for select
      to ${quote(role)} using (project_id ${isSeen})`,
   )
-  await applyRestrictions(client, warehouse)
+  await applyRestrictions(tx)
 }
 
 interface Found {
@@ -104,11 +101,11 @@ interface Found {
  * Gives new tables and views what the restrictions need. Every migration ends with it, so that what it made is never readable
  * without its policies.
  */
-export async function applyRestrictions(client: PoolClient, warehouse: Warehouse): Promise<void> {
-  const { schema, opsSchema } = warehouse
-  const readers = await readPolicies(client, warehouse)
+export async function applyRestrictions(tx: Transaction): Promise<void> {
+  const { client, schema, opsSchema } = tx
+  const readers = await readPolicies(tx)
   if (readers.length === 0) return
-  const { rows: relations } = await client.query<Found>(relationsRead(warehouse), [schema, opsSchema, []])
+  const { rows: relations } = await client.query<Found>(relationsRead(tx), [schema, opsSchema, []])
   const statements: string[] = []
   for (const relation of relations) {
     const { name, isOps, isView, hasProject, policies } = relation
@@ -130,15 +127,11 @@ export async function applyRestrictions(client: PoolClient, warehouse: Warehouse
 }
 
 /** Lets restricted readers read what is used, also of what was made since. */
-export async function showRelations(
-  client: PoolClient,
-  warehouse: Warehouse,
-  unused: readonly string[],
-): Promise<void> {
-  const { schema, opsSchema } = warehouse
-  const roles = (await readPolicies(client, warehouse)).map(({ role }) => quote(role))
+export async function showRelations(tx: Transaction, unused: readonly string[]): Promise<void> {
+  const { client, schema, opsSchema } = tx
+  const roles = (await readPolicies(tx)).map(({ role }) => quote(role))
   if (roles.length === 0) return
-  const { rows } = await client.query<Found>(relationsRead(warehouse), [schema, opsSchema, roles])
+  const { rows } = await client.query<Found>(relationsRead(tx), [schema, opsSchema, roles])
   for (const { name, relation, isOps, blind } of rows) {
     if (isOps || blind.length === 0 || unused.includes(relation)) continue
     await client.query(`grant select on ${name} to ${blind.join(', ')}`)
@@ -169,7 +162,7 @@ function relationsRead({ opsSchema }: Warehouse): string {
 }
 
 /** Takes our policies off a table that is about to be replaced. */
-export async function dropPolicies(client: PoolClient, table: string): Promise<void> {
+export async function dropPolicies({ client }: Transaction, table: string): Promise<void> {
   const { rows } = await client.query<{ policy: string }>(
     "select polname::text as policy from pg_policy where polrelid = to_regclass($1) and starts_with(polname, 'visibility_sync_')",
     [table],

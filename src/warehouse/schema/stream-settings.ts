@@ -1,4 +1,3 @@
-import type { PoolClient } from 'pg'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, type Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
@@ -8,7 +7,6 @@ import { fillIn, readSql } from './views.ts'
 
 /** Stores for the views what the configuration asks of each stream. */
 export async function saveStreamSettings(
-  client: Pick<PoolClient, 'query'>,
   warehouse: Warehouse,
   config: Config,
   { interest, projectIds }: { interest: Range; projectIds: readonly string[] },
@@ -16,13 +14,13 @@ export async function saveStreamSettings(
   const streams = streamKinds(config)
   const settings = quote(warehouse.opsSchema, 'stream_settings')
   const names = streams.map(({ name }) => name)
-  await client.query(
+  await warehouse.pool.query(
     `delete from ${settings} t where t.project_id = any($1) and (t.stream <> all($2) or exists (
        select from ${quote(warehouse.opsSchema, 'not_offered')} n where n.project_id = t.project_id and n.stream = t.stream
          and not exists (select from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0)))`,
     [projectIds, names],
   )
-  await client.query(fillIn(readSql('queries/save_stream_settings'), warehouse), [
+  await warehouse.pool.query(fillIn(readSql('queries/save_stream_settings'), warehouse), [
     projectIds,
     names,
     streams.map(({ by }) => by === 'day'),
@@ -34,14 +32,14 @@ export async function saveStreamSettings(
 }
 
 /** Projects that an earlier version synced get the current settings; the next run of each writes its own. */
-export async function addStreamSettings(client: PoolClient, warehouse: Warehouse, config: Config): Promise<void> {
-  const { rows } = await client.query<{ now: Date; ids: string[] | null }>(
+export async function addStreamSettings(warehouse: Warehouse, config: Config): Promise<void> {
+  const { rows } = await warehouse.pool.query<{ now: Date; ids: string[] | null }>(
     `select now(), (select array_agg(p.project_id) from ${quote(warehouse.schema, 'projects')} p
        where not exists (select from ${quote(warehouse.opsSchema, 'stream_settings')} t where t.project_id = p.project_id)) as ids`,
   )
   const { now, ids } = rows[0]!
   if (ids !== null)
-    await saveStreamSettings(client, warehouse, config, {
+    await saveStreamSettings(warehouse, config, {
       interest: daysOfInterest(config, dayOf(now)),
       projectIds: ids,
     })

@@ -1,4 +1,3 @@
-import type { PoolClient } from 'pg'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -8,13 +7,9 @@ import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { ColumnType, Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../connect.ts'
-import type { Ops } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 
 /* The tables of reports and custom streams, which have the names that the configuration gives them. */
-
-/** A connection in a transaction, and typed queries of the ops schema on it. */
-export type Database = Pick<Transaction, 'client' | 'ops'>
 
 type CustomStream = Config['custom_streams'][number]
 type TableStream = Pick<Stream, 'table' | 'columns' | 'key' | 'by'>
@@ -22,8 +17,8 @@ type TableStream = Pick<Stream, 'table' | 'columns' | 'key' | 'by'>
 /** The relations of a schema with the names of their columns. */
 export type Relations = ReadonlyMap<string, ReadonlySet<string>>
 
-export async function readRelations(client: Pick<PoolClient, 'query'>, schema: string): Promise<Relations> {
-  const { rows } = await client.query<{ name: string; columns: string[] }>(
+export async function readRelations({ pool }: Warehouse, schema: string): Promise<Relations> {
+  const { rows } = await pool.query<{ name: string; columns: string[] }>(
     `select c.relname as name, array_agg(a.attname::text) as columns
      from pg_class c left join pg_attribute a on a.attrelid = c.oid and attnum > 0 and not attisdropped
      where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind <> 'i' and not c.relispartition group by 1`,
@@ -33,7 +28,7 @@ export async function readRelations(client: Pick<PoolClient, 'query'>, schema: s
 }
 
 /** The reports that have tables, configured or not. */
-export async function readReports(ops: Ops): Promise<ReportConfig[]> {
+export async function readReports({ ops }: Warehouse): Promise<ReportConfig[]> {
   const known = await ops
     .selectFrom('reports')
     .select(['name', 'of', 'dimensions', 'filters', 'having'])
@@ -51,21 +46,20 @@ export async function readReports(ops: Ops): Promise<ReportConfig[]> {
  * old and new rows would be mixed, and no column would distinguish them.
  */
 export async function ensureStreamTables(
-  database: Database,
-  warehouse: Warehouse,
+  tx: Transaction,
   config: Config,
 ): Promise<{ made: string[]; remade: string[]; repaired: string[] }> {
-  const { client, ops } = database
+  const { ops, schema } = tx
   const { reports, custom_streams } = config
-  await refuseChanged(ops, config)
-  const there = await readRelations(client, warehouse.schema)
+  await refuseChanged(tx, config)
+  const there = await readRelations(tx, schema)
   const made: string[] = []
   const remade: string[] = []
   const repaired: string[] = []
   const ensure = async (stream: TableStream, setting: 'reports' | 'custom_streams', isKnown: boolean) => {
     const partition = setting === 'reports' ? config.warehouse.partition : 'none'
     if (isKnown) {
-      const note = await repairTable(database, warehouse, { stream, columns: there.get(stream.table), partition })
+      const note = await repairTable(tx, { stream, columns: there.get(stream.table), partition })
       if (note !== undefined) {
         repaired.push(note)
         remade.push(stream.table)
@@ -74,15 +68,15 @@ export async function ensureStreamTables(
     }
     if (there.has(stream.table)) {
       throw new UsageError(
-        `${setting}: "${stream.table}" would need the table ${warehouse.schema}.${stream.table}, which exists and was not made ` +
+        `${setting}: "${stream.table}" would need the table ${schema}.${stream.table}, which exists and was not made ` +
           'by visibility-sync; choose another name',
       )
     }
-    await createStreamTable(client, warehouse, stream, { partition })
+    await createStreamTable(tx, stream, { partition })
     made.push(stream.table)
     return true
   }
-  const knownReports = new Map((await readReports(ops)).map((report) => [report.name, report]))
+  const knownReports = new Map((await readReports(tx)).map((report) => [report.name, report]))
   for (const report of reports) {
     if (await ensure(reportStream(report), 'reports', knownReports.has(report.name))) {
       const { name, dimensions, of = 'brands', having } = report
@@ -103,7 +97,7 @@ export async function ensureStreamTables(
     const isOther = report.of !== 'brands' && !reports.some(({ name }) => name === report.name)
     const columns = there.get(report.name)
     if (isOther && columns !== undefined)
-      await repairTable(database, warehouse, { stream: reportStream(report), columns, partition: 'none' })
+      await repairTable(tx, { stream: reportStream(report), columns, partition: 'none' })
   }
   const knownStreams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
   for (const custom of custom_streams) {
@@ -118,8 +112,9 @@ export async function ensureStreamTables(
 }
 
 /** Refuses definitions of reports and custom streams that differ from those that their tables were made for. */
-export async function refuseChanged(ops: Ops, { reports, custom_streams }: Config): Promise<void> {
-  for (const known of await readReports(ops)) {
+export async function refuseChanged(warehouse: Warehouse, { reports, custom_streams }: Config): Promise<void> {
+  const { ops } = warehouse
+  for (const known of await readReports(warehouse)) {
     const report = reports.find(({ name }) => name === known.name)
     if (report !== undefined) refuseChangedReport(known, report)
   }
@@ -153,15 +148,11 @@ export function missingOf(
   return `the ${missing.length === 1 ? 'column' : 'columns'} ${missing.map(({ name }) => name).join(', ')} of ${table}`
 }
 
-async function repairTable(
-  { client, ops }: Database,
-  warehouse: Warehouse,
-  table: KnownTable,
-): Promise<string | undefined> {
+async function repairTable(tx: Transaction, table: KnownTable): Promise<string | undefined> {
   const { stream, columns, partition } = table
-  const missing = missingOf(table, warehouse)
+  const missing = missingOf(table, tx)
   if (missing === undefined) return undefined
-  if (columns === undefined) await createStreamTable(client, warehouse, stream, { partition })
+  if (columns === undefined) await createStreamTable(tx, stream, { partition })
   else {
     const added = columnsOf(stream).filter(({ name }) => !columns.has(name))
     if (added.some(({ name }) => name === 'project_id' || stream.key.includes(name))) {
@@ -169,10 +160,10 @@ async function repairTable(
         `${missing} is missing, and is part of the key: drop that table, and the next run makes it again`,
       )
     }
-    const name = quote(warehouse.schema, stream.table)
-    await client.query(`alter table ${name} ${added.map(({ sql }) => `add column ${sql}`).join(', ')}`)
+    const name = quote(tx.schema, stream.table)
+    await tx.client.query(`alter table ${name} ${added.map(({ sql }) => `add column ${sql}`).join(', ')}`)
   }
-  const stale = await ops
+  const stale = await tx.ops
     .updateTable('coverage')
     .set({ state: 'stale', ...(columns === undefined ? { rows: 0 } : {}) })
     .where('stream', '=', stream.table)
@@ -238,12 +229,11 @@ interface TableOptions {
  * tables that are attached to each other must have the same order.
  */
 export async function createStreamTable(
-  client: PoolClient,
-  warehouse: Warehouse,
+  { client, schema }: Transaction,
   stream: TableStream,
   { partition, newestFirst = true }: TableOptions,
 ): Promise<void> {
-  const table = quote(warehouse.schema, stream.table)
+  const table = quote(schema, stream.table)
   const columns = columnsOf(stream).map(({ sql }) => sql)
   if (stream.by === 'list') {
     const key = ['project_id', ...stream.key].map((name) => quote(name)).join(', ')
@@ -269,7 +259,7 @@ export async function createStreamTable(
 }
 
 /** In which direction a table has its days. */
-export async function isNewestFirst(client: PoolClient, table: string): Promise<boolean> {
+export async function isNewestFirst({ client }: Transaction, table: string): Promise<boolean> {
   const { rows } = await client.query(
     'select from pg_index where indrelid = to_regclass($1) and indisunique and indnullsnotdistinct and indoption[1] & 1 = 1',
     [table],

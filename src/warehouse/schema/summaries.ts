@@ -1,10 +1,8 @@
-import type { PoolClient } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import { slowQuery, tableName, type Warehouse } from '../connect.ts'
-import { inTransaction, LONG_WORK, literal, type Statement } from '../transaction.ts'
-import type { Database } from './stream-tables.ts'
+import { inTransaction, LONG_WORK, literal, type Statement, type Transaction } from '../transaction.ts'
 import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
 
 /*
@@ -30,24 +28,19 @@ function summarized({ reports }: Config): { byPrompt: string | undefined; byDay:
  * Points the functions at the configured reports. If one changed, or the table of a report is new, everything is computed again.
  * If a report is no longer configured, views go on reading what they were made for.
  */
-export async function applySummaries(
-  database: Database,
-  warehouse: Warehouse,
-  config: Config,
-  newTables: readonly string[],
-): Promise<void> {
+export async function applySummaries(tx: Transaction, config: Config, newTables: readonly string[]): Promise<void> {
   const { byPrompt, byDay } = summarized(config)
-  const fingerprints = await readFingerprints(database.ops)
+  const fingerprints = await readFingerprints(tx)
   const apply = async (report: string, functions: readonly string[]) => {
     let isNew = newTables.includes(report)
     for (const name of functions) {
-      const text = fillIn(readSql(`functions/${name}`), warehouse, report)
-      isNew = (await applyText(database, name, { text, fingerprints })) || isNew
+      const text = fillIn(readSql(`functions/${name}`), tx, report)
+      isNew = (await applyText(tx, name, { text, fingerprints })) || isNew
     }
     return isNew
   }
-  const { client } = database
-  const ops = (name: string) => quote(warehouse.opsSchema, name)
+  const { client } = tx
+  const ops = (name: string) => quote(tx.opsSchema, name)
   if (byPrompt !== undefined && (await apply(byPrompt, ['sums_of', 'counts_of']))) {
     // A load that is not committed yet may rely on an entry that is about to be deleted.
     await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
@@ -55,8 +48,8 @@ export async function applySummaries(
       `delete from ${ops('prompt_sums')}; delete from ${ops('prompt_days')}; delete from ${ops('open_periods')}`,
     )
     for (const table of [byPrompt, CHATS]) {
-      const days = `(select distinct project_id, date from ${quote(warehouse.schema, table)})`
-      await client.query(openPeriods(warehouse, table, days))
+      const days = `(select distinct project_id, date from ${quote(tx.schema, table)})`
+      await client.query(openPeriods(tx, table, days))
     }
   }
   if (byDay !== undefined && (await apply(byDay, ['usual_of']))) {
@@ -166,7 +159,7 @@ async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: Abor
   const { rows: found } = await warehouse.pool.query(`select from ${ops('open_periods')} limit 1`)
   let [periods, written, isDone] = [0, 0, found.length === 0]
   while (!isDone && !signal.aborted) {
-    const sumSome = async ({ client }: { client: PoolClient }) => {
+    const sumSome = async ({ client }: Transaction) => {
       // Once we hold the lock, every earlier change is committed. Later changes open their periods again.
       await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
       const { rows: open } = await client.query<OpenPeriods>(
@@ -189,7 +182,7 @@ async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: Abor
   return periods
 }
 
-async function sum(client: PoolClient, ops: (name: string) => string, period: OpenPeriods): Promise<number> {
+async function sum(client: Transaction['client'], ops: (name: string) => string, period: OpenPeriods): Promise<number> {
   const { project_id, unit, starts } = period
   const these = 'project_id = $1 and unit = $2 and start = any($3::date[])'
   const key = [project_id, unit, starts]
@@ -224,12 +217,7 @@ async function renewUsualDays(warehouse: Warehouse, config: Config, signal: Abor
   let renewed = 0
   for (const { project_id } of stale) {
     if (signal.aborted) break
-    await inTransaction(
-      warehouse,
-      ({ client }) => renewProject(client, warehouse, table, project_id),
-      signal,
-      LONG_WORK,
-    )
+    await inTransaction(warehouse, (tx) => renewProject(tx, table, project_id), signal, LONG_WORK)
     renewed++
   }
   if (renewed > 0) await warehouse.pool.query(`analyze ${quote(warehouse.opsSchema, 'usual_days')}`)
@@ -237,8 +225,12 @@ async function renewUsualDays(warehouse: Warehouse, config: Config, signal: Abor
 }
 
 /** Computes the first day of each brand, and the baselines of days that changed, or whose eight weeks before changed. */
-async function renewProject(client: PoolClient, warehouse: Warehouse, table: string, projectId: string): Promise<void> {
-  const ops = (name: string) => quote(warehouse.opsSchema, name)
+async function renewProject(
+  { client, schema, opsSchema }: Transaction,
+  table: string,
+  projectId: string,
+): Promise<void> {
+  const ops = (name: string) => quote(opsSchema, name)
   await client.query(
     `insert into ${ops('usual_projects')} (project_id, is_due) values ($1, true) on conflict do nothing`,
     [projectId],
@@ -256,7 +248,7 @@ async function renewProject(client: PoolClient, warehouse: Warehouse, table: str
     [projectId],
   )
   await client.query(
-    `update ${quote(warehouse.schema, 'brands')} b set first_seen_on = r.first
+    `update ${quote(schema, 'brands')} b set first_seen_on = r.first
      from (select brand_id, min(date) as first from ${table} where project_id = $1 group by brand_id) r
      where b.project_id = $1 and b.brand_id = r.brand_id and b.first_seen_on is distinct from r.first`,
     [projectId],

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { escapeLiteral, type PoolClient } from 'pg'
+import { escapeLiteral } from 'pg'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -8,10 +8,10 @@ import { packageFile } from '../../core/package-files.ts'
 import { BI_VIEWS, type BiView, type Dimension, EXTRA_STREAMS, type ReportSubject } from '../../core/vocabulary.ts'
 import { reportStream, streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
-import type { Ops } from '../database.ts'
+import type { Transaction } from '../transaction.ts'
 import { byChannel, CHANNEL_TWINS, modelTwin } from './catalogue.ts'
 import { VIEWS, type ViewNote } from './comments.ts'
-import { type Database, readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
+import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 
 export interface ViewResult {
   made: BiView[]
@@ -30,10 +30,10 @@ const REPORT = /\{report [\w ]+\}/g
  * when its text changed: what people built on top of it stays, and nobody waits for a lock on every run. Views of domains and
  * URLs are made in any case: few services offer those reports, and what reads the catalogue must not fail for it.
  */
-export async function applyViews(database: Database, warehouse: Warehouse, config: Config): Promise<ViewResult> {
-  const there = await readRelations(database.client, warehouse.schema)
-  const fingerprints = await readFingerprints(database.ops)
-  const earlier = await readReports(database.ops)
+export async function applyViews(tx: Transaction, config: Config): Promise<ViewResult> {
+  const there = await readRelations(tx, tx.schema)
+  const fingerprints = await readFingerprints(tx)
+  const earlier = await readReports(tx)
   const result: ViewResult = { made: [], remade: [], left: [], empty: [] }
   for (const name of BI_VIEWS) {
     const view = VIEWS[name]
@@ -51,14 +51,14 @@ export async function applyViews(database: Database, warehouse: Warehouse, confi
       result.left.push({ name, reason: 'has a name that another table or view of this schema took first' })
       continue
     }
-    const text = viewText(name, warehouse, report)
+    const text = viewText(name, tx, report)
     if (there.has(name) && fingerprints.get(name) === fingerprintOf(text)) continue
-    const problem = await replace(database.client, text)
+    const problem = await replace(tx, text)
     if (problem !== undefined) {
       result.left.push({ name, reason: problem })
       continue
     }
-    await saveFingerprint(database.ops, name, text)
+    await saveFingerprint(tx, name, text)
     result.made.push(name)
     if (fingerprints.has(name) && !there.has(name)) result.remade.push(name)
   }
@@ -109,13 +109,13 @@ function isFiner(dimensions: readonly Dimension[], needs: readonly Dimension[]):
 
 /** Runs a text that makes something which views need, if it differs from the last one; true if it did. */
 export async function applyText(
-  { client, ops }: Database,
+  tx: Transaction,
   name: string,
   { text, fingerprints }: { text: string; fingerprints: ReadonlyMap<string, string> },
 ): Promise<boolean> {
   if (fingerprints.get(name) === fingerprintOf(text)) return false
-  await client.query(text)
-  await saveFingerprint(ops, name, text)
+  await tx.client.query(text)
+  await saveFingerprint(tx, name, text)
   return true
 }
 
@@ -140,17 +140,15 @@ export interface Facts {
 
 const NOTHING_READ: Facts = { earlier: [], lists: [] }
 
-export async function readFacts(
-  client: Pick<PoolClient, 'query'>,
-  { ops, schema }: Pick<Warehouse, 'ops' | 'schema'>,
-): Promise<Facts> {
+export async function readFacts(warehouse: Warehouse): Promise<Facts> {
+  const { pool, schema } = warehouse
   const lists = ['model_channels', 'url_classifications']
-  const { rows } = await client.query<{ name: string }>(
+  const { rows } = await pool.query<{ name: string }>(
     lists
       .map((name) => `select '${name}' as name where exists (select from ${quote(schema, name)})`)
       .join(' union all '),
   )
-  return { earlier: await readReports(ops), lists: rows.map(({ name }) => name) }
+  return { earlier: await readReports(warehouse), lists: rows.map(({ name }) => name) }
 }
 
 /** Tables that no view reads, and the stream that fills each. */
@@ -234,12 +232,12 @@ function fingerprintOf(text: string): string {
 }
 
 /** By name, what the texts of views and functions were when they were last made. */
-export async function readFingerprints(ops: Ops): Promise<Map<string, string>> {
+export async function readFingerprints({ ops }: Warehouse): Promise<Map<string, string>> {
   const made = await ops.selectFrom('views').select(['name', 'fingerprint']).execute()
   return new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
 }
 
-async function saveFingerprint(ops: Ops, name: string, text: string): Promise<void> {
+async function saveFingerprint({ ops }: Warehouse, name: string, text: string): Promise<void> {
   const fingerprint = fingerprintOf(text)
   await ops
     .insertInto('views')
@@ -249,7 +247,7 @@ async function saveFingerprint(ops: Ops, name: string, text: string): Promise<vo
 }
 
 /** Undefined if it worked. Somebody's own view may stand on a column whose type would change: then the old one stays. */
-async function replace(client: PoolClient, text: string): Promise<string | undefined> {
+async function replace({ client }: Transaction, text: string): Promise<string | undefined> {
   await client.query('savepoint view')
   try {
     await client.query(text)
