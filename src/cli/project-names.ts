@@ -1,4 +1,4 @@
-import type { Warehouse } from '../warehouse/connect.ts'
+import { tableName, type Warehouse } from '../warehouse/connect.ts'
 import { clipTo, faint } from './table.ts'
 
 /* Projects as people know them: by their names, and by ids short enough to read if a name is not known or not enough. */
@@ -12,13 +12,16 @@ export interface ProjectNames {
 const LONGEST_NAME = 40
 
 /** The projects of the warehouse, by their names if they have some; none if it has no tables yet. */
-async function readProjects({ tables, pool, schema }: Warehouse): Promise<[id: string, name: string | null][]> {
+async function readProjects(warehouse: Warehouse): Promise<[id: string, name: string | null][]> {
+  const { pool, schema } = warehouse
   const { rows: found } = await pool.query<{ there: boolean }>(
     "select exists (select from pg_tables where schemaname = $1 and tablename = 'projects') as there",
     [schema],
   )
   if (!found[0]!.there) return []
-  const rows = await tables.selectFrom('projects').select(['project_id', 'name']).orderBy('project_id').execute()
+  const { rows } = await pool.query<{ project_id: string; name: string | null }>(
+    `select project_id, name from ${tableName(warehouse, 'projects')} order by project_id`,
+  )
   return rows.map(({ project_id, name }) => [project_id, name])
 }
 

@@ -237,21 +237,21 @@ export class CreationJournal {
 
   /** What the API cannot list is kept from its creation. */
   private async saveCreated(wish: CreationRequest, id: string | null): Promise<void> {
-    const { tables } = this.services.warehouse
+    const { warehouse } = this.services
     if (wish.kind === 'topic' && id !== null) {
       this.topicIds.set(wish.name!, id)
-      await tables
-        .insertInto('topics')
-        .values({ project_id: this.project.id, topic_id: id, name: wish.name! })
-        .onConflict((conflict) => conflict.columns(['project_id', 'topic_id']).doUpdateSet({ name: wish.name! }))
-        .execute()
+      await warehouse.pool.query(
+        `insert into ${tableName(warehouse, 'topics')} (project_id, topic_id, name) values ($1, $2, $3)
+         on conflict (project_id, topic_id) do update set name = excluded.name`,
+        [this.project.id, id, wish.name],
+      )
     }
     if (wish.kind === 'url-classification') {
-      await tables
-        .insertInto('url_classifications')
-        .values({ project_id: this.project.id, name: wish.name!, color: wish.color ?? null })
-        .onConflict((conflict) => conflict.doNothing())
-        .execute()
+      await warehouse.pool.query(
+        `insert into ${tableName(warehouse, 'url_classifications')} (project_id, name, color) values ($1, $2, $3)
+         on conflict do nothing`,
+        [this.project.id, wish.name, wish.color ?? null],
+      )
     }
   }
 

@@ -1,4 +1,3 @@
-import { sql } from 'kysely'
 import { type Day, dayOf } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
@@ -116,7 +115,7 @@ export async function changesOfRun(
 
 /** Keeps what a re-read changed in days that were read before, and returns those days. */
 export async function saveRestatements(
-  { ops, tables }: Transaction,
+  tx: Transaction,
   projectStream: ProjectStream,
   byDay: ReadonlyMap<Day, Change>,
   { readBefore, runId }: { readBefore: ReadonlyMap<Day, unknown>; runId: number },
@@ -124,40 +123,30 @@ export async function saveRestatements(
   const changes = [...byDay].filter(([day]) => readBefore.has(day))
   if (changes.length === 0) return []
   const days = changes.map(([day]) => day)
-  const cause = await changeOfBrand(tables, projectStream.projectId)
-  const column = (name: keyof Change) => changes.map(([, change]) => change[name])
-  await ops
-    .insertInto('restatements')
-    .columns(['project_id', 'stream', 'run_id', 'date', 'rows_inserted', 'rows_updated', 'rows_deleted', 'cause'])
-    .expression(
-      sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, ${runId}::bigint, day.*, ${cause}::text
-          from unnest(${days}::date[], ${column('inserted')}::int[], ${column('updated')}::int[], ${column('deleted')}::int[]) day` as never,
-    )
-    .execute()
+  const cause = await changeOfBrand(tx, projectStream.projectId)
+  const counts = (['inserted', 'updated', 'deleted'] as const).map((name) => changes.map(([, change]) => change[name]))
+  await tx.client.query(
+    `insert into ${quote(tx.opsSchema, 'restatements')}
+       (project_id, stream, run_id, cause, date, rows_inserted, rows_updated, rows_deleted)
+     select $1, $2, $3::bigint, $4::text, day.* from unnest($5::date[], $6::int[], $7::int[], $8::int[]) day`,
+    [projectStream.projectId, projectStream.stream, runId, cause, days, ...counts],
+  )
   return days
 }
 
 /** The last change of a brand's name, aliases or pattern within a week. After one, the service computes the brand's past again. */
-async function changeOfBrand(tables: Transaction['tables'], projectId: string): Promise<string | null> {
-  const changed = await tables
-    .selectFrom('brand_history as h')
-    .innerJoin('brand_history as b', (join) =>
-      join
-        .onRef('b.project_id', '=', 'h.project_id')
-        .onRef('b.brand_id', '=', 'h.brand_id')
-        .onRef('b.valid_to', '=', 'h.valid_from'),
-    )
-    .select(['h.brand_id', 'h.name', 'h.valid_from'])
-    .where('h.project_id', '=', projectId)
-    .where('h.valid_from', '>', sql<Date>`now() - interval '7 days'`)
+async function changeOfBrand({ client, schema }: Transaction, projectId: string): Promise<string | null> {
+  const history = quote(schema, 'brand_history')
+  const { rows } = await client.query<{ brand: string; valid_from: Date }>(
     // What was seen for the first time is no change.
-    .where(
-      sql<boolean>`(h.name <> b.name or (b.aliases is not null or b.regex is not null)
-        and (h.aliases, h.regex) is distinct from (b.aliases, b.regex))`,
-    )
-    .orderBy('h.valid_from', 'desc')
-    .limit(1)
-    .executeTakeFirst()
-  if (changed === undefined) return null
-  return `the brand ${changed.name ?? changed.brand_id} changed on ${dayOf(changed.valid_from)}`
+    `select coalesce(h.name, h.brand_id) as brand, h.valid_from from ${history} h join ${history} b
+       on b.project_id = h.project_id and b.brand_id = h.brand_id and b.valid_to = h.valid_from
+     where h.project_id = $1 and h.valid_from > now() - interval '7 days'
+       and (h.name <> b.name or (b.aliases is not null or b.regex is not null)
+         and (h.aliases, h.regex) is distinct from (b.aliases, b.regex))
+     order by h.valid_from desc limit 1`,
+    [projectId],
+  )
+  const [changed] = rows
+  return changed === undefined ? null : `the brand ${changed.brand} changed on ${dayOf(changed.valid_from)}`
 }

@@ -15,7 +15,7 @@ import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/waiting.ts'
-import { bindTables, type Ops, type Tables } from './database.ts'
+import { bindOps, type Ops } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { DeadlineClient } from './deadline-client.ts'
 
@@ -23,8 +23,7 @@ export interface Warehouse {
   pool: Pool
   schema: string
   opsSchema: string
-  /** Typed queries of the data schema and of the ops schema. */
-  tables: Tables
+  /** Typed queries of the ops schema. */
   ops: Ops
   /** How long work waits for a database that is away. */
   patienceMs: number
@@ -131,7 +130,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     pool,
     schema,
     opsSchema,
-    ...bindTables({ schema, opsSchema }, pool),
+    ops: bindOps(opsSchema, pool),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     isPooled: false,
     redactor,

@@ -1,29 +1,7 @@
 import { type Generated, Kysely, PostgresDialect } from 'kysely'
 import type { Pool, PoolClient } from 'pg'
 
-/* The tables as Kysely sees them. Report tables are made from the configuration, so they are not listed here. */
-
-interface Named {
-  project_id: string
-  name: string | null
-}
-
-/** The data schema, which BI tools query. */
-export interface WarehouseTables {
-  projects: Named
-  brands: Named & { brand_id: string; is_own: boolean }
-  brand_history: Named & {
-    brand_id: string
-    aliases: unknown
-    regex: string | null
-    valid_from: Date
-    valid_to: Date | null
-  }
-  topics: Named & { topic_id: string }
-  tags: Named & { tag_id: string }
-  models: { project_id: string; model_id: string }
-  url_classifications: { project_id: string; name: string; color: string | null; first_seen_at: Generated<Date> }
-}
+/* The ops schema as Kysely sees it. */
 
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
 export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale' | 'unreconciled'
@@ -191,18 +169,11 @@ export interface OpsTables {
   custom_streams: { name: string; definition: unknown; created_at: Generated<Date> }
 }
 
-export type Tables = Kysely<WarehouseTables>
 export type Ops = Kysely<OpsTables>
 
-interface Schemas {
-  schema: string
-  opsSchema: string
-}
-
-/** Typed queries of the data schema and of the ops schema. */
-export function bindTables({ schema, opsSchema }: Schemas, pool: Pool): { tables: Tables; ops: Ops } {
-  const bind = <T>(name: string) => new Kysely<T>({ dialect: new PostgresDialect({ pool }) }).withSchema(name)
-  return { tables: bind<WarehouseTables>(schema), ops: bind<OpsTables>(opsSchema) }
+/** Typed queries of the ops schema. */
+export function bindOps(opsSchema: string, pool: Pool): Ops {
+  return new Kysely<OpsTables>({ dialect: new PostgresDialect({ pool }) }).withSchema(opsSchema)
 }
 
 /** A pool of one connection that is released elsewhere. Statements that are asked for at once are sent one after the other. */

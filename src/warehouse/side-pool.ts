@@ -1,7 +1,7 @@
 import { Pool, type PoolClient, type PoolConfig } from 'pg'
 import { codeOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Warehouse } from './connect.ts'
-import { bindTables, poolOf } from './database.ts'
+import { bindOps, poolOf } from './database.ts'
 import type { DeadlineClient } from './deadline-client.ts'
 import { awayError, isTransient } from './retry.ts'
 
@@ -68,7 +68,7 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
       if (closed || late) connection.destroySocket()
       await client.query(beginning(mode, limitMs))
       const only = poolOf(client)
-      const result = await work({ ...warehouse, pool: only, ...bindTables(warehouse, only) })
+      const result = await work({ ...warehouse, pool: only, ops: bindOps(warehouse.opsSchema, only) })
       await client.query('commit')
       return result
     } catch (error) {

@@ -3,7 +3,7 @@ import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { sleep } from '../core/waiting.ts'
 import type { Warehouse } from './connect.ts'
-import { bindTables, poolOf } from './database.ts'
+import { bindOps, poolOf } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
 import { awayError, isAway, isContention, isLockTimeout } from './retry.ts'
 
@@ -113,7 +113,7 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
     connection.deadlineMs = workMs
     const pool = poolOf(client)
     const atCommit: Statement<unknown>[] = []
-    const transaction = { ...warehouse, pool, ...bindTables(warehouse, pool), client, atCommit }
+    const transaction = { ...warehouse, pool, ops: bindOps(warehouse.opsSchema, pool), client, atCommit }
     const result = await work(transaction, answers.slice(begin.length) as Answers)
     await runBatch<unknown[]>(client, ...atCommit, { sql: 'commit', read: () => {} })
     return result

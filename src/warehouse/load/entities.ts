@@ -1,4 +1,3 @@
-import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { labelOf } from '../../core/vocabulary.ts'
@@ -22,7 +21,6 @@ export interface EntitySave {
 /** Fills brands, topics, tags and models with what rows name. Returns what to remember once the transaction commits. */
 export async function saveEntities(tx: Transaction, save: EntitySave): Promise<EntityMemory> {
   const { projectId, entities, labels, memory, mayRename } = save
-  const { tables } = tx
   const fresh: EntityMemory = new Map()
   const unknown = (kind: string, ids: Iterable<string>, valueOf: (id: string) => string | null = () => null) => {
     const found: string[] = []
@@ -39,75 +37,45 @@ export async function saveEntities(tx: Transaction, save: EntitySave): Promise<E
   const brandName = (id: string) => labelOf(labels.brands, id)?.name ?? entities.brands.get(id)?.name ?? null
   const brands = unknown('brand', entities.brands.keys(), brandName)
   if (brands.length > 0) await saveBrands(tx, save, brands, brands.map(brandName))
-  const topics = unknown('topic', entities.topics)
-  if (topics.length > 0) {
-    await tables
-      .insertInto('topics')
-      .columns(['project_id', 'topic_id', 'name'])
-      .expression(namedRows(projectId, topics, labels.topics))
-      .onConflict((conflict) => conflict.doNothing())
-      .execute()
-  }
-  const tags = unknown('tag', entities.tags)
-  if (tags.length > 0) {
-    await tables
-      .insertInto('tags')
-      .columns(['project_id', 'tag_id', 'name'])
-      .expression(namedRows(projectId, tags, labels.tags))
-      .onConflict((conflict) => conflict.doNothing())
-      .execute()
+  for (const kind of ['topic', 'tag'] as const) {
+    const ids = unknown(kind, entities[`${kind}s`])
+    const names = ids.map((id) => labelOf(labels[`${kind}s`], id) ?? null)
+    if (ids.length === 0) continue
+    await tx.client.query(
+      `insert into ${tableName(tx, `${kind}s`)} (project_id, ${kind}_id, name)
+       select $1, named.* from unnest($2::text[], $3::text[]) named on conflict do nothing`,
+      [projectId, ids, names],
+    )
   }
   const models = unknown('model', entities.models)
   if (models.length > 0) {
-    await tables
-      .insertInto('models')
-      .columns(['project_id', 'model_id'])
-      .expression(sql`select ${projectId}::text, model from unnest(${models}::text[]) model` as never)
-      .onConflict((conflict) => conflict.doNothing())
-      .execute()
+    await tx.client.query(
+      `insert into ${tableName(tx, 'models')} (project_id, model_id) select $1, unnest($2::text[]) on conflict do nothing`,
+      [projectId, models],
+    )
   }
   return fresh
 }
 
 async function saveBrands(
-  { tables, ops }: Transaction,
+  tx: Transaction,
   { projectId, labels, mayRename }: EntitySave,
   ids: readonly string[],
   names: readonly (string | null)[],
 ): Promise<void> {
   const own = ids.map((id) => labelOf(labels.brands, id)?.own ?? false)
-  const listed = ops
-    .selectFrom('coverage')
-    .select('run_id')
-    .where('project_id', '=', projectId)
-    .where('stream', '=', 'brands')
-    .where('read_at', '>', sql<Date>`now() - interval '2 days'`)
-  await tables
-    .insertInto('brands')
-    .columns(['project_id', 'brand_id', 'name', 'is_own'])
-    // Lists as single values: a statement takes no more than 65,535 of them.
-    .expression(
-      sql`select ${projectId}::text, brand.* from unnest(${ids}::text[], ${names}::text[], ${own}::boolean[]) brand` as never,
-    )
-    .onConflict((conflict) =>
-      !mayRename
-        ? conflict.doNothing()
-        : conflict
-            .columns(['project_id', 'brand_id'])
-            // An answer without the name does not erase a name that is known.
-            .doUpdateSet((eb) => ({ name: eb.fn.coalesce('excluded.name', 'brands.name') }))
-            .where((eb) =>
-              eb(eb.fn.coalesce('excluded.name', 'brands.name'), 'is distinct from', eb.ref('brands.name')),
-            )
-            // While a rename is under way in the service, its list has the new name and some rows the old one.
-            .where(sql<boolean>`not exists (${listed})`),
-    )
-    .execute()
-}
-
-function namedRows(projectId: string, ids: string[], labels: Record<string, string>): never {
-  const names = ids.map((id) => labelOf(labels, id) ?? null)
-  return sql`select ${projectId}::text, named.* from unnest(${ids}::text[], ${names}::text[]) named` as never
+  // An answer without the name does not erase a name that is known. While a rename is under way in the service, its list has
+  // the new name and some rows the old one.
+  const rename = `do update set name = coalesce(excluded.name, b.name)
+    where coalesce(excluded.name, b.name) is distinct from b.name and not exists (
+      select from ${quote(tx.opsSchema, 'coverage')} c
+      where c.project_id = $1 and c.stream = 'brands' and c.read_at > now() - interval '2 days')`
+  await tx.client.query(
+    `insert into ${tableName(tx, 'brands')} as b (project_id, brand_id, name, is_own)
+     select $1, brand.* from unnest($2::text[], $3::text[], $4::boolean[]) brand
+     on conflict (project_id, brand_id) ${mayRename ? rename : 'do nothing'}`,
+    [projectId, ids, names, own],
+  )
 }
 
 /** What the tables know of these projects, asked once: a run that finds nothing new then writes nothing of it. */
