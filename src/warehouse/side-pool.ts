@@ -1,5 +1,5 @@
 import { Pool, type PoolClient, type PoolConfig } from 'pg'
-import { codeOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
+import { codeOf, messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Warehouse } from './connect.ts'
 import { bindOps, poolOf } from './database.ts'
 import type { DeadlineClient } from './deadline-client.ts'
@@ -9,7 +9,7 @@ export interface SidePoolOptions {
   /** As the server lists its connections. */
   name: string
   connections: number
-  /** How many callers may wait for a connection, and for how long. Further callers get an OverloadedError. */
+  /** How many callers may wait for a connection, and for how long, a new one included. Others get an OverloadedError. */
   waiting: number
   patienceMs: number
   /** The most that one use may take. */
@@ -33,39 +33,46 @@ const ANSWER_MS = 1000
 const CANCELED = '57014'
 const LOCKED = '55P03'
 const LOCK_MS = 2000
+// The pool says so of a connection that did not become free; it has other words for one that cannot be made.
+const WAITED_TOO_LONG = 'timeout exceeded when trying to connect'
 
 export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): SidePool {
   const pool = new Pool({
     ...(warehouse.pool.options as PoolConfig),
     max: options.connections,
     application_name: options.name,
-    connectionTimeoutMillis: options.limitMs,
+    connectionTimeoutMillis: options.patienceMs,
     // Nothing is set for a session: behind a pooler in transaction mode, the next transaction may have another one.
     onConnect: undefined,
   } as PoolConfig)
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
-  const turns = new ConnectionQueue(options)
   const inUse = new Set<DeadlineClient>()
   let closed = false
 
+  /** The others wait in line, but neither too many nor for too long. */
+  async function connect(): Promise<PoolClient> {
+    if (pool.waitingCount - pool.idleCount >= options.waiting) throw new OverloadedError('too many readers at once')
+    return pool.connect().catch((error: unknown) => {
+      if (messageOf(error) === WAITED_TOO_LONG) throw new OverloadedError('too many readers at once')
+      throw isTransient(error) ? awayError('the database cannot be reached', error) : error
+    })
+  }
+
   async function use<T>(mode: string, limitMs: number, work: (bound: Warehouse) => Promise<T>): Promise<T> {
-    await turns.wait()
-    let client: PoolClient | undefined
-    let connection: DeadlineClient | undefined
+    const client = await connect()
+    const connection = client as unknown as DeadlineClient
     let late = false
     let failed: Error | undefined
     const timer = setTimeout(() => {
       late = true
-      connection?.destroySocket()
+      connection.destroySocket()
     }, limitMs + ANSWER_MS)
+    // The limit is for all statements together.
+    connection.deadlineMs = undefined
+    inUse.add(connection)
     try {
-      client = await pool.connect()
-      connection = client as unknown as DeadlineClient
-      // The limit is for all statements together.
-      connection.deadlineMs = undefined
-      inUse.add(connection)
-      if (closed || late) connection.destroySocket()
+      if (closed) connection.destroySocket()
       await client.query(beginning(mode, limitMs))
       const only = poolOf(client)
       const result = await work({ ...warehouse, pool: only, ops: bindOps(warehouse.opsSchema, only) })
@@ -79,10 +86,9 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
       throw isTransient(error) ? awayError('the database cannot be reached', error) : error
     } finally {
       clearTimeout(timer)
-      if (connection !== undefined) inUse.delete(connection)
+      inUse.delete(connection)
       // A transaction that failed ends with its connection.
-      client?.release(failed)
-      turns.giveBack()
+      client.release(failed)
     }
   }
 
@@ -111,40 +117,4 @@ function beginning(mode: string, limitMs: number): string {
     'jit = off',
   ]
   return [`begin ${mode}`, ...settings.map((setting) => `set local ${setting}`)].join('; ')
-}
-
-/** Lets so many in at once; the others wait in line, but neither too many nor for too long. */
-class ConnectionQueue {
-  private free: number
-  private readonly line: (() => void)[] = []
-
-  constructor(private readonly options: SidePoolOptions) {
-    this.free = options.connections
-  }
-
-  async wait(): Promise<void> {
-    if (this.free > 0) {
-      this.free--
-      return
-    }
-    const { waiting, patienceMs } = this.options
-    if (this.line.length >= waiting) throw new OverloadedError('too many readers at once')
-    await new Promise<void>((done, fail) => {
-      const timer = setTimeout(() => {
-        this.line.splice(this.line.indexOf(enter), 1)
-        fail(new OverloadedError('too many readers at once'))
-      }, patienceMs)
-      const enter = () => {
-        clearTimeout(timer)
-        done()
-      }
-      this.line.push(enter)
-    })
-  }
-
-  giveBack(): void {
-    const next = this.line.shift()
-    if (next === undefined) this.free++
-    else next()
-  }
 }
