@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { type Selectable, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
+import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Reject } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -63,11 +64,13 @@ export interface RejectsOrigin {
  * A row that failed before and is not among the rejects of the same days any more is marked as resolved.
  */
 export async function saveRejects(
-  { ops }: Transaction,
+  tx: Transaction,
   projectStream: ProjectStream,
   { byFingerprint }: IdentifiedRejects,
   { range, runId, heldDays, isHeld = false }: RejectsOrigin,
 ): Promise<void> {
+  const { projectId, stream } = projectStream
+  const quarantine = quote(tx.opsSchema, 'quarantine')
   const fingerprints = [...byFingerprint.keys()].sort()
   const entries = fingerprints.map((fingerprint) => byFingerprint.get(fingerprint)!)
   if (fingerprints.length > 0) {
@@ -76,88 +79,49 @@ export async function saveRejects(
     const from = entries.map(({ date }) => date ?? range?.from ?? null)
     const to = entries.map(({ date }) => date ?? range?.to ?? null)
     const occurrences = entries.map((entry) => entry.occurrences)
-    await ops
-      .insertInto('quarantine')
-      .columns([
-        'project_id',
-        'stream',
-        'reason',
-        'raw',
-        'fingerprint',
-        'from_date',
-        'to_date',
-        'occurrences',
-        'run_id',
-      ])
-      .expression(
-        sql`select ${projectStream.projectId}::text, ${projectStream.stream}::text, reject.reason, reject.raw::json, reject.fingerprint,
-              reject.from_date, reject.to_date, reject.occurrences, ${runId}::bigint
-            from unnest(${reasons}::text[], ${raws}::text[], ${fingerprints}::text[], ${from}::date[], ${to}::date[], ${occurrences}::int[])
-              as reject(reason, raw, fingerprint, from_date, to_date, occurrences)` as never,
-      )
-      .onConflict((conflict) =>
-        conflict.columns(['project_id', 'stream', 'fingerprint']).doUpdateSet((eb) => ({
-          reason: eb.ref('excluded.reason'),
-          // A row without a day may come in several windows of a run.
-          from_date: sql<Day>`case when ${ofSameRun} then least(quarantine.from_date, excluded.from_date) else excluded.from_date end`,
-          to_date: sql<Day>`case when ${ofSameRun} then greatest(quarantine.to_date, excluded.to_date) else excluded.to_date end`,
-          occurrences: sql<number>`case when ${ofSameRun} then quarantine.occurrences else 0 end + excluded.occurrences`,
-          run_id: eb.ref('excluded.run_id'),
-          last_seen_at: sql<Date>`now()`,
-          times_seen: sql<number>`quarantine.times_seen + 1`,
-          resolved_at: sql<Date | null>`case when quarantine.dismissed_at is not null then quarantine.resolved_at end`,
-          resolution: sql<string | null>`case when quarantine.dismissed_at is not null then quarantine.resolution end`,
-        })),
-      )
-      .execute()
+    const isOfSameRun = 'q.run_id = excluded.run_id and q.resolved_at is null'
+    // A row without a day may come in several windows of a run.
+    await tx.client.query(
+      `insert into ${quarantine} as q
+         (project_id, stream, run_id, reason, raw, fingerprint, from_date, to_date, occurrences)
+       select $1, $2, $3::bigint, reason, raw::json, fingerprint, from_date, to_date, occurrences
+       from unnest($4::text[], $5::text[], $6::text[], $7::date[], $8::date[], $9::int[])
+         as reject(reason, raw, fingerprint, from_date, to_date, occurrences)
+       on conflict (project_id, stream, fingerprint) do update set reason = excluded.reason, run_id = excluded.run_id,
+         from_date = case when ${isOfSameRun} then least(q.from_date, excluded.from_date) else excluded.from_date end,
+         to_date = case when ${isOfSameRun} then greatest(q.to_date, excluded.to_date) else excluded.to_date end,
+         occurrences = case when ${isOfSameRun} then q.occurrences else 0 end + excluded.occurrences,
+         last_seen_at = now(), times_seen = q.times_seen + 1,
+         resolved_at = case when q.dismissed_at is not null then q.resolved_at end,
+         resolution = case when q.dismissed_at is not null then q.resolution end`,
+      [projectId, stream, runId, reasons, raws, fingerprints, from, to, occurrences],
+    )
   }
   if (isHeld) return
-  let gone = ops
-    .updateTable('quarantine')
-    .set({ resolved_at: sql`now()`, resolution: GONE })
-    .where('project_id', '=', projectStream.projectId)
-    .where('stream', '=', projectStream.stream)
-    .where('resolved_at', 'is', null)
-    .where('fingerprint', '<>', sql<string>`all(${fingerprints}::text[])`)
-  if (range !== undefined) gone = gone.where('from_date', '>=', range.from).where('to_date', '<=', range.to)
-  if (heldDays !== undefined && heldDays.size > 0) {
-    const held = sql`unnest(${[...heldDays]}::date[]) as held(date)`
-    gone = gone.where(sql<boolean>`not exists (select from ${held} where held.date between from_date and to_date)`)
-  }
-  await gone.execute()
+  await tx.client.query(
+    `update ${quarantine} set resolved_at = now(), resolution = '${GONE}'
+     where project_id = $1 and stream = $2 and resolved_at is null and fingerprint <> all($3::text[])
+       and ($4::date is null or from_date >= $4 and to_date <= $5::date)
+       and not exists (select from unnest($6::date[]) held(date) where held.date between from_date and to_date)`,
+    [projectId, stream, fingerprints, range?.from, range?.to, [...(heldDays ?? [])]],
+  )
 }
 
 const GONE = 'no longer in the answer'
-const ofSameRun = sql`quarantine.run_id = excluded.run_id and quarantine.resolved_at is null`
 
 /** Rejects without a day belong to their window. They are resolved once no day of the window has rejects. */
 export async function resolveWindowRejects(
-  { ops }: Transaction,
-  projectStream: ProjectStream,
+  { client, opsSchema }: Transaction,
+  { projectId, stream }: ProjectStream,
   range: Range,
 ): Promise<void> {
-  await ops
-    .updateTable('quarantine as q')
-    .set({ resolved_at: sql`now()`, resolution: GONE })
-    .where('q.project_id', '=', projectStream.projectId)
-    .where('q.stream', '=', projectStream.stream)
-    .where('q.resolved_at', 'is', null)
-    .where('q.from_date', '<=', range.to)
-    .where('q.to_date', '>=', range.from)
-    .where(({ not, exists, selectFrom }) =>
-      not(
-        exists(
-          selectFrom('coverage as c')
-            .select('c.date')
-            .whereRef('c.project_id', '=', 'q.project_id')
-            .whereRef('c.stream', '=', 'q.stream')
-            .whereRef('c.date', '>=', 'q.from_date')
-            .whereRef('c.date', '<=', 'q.to_date')
-            .where('c.state', 'in', ['quarantined', 'held']),
-        ),
-      ),
-    )
-    .execute()
+  await client.query(
+    `update ${quote(opsSchema, 'quarantine')} q set resolved_at = now(), resolution = '${GONE}'
+     where q.project_id = $1 and q.stream = $2 and q.resolved_at is null and q.from_date <= $4 and q.to_date >= $3
+       and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = q.project_id
+         and c.stream = q.stream and c.date between q.from_date and q.to_date and c.state in ('quarantined', 'held'))`,
+    [projectId, stream, range.from, range.to],
+  )
 }
 
 export type QuarantineEntry = Omit<Selectable<OpsTables['quarantine']>, 'fingerprint'>
@@ -273,24 +237,16 @@ export async function resolveEntries({ ops }: Transaction, ids: readonly number[
 }
 
 /** Marks days whose rejects are all resolved to be read again: rows that were kept because of the rejects may be gone. */
-export async function markDaysDue({ ops }: Transaction, projectStream: ProjectStream): Promise<void> {
-  await ops
-    .updateTable('coverage as c')
-    .set({ state: 'stale' })
-    .where('c.project_id', '=', projectStream.projectId)
-    .where('c.stream', '=', projectStream.stream)
-    .where('c.state', '=', 'quarantined')
-    .where(({ not, exists, selectFrom }) =>
-      not(
-        exists(
-          selectFrom('quarantine as q')
-            .select('q.quarantine_id')
-            .where('q.resolved_at', 'is', null)
-            .whereRef('q.project_id', '=', 'c.project_id')
-            .whereRef('q.stream', '=', 'c.stream')
-            .where(sql<boolean>`(q.from_date is null or c.date between q.from_date and q.to_date)`),
-        ),
-      ),
-    )
-    .execute()
+export async function markDaysDue(
+  { client, opsSchema }: Transaction,
+  { projectId, stream }: ProjectStream,
+): Promise<void> {
+  await client.query(
+    `update ${quote(opsSchema, 'coverage')} c set state = 'stale'
+     where c.project_id = $1 and c.stream = $2 and c.state = 'quarantined'
+       and not exists (select from ${quote(opsSchema, 'quarantine')} q where q.resolved_at is null
+         and q.project_id = c.project_id and q.stream = c.stream
+         and (q.from_date is null or c.date between q.from_date and q.to_date))`,
+    [projectId, stream],
+  )
 }
