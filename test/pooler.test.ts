@@ -235,7 +235,7 @@ describe('the pool of pages', () => {
   })
 
   test('a database that is away or unreachable is a transient error, and reads work again later', async () => {
-    open({ limitMs: 1000 })
+    open({ limitMs: 1000, patienceMs: 1000 })
     expect(await ask('select 1 as n')).toEqual({ n: 1 })
     proxy.refuse()
     await expect(ask('select 1')).rejects.toThrow(TransientError)
