@@ -1,7 +1,6 @@
 import { type Config, daysOfInterest } from '../core/config/load.ts'
-import { countDays, type Day, type Range } from '../core/day.ts'
+import { countDays, type Day } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import { streamKey } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { listNotAdditive, type NotAdditive } from './control-totals.ts'
 import { hasLedger } from './coverage.ts'
@@ -109,85 +108,52 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
   return { ...found, lookback, runs: withReasons, totals }
 }
 
-async function streamStatus(warehouse: Warehouse, options: StatusOptions): Promise<StreamStatus[]> {
-  const { from, to: last } = daysOfInterest(options.config, options.today)
-  const to = last < options.today ? last : options.today
-  const { rows: found } = await warehouse.pool.query<SummedStream>(
-    `select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
-       sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
-       sum(days_quarantined)::int as days_quarantined, sum(days_stale)::int as days_stale,
-       sum(days_unreconciled)::int as days_unreconciled,
-       sum(days) filter (where first_day >= $1 and last_day <= $2)::int as days_inside
-     from ${quote(warehouse.opsSchema, 'coverage_months')} group by 1, 2`,
-    [from, to],
+async function streamStatus(
+  warehouse: Warehouse,
+  { config, today, projects, streams }: StatusOptions,
+): Promise<StreamStatus[]> {
+  const ops = (table: string) => quote(warehouse.opsSchema, table)
+  const { from, to: last } = daysOfInterest(config, today)
+  const to = last < today ? last : today
+  // Months are counted by their sums, and those that lie across an end of the range day by day. Of a list, the length counts
+  // when it was last read. Nobody waits for what the service does not have.
+  const { rows } = await warehouse.pool.query<StreamStatus>(
+    `with summed as (
+       select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
+         sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
+         sum(days_quarantined)::int as days_quarantined, sum(days_stale)::int as days_stale,
+         sum(days_unreconciled)::int as days_unreconciled,
+         sum(days) filter (where first_day >= $4 and last_day <= $5)::int as days_inside
+       from ${ops('coverage_months')} group by 1, 2
+     ), across as (
+       select m.project_id, m.stream, count(*)::int as days_inside
+       from ${ops('coverage_months')} m join ${ops('coverage')} c on c.project_id = m.project_id and c.stream = m.stream
+         and c.date >= m.month and c.date < m.month + interval '1 month'
+       where not (m.first_day >= $4 and m.last_day <= $5) and c.date between $4 and $5
+         and m.month in (date_trunc('month', $4::date)::date, date_trunc('month', $5::date)::date)
+       group by 1, 2
+     )
+     select p.project_id, s.stream, t.last_read_at, case when s.dated then t.first_day end as first_day,
+       case when s.dated then t.last_day end as last_day, case when s.dated then coalesce(t.days, 0) else 0 end as days_read,
+       case when s.dated then
+         greatest(0, $5::date - $4::date + 1) - coalesce(t.days_inside, 0) - coalesce(a.days_inside, 0) end as days_missing,
+       coalesce(t.days_held, 0) as days_held, coalesce(t.days_quarantined, 0) as days_quarantined,
+       coalesce(t.days_stale, 0) as days_stale, coalesce(t.days_unreconciled, 0) as days_unreconciled,
+       coalesce(case when s.dated then t.rows else l.rows end, 0) as rows
+     from unnest($1::text[]) with ordinality p(project_id, position)
+     cross join unnest($2::text[], $3::boolean[]) with ordinality s(stream, dated, position)
+     left join summed t on t.project_id = p.project_id collate "C" and t.stream = s.stream collate "C"
+     left join across a on a.project_id = p.project_id collate "C" and a.stream = s.stream collate "C"
+     left join lateral (
+       select rows from ${ops('coverage')} c where not s.dated and c.project_id = p.project_id collate "C"
+         and c.stream = s.stream collate "C" order by date desc limit 1
+     ) l on true
+     where t.stream is not null or not exists (
+       select from ${ops('not_offered')} n where n.project_id = p.project_id collate "C" and n.stream = s.stream collate "C")
+     order by p.position, s.position`,
+    [projects, streams.map(({ name }) => name), streams.map(({ by }) => by === 'day'), from, to],
   )
-  const byName = new Map(found.map((row) => [streamKey(row.project_id, row.stream), row]))
-  const lastRows = await lastListRows(warehouse, options)
-  const partly = await daysAcross(warehouse, { from, to })
-  const wanted = countDays({ from, to })
-  const notOffered = await streamsNotOffered(warehouse)
-  return options.projects.flatMap((projectId) =>
-    options.streams.flatMap(({ name, by }) => {
-      const key = streamKey(projectId, name)
-      const row = byName.get(key)
-      // Nobody waits for what the service does not have.
-      if (row === undefined && notOffered.has(key)) return []
-      const dated = by === 'day'
-      const inside = (row?.days_inside ?? 0) + (partly.get(key) ?? 0)
-      return {
-        project_id: projectId,
-        stream: name,
-        last_read_at: row?.last_read_at ?? null,
-        first_day: dated ? (row?.first_day ?? null) : null,
-        last_day: dated ? (row?.last_day ?? null) : null,
-        days_read: dated ? (row?.days ?? 0) : 0,
-        days_missing: dated ? wanted - inside : null,
-        days_held: row?.days_held ?? 0,
-        days_quarantined: row?.days_quarantined ?? 0,
-        days_stale: row?.days_stale ?? 0,
-        days_unreconciled: row?.days_unreconciled ?? 0,
-        rows: Number((dated ? row?.rows : lastRows.get(key)) ?? 0),
-      }
-    }),
-  )
-}
-
-async function streamsNotOffered({ pool, opsSchema }: Warehouse): Promise<Set<string>> {
-  const { rows } = await pool.query<{ project_id: string; stream: string }>(
-    `select project_id, stream from ${quote(opsSchema, 'not_offered')}`,
-  )
-  return new Set(rows.map(({ project_id, stream }) => streamKey(project_id, stream)))
-}
-
-type SummedStream = Omit<StreamStatus, 'days_read' | 'days_missing'> & { days: number; days_inside: number | null }
-
-/** Of months that lie across an end of the range, the days inside it. */
-async function daysAcross(warehouse: Warehouse, { from, to }: Range): Promise<Map<string, number>> {
-  const { rows } = await warehouse.pool.query<{ project_id: string; stream: string; days: number }>(
-    `select m.project_id, m.stream, count(*)::int as days
-     from ${quote(warehouse.opsSchema, 'coverage_months')} m
-     join ${quote(warehouse.opsSchema, 'coverage')} c on c.project_id = m.project_id and c.stream = m.stream
-       and c.date >= m.month and c.date < m.month + interval '1 month'
-     where not (m.first_day >= $1 and m.last_day <= $2) and c.date between $1 and $2
-       and m.month in (date_trunc('month', $1::date)::date, date_trunc('month', $2::date)::date)
-     group by 1, 2`,
-    [from, to],
-  )
-  return new Map(rows.map((row) => [streamKey(row.project_id, row.stream), row.days]))
-}
-
-/** The length of each list when it was last read. */
-async function lastListRows(warehouse: Warehouse, { projects, streams }: StatusOptions): Promise<Map<string, number>> {
-  const lists = streams.flatMap(({ by, name }) => (by === 'list' ? [name] : []))
-  const { rows } = await warehouse.pool.query<{ project_id: string; stream: string; rows: number }>(
-    `select p.project_id, s.stream, c.rows from unnest($1::text[]) p(project_id) cross join unnest($2::text[]) s(stream)
-     cross join lateral (
-       select rows from ${quote(warehouse.opsSchema, 'coverage')} c
-       where c.project_id = p.project_id collate "C" and c.stream = s.stream collate "C" order by date desc limit 1
-     ) c`,
-    [projects, lists],
-  )
-  return new Map(rows.map((row) => [streamKey(row.project_id, row.stream), row.rows]))
+  return rows
 }
 
 /** The held days as ranges, and how many ranges there are in all. */
