@@ -86,7 +86,7 @@ const MOST_CHANGES = 100
 
 export interface DayDetail {
   streams: (Pick<Coverage, 'stream' | 'rows' | 'read_at' | 'run_id' | 'state' | 'held_since' | 'difference'> & {
-    /** What the answer that is held would have done; null if it is not held, or its run no longer says. */
+    /** What the answer that is held would have done, as its run wrote it down; null if it is not held, or the run is pruned. */
     held_because: { rows_present: number; rows_vanishing: number } | null
   })[]
   /** The last changes, the newest first. */
@@ -102,9 +102,18 @@ export async function readDay(
   day: Day,
 ): Promise<DayDetail> {
   const ops = (table: string) => quote(warehouse.opsSchema, table)
-  const covered = await warehouse.pool.query<Omit<DayDetail['streams'][number], 'held_because'>>(
-    `select stream, rows, read_at, run_id, state, held_since, difference from ${ops('coverage')}
-     where project_id = $1 and stream = any($2::text[]) and date = $3 order by stream`,
+  const covered = await warehouse.pool.query<DayDetail['streams'][number]>(
+    `select c.stream, c.rows, c.read_at, c.run_id, c.state, c.held_since, c.difference, h.held_because
+     from ${ops('coverage')} c left join lateral (
+       select json_build_object('rows_present', held->'rows_present', 'rows_vanishing', held->'rows_vanishing') as held_because
+       from ${ops('runs')} run
+       cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
+       cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
+       where c.state = 'held' and run.run_id = c.run_id and entry->>'project_id' = $1 and entry->>'stream' = c.stream
+         and $3::date::text collate "C" between split_part(held->>'range', '..', 1) and split_part(held->>'range', '..', -1)
+       limit 1
+     ) h on true
+     where c.project_id = $1 and c.stream = any($2::text[]) and c.date = $3 order by c.stream`,
     [projectId, streams, day],
   )
   const changes = await warehouse.pool.query<DayDetail['changes'][number]>(
@@ -120,33 +129,5 @@ export async function readDay(
      group by stream order by stream`,
     [projectId, streams, day],
   )
-  const rows = []
-  for (const row of covered.rows) {
-    const held_because = row.state === 'held' ? await whyHeld(warehouse, projectId, row, day) : null
-    rows.push({ ...row, held_because })
-  }
-  return { streams: rows, changes: changes.rows, quarantine: quarantine.rows }
-}
-
-/** As the run that read the day last wrote it down. */
-async function whyHeld(
-  warehouse: Warehouse,
-  projectId: string,
-  { run_id, stream }: { run_id: number; stream: string },
-  day: Day,
-): Promise<DayDetail['streams'][number]['held_because']> {
-  const { rows } = await warehouse.pool.query<{ range: string; rows_present: number; rows_vanishing: number }>(
-    `select held->>'range' as range, (held->>'rows_present')::int as rows_present,
-       (held->>'rows_vanishing')::int as rows_vanishing
-     from ${quote(warehouse.opsSchema, 'runs')} run
-     cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
-     cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
-     where run.run_id = $1 and entry->>'project_id' = $2 and entry->>'stream' = $3`,
-    [run_id, projectId, stream],
-  )
-  const found = rows.find(({ range }) => {
-    const [from = '', to = from] = range.split('..')
-    return from <= day && day <= to
-  })
-  return found === undefined ? null : { rows_present: found.rows_present, rows_vanishing: found.rows_vanishing }
+  return { streams: covered.rows, changes: changes.rows, quarantine: quarantine.rows }
 }
