@@ -53,9 +53,7 @@ export async function usedRequests({ ops }: Warehouse, projectId: string, day: D
   const found = await ops
     .selectFrom('daily_requests')
     .select('requests')
-    .where('project_id', '=', projectId)
-    .where('stream', '=', CONTENTS)
-    .where('day', '=', day)
+    .where((eb) => eb.and({ project_id: projectId, stream: CONTENTS, day }))
     .executeTakeFirst()
   return found?.requests ?? 0
 }

@@ -27,8 +27,7 @@ export async function readCoverage(
     .selectFrom('coverage')
     .select(['date', 'rows', 'state', 'read_at', 'reconciled_at'])
     .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
-    .where('date', '>=', range.from)
-    .where('date', '<=', range.to)
+    .where((eb) => eb.between('date', range.from, range.to))
     .orderBy('date')
     .execute()
   return rows.map(({ date, rows: count, state, read_at, reconciled_at }) => ({

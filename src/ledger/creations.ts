@@ -24,8 +24,7 @@ export async function readCreations(
   const rows = await ops
     .selectFrom('creations')
     .select(['identity', 'state', 'id', 'sent_at'])
-    .where('project_id', '=', projectId)
-    .where('kind', '=', kind)
+    .where((eb) => eb.and({ project_id: projectId, kind }))
     .execute()
   return new Map(rows.map((row) => [row.identity, row]))
 }
@@ -70,8 +69,6 @@ export async function finishCreation(
   await ops
     .updateTable('creations')
     .set({ state, id, warning, error, settled_at: state === 'sent' ? null : new Date() })
-    .where('project_id', '=', key.projectId)
-    .where('kind', '=', key.kind)
-    .where('identity', '=', key.identity)
+    .where((eb) => eb.and({ project_id: key.projectId, kind: key.kind, identity: key.identity }))
     .execute()
 }

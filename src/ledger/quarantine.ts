@@ -39,8 +39,7 @@ export async function identifyRejects(
   const dismissed = await ops
     .selectFrom('quarantine')
     .select('fingerprint')
-    .where('project_id', '=', projectStream.projectId)
-    .where('stream', '=', projectStream.stream)
+    .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
     .where('dismissed_at', 'is not', null)
     .where('fingerprint', '=', sql<string>`any(${[...byFingerprint.keys()]}::text[])`)
     .execute()

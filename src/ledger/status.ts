@@ -185,11 +185,8 @@ export async function isHeld(
   const { held } = await ops
     .selectFrom('coverage')
     .select(({ fn }) => fn.countAll<number>().as('held'))
-    .where('project_id', '=', project_id)
-    .where('stream', '=', stream)
-    .where('date', '>=', from)
-    .where('date', '<=', to)
-    .where('state', '=', 'held')
+    .where((eb) => eb.and({ project_id, stream, state: 'held' }))
+    .where((eb) => eb.between('date', from, to))
     .executeTakeFirstOrThrow()
   return held > 0 && held === countDays({ from, to })
 }
