@@ -51,7 +51,7 @@ export async function ensureStreamTables(
 ): Promise<{ made: string[]; remade: string[]; repaired: string[] }> {
   const { ops, schema } = tx
   const { reports, custom_streams } = config
-  await refuseChanged(tx, config)
+  const known = await refuseChanged(tx, config)
   const there = await readRelations(tx, schema)
   const made: string[] = []
   const remade: string[] = []
@@ -76,32 +76,24 @@ export async function ensureStreamTables(
     made.push(stream.table)
     return true
   }
-  const knownReports = new Map((await readReports(tx)).map((report) => [report.name, report]))
   for (const report of reports) {
-    if (await ensure(reportStream(report), 'reports', knownReports.has(report.name))) {
-      const { name, dimensions, of = 'brands', having } = report
-      await ops
-        .insertInto('reports')
-        .values({
-          name,
-          dimensions,
-          filters: JSON.stringify(report.filters),
-          of,
-          having: having && JSON.stringify(having),
-        })
-        .execute()
+    const { name, dimensions, of = 'brands' } = report
+    const isKnown = known.reports.some((other) => other.name === name)
+    if (await ensure(reportStream(report), 'reports', isKnown)) {
+      const filters = JSON.stringify(report.filters)
+      const having = report.having && JSON.stringify(report.having)
+      await ops.insertInto('reports').values({ name, dimensions, filters, of, having }).execute()
     }
   }
   // Views go on reading reports of domains and URLs that are no longer configured, so these get new columns, too.
-  for (const report of knownReports.values()) {
+  for (const report of known.reports) {
     const isOther = report.of !== 'brands' && !reports.some(({ name }) => name === report.name)
     const columns = there.get(report.name)
     if (isOther && columns !== undefined)
       await repairTable(tx, { stream: reportStream(report), columns, partition: 'none' })
   }
-  const knownStreams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
   for (const custom of custom_streams) {
-    const isKnown = knownStreams.some(({ name }) => name === custom.name)
+    const isKnown = known.streams.some(({ name }) => name === custom.name)
     if (await ensure(definedStream(customDefinition(custom)), 'custom_streams', isKnown))
       await ops
         .insertInto('custom_streams')
@@ -111,13 +103,14 @@ export async function ensureStreamTables(
   return { made, remade, repaired }
 }
 
-/** Refuses definitions of reports and custom streams that differ from those that their tables were made for. */
-export async function refuseChanged(warehouse: Warehouse, { reports, custom_streams }: Config): Promise<void> {
-  const { ops } = warehouse
-  for (const known of await readReports(warehouse)) {
+/** Refuses definitions of reports and custom streams that differ from those that their tables were made for. Returns those. */
+export async function refuseChanged(warehouse: Warehouse, { reports, custom_streams }: Config) {
+  const knownReports = await readReports(warehouse)
+  for (const known of knownReports) {
     const report = reports.find(({ name }) => name === known.name)
     if (report !== undefined) refuseChangedReport(known, report)
   }
+  const { ops } = warehouse
   const streams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
   for (const { name, definition } of streams) {
     const custom = custom_streams.find((stream) => stream.name === name)
@@ -127,6 +120,7 @@ export async function refuseChanged(warehouse: Warehouse, { reports, custom_stre
         'another name, or drop the old table and its entry in the custom_streams table first (docs/reference/exit-codes.md)',
     )
   }
+  return { reports: knownReports, streams }
 }
 
 interface KnownTable {
