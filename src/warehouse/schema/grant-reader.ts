@@ -2,7 +2,7 @@ import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction, type Transaction } from '../transaction.ts'
-import { setRestriction, showRelations } from './restrict-reader.ts'
+import { setRestriction } from './restrict-reader.ts'
 
 export interface ReaderRequest {
   role: string
@@ -37,8 +37,7 @@ export async function grantReader(
     const names = leftOut.map((name) => quote(tx.schema, name)).join(', ')
     if (projects === undefined && names !== '') statements.push(`revoke select on ${names} from ${quote(role)}`)
     for (const statement of statements) await tx.client.query(statement)
-    await setRestriction(tx, role, projects)
-    await showRelations(tx, unused)
+    await setRestriction(tx, role, projects, unused)
     return { statements, leftOut }
   })
 }

@@ -7,7 +7,7 @@ import { applyComments } from './comments.ts'
 import { type Migration, readMigrations, withSchemas } from './migrations.ts'
 import { applyRelations } from './relations.ts'
 import { findForeignObjects, findNamesakes, repairMigrated } from './repair.ts'
-import { applyRestrictions, showRelations } from './restrict-reader.ts'
+import { applyRestrictions } from './restrict-reader.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
@@ -44,8 +44,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       await addStreamSettings(tx, config)
       const views = await applyViews(tx, config)
       await applyComments(tx, config)
-      await applyRestrictions(tx)
-      await showRelations(tx, unusedRelations(config, await readFacts(tx)))
+      await applyRestrictions(tx, unusedRelations(config, await readFacts(tx)))
       repaired.push(...tables.repaired)
       if (views.remade.length > 0) repaired.push(`the views ${views.remade.join(', ')}: missing, and made again`)
       return { applied, reportsMade: tables.made, repaired, views }

@@ -61,6 +61,7 @@ export async function setRestriction(
   tx: Transaction,
   role: string,
   projects: readonly string[] | undefined,
+  unused?: readonly string[],
 ): Promise<void> {
   const { client } = tx
   const { rows } = await client.query<{ policy: string; table: string }>(
@@ -69,7 +70,7 @@ export async function setRestriction(
     [READER, role],
   )
   for (const { policy, table } of rows) await client.query(`drop policy ${policy} on ${table}`)
-  if (projects === undefined) return
+  if (projects === undefined) return applyRestrictions(tx, unused)
   const { rows: found } = await client.query<{ oid: number }>('select oid::int from pg_roles where rolname = $1', [
     role,
   ])
@@ -80,7 +81,7 @@ export async function setRestriction(
     `create policy ${READER}${found[0]!.oid} on ${quote(tx.schema, 'projects')} as restrictive for select
      to ${quote(role)} using (project_id ${isSeen})`,
   )
-  await applyRestrictions(tx)
+  await applyRestrictions(tx, unused)
 }
 
 interface Found {
@@ -99,16 +100,17 @@ interface Found {
 
 /**
  * Gives new tables and views what the restrictions need. Every migration ends with it, so that what it made is never readable
- * without its policies.
+ * without its policies. If it is known what is unused, restricted roles get the right to read the rest.
  */
-export async function applyRestrictions(tx: Transaction): Promise<void> {
+export async function applyRestrictions(tx: Transaction, unused?: readonly string[]): Promise<void> {
   const { client, schema, opsSchema } = tx
   const readers = await readPolicies(tx)
   if (readers.length === 0) return
-  const { rows: relations } = await client.query<Found>(relationsRead(tx), [schema, opsSchema, []])
+  const roles = readers.map(({ role }) => quote(role))
+  const { rows: relations } = await client.query<Found>(relationsRead(tx), [schema, opsSchema, roles])
   const statements: string[] = []
   for (const relation of relations) {
-    const { name, isOps, isView, hasProject, policies } = relation
+    const { name, isOps, isView, hasProject, policies, blind } = relation
     if (isView && !relation.isInvoker) statements.push(`alter view ${name} set (security_invoker = true)`)
     if (!isView && hasProject) {
       const wanted = readers.filter(({ policy }) => !policies.includes(policy))
@@ -122,20 +124,10 @@ export async function applyRestrictions(tx: Transaction): Promise<void> {
     }
     // Our views need these with the rights of their reader, who cannot name them without the right to use the schema.
     if (isOps && !relation.isPublic) statements.push(`grant select on ${name} to public`)
+    if (!isOps && blind.length > 0 && unused?.includes(relation.relation) === false)
+      statements.push(`grant select on ${name} to ${blind.join(', ')}`)
   }
   for (const statement of statements) await client.query(statement)
-}
-
-/** Lets restricted readers read what is used, also of what was made since. */
-export async function showRelations(tx: Transaction, unused: readonly string[]): Promise<void> {
-  const { client, schema, opsSchema } = tx
-  const roles = (await readPolicies(tx)).map(({ role }) => quote(role))
-  if (roles.length === 0) return
-  const { rows } = await client.query<Found>(relationsRead(tx), [schema, opsSchema, roles])
-  for (const { name, relation, isOps, blind } of rows) {
-    if (isOps || blind.length === 0 || unused.includes(relation)) continue
-    await client.query(`grant select on ${name} to ${blind.join(', ')}`)
-  }
 }
 
 /** Our tables and views, and what the views read in the ops schema. Views that other people made are not among them. */
