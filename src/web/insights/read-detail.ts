@@ -1,7 +1,8 @@
 import type { Day } from '../../core/day.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { DETAILS, type DetailSection } from './detail-statements.ts'
+import { DETAILS } from './detail-statements.ts'
 import {
+  type ChartRow,
   type Insights,
   type InsightsRequest,
   type Numbers,
@@ -32,6 +33,8 @@ export interface BrandRow
   brand: string
   is_own: boolean
   verdict: string
+  /** All brands are shown. */
+  whole_count?: undefined
 }
 
 export interface ChatRow {
@@ -46,13 +49,13 @@ export interface ChatRow {
   whole_count: number
 }
 
-export interface CitedRow extends NumbersOrNull<'citation_count'> {
+interface CitedRow extends NumbersOrNull<'citation_count'> {
   domain: string
   answers: number
   whole_count: number
 }
 
-export interface SourcePromptRow extends Numbers<'weeks' | 'best_rival_visibility' | 'whole_count'> {
+interface SourcePromptRow extends Numbers<'weeks' | 'best_rival_visibility' | 'whole_count'> {
   prompt_id: string
   prompt: string
   topic: string
@@ -60,7 +63,7 @@ export interface SourcePromptRow extends Numbers<'weeks' | 'best_rival_visibilit
   last_week: Day
 }
 
-export interface SourcePageRow extends NumbersOrNull<'citation_count'> {
+interface SourcePageRow extends NumbersOrNull<'citation_count'> {
   url: string
   title: string | null
   rival_names: string | string[] | null
@@ -68,10 +71,23 @@ export interface SourcePageRow extends NumbersOrNull<'citation_count'> {
   whole_count: number
 }
 
+/** The rows of each section. */
+export interface DetailRows {
+  trend: ChartRow
+  brands: BrandRow
+  'by-model': GroupRow
+  'by-topic': GroupRow
+  prompts: GroupRow
+  chats: ChatRow
+  cited: CitedRow
+  'source-prompts': SourcePromptRow
+  'source-pages': SourcePageRow
+}
+
 export interface Detail extends Pick<Insights, 'brands' | 'own' | 'extent' | 'days' | 'incomparable'> {
   /** The names of what the page is about. */
   names: Record<'topic' | 'topicId' | 'prompt' | 'channel', string | undefined>
-  sections: Partial<Record<DetailSection, Read<object>>>
+  sections: { [S in keyof DetailRows]?: Read<DetailRows[S]> }
 }
 
 const SHOWN = 50
@@ -93,14 +109,20 @@ export async function readDetail(warehouse: Warehouse, request: InsightsRequest)
   const [named] = rows
   const extent = await reader.extent()
   const compared = await reader.compare()
-  const sections: Detail['sections'] = {}
-  for (const section of DETAILS[path])
-    sections[section] = await reader.read<object>(
-      section,
-      section === 'trend' ? '' : `\nlimit ${section === 'chats' ? CHATS_SHOWN : SHOWN}`,
-    )
+  const sections: Partial<Record<keyof DetailRows, Read<object>>> = {}
+  for (const section of DETAILS[path]) {
+    const limit = section === 'trend' ? '' : `\nlimit ${section === 'chats' ? CHATS_SHOWN : SHOWN}`
+    sections[section] = await reader.read<object>(section, limit)
+  }
   const [topic, topicId, prompt, channel] = [named?.topic, named?.topic_id, named?.prompt, named?.channel].map(
     (value) => value ?? undefined,
   )
-  return { brands, own, extent, ...compared, names: { topic, topicId, prompt, channel }, sections }
+  return {
+    brands,
+    own,
+    extent,
+    ...compared,
+    names: { topic, topicId, prompt, channel },
+    sections: sections as Detail['sections'],
+  }
 }

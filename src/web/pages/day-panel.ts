@@ -12,36 +12,31 @@ export function dayPanel({ project, streams, day, detail, range }: CalendarData,
   const read = new Map(detail.streams.map((row) => [row.stream, row]))
   const close = href('/', { project, to: range.to }, '#project')
   return html`<section id="day" class="day-panel" data-part="day" aria-labelledby="day-title"><header class="title"><h3 id="day-title" tabindex="-1">${weekdayName(day)} ${day}</h3><a class="small" href="${close}">Close</a></header>
-${table(
-  `Streams on ${day}`,
-  ['stream', 'state', '#rows', 'read', 'run', 'what is known'],
-  streams.map((stream) => {
-    const row = read.get(stream)
-    const changes = detail.changes.filter((change) => change.stream === stream)
-    const rejected = detail.quarantine.find((entry) => entry.stream === stream)
-    const state = stateOf(row && { state: row.state, restated: changes.length })
-    const because = row?.held_because
-    const lost =
-      because == null
-        ? 'most of its rows'
-        : `${number(because.rows_vanishing)} of ${count(because.rows_present, 'row')} of its window`
-    const notes = [
-      row?.state === 'held' && html`Held ${time(row.held_since, now)}: ${lost} would have vanished.`,
-      row?.difference != null && html`${row.difference}.`,
-      rejected !== undefined &&
-        html`<a href="${href('/quarantine', { project, stream })}">${quarantinedWords(rejected)}</a>: ${rejected.reason.slice(0, 160)}`,
-      ...changes
-        .slice(0, 5)
-        .map(
-          (change) =>
-            html`Changed ${time(change.seen_at, now)}: ${changeWords(change)} (<a href="/runs/${change.run_id}">run ${change.run_id}</a>).`,
-        ),
-      changes.length > 5 && `and ${count(changes.length - 5, 'earlier change')}.`,
-    ].filter((note) => note !== false)
-    return html`<tr><th scope="row">${stream}</th><td><span class="badge ${badgeOf(state)}">${MEANING[state]}</span></td><td class="n">${row === undefined ? '–' : number(row.rows)}</td><td>${row === undefined ? '–' : time(row.read_at, now)}</td><td>${row === undefined ? '–' : html`<a href="/runs/${row.run_id}">${row.run_id}</a>`}</td><td class="known wrap">${notes.map((note) => html`<p>${note}</p>`)}</td></tr>
-`
-  }),
-)}</section>`
+${table(`Streams on ${day}`, ['stream', 'state', '#rows', 'read', 'run', 'what is known'], streams, (stream) => {
+  const row = read.get(stream)
+  const changes = detail.changes.filter((change) => change.stream === stream)
+  const rejected = detail.quarantine.find((entry) => entry.stream === stream)
+  const state = stateOf(row && { state: row.state, restated: changes.length })
+  const because = row?.held_because
+  const lost =
+    because == null
+      ? 'most of its rows'
+      : `${number(because.rows_vanishing)} of ${count(because.rows_present, 'row')} of its window`
+  const notes = [
+    row?.state === 'held' && html`Held ${time(row.held_since, now)}: ${lost} would have vanished.`,
+    row?.difference != null && html`${row.difference}.`,
+    rejected !== undefined &&
+      html`<a href="${href('/quarantine', { project, stream })}">${quarantinedWords(rejected)}</a>: ${rejected.reason.slice(0, 160)}`,
+    ...changes
+      .slice(0, 5)
+      .map(
+        (change) =>
+          html`Changed ${time(change.seen_at, now)}: ${changeWords(change)} (<a href="/runs/${change.run_id}">run ${change.run_id}</a>).`,
+      ),
+    changes.length > 5 && `and ${count(changes.length - 5, 'earlier change')}.`,
+  ].filter((note) => note !== false)
+  return html`<th scope="row">${stream}</th><td><span class="badge ${badgeOf(state)}">${MEANING[state]}</span></td><td class="n">${row === undefined ? '–' : number(row.rows)}</td><td>${row === undefined ? '–' : time(row.read_at, now)}</td><td>${row === undefined ? '–' : html`<a href="/runs/${row.run_id}">${row.run_id}</a>`}</td><td class="known wrap">${notes.map((note) => html`<p>${note}</p>`)}</td>`
+})}</section>`
 }
 
 /** "3 rows in quarantine, and 2 rows of its window without a readable day" */

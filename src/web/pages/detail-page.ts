@@ -3,21 +3,13 @@ import { type Html, html } from '../html.ts'
 import { DETAILS, type DetailSection } from '../insights/detail-statements.ts'
 import { type Filters, subjectAddress } from '../insights/filters.ts'
 import { percent, points, whole } from '../insights/format.ts'
-import type {
-  BrandRow,
-  ChatRow,
-  CitedRow,
-  Detail,
-  GroupRow,
-  SourcePageRow,
-  SourcePromptRow,
-} from '../insights/read-detail.ts'
-import type { ChartRow, Read } from '../insights/read-insights.ts'
+import type { BrandRow, ChatRow, Detail, DetailRows, GroupRow } from '../insights/read-detail.ts'
+import type { Read } from '../insights/read-insights.ts'
 import { chartData, isDrawable } from '../insights/series.ts'
 import { filterBar, rangeWords } from './filter-bar.ts'
 import { chart, interval, panel, verdictOf } from './insights-charts.ts'
-import { more, number, promptLink, toned } from './insights-tables.ts'
-import { layout, table } from './layout.ts'
+import { number, promptLink, rowName, tablePanel, toned } from './insights-tables.ts'
+import { layout } from './layout.ts'
 
 export interface DetailPage {
   version: string
@@ -29,15 +21,14 @@ export interface DetailPage {
 /** The reasons behind a number: of a topic, a model, a prompt or a source. */
 export function detailPage({ version, projects, filters, detail }: DetailPage): string {
   const title = titleOf(filters, detail)
-  const sections = DETAILS[filters.path].map((section) =>
-    SECTIONS[section]!(filters, detail, detail.sections[section]!),
-  )
+  const write = <S extends keyof DetailRows>(section: S) =>
+    SECTIONS[section](filters, detail, detail.sections[section]!)
   const body = html`<div class="insights detail">
 ${breadcrumbs(filters, detail)}
 <div class="title"><h1>${title}</h1></div>
 ${filterBar({ projects, filters, insights: detail })}
 <p class="note">${rangeWords(filters, detail)}</p>
-<div class="panels">${sections}</div>
+<div class="panels">${DETAILS[filters.path].map(write)}</div>
 </div>`
   const assets = { scripts: ['status.js', 'insights.js'], styles: ['insights.css'] }
   return layout({ title: clip(title, 80), path: '/insights', version, ...assets }, body)
@@ -69,54 +60,50 @@ function breadcrumbs(filters: Filters, { names }: Detail): Html {
   return html`<nav aria-label="Breadcrumbs"><ol class="crumbs"><li><a href="${subjectAddress(filters, '/insights')}">Insights</a></li>${topic}${prompt}<li aria-current="page">${kind}</li></ol></nav>`
 }
 
-type Section = (filters: Filters, detail: Detail, read: Read<object>) => Html
+type Sections = {
+  [S in keyof DetailRows]: (filters: Filters, detail: Detail, read: Read<DetailRows[S]>) => Html
+}
 
-const SECTIONS: Partial<Record<DetailSection, Section>> = {
+const SECTIONS: Sections = {
   trend(filters, { own, brands }, read) {
     const { grain, range } = filters
-    const data = chartData('visibility', read.rows as ChartRow[], { grain, focus: own?.id, from: range.from, brands })
+    const data = chartData('visibility', read.rows, { grain, focus: own?.id, from: range.from, brands })
     const title = 'Visibility'
     const body = chart(filters, title, isDrawable(data) ? data : undefined)
     return panel(filters, { id: 'trend', title, about: 'Share of answers that name the brand.', read, body })
   },
 
-  brands(filters, _, read) {
-    const titles = ['brand', '#visibility', '#95 % interval', '#before', 'change', '#answers']
-    const rows = (read.rows as BrandRow[]).map(
-      (row) =>
-        html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th>${shareCells(row, row.is_own)}<td class="n">${whole(row.answers)}</td></tr>
-`,
-    )
-    return panel(filters, {
+  brands: (filters, _, read) =>
+    tablePanel(filters, {
       id: 'brands',
       title: 'You and rivals',
       about: 'All tracked brands in these answers, the most visible first.',
       read,
-      body: rows.length === 0 ? none : table('Table of brands', titles, rows),
-    })
-  },
+      titles: ['brand', '#visibility', '#95 % interval', '#before', 'change', '#answers'],
+      cells: (row) =>
+        html`${rowName(row.brand, row.is_own)}${shareCells(row, row.is_own)}<td class="n">${whole(row.answers)}</td>`,
+    }),
 
   'by-model': (filters, detail, read) => {
-    const rows = read.rows as GroupRow[]
-    const isByChannel = rows[0]?.grouped_by === 'model_channel_id'
-    return groups(filters, read, {
+    const what = read.rows[0]?.grouped_by === 'model_channel_id' ? 'channel' : 'model'
+    return groups(filters, detail, {
       id: 'by-model',
-      title: isByChannel ? 'By channel' : 'By model',
-      what: isByChannel ? 'channel' : 'model',
-      own: ownName(detail),
+      title: `By ${what}`,
+      what,
+      read,
       name: ({ id, name }) =>
         id === null || id === (filters.subject.model ?? filters.subject.channel)
           ? html`${name ?? '(no model)'}`
-          : html`<a href="${subjectAddress(filters, filters.path, { ...filters.subject, [isByChannel ? 'channel' : 'model']: id })}">${name}</a>`,
+          : html`<a href="${subjectAddress(filters, filters.path, { ...filters.subject, [what]: id })}">${name}</a>`,
     })
   },
 
   'by-topic': (filters, detail, read) =>
-    groups(filters, read, {
+    groups(filters, detail, {
       id: 'by-topic',
       title: 'By topic',
       what: 'topic',
-      own: ownName(detail),
+      read,
       name: ({ id, name }) =>
         id === null
           ? html`(no topic)`
@@ -124,91 +111,66 @@ const SECTIONS: Partial<Record<DetailSection, Section>> = {
     }),
 
   prompts: (filters, detail, read) =>
-    groups(filters, read, {
+    groups(filters, detail, {
       id: 'prompts',
       title: 'Prompts',
       what: 'prompt',
-      own: ownName(detail),
+      read,
       name: ({ id, name }) =>
         id === null ? html`(no prompt)` : promptLink(filters, { prompt_id: id, prompt: name ?? id }),
     }),
 
   chats(filters, _, read) {
-    const rows = read.rows as ChatRow[]
-    const hasContents = rows.some(({ messages }) => messages !== null)
-    const hasChannels = rows.some(({ model_channel_id }) => model_channel_id !== null)
-    const titles = ['day', hasChannels ? 'channel' : 'model', 'chat', ...(hasContents ? ['answer'] : [])]
-    const cells = rows.map(
-      (row) =>
-        html`<tr><th scope="row">${row.date}</th><td>${row.model_channel_id ?? row.model_id ?? '–'}</td><td><code title="${row.chat_id}">${shortId(row.chat_id)}</code></td>${hasContents ? html`<td class="prompt">${content(row)}</td>` : ''}</tr>
-`,
-    )
+    const hasContents = read.rows.some(({ messages }) => messages !== null)
+    const hasChannels = read.rows.some(({ model_channel_id }) => model_channel_id !== null)
     const how = hasContents
       ? 'those whose content was read first, then the newest.'
       : html`the newest first. To read what they say, set <code>chat_contents</code> in the configuration.`
-    return panel(filters, {
+    return tablePanel(filters, {
       id: 'chats',
       title: 'Chats',
       about: html`Single answers to this prompt, ${how}`,
       read,
-      body:
-        cells.length === 0
-          ? none
-          : html`${table('Table of chats', titles, cells)}${more(rows[0]!.whole_count, rows.length)}`,
+      titles: ['day', hasChannels ? 'channel' : 'model', 'chat', ...(hasContents ? ['answer'] : [])],
+      cells: (row) =>
+        html`<th scope="row">${row.date}</th><td>${row.model_channel_id ?? row.model_id ?? '–'}</td><td><code title="${row.chat_id}">${shortId(row.chat_id)}</code></td>${hasContents && html`<td class="prompt">${content(row)}</td>`}`,
     })
   },
 
   cited(filters, _, read) {
-    const rows = read.rows as CitedRow[]
-    if (rows.length === 0) return html``
-    const cells = rows.map(
-      (row) =>
-        html`<tr><th scope="row">${row.domain}</th><td class="n">${number(row.citation_count)}</td><td class="n">${whole(row.answers)}</td></tr>
-`,
-    )
-    return panel(filters, {
+    if (read.rows.length === 0) return html``
+    return tablePanel(filters, {
       id: 'cited',
       title: 'Sources cited',
       about: 'Domains in the answers whose content was read, the most cited first.',
       read,
-      body: html`${table('Table of sources', ['domain', '#citations', '#answers'], cells)}${more(rows[0]!.whole_count, rows.length)}`,
+      titles: ['domain', '#citations', '#answers'],
+      cells: (row) =>
+        html`<th scope="row">${row.domain}</th><td class="n">${number(row.citation_count)}</td><td class="n">${whole(row.answers)}</td>`,
     })
   },
 
-  'source-prompts'(filters, detail, read) {
-    const rows = read.rows as SourcePromptRow[]
-    const titles = ['prompt', 'topic', 'model', '#weeks', 'last', '#best rival']
-    const cells = rows.map(
-      (row) =>
-        html`<tr><th scope="row" class="prompt">${promptLink(filters, row)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td></tr>
-`,
-    )
-    return panel(filters, {
+  'source-prompts': (filters, detail, read) =>
+    tablePanel(filters, {
       id: 'source-prompts',
       title: 'Prompts',
       about: `Prompts and models whose answers retrieve this domain in weeks in which rivals appear and ${ownName(detail)} does not.`,
       read,
-      body:
-        rows.length === 0
-          ? none
-          : html`${table('Table of prompts', titles, cells)}${more(rows[0]!.whole_count, rows.length)}`,
-    })
-  },
+      titles: ['prompt', 'topic', 'model', '#weeks', 'last', '#best rival'],
+      cells: (row) =>
+        html`<th scope="row" class="prompt">${promptLink(filters, row)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td>`,
+    }),
 
   'source-pages'(filters, _, read) {
-    const rows = read.rows as SourcePageRow[]
-    if (rows.length === 0 || read.missing !== undefined) return html``
-    const cells = rows.map(
-      (row) =>
-        html`<tr><th scope="row" class="prompt">${outside(row.url, clip(row.title ?? row.url, 120))}</th><td class="prompt">${[row.rival_names ?? []].flat().join(', ')}</td><td class="n">${number(row.citation_count)}</td><td>${row.last_week}</td></tr>
-`,
-    )
-    return panel(filters, {
+    if (read.rows.length === 0) return html``
+    return tablePanel(filters, {
       id: 'source-pages',
       title: 'Pages that mention rivals and not you',
       about: 'The most cited first.',
       read,
-      body: html`${table('Table of pages', ['page', 'rivals', '#citations', 'last'], cells)}${more(rows[0]!.whole_count, rows.length)}`,
+      titles: ['page', 'rivals', '#citations', 'last'],
+      cells: (row) =>
+        html`<th scope="row" class="prompt">${outside(row.url, clip(row.title ?? row.url, 120))}</th><td class="prompt">${[row.rival_names ?? []].flat().join(', ')}</td><td class="n">${number(row.citation_count)}</td><td>${row.last_week}</td>`,
     })
   },
 }
@@ -216,7 +178,6 @@ const SECTIONS: Partial<Record<DetailSection, Section>> = {
 /** A short form of an id for tables; the title of the cell has all of it. */
 const shortId = (id: string) => (id.length <= 14 ? id : `${id.slice(0, 7)}…${id.slice(-4)}`)
 
-const none = html`<p class="empty">No answer in this range. Choose a longer one.</p>`
 const ownName = ({ own }: Detail) => own?.name ?? 'the own brand'
 
 /** The share with its interval, the one before, and the change. */
@@ -229,27 +190,18 @@ interface Groups {
   id: DetailSection
   title: string
   what: string
-  own: string
+  read: Read<GroupRow>
   name: (row: GroupRow) => Html
 }
 
-function groups(filters: Filters, read: Read<object>, { id, title, what, own, name }: Groups): Html {
-  const rows = read.rows as GroupRow[]
-  const titles = [what, '#visibility', '#95 % interval', '#before', 'change', 'best rival', '#answers']
-  const cells = rows.map(
-    (row) =>
-      html`<tr><th scope="row" class="prompt">${name(row)}</th>${shareCells(row, true)}<td>${row.rival === null ? '–' : `${row.rival}, ${percent(row.rival_visibility)}`}</td><td class="n">${whole(row.answers)}</td></tr>
-`,
-  )
-  return panel(filters, {
-    id,
-    title,
+function groups(filters: Filters, detail: Detail, { what, name, ...rest }: Groups): Html {
+  const own = ownName(detail)
+  return tablePanel(filters, {
+    ...rest,
     about: `${own} and the most visible rival of each ${what}, where ${own} is furthest behind first.`,
-    read,
-    body:
-      rows.length === 0
-        ? none
-        : html`${table(`Table by ${what}`, titles, cells)}${more(rows[0]!.whole_count, rows.length)}`,
+    titles: [what, '#visibility', '#95 % interval', '#before', 'change', 'best rival', '#answers'],
+    cells: (row) =>
+      html`<th scope="row" class="prompt">${name(row)}</th>${shareCells(row, true)}<td>${row.rival === null ? '–' : `${row.rival}, ${percent(row.rival_visibility)}`}</td><td class="n">${whole(row.answers)}</td>`,
   })
 }
 

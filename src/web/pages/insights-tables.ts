@@ -14,7 +14,7 @@ import {
   type SourceGapRow,
   type SourceRow,
 } from '../insights/read-insights.ts'
-import { interval, panel, sqlOf, verdictOf } from './insights-charts.ts'
+import { interval, type Panel, panel, sqlOf, verdictOf } from './insights-charts.ts'
 import { scrolling, table } from './layout.ts'
 
 const SHOWN_IN_PRINT = 5
@@ -57,12 +57,9 @@ function clearWords({ whole_count, judged_count, clear_count, grain, comparison_
 
 function moverTable(filters: Filters, movers: readonly MoverRow[]): Html {
   const titles = ['brand', 'topic', 'model', 'change', '#95 % interval', '#before', '#now', '#answers']
-  const rows = movers.map(
-    (row) =>
-      html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${row.brand}</th><td>${moverLink(filters, row)}</td><td>${row.model_id ?? (row.grain.endsWith('model') ? '(no model)' : '(all models)')}</td><td>${verdictOf(moverVerdict(row), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td></tr>
-`,
-  )
-  return table('Table of movers', titles, rows)
+  const cells = (row: MoverRow) =>
+    html`${rowName(row.brand, row.is_own)}<td>${moverLink(filters, row)}</td><td>${row.model_id ?? (row.grain.endsWith('model') ? '(no model)' : '(all models)')}</td><td>${verdictOf(moverVerdict(row), points(row.change))}</td><td class="n">${points(row.change_low).replace(' points', '')} to ${points(row.change_high).replace(' points', '')}</td><td class="n">${percent(row.previous_visibility)}</td><td class="n">${percent(row.visibility)}</td><td class="n">${whole(row.previous_answers)}, ${whole(row.answers)}</td>`
+  return table('Table of movers', titles, movers, cells)
 }
 
 /** The page of what moved: a topic, alone or with a model, or a model. */
@@ -103,20 +100,17 @@ export function absentPanel(filters: Filters, absent: AbsentPrompts, own: string
   const shown = filters.print ? absent.rows.slice(0, SHOWN_IN_PRINT) : absent.rows
   const days = weeksIn(filters.range)
   const titles = ['prompt', 'topic', 'model', '#weeks absent', 'last', '#best rival', 'rivals (best week)', '#answers']
-  const rows = shown.map(
-    (row) =>
-      html`<tr><th scope="row" class="prompt">${promptLink(filters, row)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks_absent)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td><td class="names">${row.rivals_in_their_best_week}</td><td class="n">${whole(row.answers)}</td></tr>
-`,
-  )
+  const cells = (row: AbsentPrompts['rows'][number]) =>
+    html`<th scope="row" class="prompt">${promptLink(filters, row)}</th><td>${row.topic}</td><td>${row.model_id ?? '(no model)'}</td><td class="n">${whole(row.weeks_absent)}</td><td>${row.last_week}</td><td class="n">${percent(row.best_rival_visibility)}</td><td class="names">${row.rivals_in_their_best_week}</td><td class="n">${whole(row.answers)}</td>`
   return panel(filters, {
     id: 'absent-prompts',
     title: 'Absent prompts',
     about: html`Prompts and models with a complete week in which no answer names ${own} and rivals are named: <strong>${whole(absent.whole)}</strong> in the weeks from ${days.from} to ${days.to}. Those absent most often come first.`,
     read: absent,
     body:
-      rows.length === 0
+      shown.length === 0
         ? html`<p class="empty">None: in every complete week that begins in this range, ${own} is named wherever a rival is.</p>`
-        : html`${table('Table of absent prompts', titles, rows)}${filters.print ? '' : paging(filters, absent)}`,
+        : html`${table('Table of absent prompts', titles, shown, cells)}${filters.print ? '' : paging(filters, absent)}`,
   })
 }
 
@@ -208,47 +202,30 @@ function drawn(row: LeadRow, scale: number): Html {
  */
 
 export function sourcePanel(filters: Filters, sources: Insights['sources']): Html | '' {
-  const [first] = sources.rows
-  if (first === undefined || filters.print) return ''
+  if (sources.rows.length === 0 || filters.print) return ''
   const weeks = weeksIn(filters.range)
-  const titles = ['domain', 'kind', '#citations', '#retrieved by', '#95 % interval', '#answers']
-  const rows = sources.rows.map(
-    (row) =>
-      html`${domainCells(row, html`${row.domain}`)}<td class="n">${percent(row.retrieved_share)}</td><td class="n">${interval(row.retrieved_share_low, row.retrieved_share_high)}</td><td class="n">${number(row.answers)}</td></tr>
-`,
-  )
-  return panel(filters, {
+  return tablePanel(filters, {
     id: 'sources',
     title: 'Sources cited',
     about: `Domains that answers of the weeks from ${weeks.from} to ${weeks.to} retrieve and cite, the most cited first.`,
     read: sources,
-    body: html`${table('Table of sources', titles, rows)}${more(first.whole_count, rows.length)}`,
+    titles: ['domain', 'kind', '#citations', '#retrieved by', '#95 % interval', '#answers'],
+    cells: (row) =>
+      html`${domainCells(row, row.domain)}<td class="n">${percent(row.retrieved_share)}</td><td class="n">${interval(row.retrieved_share_low, row.retrieved_share_high)}</td><td class="n">${number(row.answers)}</td>`,
   })
 }
 
 export function sourceGapPanel(filters: Filters, gaps: Insights['sourceGaps'], own: string): Html | '' {
-  const [first] = gaps.rows
-  if (first === undefined || filters.print) return ''
-  const titles = [
-    'domain',
-    'kind',
-    '#citations',
-    '#answers that retrieve it',
-    '#most prompts in a week',
-    '#weeks',
-    'last',
-  ]
-  const rows = gaps.rows.map(
-    (row) =>
-      html`${domainCells(row, sourceLink(filters, row.domain))}<td class="n">${number(row.retrieved_chat_count)}</td><td class="n">${whole(row.most_prompts_in_a_week)}</td><td class="n">${whole(row.weeks)}</td><td>${row.last_week}</td></tr>
-`,
-  )
-  return panel(filters, {
+  if (gaps.rows.length === 0 || filters.print) return ''
+  const counts = ['#citations', '#answers that retrieve it', '#most prompts in a week', '#weeks']
+  return tablePanel(filters, {
     id: 'source-gaps',
     title: 'Sources of answers without you',
     about: `Domains that answers cite for prompts and models where rivals appear and ${own} does not in a week, the most cited first.`,
     read: gaps,
-    body: html`${table('Table of sources of answers without you', titles, rows)}${more(first.whole_count, rows.length)}`,
+    titles: ['domain', 'kind', ...counts, 'last'],
+    cells: (row) =>
+      html`${domainCells(row, sourceLink(filters, row.domain))}<td class="n">${number(row.retrieved_chat_count)}</td><td class="n">${whole(row.most_prompts_in_a_week)}</td><td class="n">${whole(row.weeks)}</td><td>${row.last_week}</td>`,
   })
 }
 
@@ -257,8 +234,8 @@ export function sourceLink(filters: Filters, domain: string): Html {
 }
 
 /** The beginning of a row: the domain, its kind and its citations. */
-function domainCells(row: SourceRow | SourceGapRow, domain: Html): Html {
-  return html`<tr${row.is_own ? html` class="own-row"` : ''}><th scope="row">${domain}</th><td>${kindOf(row)}</td><td class="n">${number(row.citation_count)}</td>`
+function domainCells(row: SourceRow | SourceGapRow, domain: Html | string): Html {
+  return html`${rowName(domain, row.is_own)}<td>${kindOf(row)}</td><td class="n">${number(row.citation_count)}</td>`
 }
 
 /** Own domains and those of rivals first: the service may class them otherwise. */
@@ -270,6 +247,30 @@ function kindOf({ is_own, is_rival, classification }: SourceRow | SourceGapRow):
 
 export const number = (value: number | null) => (value === null ? '–' : whole(value))
 
-export function more(all: number, shown: number): Html | '' {
+/** The first cell of a row, which stands out if the row is about the own brand. */
+export function rowName(name: Html | string, isOwn: boolean): Html {
+  return html`<th scope="row"${isOwn && html` class="own"`}>${name}</th>`
+}
+
+function more(all: number, shown: number): Html | '' {
   return all > shown ? html`<p class="note">${shown} of ${whole(all)}; the CSV has all.</p>` : ''
+}
+
+interface TablePanel<R> extends Omit<Panel, 'body'> {
+  read: Read<R>
+  titles: readonly string[]
+  cells: (row: R) => Html
+}
+
+/** A section with a table, and how many more rows the file has. */
+export function tablePanel<R extends { whole_count?: number | undefined }>(
+  filters: Filters,
+  { titles, cells, ...rest }: TablePanel<R>,
+): Html {
+  const { rows } = rest.read
+  const body =
+    rows.length === 0
+      ? html`<p class="empty">No answer in this range. Choose a longer one.</p>`
+      : html`${table(`${rest.title}, as a table`, titles, rows, cells)}${more(rows[0]!.whole_count ?? 0, rows.length)}`
+  return panel(filters, { ...rest, body })
 }

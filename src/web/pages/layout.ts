@@ -48,14 +48,14 @@ function account(viewer: Viewer): Html | '' {
 }
 
 /** A table that scrolls by itself if it is wider than the page. A title that begins with "#" is one of numbers. */
-export function table(label: string, titles: readonly string[], rows: readonly Html[]): Html {
+export function table<R>(label: string, titles: readonly string[], rows: readonly R[], cells: (row: R) => Html): Html {
   const heads = titles.map(
     (title) => html`<th scope="col"${title.startsWith('#') && html` class="n"`}>${title.replace('#', '')}</th>`,
   )
   return scrolling(
     label,
     html`<table class="table"><thead><tr>${heads}</tr></thead>
-<tbody>${rows}</tbody></table>`,
+<tbody>${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody></table>`,
   )
 }
 

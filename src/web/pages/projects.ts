@@ -70,10 +70,7 @@ ${well.length === 0 ? '' : html`<details id="streams" class="fold"><summary><spa
 }
 
 function streamTable({ ledgerNow }: StatusData, streams: ProjectHealth['streams'], label: string): Html {
-  const rows = streams.map(
-    ({ row, words: texts, rank }) =>
-      html`<tr><th scope="row">${row.stream}</th><td><span class="badge ${rank >= 3 ? 'bad' : rank > 0 ? 'warn' : 'good'}">${rank === 0 ? 'fresh' : texts.join(', ')}</span></td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td></tr>
-`,
-  )
-  return table(label, ['stream', 'state', 'last read', 'days', '#missing', '#rows'], rows)
+  const cells = ({ row, words: texts, rank }: (typeof streams)[number]) =>
+    html`<th scope="row">${row.stream}</th><td><span class="badge ${rank >= 3 ? 'bad' : rank > 0 ? 'warn' : 'good'}">${rank === 0 ? 'fresh' : texts.join(', ')}</span></td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td>`
+  return table(label, ['stream', 'state', 'last read', 'days', '#missing', '#rows'], streams, cells)
 }

@@ -53,25 +53,24 @@ ${tile('Age when changed', days(median_age), `half of them younger; 95 of 100 at
 
 /** Rows changed by the day on which it was seen. The table beside it has the numbers. */
 function bars({ by_day: days }: RestatementReport): Html {
-  const totals = days.map((day) => Number(day.rows_inserted) + Number(day.rows_updated) + Number(day.rows_deleted))
-  const most = Math.max(1, ...totals)
-  const rows = days.map((day, at) => {
-    const width = Math.max(0.5, (totals[at]! / most) * 100).toFixed(1)
-    return html`<tr><th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="1"/></svg></td><td class="n">${number(totals[at]!)}</td><td class="n">${number(day.days)}</td><td>${changeWords(day)}</td></tr>
-`
-  })
+  const totalOf = (day: (typeof days)[number]) =>
+    Number(day.rows_inserted) + Number(day.rows_updated) + Number(day.rows_deleted)
+  const most = Math.max(1, ...days.map(totalOf))
+  const cells = (day: (typeof days)[number]) => {
+    const total = totalOf(day)
+    const width = Math.max(0.5, (total / most) * 100).toFixed(1)
+    return html`<th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="1"/></svg></td><td class="n">${number(total)}</td><td class="n">${number(day.days)}</td><td>${changeWords(day)}</td>`
+  }
   return html`<section class="card bars" aria-labelledby="by-day"><h2 id="by-day">By the day it was seen</h2>
-${table('Changes by the day they were seen', ['seen on', 'rows changed', '#rows', '#days', 'of which'], rows.reverse())}</section>`
+${table('Changes by the day they were seen', ['seen on', 'rows changed', '#rows', '#days', 'of which'], [...days].reverse(), cells)}</section>`
 }
 
-function list({ projects, ledgerNow }: RestatementsPage, report: RestatementReport): Html {
+function list({ projects, ledgerNow }: RestatementsPage, { groups, total }: RestatementReport): Html {
   const names = new Map(projects.map(({ id, name }) => [id, name]))
-  const rows = report.groups.map(
-    (row) =>
-      html`<tr><td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${rangeText(row)}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}${row.cause === null ? '' : html` <span class="quiet">after ${row.cause}</span>`}</td></tr>
-`,
-  )
+  const titles = ['seen', 'run', 'project', 'stream', 'days', 'rows']
+  const cells = (row: (typeof groups)[number]) =>
+    html`<td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${rangeText(row)}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}${row.cause === null ? '' : html` <span class="quiet">after ${row.cause}</span>`}</td>`
   return html`<section class="card" aria-labelledby="by-run"><h2 id="by-run">By run and stream</h2>
-${table('Changes by run and stream', ['seen', 'run', 'project', 'stream', 'days', 'rows'], rows)}
-${report.total.groups > rows.length ? html`<p class="quiet small">The last ${number(rows.length)} of ${number(report.total.groups)}; choose a shorter range for the others.</p>` : ''}</section>`
+${table('Changes by run and stream', titles, groups, cells)}
+${total.groups > groups.length ? html`<p class="quiet small">The last ${number(groups.length)} of ${number(total.groups)}; choose a shorter range for the others.</p>` : ''}</section>`
 }

@@ -117,14 +117,11 @@ function streams({ run, names }: RunPage): Html | '' {
   const rows = isWhole ? run.summary : byStream(run.summary)
   const withProject = isWhole && projects.size > 1
   const titles = ['stream', ...(withProject ? ['project'] : []), ...COLUMNS.map(([, title]) => `#${title}`)]
-  const lines = rows.map(
-    (row) =>
-      html`<tr><th scope="row">${row.stream}</th>${withProject ? html`<td>${names.get(row.project_id) ?? row.project_id}</td>` : ''}${COLUMNS.map(([field]) => html`<td class="n">${row[field] === undefined ? '–' : number(row[field])}</td>`)}</tr>
-`,
-  )
+  const cells = (row: (typeof rows)[number]) =>
+    html`<th scope="row">${row.stream}</th>${withProject ? html`<td>${names.get(row.project_id) ?? row.project_id}</td>` : ''}${COLUMNS.map(([field]) => html`<td class="n">${row[field] === undefined ? '–' : number(row[field])}</td>`)}`
   return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Streams</h2>
 ${isWhole ? '' : html`<p class="quiet small">Summed up over ${count(projects.size, 'project')}.</p>`}
-${table('Streams of the run', titles, lines)}</section>`
+${table('Streams of the run', titles, rows, cells)}</section>`
 }
 
 interface Audited {
@@ -150,15 +147,12 @@ ${differing.length === 0 ? html`<p>None, in ${count(compared, 'stream')}.</p>` :
 }
 
 function changes({ changes: { days, total }, run }: RunPage): Html {
-  const rows = days.map(
-    (day) =>
-      html`<tr><th scope="row">${day.date}</th><td>${changeWords(day)}</td><td class="n">${number(day.projects)}</td><td>${day.streams.join(', ')}</td></tr>
-`,
-  )
+  const cells = (day: RunChange) =>
+    html`<th scope="row">${day.date}</th><td>${changeWords(day)}</td><td class="n">${number(day.projects)}</td><td>${day.streams.join(', ')}</td>`
   return html`<section class="card" aria-labelledby="changes"><h2 id="changes">What the service had changed, by day</h2>
 ${
   days.length === 0
     ? html`<p class="quiet">${run.outcome === null ? 'Nothing so far in' : 'Nothing in'} days that were read before.</p>`
-    : html`${table('Changes by day', ['day', 'rows', '#projects', 'streams'], rows)}${total > days.length ? html`<p class="quiet small">and ${count(total - days.length, 'earlier day')}</p>` : ''}`
+    : html`${table('Changes by day', ['day', 'rows', '#projects', 'streams'], days, cells)}${total > days.length ? html`<p class="quiet small">and ${count(total - days.length, 'earlier day')}</p>` : ''}`
 }</section>`
 }

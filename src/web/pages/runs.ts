@@ -65,16 +65,15 @@ export function runsTable({ runs }: Status, now: Date): Html {
     '#requests',
     'why',
   ]
-  const rows = runs.slice(0, 10).map((run) => {
+  const cells = (run: Status['runs'][number]) => {
     const took = run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
     // An audit stores other figures.
     const hasCounts = run.command !== 'audit'
     const counts = COUNTS.map(
       (field) => html`<td class="n">${hasCounts ? number(sumOf(run.summary, field)) : '–'}</td>`,
     )
-    return html`<tr><th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${took}</td>${counts}<td class="why wrap">${clip(run.reason ?? '', 160)}</td></tr>
-`
-  })
+    return html`<th scope="row"><a href="/runs/${run.run_id}">${run.command} ${run.run_id}</a></th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td><td class="n">${took}</td>${counts}<td class="why wrap">${clip(run.reason ?? '', 160)}</td>`
+  }
   return html`<section class="card" data-part="runs"><h2 id="runs">Last runs</h2>
-${rows.length === 0 ? html`<p class="empty">No run yet.</p>` : table('Last runs', titles, rows)}</section>`
+${runs.length === 0 ? html`<p class="empty">No run yet.</p>` : table('Last runs', titles, runs.slice(0, 10), cells)}</section>`
 }
