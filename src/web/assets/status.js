@@ -3,9 +3,6 @@
 const IDLE_MS = 5000
 const RUNNING_MS = 2000
 const LONGEST_MS = 60_000
-const DAY_MS = 86_400_000
-const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday']
-const NUMBERS = new Intl.NumberFormat('en-US')
 const main = document.querySelector('main')
 const find = (id) => document.getElementById(id)
 const partsOf = (root) => new Map([...root.querySelectorAll('[data-part]')].map((part) => [part.dataset.part, part]))
@@ -143,52 +140,25 @@ function enhance(root) {
   filterProjects()
 }
 
-const dayAt = (from, days) => new Date(Date.parse(`${from}T00:00:00Z`) + days * DAY_MS).toISOString().slice(0, 10)
-const weekday = (day) => WEEKDAYS[new Date(`${day}T00:00:00Z`).getUTCDay()]
-
 function makeGrid(table) {
-  const data = JSON.parse(table.nextElementSibling.textContent)
-  const { grid, from } = table.dataset
   table.setAttribute('role', 'grid')
   // Days are reached by the arrow keys: as links they would be a tab stop each.
   for (const link of table.querySelectorAll('thead a')) link.tabIndex = -1
-  const rows = [...table.tBodies[0].rows]
-  const legend = [...document.querySelectorAll('.legend .cell')]
-  const meanings = Object.fromEntries(legend.map((cell) => [cell.classList[1], cell.nextSibling.textContent.trim()]))
-  let last
-  for (const [row, { cells }] of rows.entries()) {
-    for (let column = 1; column < cells.length; column++) {
-      const cell = cells[column]
-      if (!cell.classList.contains('cell')) continue
-      const day = dayAt(from, grid === 'weeks' ? column - 1 : (column - 1) * 7 + row)
-      const state = meanings[cell.classList[1]]
-      cell.dataset.day = day
-      cell.tabIndex = -1
-      const label =
-        grid === 'weeks'
-          ? weeksLabel(data, row, column - 1, day, state)
-          : yearLabel(data, (column - 1) * 7 + row, day, state)
-      cell.setAttribute('aria-label', label)
-      cell.title = label
-      if (last === undefined || day > last.dataset.day) last = cell
-    }
+  const cells = [...table.querySelectorAll('td.cell')]
+  for (const cell of cells) {
+    cell.tabIndex = -1
+    cell.title = cell.getAttribute('aria-label')
   }
-  const chosen = new URL(find('updated').dataset.url, location.href).searchParams.get('day')
-  const selected = [...table.querySelectorAll('td.cell')].filter(({ dataset }) => dataset.day === chosen)
-  for (const cell of selected) cell.setAttribute('aria-selected', 'true')
-  const start = selected[0] ?? last
+  const selected = select(cells, new URL(find('updated').dataset.url, location.href).searchParams.get('day'))
+  const start =
+    selected[0] ?? cells.reduce((last, cell) => (cell.dataset.day > last.dataset.day ? cell : last), cells[0])
   if (start !== undefined) start.tabIndex = 0
 }
 
-function weeksLabel({ streams, rows }, row, column, day, state) {
-  const count = rows[row][column]
-  return `${streams[row]}, ${weekday(day)} ${day}: ${state}${count === null ? '' : `, ${NUMBERS.format(count)} rows`}`
-}
-
-function yearLabel({ days, streams }, index, day, state) {
-  const known = days[index]
-  const told = known ? `, ${known[0]} of ${streams} streams read, ${NUMBERS.format(known[1])} rows` : ''
-  return `${weekday(day)} ${day}: ${state}${told}`
+/** Marks the cells of a day, and gives them. */
+function select(cells, day) {
+  for (const cell of cells) cell.ariaSelected = cell.dataset.day === day ? 'true' : null
+  return cells.filter((cell) => cell.ariaSelected === 'true')
 }
 
 const STEPS = {
@@ -254,10 +224,7 @@ async function showDay(day) {
   if (day === null) url.searchParams.delete('day')
   else url.searchParams.set('day', day)
   history.replaceState(null, '', url.pathname + url.search)
-  for (const cell of document.querySelectorAll('td.cell[data-day]')) {
-    if (cell.dataset.day === day) cell.setAttribute('aria-selected', 'true')
-    else cell.removeAttribute('aria-selected')
-  }
+  select([...document.querySelectorAll('td.cell')], day)
   await refresh(url.pathname + url.search)
   const panel = document.querySelector('#day')
   if (day !== null) panel?.scrollIntoView({ block: 'nearest' })

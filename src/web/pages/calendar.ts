@@ -1,7 +1,7 @@
-import { addDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
+import { addDays, countDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
 import type { CalendarDay, YearDay } from '../../ledger/calendar.ts'
-import { type Html, html, jsonFor } from '../html.ts'
+import { type Html, html } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
 import { href, MONTHS, shortDay } from './layout.ts'
 
@@ -26,7 +26,7 @@ const MARK: Record<CellState, string> = {
   stale: '↻',
   missing: '·',
 }
-const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
+const WEEKDAYS = ['Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday', 'Sunday']
 
 export function stateOf(day: Pick<CalendarDay, 'state' | 'restated'> | undefined): CellState {
   if (day === undefined) return 'missing'
@@ -56,9 +56,8 @@ export const weekdayName = (day: Day) => WEEKDAYS[weekdayOf(day)]!
 export function weeks({ project, streams, range, first, days, day: chosen }: CalendarData): Html {
   const all = daysIn(range)
   const known = new Map((days ?? []).map((day) => [`${day.stream}\0${day.date}`, day]))
-  const rows = streams.map((stream) => all.map((day) => known.get(`${stream}\0${day}`)?.rows ?? null))
   const link = (day: Day) => href('/', { project, to: range.to, day }, '#day')
-  return html`<div class="days scroll" id="weeks"><table class="calendar" data-grid="weeks" data-from="${range.from}" aria-label="Coverage by stream, ${range.from} to ${range.to}">
+  return html`<div class="days scroll" id="weeks"><table class="calendar" data-grid="weeks" aria-label="Coverage by stream, ${range.from} to ${range.to}">
 <thead><tr><td></td>${weekSpans(all).map(({ first, length }) => (length > 2 ? html`<th scope="colgroup" colspan="${length}" class="week">${shortDay(first)}</th>` : html`<td colspan="${length}"></td>`))}</tr>
 <tr><th scope="col" class="stream">stream</th>${all.map(
     (day) =>
@@ -68,43 +67,36 @@ export function weeks({ project, streams, range, first, days, day: chosen }: Cal
     (stream) =>
       html`<tr><th scope="row" class="stream">${stream}</th>${all.map((day) => {
         const found = known.get(`${stream}\0${day}`)
-        return found === undefined && day < first
-          ? html`<td class="none"></td>`
-          : cell(stateOf(found), weekdayOf(day) === 0)
+        if (found === undefined && day < first) return html`<td class="none"></td>`
+        return cell(day, stateOf(found), `${stream}, `, found && `, ${count(found.rows, 'row')}`)
       })}</tr>
 `,
-  )}</tbody></table><script type="application/json">${jsonFor({ streams, rows })}</script></div>`
+  )}</tbody></table></div>`
 }
 
 /** A year at a glance: a column for each week, a row for each weekday, the gravest state of all streams. */
 export function year({ streams, yearRange, first, year: days }: CalendarData): Html {
   const known = new Map((days ?? []).map((day) => [day.date, day]))
   const monday = addDays(yearRange.from, -weekdayOf(yearRange.from))
-  const all = daysIn({ from: monday, to: yearRange.to })
-  const columns = Math.ceil(all.length / 7)
+  const columns = Math.ceil(countDays({ from: monday, to: yearRange.to }) / 7)
   const months = Array.from({ length: columns }, (_, at) => monthAt(addDays(monday, at * 7), at, columns))
-  return html`<div class="days scroll" id="year"><table class="calendar year" data-grid="year" data-from="${monday}" aria-label="Coverage of all streams, ${yearRange.from} to ${yearRange.to}">
+  return html`<div class="days scroll" id="year"><table class="calendar year" data-grid="year" aria-label="Coverage of all streams, ${yearRange.from} to ${yearRange.to}">
 <thead><tr><td></td>${months.map((month) => html`<td>${month === '' ? '' : html`<span>${month}</span>`}</td>`)}</tr></thead>
 <tbody>${WEEKDAYS.map(
     (name, weekday) =>
-      html`<tr><th scope="row">${weekday % 2 === 0 ? name : html`<span class="hidden">${name}</span>`}</th>${Array.from(
+      html`<tr><th scope="row">${weekday % 2 === 0 ? name.slice(0, 3) : html`<span class="hidden">${name}</span>`}</th>${Array.from(
         { length: columns },
         (_, at) => {
           const day = addDays(monday, at * 7 + weekday)
           if (day < yearRange.from || day > yearRange.to) return html`<td class="none"></td>`
           const found = known.get(day)
           if (found === undefined && day < first) return html`<td class="none"></td>`
-          return cell(stateOfYearDay(found, streams.length), false)
+          const read = found && `, ${found.streams} of ${streams.length} streams read, ${count(found.rows, 'row')}`
+          return cell(day, stateOfYearDay(found, streams.length), '', read)
         },
       )}</tr>
 `,
-  )}</tbody></table><script type="application/json">${jsonFor({
-    streams: streams.length,
-    days: all.map((day) => {
-      const found = known.get(day)
-      return found === undefined ? 0 : [found.streams, found.rows]
-    }),
-  })}</script></div>`
+  )}</tbody></table></div>`
 }
 
 /** The states of the days of the year, as far as they are to be read. */
@@ -141,9 +133,9 @@ export function legend(): Html {
   )}</ul>`
 }
 
-// Short, since there are a thousand: the script gives each its date and its numbers.
-function cell(state: CellState, isMonday: boolean): Html {
-  return html`<td class="cell ${state}${isMonday ? ' mon' : ''}" aria-label="${state}">${MARK[state]}</td>`
+function cell(day: Day, state: CellState, of: string, numbers = ''): Html {
+  const label = `${of}${weekdayName(day)} ${day}: ${MEANING[state]}${numbers}`
+  return html`<td class="cell ${state}${of !== '' && weekdayOf(day) === 0 ? ' mon' : ''}" data-day="${day}" aria-label="${label}">${MARK[state]}</td>`
 }
 
 /** The weeks that a range touches, with how many of its days are in each. */

@@ -11,7 +11,7 @@ export function dayPanel({ project, streams, day, detail, range }: CalendarData,
   }
   const read = new Map(detail.streams.map((row) => [row.stream, row]))
   const close = href('/', { project, to: range.to }, '#project')
-  return html`<section id="day" class="day-panel" data-part="day" aria-labelledby="day-title"><header class="title"><h3 id="day-title" tabindex="-1">${weekdayName(day)} ${day}</h3><a class="small" href="${close}">Close</a></header>
+  return html`<section id="day" class="day-panel" data-part="day" aria-labelledby="day-title"><header class="title"><h3 id="day-title" tabindex="-1">${weekdayName(day).slice(0, 3)} ${day}</h3><a class="small" href="${close}">Close</a></header>
 ${table(`Streams on ${day}`, ['stream', 'state', '#rows', 'read', 'run', 'what is known'], streams, (stream) => {
   const row = read.get(stream)
   const changes = detail.changes.filter((change) => change.stream === stream)
