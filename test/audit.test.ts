@@ -1,11 +1,10 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { runCli } from './support/cli.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
 describe('an audit', () => {
   let setup: Setup
-  afterEach(() => setup.close())
 
   const TAGGED = { name: 'by_tag', dimensions: ['date', 'tag_id'] }
   const range = { from: '2026-03-01', to: '2026-03-31' }
@@ -96,7 +95,6 @@ describe('row for row', () => {
   beforeAll(async () => {
     setup = await setUp({ world: { projects: 2, awkward: true, prompts: 8, models: 2, brands: 8 } })
   })
-  afterAll(() => setup.close())
 
   async function rowVersions(): Promise<string[]> {
     const tables = await setup.database.rows<{ name: string }>(

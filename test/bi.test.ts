@@ -52,7 +52,6 @@ beforeAll(async () => {
     projects.map((project) => [project.id, daysIn(range).flatMap((day) => setup.service.world.chatsOf(project, day))]),
   )
 })
-afterAll(() => setup.close())
 
 const weekOf = (day: Day) => addDays(day, -((dayNumber(day) + 3) % 7))
 const monthOf = (day: Day) => `${day.slice(0, 7)}-01`
@@ -671,60 +670,52 @@ test('each question has a view, and its file says which question it answers and 
 
 test('a view whose report is not configured is left out and explained, and made once it is there', async () => {
   const few = await setUp({ emptyDatabase: true, config: { reports: [{ name: 'total', dimensions: ['date'] }] } })
-  try {
-    const first = await migrate(few.database.warehouse, few.config)
-    const needNone = ['data_status', 'freshness', ...viewsOf(13)]
-    expect(first.views.made).toEqual([...viewsOf(1), ...viewsOf(2), 'answers_daily', ...needNone])
-    expect(first.views.left).toContainEqual({
-      name: 'topics_weekly',
-      reason: 'needs an unfiltered report by date, topic_id, and none is configured',
-    })
-    const reports = [
-      { name: 'total', dimensions: ['date'] },
-      { name: 'own_name', dimensions: ['topic_id', 'date'] },
-      {
-        name: 'filtered',
-        dimensions: ['date', 'model_id'],
-        filters: [{ field: 'country_code', operator: 'in', values: ['DE'] }],
-      },
-    ]
-    const second = await migrate(few.database.warehouse, configOf({ reports }))
-    expect(second.views.made).toEqual(['topics_weekly', 'sentiment_by_topic_weekly'])
-    expect(second.views.left.map(({ name }) => name)).toContain('visibility_by_model_weekly')
-    expect((await migrate(few.database.warehouse, configOf({ reports }))).views.made).toEqual([])
-  } finally {
-    await few.close()
-  }
+  const first = await migrate(few.database.warehouse, few.config)
+  const needNone = ['data_status', 'freshness', ...viewsOf(13)]
+  expect(first.views.made).toEqual([...viewsOf(1), ...viewsOf(2), 'answers_daily', ...needNone])
+  expect(first.views.left).toContainEqual({
+    name: 'topics_weekly',
+    reason: 'needs an unfiltered report by date, topic_id, and none is configured',
+  })
+  const reports = [
+    { name: 'total', dimensions: ['date'] },
+    { name: 'own_name', dimensions: ['topic_id', 'date'] },
+    {
+      name: 'filtered',
+      dimensions: ['date', 'model_id'],
+      filters: [{ field: 'country_code', operator: 'in', values: ['DE'] }],
+    },
+  ]
+  const second = await migrate(few.database.warehouse, configOf({ reports }))
+  expect(second.views.made).toEqual(['topics_weekly', 'sentiment_by_topic_weekly'])
+  expect(second.views.left.map(({ name }) => name)).toContain('visibility_by_model_weekly')
+  expect((await migrate(few.database.warehouse, configOf({ reports }))).views.made).toEqual([])
 })
 
 test('an upgrade replaces views and leaves what people built on them, and takes no name that is taken', async () => {
   const upgraded = await setUp({ config: { reports: [{ name: 'total', dimensions: ['date'] }] } })
   const { database, config } = upgraded
-  try {
-    await database.rows('create schema if not exists visibility')
-    await database.rows('create table visibility.share_of_voice_daily (theirs text)')
-    const first = await migrate(database.warehouse, config)
-    expect(first.views.left).toContainEqual({
-      name: 'share_of_voice_daily',
-      reason: 'has a name that another table or view of this schema took first',
-    })
-    await database.rows('create view mine as select brand, visibility from visibility.visibility_weekly')
-    // As if an earlier version had made another text of it.
-    await database.rows("update visibility_ops.views set fingerprint = 'older'")
-    const again = await migrate(database.warehouse, config)
-    expect(again.views.made).toContain('visibility_weekly')
-    expect(await database.rows('select * from mine')).toEqual([])
-    // A column that would have to change its type cannot be replaced under a view of theirs: the old one stays.
-    await database.rows('create or replace view visibility.visibility_daily as select 1 as other').catch(() => {})
-    await database.rows('drop view visibility.visibility_monthly')
-    await database.rows('create view visibility.visibility_monthly as select 1::int as project_id')
-    await database.rows("update visibility_ops.views set fingerprint = 'older'")
-    const kept = await migrate(database.warehouse, config)
-    expect(kept.views.left.find(({ name }) => name === 'visibility_monthly')?.reason).toContain('stays as it is')
-    expect(kept.views.made).toContain('visibility_weekly')
-  } finally {
-    await upgraded.close()
-  }
+  await database.rows('create schema if not exists visibility')
+  await database.rows('create table visibility.share_of_voice_daily (theirs text)')
+  const first = await migrate(database.warehouse, config)
+  expect(first.views.left).toContainEqual({
+    name: 'share_of_voice_daily',
+    reason: 'has a name that another table or view of this schema took first',
+  })
+  await database.rows('create view mine as select brand, visibility from visibility.visibility_weekly')
+  // As if an earlier version had made another text of it.
+  await database.rows("update visibility_ops.views set fingerprint = 'older'")
+  const again = await migrate(database.warehouse, config)
+  expect(again.views.made).toContain('visibility_weekly')
+  expect(await database.rows('select * from mine')).toEqual([])
+  // A column that would have to change its type cannot be replaced under a view of theirs: the old one stays.
+  await database.rows('create or replace view visibility.visibility_daily as select 1 as other').catch(() => {})
+  await database.rows('drop view visibility.visibility_monthly')
+  await database.rows('create view visibility.visibility_monthly as select 1::int as project_id')
+  await database.rows("update visibility_ops.views set fingerprint = 'older'")
+  const kept = await migrate(database.warehouse, config)
+  expect(kept.views.left.find(({ name }) => name === 'visibility_monthly')?.reason).toContain('stays as it is')
+  expect(kept.views.made).toContain('visibility_weekly')
 })
 
 describe('the reader role', () => {

@@ -1,5 +1,5 @@
 /// <reference lib="dom" />
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import type { BrowserContextOptions, Page } from 'playwright-core'
 import { inBrowser, launchTabs, type Tabs, violationsIn } from './support/chromium.ts'
 import { type Pages, startPages, until } from './support/serve.ts'
@@ -74,11 +74,6 @@ inBrowser('the status page', () => {
     )
     pages = await startPages(setup, TOKEN)
     tabs = await launchTabs()
-  })
-  afterAll(async () => {
-    await tabs?.browser.close()
-    await pages?.close()
-    await setup?.close()
   })
 
   async function open(path: string, options: BrowserContextOptions = {}, url = pages.url): Promise<Page> {
@@ -298,22 +293,17 @@ inBrowser('the status page', () => {
   test('before the first sync the page says so, and fills without a reload', async () => {
     const empty = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 }, emptyDatabase: true })
     const other = await startPages(empty)
-    try {
-      const page = await open('/', {}, other.url)
-      expect(await page.locator('.verdict').textContent()).toBe('Nothing was synced yet.')
-      expect(await page.getByRole('link', { name: 'Sign in' }).count()).toBe(0)
-      for (const path of ['/quarantine', '/restatements']) expect((await fetch(other.url + path)).status).toBe(200)
-      expect(await violationsIn(page)).toEqual([])
-      await empty.sync()
-      await until(async () => {
-        await lookAgain(page)
-        return (await page.getByRole('heading', { name: 'Last runs' }).count()) > 0
-      })
-      await page.close()
-    } finally {
-      await other.close()
-      await empty.close()
-    }
+    const page = await open('/', {}, other.url)
+    expect(await page.locator('.verdict').textContent()).toBe('Nothing was synced yet.')
+    expect(await page.getByRole('link', { name: 'Sign in' }).count()).toBe(0)
+    for (const path of ['/quarantine', '/restatements']) expect((await fetch(other.url + path)).status).toBe(200)
+    expect(await violationsIn(page)).toEqual([])
+    await empty.sync()
+    await until(async () => {
+      await lookAgain(page)
+      return (await page.getByRole('heading', { name: 'Last runs' }).count()) > 0
+    })
+    await page.close()
   })
 
   test('the page shows in red that the server is down, and continues when it is back', async () => {

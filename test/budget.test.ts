@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget.ts'
 import { type BudgetStore, createBudget, memoryStore } from '../src/source/budget.ts'
 import {
@@ -232,7 +232,6 @@ describe('a budget', () => {
     database = await createDatabase('migrated')
     await migrate(database.warehouse, configOf({}))
   })
-  afterAll(() => database.drop())
 
   test('believes the service about its limit and waits for the reset', async () => {
     let now = 1_000_000

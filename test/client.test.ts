@@ -1,19 +1,16 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { KeyError, ProjectError, RefusedError, TransientError, UsageError } from '../src/core/errors.ts'
 import { type ReferenceService, startReference } from '../src/reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
-import { type ClientOptions, createClient } from '../src/source/client.ts'
+import type { Client, ClientOptions } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
 import { isTriedAgain, retryDelayMs } from '../src/source/retry-policy.ts'
+import { closeLater } from './support/close-later.ts'
+import { openClient } from './support/open-client.ts'
 import { listening } from './support/proxy.ts'
-
-const closers: (() => unknown)[] = []
-afterEach(async () => {
-  for (const close of closers.splice(0)) await close()
-})
 
 /** A server that answers as told and remembers what it was asked. */
 async function serve(
@@ -26,16 +23,12 @@ async function serve(
       answer(request, response, seen.length, body)
     })
   })
-  const { origin, close } = await listening(server)
-  closers.push(close)
+  const { origin } = await listening(server)
   return { url: `${origin}/v1`, seen }
 }
 
-function clientOf(baseUrl: string, options: Partial<ClientOptions> = {}) {
-  const client = createClient({ baseUrl, requestsPerMinute: 10_000, maxAttempts: 4, timeoutMs: 5000, ...options })
-  closers.push(() => client.close())
-  return client
-}
+const clientOf = (baseUrl: string, options: Partial<ClientOptions> = {}) =>
+  openClient(baseUrl, { compress: true, requestsPerMinute: 10_000, maxAttempts: 4, timeoutMs: 5000, ...options })
 
 const json = (response: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}) => {
   response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body))
@@ -97,7 +90,7 @@ describe('against the reference service', () => {
 })
 
 describe('limits are checked before anything is sent', () => {
-  const attempts: [string, (client: ReturnType<typeof createClient>) => Promise<unknown>, string][] = [
+  const attempts: [string, (client: Client) => Promise<unknown>, string][] = [
     ['a limit of 10,001', (client) => client.chats(caller, { ...chats, limit: 10_001 }), 'limit from 1 to 10000'],
     ['a limit of 0', (client) => client.prompts(caller, { limit: 0 }), 'limit from 1'],
     ['a negative offset', (client) => client.prompts(caller, { offset: -1 }), 'offset of 0 or more'],
@@ -466,7 +459,7 @@ describe('the request budget', () => {
       world: createWorld({ restating: false }),
       faults: { rate_limit: 10, rate_window_ms: 1000 },
     })
-    closers.push(() => service.close())
+    closeLater(() => service.close())
     const client = clientOf(service.url)
     const who = { key: COMPANY_KEY, projectId: service.world.projects[0]!.id }
     await client.prompts(who, {})

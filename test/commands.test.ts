@@ -1,8 +1,7 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { dayOf } from '../src/core/day.ts'
 import { realStack } from '../src/core/errors.ts'
@@ -32,7 +31,6 @@ describe('commands', () => {
   beforeAll(async () => {
     setup = await setUp({ emptyDatabase: true, world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
   })
-  afterAll(() => setup.close())
   const cli = (...args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
 
   test('the program prints its version and its exit codes', async () => {
@@ -97,7 +95,6 @@ describe('commands', () => {
     const embedded = await runCli(['plan'], { cwd: folder.path })
     expect(embedded.stdout).toContain('nothing was read or changed')
     expect(() => statSync(`${folder.path}/.data`)).toThrow()
-    folder.remove()
   })
 
   test('status before the first sync says what to do, and check passes', async () => {
@@ -216,7 +213,6 @@ describe('commands', () => {
     const result = await runCli(['sync'], { env, config: setup.fileConfig })
     expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_PROJECTS: got nothing')])
     expect(result.stderr).not.toContain('pruned')
-    await empty.drop()
   })
 
   test('quarantined rows are listed, shown with their raw JSON, and retried', async () => {
@@ -270,7 +266,6 @@ describe('commands', () => {
     })
     expect([synced.code, synced.json().source]).toEqual([0, settings.VISIBILITY_API_URL])
     expect(await database.rows('select count(*)::int as n from visibility.prompts')).toEqual([{ n: 3 }])
-    await database.drop()
     reference.child.kill('SIGTERM')
     expect((await reference.done).code).toBe(0)
   })
@@ -278,7 +273,6 @@ describe('commands', () => {
 
 describe('the bundled command', () => {
   const folder = temporaryFolder()
-  afterAll(() => folder.remove())
   beforeAll(() =>
     writeFileSync(join(folder.path, 'sync.yaml'), 'reports: [{ name: my_own_report, dimensions: [date] }]'),
   )
@@ -342,7 +336,6 @@ describe('the bundled command', () => {
     const { done } = startProcess(['sync', '--stream', 'prompts'], { env: setup.env, full })
     const { code: ended, stderr } = await done
     const [run] = await setup.database.rows('select outcome from visibility_ops.runs')
-    await setup.close()
     expect([ended, stderr]).toEqual([code, expect.stringContaining(text)])
     expect(run).toEqual({ outcome: 'complete' })
   })
@@ -358,13 +351,9 @@ describe('check --spec', () => {
   /* check --spec: a published description of the service, compared with what is sent and read. */
 
   let setup: Setup
-  const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-spec-'))
+  const { path: folder } = temporaryFolder()
   beforeAll(async () => {
     setup = await setUp({ world: { projects: 1, prompts: 6 }, extras: 'all', config: { extras: 'auto' } })
-  })
-  afterAll(async () => {
-    await setup.close()
-    rmSync(folder, { recursive: true })
   })
 
   type Node = Record<string, any>

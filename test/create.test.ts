@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, expect, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import { readRequests } from '../src/create/requests-file.ts'
 import { lockRun } from '../src/ledger/run-lock.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -8,26 +8,18 @@ import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.t
 import { sized } from './support/long.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
-let setup: Setup | undefined
-const folders: { remove(): void }[] = []
-afterEach(async () => {
-  for (const folder of folders.splice(0)) folder.remove()
-  await setup?.close()
-  setup = undefined
-})
+let setup: Setup
 
 const start = async (options: SetupOptions = {}) => {
   setup = await setUp({ world: { projects: 1, prompts: 3, models: 2, brands: 2 }, ...options })
 }
-const project = () => setup!.service.world.projects[0]!
+const project = () => setup.service.world.projects[0]!
 const fileOf = (name: string, text: string) => {
-  const folder = temporaryFolder()
-  folders.push(folder)
-  const file = join(folder.path, name)
+  const file = join(temporaryFolder().path, name)
   writeFileSync(file, text)
   return file
 }
-const create = (...args: string[]) => runCli(['create', ...args], { env: setup!.env, config: setup!.fileConfig })
+const create = (...args: string[]) => runCli(['create', ...args], { env: setup.env, config: setup.fileConfig })
 const fifty = () =>
   fileOf(
     'prompts.csv',
@@ -42,7 +34,7 @@ async function expectOnce(): Promise<void> {
   )
   const topics = project().topics.filter(({ name }) => name.startsWith('Topic '))
   expect(topics.map(({ name }) => name).sort()).toEqual(['Topic 0', 'Topic 1', 'Topic 2'])
-  const rows = await setup!.database.rows<{ prompt_id: string; text: string; topic_id: string }>(
+  const rows = await setup.database.rows<{ prompt_id: string; text: string; topic_id: string }>(
     "select prompt_id, text, topic_id from visibility.prompts where removed_at is null and text like 'Prompt, number%'",
   )
   const key = (prompt: { id: string; text: string; topic: string | null }) =>
@@ -50,7 +42,7 @@ async function expectOnce(): Promise<void> {
   expect(rows.map(({ prompt_id, text, topic_id }) => key({ id: prompt_id, text, topic: topic_id })).sort()).toEqual(
     made.map(({ id, text, topicId }) => key({ id, text, topic: topicId })).sort(),
   )
-  const [open] = await setup!.database.rows<{ n: number }>(
+  const [open] = await setup.database.rows<{ n: number }>(
     "select count(*)::int as n from visibility_ops.creations where state = 'sent'",
   )
   expect(open).toEqual({ n: 0 })
@@ -94,12 +86,12 @@ test('one prompt, topic and classification of each kind are created, printed, an
     ['domain_classifications', 'Press'],
     ['url_classifications', 'Reviews'],
   ])
-    expect(await setup!.database.rows(`select 1 from visibility.${table} where name = $1`, [name])).toHaveLength(1)
-  expect(await setup!.database.rows("select 1 from visibility.prompts where text like 'Which trail%'")).toHaveLength(1)
+    expect(await setup.database.rows(`select 1 from visibility.${table} where name = $1`, [name])).toHaveLength(1)
+  expect(await setup.database.rows("select 1 from visibility.prompts where text like 'Which trail%'")).toHaveLength(1)
   // The next sync agrees.
   const sync = await runCli(['sync', '--stream', 'prompts', '--stream', 'domain_classifications', '--json'], {
-    env: setup!.env,
-    config: setup!.fileConfig,
+    env: setup.env,
+    config: setup.fileConfig,
   })
   const changes = sync
     .json()
@@ -214,7 +206,7 @@ test('killed again and again in the middle of fifty lines, each is created exact
   const file = fifty()
   // The id of a topic whose creation was cut off is told by no part of the API, so these are made in peace.
   for (const name of ['Topic 0', 'Topic 1', 'Topic 2']) expect((await create('topic', '--name', name)).code).toBe(0)
-  const settings = { env: setup!.env, config: setup!.fileConfig }
+  const settings = { env: setup.env, config: setup.fileConfig }
   const mostKills = sized(3, 60)
   let kills = 0
   for (let step = 1; project().prompts.length < 53 && kills < mostKills; step++) {
@@ -277,8 +269,8 @@ test('a stop in the middle reports what was created, and a rerun continues', asy
   await start({ faults: { rate_limit: null, latency_ms: 60 } })
   const file = fifty()
   const running = startCli(['create', 'prompt', '--from', file, '--yes'], {
-    env: setup!.env,
-    config: setup!.fileConfig,
+    env: setup.env,
+    config: setup.fileConfig,
   })
   while (project().prompts.length < 10) await new Promise((done) => setTimeout(done, 5))
   running.stop()
@@ -293,11 +285,11 @@ test('a stop in the middle reports what was created, and a rerun continues', asy
 
 test('create waits for a sync that is loading the prompts', async () => {
   await start()
-  const { warehouse } = setup!.database
-  await migrate(warehouse, setup!.config)
+  const { warehouse } = setup.database
+  await migrate(warehouse, setup.config)
   const pair = { projectId: project().id, stream: 'prompts' }
-  const start_ = { command: 'sync', version: 'test', source: setup!.service.url }
-  const other = await lockRun(warehouse, [pair], start_, { log: setup!.services.log })
+  const start_ = { command: 'sync', version: 'test', source: setup.service.url }
+  const other = await lockRun(warehouse, [pair], start_, { log: setup.services.log })
   const running = create('prompt', '--text', 'Is anyone there at all today?', '--country', 'DE')
   await new Promise((done) => setTimeout(done, 1000))
   await other.release()
@@ -314,9 +306,9 @@ test('without countries in answers nothing is sent again, and a lost answer is n
   hide()
   const again = await create('prompt', '--text', 'Same words in both', '--country', 'US')
   expect(again.stdout).toContain('Exists already: pr_')
-  expect(await setup!.database.rows('select attempts from visibility_ops.creations')).toEqual([{ attempts: 1 }])
+  expect(await setup.database.rows('select attempts from visibility_ops.creations')).toEqual([{ attempts: 1 }])
   // The answer is lost before the service has acted: the other country's prompt is not this one.
-  setup!.service.setFaults({ rate_limit: null, server_error: 1 })
+  setup.service.setFaults({ rate_limit: null, server_error: 1 })
   const lost = create('prompt', '--text', 'Same words in both', '--country', 'DE')
   await new Promise((done) => setTimeout(done, 100))
   const result = await lost

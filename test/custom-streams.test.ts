@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import { domainReport, urlReport } from '../src/reference/sources.ts'
-import { type Client, createClient } from '../src/source/client.ts'
+import type { Client } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import type { RunRequest } from '../src/sync/run/run.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { openClient } from './support/open-client.ts'
 import { startRewriter } from './support/proxy.ts'
 import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
@@ -37,7 +38,6 @@ let setup: Setup
 let client: Client
 /** Changes the items of an answer, by the path of its operation. */
 let change: (path: string, items: Row[]) => Row[] = (_, items) => items
-let closeProxy: () => Promise<void>
 const rows = (sql: string) => setup.database.rows<Row>(sql)
 
 beforeAll(async () => {
@@ -58,13 +58,7 @@ beforeAll(async () => {
     const data = offset > 0 ? [] : change(pathname.slice(4), body.data)
     return JSON.stringify({ data })
   })
-  closeProxy = proxy.close
-  client = createClient({ baseUrl: proxy.url, requestsPerMinute: 100_000, compress: false })
-})
-afterAll(async () => {
-  client.close()
-  await closeProxy()
-  await setup.close()
+  client = openClient(proxy.url)
 })
 
 function sync(

@@ -1,9 +1,9 @@
 import type { IncomingMessage } from 'node:http'
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import { runAudit } from '../src/audit/run-audit.ts'
 import { type Day, daysIn } from '../src/core/day.ts'
-import { createClient } from '../src/source/client.ts'
 import { retryQuarantine } from '../src/sync/quarantine.ts'
+import type { RunRequest } from '../src/sync/run/run.ts'
 import { longTest, some } from './support/long.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
@@ -12,7 +12,6 @@ import { expectChats, expectExact, expectReport } from './support/truth.ts'
 /* Answers that look right and are not, and holds that must hold. */
 
 let setup: Setup
-afterEach(() => setup.close())
 
 const range = { from: '2026-03-01', to: '2026-03-31' }
 const week = { from: '2026-03-25', to: '2026-03-31' }
@@ -28,22 +27,12 @@ const dropDay = (day: Day) => {
   for (const { id } of setup.service.world.chatsOf(project(), day)) setup.service.world.dropChat(id)
 }
 /** A sync through something that changes its answers. */
-const syncThrough = async (rewrite: (text: string, message: IncomingMessage) => string | Buffer) => {
-  const proxy = await startRewriter(setup.service.url, rewrite)
-  const { client } = setup.services
-  setup.services.client = createClient({
-    baseUrl: proxy.url,
-    compress: false,
-    requestsPerMinute: 100_000,
-    maxAttempts: 3,
-  })
-  try {
-    return await setup.sync()
-  } finally {
-    setup.services.client.close()
-    setup.services.client = client
-    await proxy.close()
-  }
+const syncThrough = async (
+  rewrite: (text: string, message: IncomingMessage) => string | Buffer,
+  request: Partial<RunRequest> = {},
+) => {
+  const { url } = await startRewriter(setup.service.url, rewrite)
+  return setup.through(url, () => setup.sync(request), { maxAttempts: 3 })
 }
 const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.flatMap(({ failed }) => failed)
 
@@ -268,19 +257,11 @@ describe('page limits', () => {
     await start({ config: { start_date: '2026-03-01', lookback_days: 31, source: { page_limit: 300 } } })
     await setup.sync()
     // Every answer of more than 50 rows about one week lacks its last rows, but is larger than others.
-    const proxy = await startRewriter(setup.service.url, (text) =>
-      /"date":"2026-03-1[0-6]"/.test(text) ? text.replace(/(?:,\{"brand":(?:(?!\{"brand").)*\}){3}\]\}$/s, ']}') : text,
-    )
-    const client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000, maxAttempts: 3 })
-    setup.services.client.close()
-    setup.services.client = client
-    try {
-      await setup.sync({ streams: setup.services.streams.named(['by_prompt']) })
-      await setup.sync({ streams: setup.services.streams.named(['by_prompt']) })
-    } finally {
-      client.close()
-      await proxy.close()
-    }
+    const shortened = (text: string) =>
+      /"date":"2026-03-1[0-6]"/.test(text) ? text.replace(/(?:,\{"brand":(?:(?!\{"brand").)*\}){3}\]\}$/s, ']}') : text
+    const streams = setup.services.streams.named(['by_prompt'])
+    await syncThrough(shortened, { streams })
+    await syncThrough(shortened, { streams })
     const [{ rows }] = (await setup.database.rows<{ rows: number }>(
       'select sum(rows_deleted)::int as rows from visibility_ops.restatements',
     )) as [{ rows: number | null }]

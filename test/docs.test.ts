@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { loadConfig } from '../src/core/config/load.ts'
 import { channelTwins, configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { faultsSchema } from '../src/reference/change.ts'
@@ -151,7 +151,6 @@ describe('against a database', () => {
     })
     await setup.sync()
   })
-  afterAll(() => setup.close())
 
   test('the statement in docs/reference/tables.md runs', async () => {
     const sql = /```sql\n([\s\S]*?)```/.exec(read('docs/reference/tables.md'))![1]!

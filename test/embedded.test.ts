@@ -16,12 +16,13 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { reasonIn } from '../src/warehouse/embedded/postmaster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
 import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { longGroup, longTest, sized } from './support/long.ts'
 import { clusterTemplate, query, runningIn, startDatabase, until } from './support/server-processes.ts'
 import { NO_LIMIT, setUp } from './support/setup.ts'
@@ -33,13 +34,9 @@ const data = () => join(folder.path, '.data/reference')
 const lock = () => join(data(), 'postgres/postmaster.pid')
 const template = clusterTemplate()
 beforeAll(() => template.make())
-afterAll(() => template.remove())
 beforeEach(() => {
   folder = temporaryFolder()
-})
-afterEach(async () => {
-  await stopEmbedded(data())
-  folder.remove()
+  closeLater(() => stopEmbedded(data()))
 })
 const CONFIG = {
   start_date: '2026-03-01',
@@ -392,7 +389,6 @@ longGroup('on a small disk', () => {
   })
   afterEach(() => {
     if (reason === undefined) execFileSync('umount', ['--lazy', folder.path])
-    folder.remove()
   })
   const resize = (megabytes: number) => execFileSync('mount', ['-o', `remount,size=${megabytes}m`, folder.path])
 
@@ -464,6 +460,5 @@ longGroup('on a small disk', () => {
     const next = await runCli(['sync', '--json'], options)
     expect({ code: next.code, stderr: next.code === 0 ? '' : next.stderr }).toEqual({ code: 0, stderr: '' })
     expect(next.json().outcome).toBe('complete')
-    await setup.close()
   }, 120_000)
 })

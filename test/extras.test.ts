@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { readQuestions } from '../src/packs/metabase/cards.ts'
@@ -9,7 +9,6 @@ import { packFiles, type Tool } from '../src/packs/pack-files.ts'
 import { chatContent, domainReport, urlReport } from '../src/reference/sources.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { CONTRADICTION, sift } from '../src/rows/sift.ts'
-import { createClient } from '../src/source/client.ts'
 import { reportStream, StreamSet } from '../src/streams/registry.ts'
 import { retryQuarantine } from '../src/sync/quarantine.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
@@ -20,6 +19,7 @@ import { type GroupRow, readDetail } from '../src/web/insights/read-detail.ts'
 import { readInsights } from '../src/web/insights/read-insights.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
 import { startMetabase } from './support/metabase-server.ts'
+import { openClient } from './support/open-client.ts'
 import { startProxy, startRewriter } from './support/proxy.ts'
 import { until } from './support/serve.ts'
 import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
@@ -47,52 +47,48 @@ test('without extras no further request is sent; a service without extras is ask
     world: small,
     config: { ...DAYS, reports: [{ name: 'brand_daily', dimensions: ['date'] }] },
   })
-  try {
-    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
-    // The five streams that every service has and the report, one page each; the profile is one request, too.
-    expect(paths(setup).filter((path) => !path.startsWith('POST /reports/brands') && EXTRA.test(path))).toEqual([])
-    setup.service.requests.length = 0
-    await setup.sync()
-    const plain = paths(setup).length
-    setup.service.requests.length = 0
-    const more = withConfig(setup, { extras: 'auto', reports: [...(setup.fileConfig.reports as []), ...SOURCES] })
-    const report = await more.sync()
-    expect(outcomes(report)).toEqual({ outcome: 'complete', failed: [] })
-    const asked = paths(setup).filter((path) => EXTRA.test(path) && path !== 'POST /reports/brands')
-    expect(asked.sort()).toEqual([
-      'GET /brands',
-      'GET /classifications/urls',
-      'GET /model-channels',
-      'GET /projects',
-      'GET /tags',
-      'GET /topics',
-      'POST /reports/domains',
-      'POST /reports/urls',
-    ])
-    // Reports are asked for by name.
-    expect(report.notes.filter((note) => note.includes('not offered'))).toEqual([
-      expect.stringContaining('HTTP 404'),
-      expect.stringContaining('HTTP 404'),
-    ])
-    // What is known not to be offered is not asked for by the next run.
-    setup.service.requests.length = 0
-    expect(outcomes(await more.sync())).toEqual({ outcome: 'complete', failed: [] })
-    expect(paths(setup)).toHaveLength(plain)
-    const fresh = await setup.database.warehouse.pool.query(
-      "select stream, is_stale, missing_days from visibility.freshness where stream = 'urls_daily'",
-    )
-    expect(fresh.rows).toEqual([])
-    // After a week it is.
-    await setup.database.warehouse.pool.query(
-      "update visibility_ops.not_offered set asked_at = asked_at - interval '8 days'",
-    )
-    setup.service.setExtras('all')
-    expect(outcomes(await more.sync())).toEqual({ outcome: 'complete', failed: [] })
-    const { rows } = await setup.database.warehouse.pool.query('select count(*) as n from visibility_ops.not_offered')
-    expect(rows).toEqual([{ n: 0 }])
-  } finally {
-    await setup.close()
-  }
+  expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+  // The five streams that every service has and the report, one page each; the profile is one request, too.
+  expect(paths(setup).filter((path) => !path.startsWith('POST /reports/brands') && EXTRA.test(path))).toEqual([])
+  setup.service.requests.length = 0
+  await setup.sync()
+  const plain = paths(setup).length
+  setup.service.requests.length = 0
+  const more = withConfig(setup, { extras: 'auto', reports: [...(setup.fileConfig.reports as []), ...SOURCES] })
+  const report = await more.sync()
+  expect(outcomes(report)).toEqual({ outcome: 'complete', failed: [] })
+  const asked = paths(setup).filter((path) => EXTRA.test(path) && path !== 'POST /reports/brands')
+  expect(asked.sort()).toEqual([
+    'GET /brands',
+    'GET /classifications/urls',
+    'GET /model-channels',
+    'GET /projects',
+    'GET /tags',
+    'GET /topics',
+    'POST /reports/domains',
+    'POST /reports/urls',
+  ])
+  // Reports are asked for by name.
+  expect(report.notes.filter((note) => note.includes('not offered'))).toEqual([
+    expect.stringContaining('HTTP 404'),
+    expect.stringContaining('HTTP 404'),
+  ])
+  // What is known not to be offered is not asked for by the next run.
+  setup.service.requests.length = 0
+  expect(outcomes(await more.sync())).toEqual({ outcome: 'complete', failed: [] })
+  expect(paths(setup)).toHaveLength(plain)
+  const fresh = await setup.database.warehouse.pool.query(
+    "select stream, is_stale, missing_days from visibility.freshness where stream = 'urls_daily'",
+  )
+  expect(fresh.rows).toEqual([])
+  // After a week it is.
+  await setup.database.warehouse.pool.query(
+    "update visibility_ops.not_offered set asked_at = asked_at - interval '8 days'",
+  )
+  setup.service.setExtras('all')
+  expect(outcomes(await more.sync())).toEqual({ outcome: 'complete', failed: [] })
+  const { rows } = await setup.database.warehouse.pool.query('select count(*) as n from visibility_ops.not_offered')
+  expect(rows).toEqual([{ n: 0 }])
 })
 
 /** The same service and database under another configuration. */
@@ -139,7 +135,6 @@ describe('against a service that offers all of it', () => {
     setup = await setUp({ world: small, extras: 'all', config: { ...DAYS, extras: 'auto', reports, custom_streams } })
     expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
   })
-  afterAll(() => setup.close())
 
   test('names, own brands and domains come from the service', async () => {
     const [project] = setup.service.world.projects
@@ -283,29 +278,25 @@ test.each([
         reports: [{ name: 'urls_daily', of: 'urls', dimensions }],
       },
     })
-    try {
-      expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
-      const { world } = setup.service
-      const items = urlReport(world, world.projects[0]!, { range: day, dimensions: dimensions as never, filters: [] })
-      const wanted = new Map<string, number[]>()
-      for (const { url, prompt, model, usage_count, citation_count, retrievals } of items as Record<string, any>[]) {
-        const key = [url, prompt?.id, model?.id].join(' ')
-        const [used = 0, cited = 0, seen = 0] = wanted.get(key) ?? []
-        wanted.set(key, [used + usage_count, cited + citation_count, seen + retrievals])
-      }
-      expect(wanted.size).toBeGreaterThan(limit)
-      const [prompt, model] = ['prompt_id', 'model_id'].map((name) => (dimensions.includes(name) ? name : "''"))
-      const rows = await setup.database.rows<Record<string, any>>(
-        `select trim(url || ' ' || ${prompt} || ' ' || ${model}) as key, usage_count, citation_count, retrievals from visibility.urls_daily`,
-      )
-      const found = new Map(rows.map((row) => [row.key, [row.usage_count, row.citation_count, row.retrievals]]))
-      const plain = new Map([...wanted].map(([key, counts]) => [key.trim().replaceAll('  ', ' '), counts]))
-      expect(new Map([...found].map(([key, counts]) => [key.replaceAll('  ', ' '), counts]))).toEqual(plain)
-      expect(await setup.database.rows('select * from visibility_ops.drift')).toEqual([])
-      expect(setup.service.requests.some(({ body }) => Array.isArray(body.filters))).toBe(true)
-    } finally {
-      await setup.close()
+    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+    const { world } = setup.service
+    const items = urlReport(world, world.projects[0]!, { range: day, dimensions: dimensions as never, filters: [] })
+    const wanted = new Map<string, number[]>()
+    for (const { url, prompt, model, usage_count, citation_count, retrievals } of items as Record<string, any>[]) {
+      const key = [url, prompt?.id, model?.id].join(' ')
+      const [used = 0, cited = 0, seen = 0] = wanted.get(key) ?? []
+      wanted.set(key, [used + usage_count, cited + citation_count, seen + retrievals])
     }
+    expect(wanted.size).toBeGreaterThan(limit)
+    const [prompt, model] = ['prompt_id', 'model_id'].map((name) => (dimensions.includes(name) ? name : "''"))
+    const rows = await setup.database.rows<Record<string, any>>(
+      `select trim(url || ' ' || ${prompt} || ' ' || ${model}) as key, usage_count, citation_count, retrievals from visibility.urls_daily`,
+    )
+    const found = new Map(rows.map((row) => [row.key, [row.usage_count, row.citation_count, row.retrievals]]))
+    const plain = new Map([...wanted].map(([key, counts]) => [key.trim().replaceAll('  ', ' '), counts]))
+    expect(new Map([...found].map(([key, counts]) => [key.replaceAll('  ', ' '), counts]))).toEqual(plain)
+    expect(await setup.database.rows('select * from visibility_ops.drift')).toEqual([])
+    expect(setup.service.requests.some(({ body }) => Array.isArray(body.filters))).toBe(true)
   },
 )
 
@@ -345,7 +336,6 @@ test('a report with having has the selected rows with their shares unchanged, an
   const changed = { ...one, having: [{ field: 'mention_count', operator: 'gt', value: 1 }] }
   const refused = await runCli(['sync'], { ...options, config: { ...config, reports: [...reports, changed] } })
   expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('having')])
-  await setup.close()
 })
 
 test('rows with equal keys add up counts, keep a ratio that is the same, and contradict each other in anything else', () => {
@@ -399,7 +389,6 @@ test('a list is loaded while a window adds one of its rows', async () => {
     expect(await setup.database.rows(nameless)).toEqual([])
   } finally {
     await other.end()
-    await setup.close()
   }
 })
 
@@ -409,19 +398,15 @@ test('check shows what is offered', async () => {
     extras: ['GET /tags'],
     config: { ...DAYS, extras: ['tags', 'topics'], reports: [] },
   })
-  try {
-    const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-extras-'))
-    writeFileSync(`${folder}/sync.yaml`, JSON.stringify(setup.fileConfig))
-    const { stdout, code } = await runCli(['check', '--json', '--config', `${folder}/sync.yaml`], { env: setup.env })
-    rmSync(folder, { recursive: true })
-    expect(code).toBe(0)
-    const { verdicts } = JSON.parse(stdout) as { verdicts: { what: string; detail: string }[] }
-    expect(verdicts.find(({ what }) => what.startsWith('extras'))?.detail).toBe(
-      'offered: tags; not offered: topics (HTTP 404)',
-    )
-  } finally {
-    await setup.close()
-  }
+  const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-extras-'))
+  writeFileSync(`${folder}/sync.yaml`, JSON.stringify(setup.fileConfig))
+  const { stdout, code } = await runCli(['check', '--json', '--config', `${folder}/sync.yaml`], { env: setup.env })
+  rmSync(folder, { recursive: true })
+  expect(code).toBe(0)
+  const { verdicts } = JSON.parse(stdout) as { verdicts: { what: string; detail: string }[] }
+  expect(verdicts.find(({ what }) => what.startsWith('extras'))?.detail).toBe(
+    'offered: tags; not offered: topics (HTTP 404)',
+  )
 })
 
 describe('channels', () => {
@@ -433,7 +418,6 @@ describe('channels', () => {
     { name: 'brand_daily_by_prompt_channel', dimensions: ['date', 'prompt_id', 'model_channel_id'] },
   ]
   let setup: Setup
-  afterAll(() => setup.close())
 
   const start = () =>
     setUp({
@@ -502,7 +486,6 @@ describe('channels', () => {
     const metabase = { METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: 'postgres://reader:word@db:5433/wh' }
     const options = { env: { ...setup.env, ...metabase }, config: setup.fileConfig }
     const { code, stderr } = await runCli(['metabase', '--url', server.url], options)
-    await server.close()
     expect({ code, stderr, problems: server.problems }).toEqual({ code: 0, stderr: '', problems: [] })
     const sqlOf = (name: string) => JSON.stringify(server.store.card.find((card) => card.name.startsWith(name)))
     expect(sqlOf('3. Which models')).toContain('from visibility.visibility_by_channel_weekly')
@@ -512,13 +495,9 @@ describe('channels', () => {
 
   test('twins are read in shorter windows if the service limits the range of days', async () => {
     const short = await start()
-    try {
-      short.service.setFaults({ rate_limit: null, max_days: 3 })
-      expect((await short.sync()).outcome).toBe('complete')
-      await expectExact(short.database, { world: short.service.world, range: RANGE, reports: TWINS as never })
-    } finally {
-      await short.close()
-    }
+    short.service.setFaults({ rate_limit: null, max_days: 3 })
+    expect((await short.sync()).outcome).toBe('complete')
+    await expectExact(short.database, { world: short.service.world, range: RANGE, reports: TWINS as never })
   })
 
   test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
@@ -533,25 +512,14 @@ describe('channels', () => {
       },
       400,
     )
-    const honest = refusing.services.client
-    refusing.services.client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000 })
-    try {
-      expect((await refusing.sync()).outcome).toBe('complete')
-      const first = asked.length
-      expect(first).toBeGreaterThanOrEqual(2)
-      expect((await refusing.sync()).outcome).toBe('complete')
-      expect(asked.length).toBe(first)
-      await expectExact(refusing.database, {
-        world: refusing.service.world,
-        range: RANGE,
-        reports: DEFAULT_REPORTS as never,
-      })
-    } finally {
-      refusing.services.client.close()
-      refusing.services.client = honest
-      await proxy.close()
-      await refusing.close()
-    }
+    const sync = () => refusing.through(proxy.url, () => refusing.sync())
+    expect((await sync()).outcome).toBe('complete')
+    const first = asked.length
+    expect(first).toBeGreaterThanOrEqual(2)
+    expect((await sync()).outcome).toBe('complete')
+    expect(asked.length).toBe(first)
+    const { world } = refusing.service
+    await expectExact(refusing.database, { world, range: RANGE, reports: DEFAULT_REPORTS as never })
   })
 
   test('without extras, and for reports of other names, there are no twins', () => {
@@ -578,7 +546,6 @@ describe('channels', () => {
       env,
       config: { extras: 'auto' },
     })
-    folder.remove()
     expect({ code, isSaid: stderr.includes('models are used') }).toEqual({ code: 0, isSaid: true })
   })
 })
@@ -595,7 +562,6 @@ describe('contents of chats', () => {
       config: { start_date: '2026-03-28', end_date: '2026-03-31', streams: ['chats'], reports: [] },
     })
   })
-  afterAll(() => setup.close())
 
   const project = () => setup.service.world.projects[0]!
   const rows = (sql: string) => setup.database.rows<Record<string, unknown>>(sql)
@@ -730,25 +696,20 @@ describe('contents of chats', () => {
     const odd = await startRewriter(setup.service.url, (text, { url }) =>
       url!.includes('/content') ? text.replace('"role":"user"', '"role":"us\\u0000er"') : text,
     )
-    try {
-      const client = createClient({ baseUrl: odd.url, requestsPerMinute: 100_000 })
-      const { report, contents: part } = await run({ share: 1, requests_per_day: 5 }, undefined, {
-        ...setup.services,
-        client,
-      })
-      client.close()
-      expect([report.outcome, part?.quarantined, await contents()]).toEqual(['partial', 5, 0])
-      await run({ share: 1, requests_per_day: 5 })
-      expect(asked()).toBe(0)
-      expect(await rows('select count(*)::int as n, min(status) as status from visibility_ops.unread_chats')).toEqual([
-        { n: 5, status: 200 },
-      ])
-      const config = configOf({ ...setup.fileConfig, chat_contents: { share: 1 } }, setup.env)
-      const retried = await retryQuarantine({ ...setup.services, config }, new StreamSet(config).named(), {})
-      expect([retried.tried, retried.still_bad.length]).toEqual([5, 5])
-    } finally {
-      await odd.close()
-    }
+    const client = openClient(odd.url)
+    const { report, contents: part } = await run({ share: 1, requests_per_day: 5 }, undefined, {
+      ...setup.services,
+      client,
+    })
+    expect([report.outcome, part?.quarantined, await contents()]).toEqual(['partial', 5, 0])
+    await run({ share: 1, requests_per_day: 5 })
+    expect(asked()).toBe(0)
+    expect(await rows('select count(*)::int as n, min(status) as status from visibility_ops.unread_chats')).toEqual([
+      { n: 5, status: 200 },
+    ])
+    const config = configOf({ ...setup.fileConfig, chat_contents: { share: 1 } }, setup.env)
+    const retried = await retryQuarantine({ ...setup.services, config }, new StreamSet(config).named(), {})
+    expect([retried.tried, retried.still_bad.length]).toEqual([5, 5])
   })
 
   test('a definition needs a share or prompts, and the stream of chats', () => {

@@ -273,8 +273,6 @@ test.each(seeds)(
     } finally {
       proxy.resume()
       await worker?.stop()
-      await proxy.close()
-      await setup.close()
     }
   },
   300_000,

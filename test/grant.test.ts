@@ -45,7 +45,6 @@ describe('grant', () => {
       await database.rows(`drop owned by ${role}`)
       await database.rows(`drop role ${role}`)
     }
-    await database.drop()
   })
 
   async function given(statement: string, undoing: string): Promise<void> {
@@ -337,7 +336,6 @@ describe('restricted readers', () => {
       await setup.database.rows(`drop owned by ${role}`)
       await setup.database.rows(`drop role ${role}`)
     }
-    await setup.close()
   })
 
   /** Everything that an answer or an error shows, as one text. */
@@ -514,22 +512,16 @@ describe('restricted readers', () => {
         env: { ...setup.env, METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: urlOf(role) },
         config: setup.fileConfig,
       })
-    try {
-      for (const role of [second, everybody]) {
-        const refused = await provision(role)
-        expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('does not see this project alone')])
-      }
-      expect(server.store.database).toEqual([])
-      const { name } = setup.service.world.projects[0]!
-      expect(await provision(first)).toMatchObject({ code: 0 })
-      expect(server.store.database.map((database) => database.name)).toEqual([
-        `AI visibility (visibility-sync): ${name}`,
-      ])
-      expect(server.store.collection.at(-1)).toMatchObject({ name: `AI visibility: ${name}` })
-      expect(server.store.dashboard.map((dashboard) => dashboard.name)).toEqual([`AI visibility at a glance: ${name}`])
-    } finally {
-      await server.close()
+    for (const role of [second, everybody]) {
+      const refused = await provision(role)
+      expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('does not see this project alone')])
     }
+    expect(server.store.database).toEqual([])
+    const { name } = setup.service.world.projects[0]!
+    expect(await provision(first)).toMatchObject({ code: 0 })
+    expect(server.store.database.map((database) => database.name)).toEqual([`AI visibility (visibility-sync): ${name}`])
+    expect(server.store.collection.at(-1)).toMatchObject({ name: `AI visibility: ${name}` })
+    expect(server.store.dashboard.map((dashboard) => dashboard.name)).toEqual([`AI visibility at a glance: ${name}`])
   })
 
   test('bad requests are refused with what is allowed', async () => {

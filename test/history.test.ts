@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import type { Brand, Project } from '../src/reference/world.ts'
 import { applyLabels } from '../src/warehouse/load/own-brands.ts'
 import { some } from './support/long.ts'
@@ -8,7 +8,6 @@ import { expectExact } from './support/truth.ts'
 /* What ids meant, and when. */
 
 let setup: Setup
-afterEach(() => setup.close())
 
 async function start(options: SetupOptions = {}): Promise<Project> {
   const reports = [{ name: 'brand_daily', dimensions: ['date'] }]

@@ -1,13 +1,14 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeEach, describe, expect, test } from '@jest/globals'
+import { beforeEach, describe, expect, test } from '@jest/globals'
 import { parse, stringify } from 'yaml'
 import { loadConfig } from '../src/core/config/load.ts'
 import { channelTwins, configSchema } from '../src/core/config/schema.ts'
 import { everySetting } from '../src/core/config/settings.ts'
 import { createWorld } from '../src/reference/world.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { longTest } from './support/long.ts'
 import { runningIn } from './support/server-processes.ts'
 
@@ -16,7 +17,6 @@ describe('init', () => {
 
   const TEMPLATE = readFileSync(new URL('../config/sync.yaml', import.meta.url), 'utf8')
   const folder = temporaryFolder()
-  afterAll(() => folder.remove())
 
   /** As if somebody had taken away every "#" before a setting. */
   const everything = TEMPLATE.replaceAll(/^( *)#(?=[\w-])/gm, '$1')
@@ -139,10 +139,6 @@ describe('npm run demo', () => {
     folder = temporaryFolder()
     trap = await startTrap()
   })
-  afterEach(async () => {
-    await trap.close()
-    folder.remove()
-  })
 
   /** Stands for every database and service that someone configured, and counts who comes. */
   async function startTrap() {
@@ -153,11 +149,8 @@ describe('npm run demo', () => {
     })
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
     const { port } = server.address() as { port: number }
-    return {
-      host: `127.0.0.1:${port}`,
-      visits: () => visits,
-      close: () => new Promise<void>((done) => server.close(() => done())),
-    }
+    closeLater(() => server.close())
+    return { host: `127.0.0.1:${port}`, visits: () => visits }
   }
 
   const demo = (env: Record<string, string>, args: string[] = []) =>

@@ -1,5 +1,5 @@
 /// <reference lib="dom" />
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { parse } from 'csv-parse/sync'
 import type { BrowserContextOptions, Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
@@ -53,11 +53,6 @@ beforeAll(async () => {
   url = /Serving: +(\S+)/.exec(running.output())![1]!
   for (const table of ['visibility.brand_daily', 'visibility.brands', 'visibility_ops.coverage'])
     await setup.database.rows(`delete from ${table} where project_id = $1`, [never])
-})
-afterAll(async () => {
-  running?.stop()
-  await running?.done
-  await setup?.close()
 })
 
 const page = async (query = RANGE) => {
@@ -593,7 +588,6 @@ inBrowser('in a browser', () => {
   beforeAll(async () => {
     tabs = await launchTabs()
   })
-  afterAll(() => tabs?.browser.close())
 
   async function open(query = '', options: BrowserContextOptions = {}): Promise<Page> {
     const { viewport = { width: 1280, height: 720 }, colorScheme = 'light', ...others } = options

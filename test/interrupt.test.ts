@@ -4,14 +4,16 @@ import { afterEach, describe, expect, test } from '@jest/globals'
 import { from as copyFrom } from 'pg-copy-streams'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
-import { connectWarehouse, type Warehouse } from '../src/warehouse/connect.ts'
+import type { Warehouse } from '../src/warehouse/connect.ts'
 import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
 import { isTransient, withRetries } from '../src/warehouse/retry.ts'
 import { endAbandonedSessions, inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { longTest, some } from './support/long.ts'
+import { openWarehouse } from './support/postgres.ts'
 import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { until } from './support/serve.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
@@ -21,7 +23,6 @@ describe('what ends a run', () => {
   /* Whatever ends a run, the next one makes the tables what an uninterrupted run would have made. */
 
   let setup: Setup
-  afterEach(() => setup.close())
 
   const range = { from: '2026-03-01', to: '2026-03-31' }
   const start = async (options: SetupOptions = {}) => {
@@ -162,6 +163,7 @@ describe('what ends a run', () => {
       const folder = temporaryFolder()
       const data = join(folder.path, '.data')
       let server = await startEmbedded({ folder: data })
+      closeLater(() => server.release())
       const proxy = await startTcpProxy(server.url)
       return {
         env: { ...setup.env, DATABASE_URL: proxy.url },
@@ -174,16 +176,10 @@ describe('what ends a run', () => {
           proxy.resume()
         },
         async expectExact() {
-          const warehouse = await connectWarehouse({ url: server.url, schema: 'visibility', connections: 2 })
+          const warehouse = await openWarehouse(server.url)
           const rows = async (sql: string, values?: unknown[]) =>
             (await warehouse.pool.query(sql, values)).rows as never
           await expectExact({ ...setup.database, rows }, { world: setup.service.world, range, reports: FOUR_GRAINS })
-          await warehouse.close()
-        },
-        async close() {
-          await proxy.close()
-          await server.release()
-          folder.remove()
         },
       }
     }
@@ -198,7 +194,6 @@ describe('what ends a run', () => {
       expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
       expect(result.json().outcome).toBe('complete')
       await own.expectExact()
-      await own.close()
     })
 
     longTest('comes back: a run on the queue and its worker continue, and the run ends complete', async () => {
@@ -216,7 +211,6 @@ describe('what ends a run', () => {
       worker.stop()
       expect((await worker.done).code).toBe(0)
       await own.expectExact()
-      await own.close()
     })
 
     test('stays away for longer than the patience: the run ends, and reports it', async () => {
@@ -230,7 +224,6 @@ describe('what ends a run', () => {
       expect(result.code).toBe(1)
       expect(result.json().error).toMatch(/the database (has been away for \d+ s|is away)/)
       expect(['partial', 'failed']).toContain(result.json().outcome)
-      await proxy.close()
     })
   })
 
@@ -310,16 +303,12 @@ describe('frozen connections', () => {
 
   let setup: Setup
   let proxy: TcpProxy
-  afterEach(async () => {
-    proxy.resume()
-    await proxy.close()
-    await setup.close()
-  })
+  afterEach(() => proxy.resume())
 
   async function begin(faults = NO_LIMIT): Promise<Warehouse> {
     setup = await setUp({ world: { projects: 1, prompts: 3, models: 2, brands: 2 }, faults })
     proxy = await startTcpProxy(setup.database.url)
-    return connectWarehouse({ url: proxy.url, schema: 'visibility', connections: 2 })
+    return openWarehouse(proxy.url)
   }
 
   describe('a frozen connection', () => {
@@ -349,7 +338,6 @@ describe('frozen connections', () => {
         proxy.resume()
         expect((await warehouse.pool.query('select 2 as two')).rows).toEqual([{ two: 2 }])
       }
-      await warehouse.close()
     })
 
     test('in the middle of a COPY is given up once the command is stopped', async () => {
@@ -363,7 +351,6 @@ describe('frozen connections', () => {
       })
       await expect(load).rejects.toMatchObject({ code: 'database-away' })
       proxy.resume()
-      await warehouse.close()
     })
 
     test('in work without a time limit is given up once the command is stopped', async () => {
@@ -376,7 +363,6 @@ describe('frozen connections', () => {
       await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({
         code: 'database-away',
       })
-      await warehouse.close()
     })
 
     test('whose answer was lost is given up in work that may take long, and one at work is not', async () => {
@@ -404,7 +390,6 @@ describe('frozen connections', () => {
         const stalled = inTransaction(warehouse, work('select pg_sleep(0.6)::text', true), undefined, options)
         await expect(stalled).rejects.toThrow('the answer of the database was lost on its way')
       }
-      await warehouse.close()
     })
 
     test('of a process that is gone in the middle of a COPY keeps its locks only until somebody wants them', async () => {
@@ -433,7 +418,6 @@ describe('frozen connections', () => {
       await expect(lock()).rejects.toMatchObject({ code: 'transient' })
       await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
       expect(await waits()).toEqual([])
-      await warehouse.close()
     })
 
     test('that still moves rows counts as alive', async () => {
@@ -449,7 +433,6 @@ describe('frozen connections', () => {
       expect(await setup.database.rows('select from target limit 1')).toHaveLength(1)
       slow.release()
       other.release()
-      await warehouse.close()
     })
 
     test('does not keep the warehouse from closing', async () => {
@@ -473,7 +456,7 @@ describe('frozen connections', () => {
   test.each(some(MODES, 1))(
     'SIGTERM ends a sync whose connections are all frozen, with queue mode %s and %d workers',
     async (mode, workers) => {
-      await (await begin({ ...NO_LIMIT, latency_ms: 100 })).close()
+      await begin({ ...NO_LIMIT, latency_ms: 100 })
       const options = {
         env: { ...setup.env, DATABASE_URL: proxy.url },
         config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
@@ -496,7 +479,7 @@ describe('frozen connections', () => {
   )
 
   test('SIGTERM ends an audit that waits for the database', async () => {
-    await (await begin()).close()
+    await begin()
     await setup.sync()
     const options = { env: { ...setup.env, DATABASE_URL: proxy.url }, config: setup.fileConfig }
     // Its sums may take ten minutes, and get no answer.

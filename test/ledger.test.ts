@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { Client } from 'pg'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
@@ -21,6 +21,7 @@ import { condense } from '../src/web/run-summaries.ts'
 import { statusDocument } from '../src/web/status-data.ts'
 import { View, type ViewOptions } from '../src/web/view.ts'
 import { runCli } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { sized } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
@@ -79,14 +80,11 @@ describe('a large ledger', () => {
       patienceMs: 10_000,
       limitMs: 30_000,
     })
+    closeLater(() => pool.close())
     const { log, clock } = services
     watch = new DatabaseWatch({ pool, clock, monotonic, log })
     options = { services, projects, pool, watch, monotonic }
     view = new View(options)
-  })
-  afterAll(async () => {
-    pool.close()
-    await setup.close()
   })
 
   /** Everything that is sent to the database while something is done. */
@@ -284,7 +282,6 @@ describe('due days', () => {
     database = await createDatabase('migrated')
     await migrate(database.warehouse, configOf({}))
   })
-  afterAll(() => database.drop())
 
   interface Stretch {
     from: number
@@ -372,7 +369,6 @@ describe('retention', () => {
     })
     await setup.sync()
   })
-  afterAll(() => setup.close())
 
   const NOW = new Date('2026-06-01T00:00:00Z')
   const rows = <T = Record<string, unknown>>(sql: string) => setup.database.rows<T>(sql)
@@ -503,7 +499,6 @@ describe('freshness', () => {
     })
     expect((await setup.sync()).outcome).toBe('complete')
   })
-  afterAll(() => setup.close())
 
   // Each test finds every day read, soundly and just now.
   const given = () => ({ ...setup.config })
@@ -735,21 +730,17 @@ describe('freshness', () => {
 
   test('projects that an earlier version synced get the settings at hand when the tables are upgraded', async () => {
     const other = await setUp({ config: { reports: [{ name: REPORT, dimensions: ['date'] }], lookback_days: 4 } })
-    try {
-      const { migrate } = await import('../src/warehouse/schema/migrate.ts')
-      await migrate(other.database.warehouse, other.config)
-      await other.database.rows("insert into visibility.projects values ('old', null)")
-      await migrate(other.database.warehouse, other.config)
-      const settings = "select distinct lookback_days from visibility_ops.stream_settings where project_id = 'old'"
-      expect(await other.database.rows(settings)).toEqual([{ lookback_days: 4 }])
-      // Somebody else's settings do not overwrite those of the run.
-      await migrate(
-        other.database.warehouse,
-        configOf({ reports: [{ name: REPORT, dimensions: ['date'] }], lookback_days: 9 }),
-      )
-      expect(await other.database.rows(settings)).toEqual([{ lookback_days: 4 }])
-    } finally {
-      await other.close()
-    }
+    const { migrate } = await import('../src/warehouse/schema/migrate.ts')
+    await migrate(other.database.warehouse, other.config)
+    await other.database.rows("insert into visibility.projects values ('old', null)")
+    await migrate(other.database.warehouse, other.config)
+    const settings = "select distinct lookback_days from visibility_ops.stream_settings where project_id = 'old'"
+    expect(await other.database.rows(settings)).toEqual([{ lookback_days: 4 }])
+    // Somebody else's settings do not overwrite those of the run.
+    await migrate(
+      other.database.warehouse,
+      configOf({ reports: [{ name: REPORT, dimensions: ['date'] }], lookback_days: 9 }),
+    )
+    expect(await other.database.rows(settings)).toEqual([{ lookback_days: 4 }])
   })
 })

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, dayFromNumber, dayNumber, daysIn } from '../src/core/day.ts'
 import { PackedRows, SegmentMemory } from '../src/rows/packed-rows.ts'
@@ -28,7 +28,6 @@ describe('replacing a window', () => {
     database = await createDatabase('migrated')
     await migrate(database.warehouse, configOf({ reports: [REPORT], streams: [] }))
   })
-  afterAll(() => database.drop())
 
   /** The rows of a table or an answer: the number of mentions by day, brand and model. */
   type Content = Map<string, number>
@@ -178,7 +177,6 @@ describe('rows as bytes', () => {
   beforeAll(async () => {
     database = await createDatabase()
   })
-  afterAll(() => database.drop())
 
   describe('digests of rows', () => {
     const columns = [

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { readLedgerSize } from '../src/ledger/retention.ts'
 import { lockRun } from '../src/ledger/run-lock.ts'
@@ -18,7 +18,6 @@ describe('migrations', () => {
   beforeAll(async () => {
     database = await createDatabase('migrated')
   })
-  afterAll(() => database.drop())
 
   test('no migration was edited since it was added', () => {
     const kept = readFileSync(new URL('../sql/migrations/checksums.txt', import.meta.url), 'utf8')
@@ -101,7 +100,6 @@ describe('the types of queries', () => {
   beforeAll(async () => {
     setup = await setUp({ config: { streams: [], reports: [] } })
   })
-  afterAll(() => setup.close())
 
   test('the types of the ops schema are those of its tables', async () => {
     const tables = typedTables()
@@ -136,7 +134,6 @@ describe('an upgrade', () => {
   /* A database that an earlier version filled is taken over by this one, whichever version it was. */
 
   let setup: Setup
-  afterEach(() => setup.close())
 
   const folder = new URL('../sql/migrations/', import.meta.url)
   const files = readdirSync(fileURLToPath(folder))
@@ -227,11 +224,6 @@ describe('repair', () => {
 
   let setup: Setup | undefined
   let database: TestDatabase | undefined
-  afterEach(async () => {
-    await setup?.close()
-    await database?.drop()
-    setup = database = undefined
-  })
 
   interface Checked {
     ok: boolean
@@ -399,8 +391,6 @@ describe('tables in months', () => {
   const RANGE = { from: '2026-01-25', to: '2026-03-10' }
   const TABLES = FOUR_GRAINS.map(({ name }) => name)
   let setup: Setup
-
-  afterEach(() => setup.close())
 
   async function begin(partition: 'none' | 'month') {
     setup = await setUp({

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { context, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import {
@@ -26,6 +26,7 @@ import { pingAddress, pushAddress } from '../src/observe/send.ts'
 import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
 import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { type CliResult, runCli, startCli, temporaryFolder } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { longTest } from './support/long.ts'
 import { lineageFaults, type Outside, parseExposition, startOutside } from './support/outside.ts'
 import { startWebhook, until, type Webhook } from './support/serve.ts'
@@ -42,10 +43,7 @@ describe('alerts', () => {
     setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
     const many = { connections: 8, waiting: 400, patienceMs: 30_000, limitMs: 30_000 }
     pool = createSidePool(setup.database.warehouse, { name: 'alerts of tests', ...many })
-  })
-  afterAll(async () => {
-    pool.close()
-    await setup.close()
+    closeLater(() => pool.close())
   })
   beforeEach(async () => {
     answer = 200
@@ -54,7 +52,6 @@ describe('alerts', () => {
     await setup.database.rows('delete from visibility_ops.alerts')
     setup.service.setFaults({ rate_limit: null })
   })
-  afterEach(() => webhook.close())
 
   let isAway = false
   /** Alerts of one process, whose ledger can be away. */
@@ -400,11 +397,6 @@ describe('commands that end', () => {
     answer = 200
     outside.heard.length = 0
   })
-  afterAll(async () => {
-    folder.remove()
-    await outside.close()
-    await setup.close()
-  })
 
   const TEXTFILE = join(folder.path, 'sync.prom')
   function settings(): Record<string, unknown> {
@@ -575,7 +567,6 @@ describe('spans, as a real SDK exports them', () => {
     trace.disable()
     context.disable()
     await provider.shutdown()
-    await setup.close()
   })
 
   const called = (spans: ReadableSpan[], name: string) => spans.filter((span) => span.name === name)
@@ -636,6 +627,5 @@ describe('spans, as a real SDK exports them', () => {
       .map((line) => JSON.parse(line) as { name: string; isRoot: boolean })
     expect(new Set(spans.map(({ name }) => name))).toEqual(new Set(['run', 'window', 'request', 'load']))
     expect(spans.filter(({ isRoot }) => isRoot).map(({ name }) => name)).toEqual(['run'])
-    folder.remove()
   })
 })

@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import { addDays } from '../src/core/day.ts'
 import { TransientError } from '../src/core/errors.ts'
 import { markStale } from '../src/ledger/coverage.ts'
@@ -10,7 +10,6 @@ import { saveRestatements } from '../src/ledger/restatement-report.ts'
 import { saveDrift } from '../src/ledger/service-notes.ts'
 import { saveDeadWindows } from '../src/queue/dead-windows.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
-import { createClient } from '../src/source/client.ts'
 import { noEntities } from '../src/streams/stream.ts'
 import { retryQuarantine } from '../src/sync/quarantine.ts'
 import { saveEntities } from '../src/warehouse/load/entities.ts'
@@ -18,6 +17,7 @@ import { isTransient } from '../src/warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
 import { startProcess } from './support/cli.ts'
 import { longTest } from './support/long.ts'
+import { openClient } from './support/open-client.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { listening } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
@@ -30,11 +30,6 @@ describe('odd rows', () => {
   const DAY = '2026-03-31'
 
   let setup: Setup
-  const closers: (() => unknown)[] = []
-  afterEach(async () => {
-    for (const close of closers.splice(0)) await close()
-    await setup.close()
-  })
 
   /** A service with these rows and lists, which obeys limit and offset. */
   async function startWith(
@@ -60,13 +55,8 @@ describe('odd rows', () => {
         response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ data }))
       })
     })
-    const { origin, close } = await listening(server)
-    setup.services.client.close()
-    setup.services.client = createClient({ baseUrl: `${origin}/v1`, requestsPerMinute: 100_000, maxAttempts: 2 })
-    closers.push(() => {
-      setup.services.client.close()
-      return close()
-    })
+    const { origin } = await listening(server)
+    setup.services.client = openClient(`${origin}/v1`, { compress: true, maxAttempts: 2 })
   }
 
   const row = (id: string, name: string | null = `The brand ${id}`, more: object = {}) => ({
@@ -325,11 +315,6 @@ describe('very large answers', () => {
   const TELLS_ITS_PEAK = `data:text/javascript,process.on('exit',()=>process._rawDebug('peak',process.resourceUsage().maxRSS/1024))`
 
   let database: TestDatabase
-  const closers: (() => unknown)[] = []
-  afterEach(async () => {
-    for (const close of closers.splice(0)) await close()
-    await database.drop()
-  })
 
   /** What the command says of an answer, and its peak in MB. */
   async function peakFor(stream: string, body: Buffer): Promise<{ said: string; code: number | null; peak: number }> {
@@ -343,8 +328,7 @@ describe('very large answers', () => {
     })
     // While an answer is parsed its connection is idle.
     server.keepAliveTimeout = 60_000
-    const { origin, close } = await listening(server)
-    closers.push(close)
+    const { origin } = await listening(server)
     const cli = startProcess(['sync', '--stream', stream, '--json'], {
       env: {
         NODE_OPTIONS: `--import="${TELLS_ITS_PEAK}"`,

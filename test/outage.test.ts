@@ -3,25 +3,22 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createTlsServer } from 'node:https'
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import { runAudit } from '../src/audit/run-audit.ts'
 import { countDays } from '../src/core/day.ts'
 import { DownError, TransientError, UsageError } from '../src/core/errors.ts'
-import { type ClientOptions, createClient, type Outage } from '../src/source/client.ts'
+import type { ClientOptions, Outage } from '../src/source/client.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
 import { selfSigned, type TestCertificate } from './support/certificate.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { longTest } from './support/long.ts'
+import { openClient } from './support/open-client.ts'
 import { startProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
 /* A service that hangs, is away, restarts, or asks to be left alone, as the client meets it. */
-
-const closers: (() => unknown)[] = []
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close()
-})
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void
 
@@ -46,7 +43,7 @@ async function serve(answer: Answer, certificate?: TestCertificate) {
     })
   await listen(0)
   const { port } = server.address() as AddressInfo
-  closers.push(stop)
+  closeLater(stop)
   return {
     url: `${certificate === undefined ? 'http' : 'https'}://127.0.0.1:${port}/v1`,
     host: `127.0.0.1:${port}`,
@@ -62,8 +59,8 @@ async function serve(answer: Answer, certificate?: TestCertificate) {
 
 function clientOf(baseUrl: string, options: Partial<ClientOptions> = {}) {
   const outages: Outage[] = []
-  const client = createClient({
-    baseUrl,
+  const client = openClient(baseUrl, {
+    compress: true,
     requestsPerMinute: 10_000,
     maxAttempts: 4,
     timeoutMs: 100,
@@ -71,7 +68,6 @@ function clientOf(baseUrl: string, options: Partial<ClientOptions> = {}) {
     onOutage: (outage) => void outages.push(outage),
     ...options,
   })
-  closers.push(() => client.close())
   return { client, outages }
 }
 
@@ -385,7 +381,6 @@ describe('the command', () => {
   const checkTrusting = async (certificate: TestCertificate) => {
     const service = await serve(fine, certificate)
     const folder = temporaryFolder()
-    closers.push(() => folder.remove())
     const file = join(folder.path, 'authority.pem')
     writeFileSync(file, certificate.cert)
     return (
@@ -411,7 +406,7 @@ describe('the command', () => {
     const sockets = new Set<Socket>()
     const silent = createTcpServer((socket) => void sockets.add(socket.on('error', () => {})))
     await new Promise<void>((done) => silent.listen(0, '127.0.0.1', done))
-    closers.push(() => {
+    closeLater(() => {
       for (const socket of sockets) socket.destroy()
       return new Promise((done) => silent.close(done))
     })
@@ -469,11 +464,6 @@ describe('a run', () => {
   /* Whole runs against a service that hangs, for all of it or for a part, and runs that take too long. */
 
   let setup: Setup
-  const closers: (() => unknown)[] = []
-  afterEach(async () => {
-    for (const close of closers.splice(0)) await close()
-    await setup.close()
-  })
 
   const range = { from: '2026-03-18', to: '2026-03-31' }
   const start = async (options: SetupOptions = {}) => {
@@ -568,17 +558,7 @@ describe('a run', () => {
       return query.start_date !== undefined && countDays({ from: query.start_date, to: query.end_date }) > 3
     }
     const proxy = await startProxy(setup.service.url, ({ url }, body) => isLong(url!, body), 0)
-    closers.push(() => proxy.close())
-    const client = createClient({
-      baseUrl: proxy.url,
-      compress: false,
-      requestsPerMinute: 100_000,
-      timeoutMs: 500,
-      patienceMs: 2000,
-    })
-    closers.push(() => client.close())
-    setup.services.client = client
-    const report = await setup.sync()
+    const report = await setup.through(proxy.url, () => setup.sync(), { timeoutMs: 500, patienceMs: 2000 })
     expect([report.outcome, failures(report)]).toEqual(['complete', []])
     await exact()
   })

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { widthOf } from '../src/cli/table.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
 import { createDatabase } from './support/postgres.ts'
@@ -24,7 +24,6 @@ const REPORTS = [
 beforeAll(async () => {
   setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 }, config: { reports: REPORTS } })
 })
-afterAll(() => setup.close())
 const cli = (args: string[], env: Record<string, string> = {}) =>
   runCli(args, { env: { ...setup.env, ...env }, config: setup.fileConfig })
 const one = (text: string) => text.replaceAll(/\s+/g, ' ')
@@ -141,31 +140,26 @@ describe('terminal control sequences', () => {
     const server = createServer((_message, reply) => {
       reply.writeHead(403, { 'content-type': 'application/json' }).end(JSON.stringify({ message: EVIL }))
     })
-    const { origin, close } = await listening(server)
+    const { origin } = await listening(server)
     // A warehouse is filled from one address.
     const database = await createDatabase()
     const env = { VISIBILITY_API_URL: `${origin}/v1`, DATABASE_URL: database.url }
-    try {
-      const results = [
-        await cli(['sync'], env),
-        await cli(['sync', '--json'], env),
-        await cli(['sync'], { ...env, LOG_FORMAT: 'json' }),
-        await cli(['check'], env),
-        await cli(['audit', '--json'], env),
-        await cli(['status'], env),
-        await cli(['status', '--json'], env),
-      ]
-      for (const { stdout, stderr } of results) {
-        expect(stdout).not.toMatch(OBEYED)
-        expect(stderr).not.toMatch(OBEYED)
-      }
-      expect(results[0]!.stdout).toContain('\\u001b]52')
-      expect(results[0]!.stdout).not.toMatch(/^Run 9/m)
-      expect(JSON.stringify(results[1]!.json())).toContain(JSON.stringify(EVIL.replace('\r\n', '')).slice(1, 20))
-    } finally {
-      await close()
-      await database.drop()
+    const results = [
+      await cli(['sync'], env),
+      await cli(['sync', '--json'], env),
+      await cli(['sync'], { ...env, LOG_FORMAT: 'json' }),
+      await cli(['check'], env),
+      await cli(['audit', '--json'], env),
+      await cli(['status'], env),
+      await cli(['status', '--json'], env),
+    ]
+    for (const { stdout, stderr } of results) {
+      expect(stdout).not.toMatch(OBEYED)
+      expect(stderr).not.toMatch(OBEYED)
     }
+    expect(results[0]!.stdout).toContain('\\u001b]52')
+    expect(results[0]!.stdout).not.toMatch(/^Run 9/m)
+    expect(JSON.stringify(results[1]!.json())).toContain(JSON.stringify(EVIL.replace('\r\n', '')).slice(1, 20))
   })
 
   test('of stored names and rows are never printed', async () => {
@@ -218,7 +212,6 @@ test('a results file has no cell that a spreadsheet would evaluate', async () =>
     ['6', "'\tx"],
     ['7', 'plain'],
   ])
-  folder.remove()
 })
 
 test('every command has a help with examples, by -h and by --help', async () => {

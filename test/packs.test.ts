@@ -1,8 +1,9 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { parse } from 'yaml'
 import { connectionDetails, metabase } from '../src/cli/commands/metabase.ts'
 import { pack } from '../src/cli/commands/pack.ts'
@@ -12,12 +13,12 @@ import { createMetrics } from '../src/observe/metrics.ts'
 import { readQuestions } from '../src/packs/metabase/cards.ts'
 import { packFiles, type Tool } from '../src/packs/pack-files.ts'
 import { relationsOf } from '../src/packs/relations.ts'
-import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { unusedRelations } from '../src/warehouse/schema/views.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
-import { bodyOf, listen, type MetabaseServer, startMetabase } from './support/metabase-server.ts'
-import { createDatabase, type TestDatabase } from './support/postgres.ts'
+import { type MetabaseServer, startMetabase } from './support/metabase-server.ts'
+import { createDatabase, openWarehouse, type TestDatabase } from './support/postgres.ts'
+import { listening } from './support/proxy.ts'
 import { configOf, FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 
 describe('files for other tools', () => {
@@ -27,7 +28,6 @@ describe('files for other tools', () => {
   const tools: Tool[] = ['dbt', 'superset', 'grafana', 'prometheus', 'contract']
   const usual = configOf({ reports: DEFAULT_REPORTS })
   const folder = temporaryFolder()
-  afterAll(() => folder.remove())
 
   /** The statements of the contract, of Grafana and of Superset's filters, and the staging models of dbt. */
   function statementsOf(config: ReturnType<typeof configOf>, projects: string[] = [], names = "'any'"): string[] {
@@ -88,27 +88,23 @@ describe('files for other tools', () => {
         }
       return found
     }
-    try {
-      expect((await setup.sync()).outcome).toBe('complete')
+    expect((await setup.sync()).outcome).toBe('complete')
+    expect(await broken()).toEqual([])
+    const fine = FOUR_GRAINS.at(-1)!.name
+    const corruptions = [
+      ['set visibility_count = visibility_count / 2, visibility = visibility / 2', `${fine}: adds up`],
+      ['set visibility = 0.987', `${fine}: ratio of parts`],
+    ] as const
+    for (const [change, rule] of corruptions) {
+      await database.rows(`create table kept as select * from visibility.${fine}`)
+      await database.rows(`update visibility.${fine} ${change} where date = '2026-03-10' and visibility_count > 0`)
+      expect(await broken()).toContain(rule)
+      await database.rows(`delete from visibility.${fine}`)
+      await database.rows(`insert into visibility.${fine} select * from kept; drop table kept`)
       expect(await broken()).toEqual([])
-      const fine = FOUR_GRAINS.at(-1)!.name
-      const corruptions = [
-        ['set visibility_count = visibility_count / 2, visibility = visibility / 2', `${fine}: adds up`],
-        ['set visibility = 0.987', `${fine}: ratio of parts`],
-      ] as const
-      for (const [change, rule] of corruptions) {
-        await database.rows(`create table kept as select * from visibility.${fine}`)
-        await database.rows(`update visibility.${fine} ${change} where date = '2026-03-10' and visibility_count > 0`)
-        expect(await broken()).toContain(rule)
-        await database.rows(`delete from visibility.${fine}`)
-        await database.rows(`insert into visibility.${fine} select * from kept; drop table kept`)
-        expect(await broken()).toEqual([])
-      }
-      await database.rows(`delete from visibility.${fine} where date = '2026-03-10'`)
-      expect(await broken()).toEqual(expect.arrayContaining([`${fine}: rows of days`, `${fine}: adds up`]))
-    } finally {
-      await setup.close()
     }
+    await database.rows(`delete from visibility.${fine} where date = '2026-03-10'`)
+    expect(await broken()).toEqual(expect.arrayContaining([`${fine}: rows of days`, `${fine}: adds up`]))
   })
 
   describe('a configuration of its own', () => {
@@ -143,17 +139,11 @@ describe('files for other tools', () => {
 
     test('every table and view is the one in Postgres, and every statement runs', async () => {
       const database = await createDatabase('empty')
-      const warehouse = await connectWarehouse({ url: database.url, schema: 'order', connections: 1 })
-      try {
-        await migrate(warehouse, own)
-        expect(await wrongColumns(database, own)).toEqual([])
-        expect(names).toEqual(expect.arrayContaining(['user', 'pages', 'cited', 'subjects', 'visibility_weekly']))
-        expect(names).not.toContain('topics_weekly')
-        for (const sql of statementsOf(own, ['or_1'])) await database.rows(sql)
-      } finally {
-        await warehouse.close()
-        await database.drop()
-      }
+      await migrate(await openWarehouse(database.url, { schema: 'order' }), own)
+      expect(await wrongColumns(database, own)).toEqual([])
+      expect(names).toEqual(expect.arrayContaining(['user', 'pages', 'cited', 'subjects', 'visibility_weekly']))
+      expect(names).not.toContain('topics_weekly')
+      for (const sql of statementsOf(own, ['or_1'])) await database.rows(sql)
     })
 
     test('dashboards have no chart of a view that is not there, and settings are filled in', () => {
@@ -310,7 +300,6 @@ describe('files for other tools', () => {
       })
       expect((await setup.sync()).outcome).toBe('complete')
     })
-    afterAll(() => setup.close())
 
     test('a project that the warehouse does not have is refused', async () => {
       const out = join(folder.path, 'unknown')
@@ -390,7 +379,6 @@ describe('Metabase', () => {
   beforeEach(async () => {
     server = await startMetabase()
   })
-  afterEach(() => server.close())
 
   const env = {
     METABASE_API_KEY: 'mb_key',
@@ -598,7 +586,7 @@ describe('Metabase', () => {
     for (const status of [400, 200, 302]) {
       for (const failing of ['session', 'database', 'collection']) {
         const echo = createServer((request, response) => {
-          void bodyOf(request).then((body) => {
+          void text(request).then((body) => {
             const odd = JSON.stringify({ headers: request.headers, body, told: secrets })
             const synced = { initial_sync_status: 'complete', tables: [] }
             const sound = request.url!.includes('session')
@@ -612,14 +600,13 @@ describe('Metabase', () => {
             else response.writeHead(200).end(JSON.stringify(sound))
           })
         })
-        const address = await listen(echo)
+        const { origin: address } = await listening(echo)
         // A session is a secret from the answer on that opens it.
         const opened = failing === 'session' ? [] : [secrets[2]!]
         const login = { METABASE_API_KEY: '', METABASE_USER: 'ann', METABASE_PASSWORD: secrets[1]! }
         const database = `postgres://reader:${encodeURIComponent(secrets[3]!)}@db/wh`
         const withLogin = await run({ ...login, METABASE_DATABASE_URL: database }, address)
         const withKey = await run({ METABASE_API_KEY: secrets[0]!, METABASE_DATABASE_URL: database }, address)
-        await new Promise((done) => echo.close(done))
         expect(withLogin.error).toContain(`/api/${failing}`)
         for (const secret of [secrets[1]!, secrets[3]!, ...opened]) {
           expect(withLogin.error).not.toContain(secret)

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { addDays } from '../src/core/day.ts'
 import { projectsByHealth } from '../src/web/health.ts'
 import { lineChart } from '../src/web/insights/line-chart.ts'
@@ -34,11 +34,6 @@ describe('pages for people who signed in', () => {
     url = /Serving: +(\S+)/.exec(running.output())![1]!
     await idle()
     cookie = cookieIn(await post('/sign-in', { token: TOKEN }))
-  })
-  afterAll(async () => {
-    running.stop()
-    await running.done
-    await setup.close()
   })
 
   /** Waits until every run that has begun is closed. */

@@ -6,7 +6,7 @@ import fc from 'fast-check'
 import { Client } from 'pg'
 import { loadConfig } from '../src/core/config/load.ts'
 import { OverloadedError, TimeLimitError, TransientError, UsageError } from '../src/core/errors.ts'
-import { connectWarehouse, type Warehouse } from '../src/warehouse/connect.ts'
+import type { Warehouse } from '../src/warehouse/connect.ts'
 import { databaseFailure } from '../src/warehouse/database-failure.ts'
 import { type EmbeddedPostgres, startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { withRetries } from '../src/warehouse/retry.ts'
@@ -17,7 +17,7 @@ import { selfSigned } from './support/certificate.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { sized, some } from './support/long.ts'
 import { hasPgBouncer, PGBOUNCER, type PgBouncer, startPgBouncer } from './support/pgbouncer.ts'
-import { createDatabase, serverUrl, type TestDatabase } from './support/postgres.ts'
+import { createDatabase, openWarehouse, serverUrl, type TestDatabase } from './support/postgres.ts'
 import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { until } from './support/serve.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
@@ -42,11 +42,6 @@ behindPooler('behind PgBouncer', () => {
     pooler = await startPgBouncer(setup.database.url, poolSize, mode)
   }
   const cli = () => ({ env: { ...setup.env, DATABASE_URL: pooler.url, LOG_FORMAT: 'json' }, config: setup.fileConfig })
-
-  afterEach(async () => {
-    await pooler.close()
-    await setup.close()
-  })
 
   test.each(some([1, 8], 1))(
     'a pool of %d: commands one after the other do not lock each other out, and rows are exact',
@@ -138,15 +133,13 @@ behindPooler('behind PgBouncer', () => {
 
   test('direct and pooled connections are distinguished', async () => {
     await start(2)
-    const options = { schema: 'visibility', connections: 2 }
-    const pooled = await connectWarehouse({ ...options, url: pooler.url })
+    const pooled = await openWarehouse(pooler.url)
     const setting = await inTransaction(pooled, ({ client }) => client.query('show lock_timeout'))
     expect([pooled.isPooled, setup.database.warehouse.isPooled, setting.rows]).toEqual([
       true,
       false,
       [{ lock_timeout: '25s' }],
     ])
-    await pooled.close()
   })
 })
 
@@ -158,14 +151,9 @@ describe('the pool of pages', () => {
   beforeEach(async () => {
     database = await createDatabase()
     proxy = await startTcpProxy(database.url)
-    warehouse = await connectWarehouse({ url: proxy.url, schema: 'visibility', connections: 2 })
+    warehouse = await openWarehouse(proxy.url)
   })
-  afterEach(async () => {
-    pool.close()
-    await warehouse.close()
-    await proxy.close()
-    await database.drop()
-  })
+  afterEach(() => pool.close())
 
   function open(options: Partial<SidePoolOptions> = {}): void {
     pool = createSidePool(warehouse, {
@@ -329,7 +317,6 @@ describe('a database that cannot be used', () => {
 
   afterAll(async () => {
     await server.release()
-    folder.remove()
   })
 
   function urlOf(role: string, database = 'visibility', query = '', password = PASSWORD): string {
@@ -337,13 +324,11 @@ describe('a database that cannot be used', () => {
     return `postgres://${role}:${password}@${host}/${database}${query}`
   }
 
-  async function failureOf(url: string): Promise<Error> {
-    const warehouse = await connectWarehouse({ url, schema: 'visibility', connections: 1 }).catch(
+  function failureOf(url: string): Promise<Error> {
+    return openWarehouse(url, { connections: 1 }).then(
+      () => new Error('it connected'),
       (error: Error) => error,
     )
-    if (warehouse instanceof Error) return warehouse
-    await warehouse.close()
-    return new Error('it connected')
   }
 
   describe('settings that are wrong', () => {
@@ -402,27 +387,17 @@ describe('a database that cannot be used', () => {
       const database = await createDatabase()
       const { rows } = await database.warehouse.pool.query<{ name: string }>('select current_database() as name')
       const limit = (most: number) => database.rows(`alter database ${rows[0]!.name} connection limit ${most}`)
-      const warehouse = await connectWarehouse({
-        url: database.url,
-        schema: 'visibility',
-        connections: 1,
-        unchecked: true,
-      })
-      try {
-        await limit(0)
-        const reasons: string[] = []
-        const onWait = (reason: string) => void (reasons.push(reason) === 1 && limit(-1))
-        const query = () => warehouse.pool.query('select 1')
-        await withRetries({ patienceMs: 60_000, onWait }, undefined, query)
-        expect(reasons[0]).toContain('too many connections')
-        await limit(0)
-        await warehouse.pool.query('select pg_terminate_backend(pg_backend_pid())').catch(() => {})
-        // What is still away in the end is nobody's fault but the database's.
-        await expect(withRetries({ patienceMs: 0 }, undefined, query)).rejects.toMatchObject({ code: 'database-away' })
-      } finally {
-        await warehouse.close()
-        await database.drop()
-      }
+      const warehouse = await openWarehouse(database.url, { connections: 1, unchecked: true })
+      await limit(0)
+      const reasons: string[] = []
+      const onWait = (reason: string) => void (reasons.push(reason) === 1 && limit(-1))
+      const query = () => warehouse.pool.query('select 1')
+      await withRetries({ patienceMs: 60_000, onWait }, undefined, query)
+      expect(reasons[0]).toContain('too many connections')
+      await limit(0)
+      await warehouse.pool.query('select pg_terminate_backend(pg_backend_pid())').catch(() => {})
+      // What is still away in the end is nobody's fault but the database's.
+      await expect(withRetries({ patienceMs: 0 }, undefined, query)).rejects.toMatchObject({ code: 'database-away' })
     })
 
     test('refuses connections, or has no known name', async () => {

@@ -1,16 +1,12 @@
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import { listQuarantine, type QuarantineFilter, type QuarantineGroup } from '../src/ledger/quarantine.ts'
 import { readStatus } from '../src/ledger/status.ts'
-import { createClient } from '../src/source/client.ts'
 import { dismissQuarantine, retryQuarantine } from '../src/sync/quarantine.ts'
 import { runCli } from './support/cli.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 
 let setup: Setup
-afterEach(async () => {
-  await setup.close()
-})
 
 const BAD = { ...NO_LIMIT, malformed: 0.02 }
 async function start(options: SetupOptions = {}) {
@@ -217,33 +213,25 @@ test('identical rejects and rejects without a day are counted alike in the run, 
     if (data === undefined || data.length < 100 || !dimensions.includes('model_id')) return text
     return JSON.stringify({ ...rest, data: [...data, null, null, { ...(data[0] as object), mention_count: 'many' }] })
   })
-  const honest = setup.services.client
-  setup.services.client = createClient({ baseUrl: proxy.url, compress: false, requestsPerMinute: 100_000 })
-  try {
-    const { streams } = await setup.sync()
-    const inRun = streams.reduce((sum, { quarantined }) => sum + quarantined, 0)
-    expect(inRun).toBeGreaterThan(3)
-    const [table] = await setup.database.rows(
-      'select sum(occurrences)::int as rows, count(*) < sum(occurrences) as merged from visibility_ops.quarantine where resolved_at is null',
-    )
-    expect(table).toEqual({ rows: inRun, merged: true })
-    const [fresh] = await setup.database.rows('select sum(quarantined_rows)::int as rows from visibility.freshness')
-    expect(fresh).toEqual({ rows: inRun })
-    const shown = await cli('status')
-    expect(shown.stdout).not.toMatch(/days? with quarantined rows/)
-    expect(shown.stdout).toMatch(
-      /\d+\s+of\s+them\s+without\s+a\s+valid\s+date,\s+in\s+answers\s+for\s+2026-03-\d\d\.\.2026-03-\d\d/,
-    )
-    const { quarantine } = (await cli('status', '--json')).json() as { quarantine: { open: number }[] }
-    expect(quarantine.reduce((sum, { open }) => sum + open, 0)).toBe(inRun)
-    const names = [...new Set(streams.flatMap(({ stream, quarantined }) => (quarantined > 0 ? [stream] : [])))]
-    const chosen = names.flatMap((name) => ['--stream', name])
-    expect((await cli('quarantine', 'dismiss', ...chosen, '--because', 'known')).stdout).toContain(
-      `${inRun} rows dismissed`,
-    )
-  } finally {
-    setup.services.client.close()
-    setup.services.client = honest
-    await proxy.close()
-  }
+  const { streams } = await setup.through(proxy.url, () => setup.sync())
+  const inRun = streams.reduce((sum, { quarantined }) => sum + quarantined, 0)
+  expect(inRun).toBeGreaterThan(3)
+  const [table] = await setup.database.rows(
+    'select sum(occurrences)::int as rows, count(*) < sum(occurrences) as merged from visibility_ops.quarantine where resolved_at is null',
+  )
+  expect(table).toEqual({ rows: inRun, merged: true })
+  const [fresh] = await setup.database.rows('select sum(quarantined_rows)::int as rows from visibility.freshness')
+  expect(fresh).toEqual({ rows: inRun })
+  const shown = await cli('status')
+  expect(shown.stdout).not.toMatch(/days? with quarantined rows/)
+  expect(shown.stdout).toMatch(
+    /\d+\s+of\s+them\s+without\s+a\s+valid\s+date,\s+in\s+answers\s+for\s+2026-03-\d\d\.\.2026-03-\d\d/,
+  )
+  const { quarantine } = (await cli('status', '--json')).json() as { quarantine: { open: number }[] }
+  expect(quarantine.reduce((sum, { open }) => sum + open, 0)).toBe(inRun)
+  const names = [...new Set(streams.flatMap(({ stream, quarantined }) => (quarantined > 0 ? [stream] : [])))]
+  const chosen = names.flatMap((name) => ['--stream', name])
+  expect((await cli('quarantine', 'dismiss', ...chosen, '--because', 'known')).stdout).toContain(
+    `${inRun} rows dismissed`,
+  )
 })

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { createServer } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
 import { processIdentity } from '../src/core/process-identity.ts'
 import { fetchJobs, openQueue, pruneQueues, within } from '../src/queue/boss.ts'
@@ -22,13 +22,14 @@ import { QueueWorker } from '../src/queue/worker.ts'
 import { heartbeat, reapWindows } from '../src/queue/workers.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { newBudgetState } from '../src/source/budget-state.ts'
-import { createClient } from '../src/source/client.ts'
 import type { Services } from '../src/sync/run/run.ts'
-import { connectWarehouse } from '../src/warehouse/connect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { longTest, sized, some } from './support/long.ts'
+import { openClient } from './support/open-client.ts'
+import { openWarehouse } from './support/postgres.ts'
 import { listening, startProxy, startRewriter, startTcpProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact, expectReport } from './support/truth.ts'
@@ -38,16 +39,6 @@ const SMALL = { projects: 1, prompts: 4, models: 2, brands: 3 }
 const quiet = createLog({ level: 'silent', destination: { write: () => {} } })
 
 let setup: Setup
-const started: { running: RunningCli; end(): void }[] = []
-const closing: (() => Promise<unknown>)[] = []
-
-afterEach(async () => {
-  for (const { end } of started) end()
-  await Promise.all(started.map(({ running }) => running.done))
-  started.length = 0
-  for (const close of closing.splice(0).reverse()) await close()
-  await setup.close()
-})
 
 async function begin(options: SetupOptions = {}): Promise<void> {
   setup = await setUp({
@@ -59,16 +50,15 @@ async function begin(options: SetupOptions = {}): Promise<void> {
 
 const cli = (env: Record<string, string> = {}) => ({ env: { ...setup.env, ...env }, config: setup.fileConfig })
 
-function start(args: string[], env?: Record<string, string>): RunningCli {
-  const running = startCli([...args, '--json'], cli(env))
-  started.push({ running, end: () => running.stop() })
-  return running
-}
+const start = (args: string[], env?: Record<string, string>) => startCli([...args, '--json'], cli(env))
 
 /** A command in a process of its own, for tests that kill it. */
 function startMortal(args: string[], env?: Record<string, string>): RunningProcess {
   const running = startProcess([...args, '--json'], cli(env))
-  started.push({ running, end: () => running.child.kill('SIGKILL') })
+  closeLater(() => {
+    running.child.kill('SIGKILL')
+    return running.done
+  })
   return running
 }
 
@@ -186,7 +176,6 @@ describe('a run with a queue', () => {
     await begin({ config: { start_date: week.from, source: { max_attempts: 1 } } })
     let broken = true
     const proxy = await startProxy(setup.service.url, (message) => broken && message.url!.includes('/chats'))
-    closing.push(() => proxy.close())
     const env = { VISIBILITY_API_URL: proxy.url }
     await start(['worker'], env).saw('worker_id')
     const result = await runCli(['sync', '--json'], cli(env))
@@ -372,7 +361,6 @@ describe('a run with a queue', () => {
   test('gives up a stream that the service refuses as soon as one process does', async () => {
     await begin({ config: { streams: ['chats'], reports: [] } })
     const proxy = await startProxy(setup.service.url, (message) => message.url!.includes('/chats'), 422)
-    closing.push(() => proxy.close())
     const env = { VISIBILITY_API_URL: proxy.url }
     const config = { ...setup.fileConfig, queue: { mode: 'none' } }
     const syncAlone = () => runCli(['sync', '--json'], { env: { ...setup.env, ...env }, config })
@@ -419,10 +407,7 @@ describe('failures of workers and runs', () => {
     let release: () => void = () => {}
     let held = Promise.resolve()
     const proxy = await startRewriter(setup.service.url, (text) => held.then(() => text))
-    closing.push(async () => {
-      release()
-      await proxy.close()
-    })
+    closeLater(() => release())
     return {
       url: proxy.url,
       hold() {
@@ -483,7 +468,6 @@ describe('failures of workers and runs', () => {
   longTest('a worker whose connections freeze loses its windows to others, and the run ends complete', async () => {
     await begin({ faults: { rate_limit: null, latency_ms: 300 } })
     const proxy = await startTcpProxy(setup.database.url)
-    closing.push(() => proxy.close())
     await startMortal(['worker'], { DATABASE_URL: proxy.url }).saw('worker_id')
     const sync = start(['sync'])
     await untilTaken()
@@ -554,7 +538,6 @@ describe('failures of workers and runs', () => {
   test('a worker waits for a database that is away, and reports it', async () => {
     await begin()
     const proxy = await startTcpProxy(setup.database.url)
-    closing.push(() => proxy.close())
     proxy.refuse()
     const worker = start(['worker'], { DATABASE_URL: proxy.url })
     await worker.saw('waiting for the database')
@@ -579,7 +562,7 @@ describe('a worker in this process', () => {
     const services = { ...setup.services, ...changes }
     const { warehouse } = setup.database
     const queue = await openQueue(warehouse, self.queue, quiet)
-    closing.push(() => queue.close())
+    closeLater(() => queue.close())
     const [run] = await setup.database.rows<{ run_id: number }>(
       `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
        values ('sync', '', 1, '', '', now() + interval '1 hour') returning run_id`,
@@ -588,15 +571,13 @@ describe('a worker in this process', () => {
     const window = { id: randomUUID(), project: setup.projects[0]!.id, stream: 'chats', range: RANGE, priority: 1 }
     await enqueueWindows(queue, run!.run_id, { ...settings, pageLimit: 1000 }, [window])
     const worker = new QueueWorker(services, queue, self, setup.projects)
-    closing.push(() => worker.stop())
+    closeLater(() => worker.stop())
     return { queue, worker, warehouse, runId: run!.run_id }
   }
 
   test('without any answer releases its window and backs off, and requests no shorter windows', async () => {
-    const { origin, close } = await listening(createServer(() => {}))
-    closing.push(close)
-    const client = createClient({ baseUrl: `${origin}/v1`, maxAttempts: 2, timeoutMs: 100, patienceMs: 60_000 })
-    closing.push(async () => client.close())
+    const { origin } = await listening(createServer(() => {}))
+    const client = openClient(`${origin}/v1`, { maxAttempts: 2, timeoutMs: 100, patienceMs: 60_000 })
     const { worker, warehouse, runId } = await startHere({ client })
     await worker.start()
     const isBackingOff = () => setup.database.rows("select 1 from visibility_ops.workers where state = 'backing off'")
@@ -639,7 +620,7 @@ describe('windows in the queue', () => {
     const { warehouse } = setup.database
     await migrate(warehouse, setup.config)
     const queue = await openQueue(warehouse, 'windows_test', quiet)
-    closing.push(() => queue.close())
+    closeLater(() => queue.close())
     const runs = await setup.database.rows<{ run_id: number }>(
       `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
        select 'sync', '', 1, '', '', now() + interval '1 hour' from generate_series(1, 2) returning run_id`,
@@ -766,7 +747,7 @@ describe('pg-boss', () => {
     await begin()
     const { warehouse } = setup.database
     const queue = await openQueue(warehouse, 'windows_test', quiet)
-    closing.push(() => queue.close())
+    closeLater(() => queue.close())
     const id = randomUUID()
     const job = { id, name: queue.name }
     await queue.api.insert([job])
@@ -804,12 +785,9 @@ describe('the shared request budget', () => {
     const id = setup.projects[0]!.id
     const clients = await Promise.all(
       Array.from({ length: 10 }, async (_, owner) => {
-        const warehouse = await connectWarehouse({ url: setup.database.url, schema: 'visibility', connections: 2 })
+        const warehouse = await openWarehouse(setup.database.url)
         const options = { perMinute: 30, owner: String(owner), log: quiet }
-        const budgetFor = () => createSharedBudget(warehouse, id, options)
-        const client = createClient({ baseUrl: setup.service.url, compress: false, budgetFor })
-        closing.push(() => warehouse.close())
-        return client
+        return openClient(setup.service.url, { budgetFor: () => createSharedBudget(warehouse, id, options) })
       }),
     )
     let refused = 0
@@ -820,7 +798,6 @@ describe('the shared request budget', () => {
           await client.prompts({ key: COMPANY_KEY, projectId: id }, { limit: 10, offset: 0 }, { onAttempt })
       }),
     )
-    for (const client of clients) client.close()
     expect(refused).toBe(0)
     expect(setup.service.requests.length).toBe(70)
   })

@@ -1,11 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import { afterEach, describe, expect, test } from '@jest/globals'
+import { describe, expect, test } from '@jest/globals'
 import { runAudit } from '../src/audit/run-audit.ts'
 import { addDays, countDays, type Day } from '../src/core/day.ts'
 import { openQueue } from '../src/queue/boss.ts'
 import { openQueueExecutor } from '../src/queue/queue-executor.ts'
 import { QueueWorker } from '../src/queue/worker.ts'
-import { createClient } from '../src/source/client.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { sized } from './support/long.ts'
@@ -16,7 +15,6 @@ import { expectExact, expectReport } from './support/truth.ts'
 /* A service that answers wrongly but in a valid form. No run may be complete while the warehouse differs from the service. */
 
 let setup: Setup
-afterEach(() => setup.close())
 
 const RANGE = { from: '2026-02-19', to: '2026-03-02' }
 const start = async (options: SetupOptions = {}) => {
@@ -67,21 +65,7 @@ async function lying<T>(lie: Lie, work: () => Promise<T>): Promise<T> {
     const changed = lie(answer.data, asked, ++answers)
     return JSON.stringify(Array.isArray(changed) ? { ...answer, data: changed } : changed)
   })
-  const honest = setup.services.client
-  setup.services.client = createClient({
-    baseUrl: proxy.url,
-    compress: false,
-    requestsPerMinute: 100_000,
-    maxAttempts: 2,
-    patienceMs: 1000,
-  })
-  try {
-    return await work()
-  } finally {
-    setup.services.client.close()
-    setup.services.client = honest
-    await proxy.close()
-  }
+  return setup.through(proxy.url, work, { maxAttempts: 2, patienceMs: 1000 })
 }
 
 const isReport = ({ path }: Asked) => path === 'reports/brands'
@@ -342,7 +326,6 @@ describe('reports that do not add up', () => {
     const withoutBrand = without('topic_id', (row) => (row.brand as { id: string }).id === brand!.id)
     expect((await lying(withoutBrand, () => setup.sync())).outcome).toBe('partial')
     expect(await notAdditive()).toEqual([])
-    await setup.close()
 
     await start({ world: { projects: 1, prompts: 8, models: 2, brands: 3 }, config: { lookback_days: 3 } })
     project().prompts.forEach((prompt, index) => {
@@ -631,7 +614,6 @@ test('a report with filters is compared with totals under the same filters', asy
   await start()
   const [kept] = project().prompts
   const filters = [{ field: 'prompt_id', operator: 'in', values: [kept!.id] }]
-  await setup.close()
   const reports = [...FOUR_GRAINS, { name: 'of_one_prompt', dimensions: ['date', 'model_id'], filters }]
   await start({ config: { reports } })
   const dropDay: Lie = (rows, { dimensions, from, to }) =>

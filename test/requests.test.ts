@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
 import type { FaultSettings } from '../src/reference/change.ts'
 import type { Prompt } from '../src/reference/world.ts'
@@ -21,7 +21,6 @@ describe('requests of a run', () => {
     first = await runCli(['sync', '--json'], { env: setup.env, config: setup.fileConfig })
     requestsOfFirst = [...setup.service.requests]
   })
-  afterAll(() => setup.close())
 
   test('100 days at four grains cost close to rows / 10,000 requests, none of them by offset', async () => {
     expect(first.code).toBe(0)
@@ -83,12 +82,8 @@ async function withReport(
   })
   const { world: synthetic } = setup.service
   const project = synthetic.projects[0]!
-  try {
-    await use(setup, daysIn(range), (day) => synthetic.dropChat(synthetic.chatsOf(project, day)[0]!.id))
-    await expectReport(setup.database, { world: synthetic, range, reports: [] }, project, BY_PROMPT[0]!)
-  } finally {
-    await setup.close()
-  }
+  await use(setup, daysIn(range), (day) => synthetic.dropChat(synthetic.chatsOf(project, day)[0]!.id))
+  await expectReport(setup.database, { world: synthetic, range, reports: [] }, project, BY_PROMPT[0]!)
 }
 
 const SIZES = [

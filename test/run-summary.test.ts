@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { projectNames } from '../src/cli/project-names.ts'
 import { type RunContext, renderRun } from '../src/cli/render-run.ts'
 import { widthOf, withoutStyles } from '../src/cli/table.ts'
@@ -236,7 +236,6 @@ describe('real runs', () => {
   beforeAll(async () => {
     setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
   })
-  afterAll(() => setup.close())
   const cli = (args: string[], env: Record<string, string> = {}) =>
     runCli(args, {
       env: { ...setup.env, ...env },
@@ -268,8 +267,6 @@ describe('real runs', () => {
     const env = { VISIBILITY_API_URL: proxy.url, DATABASE_URL: database.url }
     const asJson = (await cli(['sync', '--json'], env)).json() as RunReport
     const { stdout } = await cli(['sync'], env)
-    await proxy.close()
-    await database.drop()
     return { asJson, stdout }
   }
 

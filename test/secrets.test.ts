@@ -110,14 +110,10 @@ describe('secrets', () => {
     }
   })
   afterAll(async () => {
-    await webhook.close()
-    await hostile.close()
     await owner.query(`drop owned by ${role} cascade`)
     await owner.end()
     await setup.database.rows(`revoke all on database ${new URL(setup.database.url).pathname.slice(1)} from ${role}`)
     await setup.database.rows(`drop role ${role}`)
-    await setup.close()
-    folder.remove()
   })
 
   const run = (args: string[], over: Record<string, string> = {}) => runCli(args, { env: { ...env, ...over }, config })
@@ -302,10 +298,6 @@ describe('what config and support-bundle show', () => {
       config: { start_date: '2026-03-25' },
     })
     await setup.sync()
-  })
-  afterAll(async () => {
-    folder.remove()
-    await setup.close()
   })
 
   const SECRETS = {

@@ -5,7 +5,7 @@ import { connect } from 'node:net'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { MOST_CONNECTIONS } from '../src/web/server.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
@@ -17,13 +17,7 @@ import { expectExact } from './support/truth.ts'
 
 describe('a server', () => {
   let setup: Setup
-  let running: RunningCli | undefined
-  afterEach(async () => {
-    running?.stop()
-    await running?.done
-    running = undefined
-    await setup.close()
-  })
+  let running: RunningCli
 
   const SMALL = { projects: 1, prompts: 5, models: 2, brands: 3 }
   const range = { from: '2026-03-01', to: '2026-03-31' }
@@ -85,8 +79,8 @@ describe('a server', () => {
     // Nothing secret is shown, whoever asks.
     for (const path of ['/', '/insights', '/api/status', '/metrics'])
       expect((await get(url + path)).text).not.toContain(setup.env.VISIBILITY_API_KEY)
-    running!.stop()
-    expect((await running!.done).code).toBe(0)
+    running.stop()
+    expect((await running.done).code).toBe(0)
     await expectExact(setup.database, {
       world: setup.service.world,
       range,
@@ -100,8 +94,8 @@ describe('a server', () => {
     const body = JSON.stringify({ from: '2026-03-01', to: '2026-03-02' })
     expect((await get(`${url}/api/backfills`, { method: 'POST', headers: bearer, body })).status).toBe(404)
     expect((await get(`${url}/api/runs/1`, { headers: bearer })).status).toBe(404)
-    running!.stop()
-    await running!.done
+    running.stop()
+    await running.done
 
     const opened = await serve({}, { VISIBILITY_TOKEN: TOKEN })
     await until(async () => (await get(`${opened}/api/status`)).json().running === null && (await ended()()))
@@ -140,8 +134,8 @@ describe('a server', () => {
     await until(async () => ((await get(`${url}/api/status`)).json().running?.done ?? 0) > 0)
     const busy = await get(`${url}/`)
     expect(busy.text).toContain('Running now')
-    running!.stop()
-    expect((await running!.done).code).toBe(0)
+    running.stop()
+    expect((await running.done).code).toBe(0)
     expect(await setup.database.rows('select outcome from visibility_ops.runs')).toEqual([{ outcome: 'interrupted' }])
     setup.service.setFaults({ rate_limit: null })
     await serve()
@@ -149,8 +143,8 @@ describe('a server', () => {
       async () =>
         (await setup.database.rows("select 1 from visibility_ops.runs where outcome = 'complete'")).length > 0,
     )
-    running!.stop()
-    expect((await running!.done).code).toBe(0)
+    running.stop()
+    expect((await running.done).code).toBe(0)
   })
 
   test('under a cron of every second it neither overlaps nor leaks connections', async () => {
@@ -230,9 +224,8 @@ describe('a server', () => {
     await until(ended())
     await until(() => webhook.asked() > 0)
     expect((await get(`${address}/healthz`)).status).toBe(200)
-    running!.stop()
-    const { code, stderr } = await running!.done
-    await webhook.close()
+    running.stop()
+    const { code, stderr } = await running.done
     expect(code).toBe(0)
     expect(stderr).not.toContain(new URL(webhook.url).pathname)
     expect(stderr).not.toContain('wrong-key-of-the-test')
@@ -244,17 +237,8 @@ describe('while others are away', () => {
 
   let setup: Setup
   let proxy: TcpProxy
-  let running: RunningCli | undefined
-  let webhook: Webhook | undefined
-  afterEach(async () => {
-    running?.stop()
-    await running?.done
-    running = undefined
-    await webhook?.close()
-    webhook = undefined
-    await proxy.close()
-    await setup.close()
-  })
+  let running: RunningCli
+  let webhook: Webhook
 
   const SMALL = { projects: 1, prompts: 4, models: 2, brands: 3 }
 
@@ -328,8 +312,8 @@ describe('while others are away', () => {
       expect(await setup.database.rows('select condition from visibility_ops.alerts where cleared_at is null')).toEqual(
         [],
       )
-      running!.stop()
-      const { code, stderr } = await running!.done
+      running.stop()
+      const { code, stderr } = await running.done
       expect(code).toBe(0)
       expect(webhook.events()).toEqual(['raised database', 'cleared database'])
       expect(stderr).not.toContain('secret-path')
@@ -341,7 +325,7 @@ describe('while others are away', () => {
     webhook = await startWebhook()
     proxy.refuse()
     const url = await serve({ alerts: { webhook_url: webhook.url } })
-    expect(running!.output()).toContain('does not answer; waiting for it')
+    expect(running.output()).toContain('does not answer; waiting for it')
     expect((await get(`${url}/healthz`)).status).toBe(200)
     expect((await get(`${url}/readyz`)).status).toBe(503)
     const page = await get(`${url}/`)
@@ -358,8 +342,8 @@ describe('while others are away', () => {
     proxy.resume()
     await until(async () => (await ready(url)) && (await completed()) > 0)
     expect((await get(`${url}/`)).status).toBe(200)
-    running!.stop()
-    expect((await running!.done).code).toBe(0)
+    running.stop()
+    expect((await running.done).code).toBe(0)
     // Nothing failed meanwhile, and it was not away for long.
     expect(webhook.told).toEqual([])
   })
@@ -387,8 +371,8 @@ describe('while others are away', () => {
       expect((await get(`${url}/`)).status).toBe(503)
       expect((await get(`${url}/insights`)).status).toBe(503)
       expect(await metric(url, 'visibility_sync_database_up')).toBe(0)
-      running!.stop()
-      const { code, stderr } = await running!.done
+      running.stop()
+      const { code, stderr } = await running.done
       expect(code).toBe(0)
       expect(stderr).toContain('asked to stop')
     },
@@ -420,8 +404,8 @@ describe('while others are away', () => {
     )
     await until(async () => ((await metric(url, FAILED)) ?? 0) >= 3)
     expect(webhook.asked()).toBeGreaterThan(0)
-    running!.stop()
-    expect((await running!.done).code).toBe(0)
+    running.stop()
+    expect((await running.done).code).toBe(0)
     expect(webhook.told).toEqual([])
   })
 
@@ -472,7 +456,6 @@ describe('over HTTP', () => {
   afterAll(async () => {
     running.child.kill('SIGTERM')
     await running.done
-    await setup.close()
   })
 
   test('an unknown host name is refused, since another site may point its name here', async () => {
@@ -627,16 +610,12 @@ describe('over HTTP', () => {
       const [code] = await once(child, 'exit')
       return code
     }
-    try {
-      const { port } = new URL(url)
-      const program = ['node', 'bin/visibility-sync.js']
-      expect(await exitOf(...program, 'serve', '--port', port)).toBe(0)
-      expect(await exitOf(...program, 'serve', '--host=0.0.0.0', `--port=${port}`)).toBe(0)
-      expect(await exitOf(...program, 'serve', '--host', '127.0.0.1', '--port', '1')).toBe(1)
-      expect(await exitOf(...program, 'serve', '--host', '::1', '--port', '1')).toBe(1)
-      expect(await exitOf(...program, 'sync')).toBe(0)
-    } finally {
-      folder.remove()
-    }
+    const { port } = new URL(url)
+    const program = ['node', 'bin/visibility-sync.js']
+    expect(await exitOf(...program, 'serve', '--port', port)).toBe(0)
+    expect(await exitOf(...program, 'serve', '--host=0.0.0.0', `--port=${port}`)).toBe(0)
+    expect(await exitOf(...program, 'serve', '--host', '127.0.0.1', '--port', '1')).toBe(1)
+    expect(await exitOf(...program, 'serve', '--host', '::1', '--port', '1')).toBe(1)
+    expect(await exitOf(...program, 'sync')).toBe(0)
   })
 })

@@ -1,14 +1,15 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, describe, expect, test } from '@jest/globals'
 import { resolveAllProjects } from '../src/app/all-projects.ts'
 import { explain } from '../src/core/config/explain.ts'
-import { type Client, createClient } from '../src/source/client.ts'
+import type { Client } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
 import { longTest } from './support/long.ts'
+import { openClient } from './support/open-client.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { listening, startRewriter } from './support/proxy.ts'
 import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
@@ -20,8 +21,6 @@ const SMALL = { start_date: '2026-03-01', end_date: '2026-03-02', reports: [{ na
 describe('a warehouse that is configured without the address of the service', () => {
   let database: TestDatabase
   const folder = temporaryFolder()
-  afterEach(() => database.drop())
-  afterAll(() => folder.remove())
 
   const ways: [string, () => CliOptions][] = [
     ['DATABASE_URL', () => ({ env: { DATABASE_URL: database.url } })],
@@ -64,7 +63,6 @@ test('a key without an address is an error, not a reason for synthetic data', as
   const result = await runCli(['sync'], { cwd: folder.path, env: { VISIBILITY_API_KEY: 'k' } })
   expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_API_URL')])
   expect(existsSync(join(folder.path, '.data'))).toBe(false)
-  folder.remove()
 })
 
 longTest(
@@ -79,25 +77,18 @@ longTest(
     expect([result.code, result.json().source]).toEqual([0, expect.stringContaining('reference service')])
     expect(existsSync(join(folder.path, '.data/reference/postgres/PG_VERSION'))).toBe(true)
     expect(existsSync(join(folder.path, '.data/postgres'))).toBe(false)
-    folder.remove()
   },
 )
 
 describe('a warehouse knows its source', () => {
   let setup: Setup
-  let other: Setup | undefined
-  afterEach(async () => {
-    await setup.close()
-    await other?.close()
-    other = undefined
-  })
   const small = { world: { projects: 1, prompts: 3, models: 1, brands: 2 }, config: SMALL }
   const cli = (env: Record<string, string> = {}) => ({ env: { ...setup.env, ...env }, config: setup.fileConfig })
   const rows = () => setup.database.rows('select * from visibility.daily order by 1, 2, 3')
 
   test('another address, or the reference service, is refused with both named, and nothing is read or written', async () => {
     setup = await setUp(small)
-    other = await setUp({ ...small, world: { ...small.world, seed: 2 } })
+    const other = await setUp({ ...small, world: { ...small.world, seed: 2 } })
     expect((await runCli(['sync'], cli())).code).toBe(0)
     const before = await rows()
     for (const address of [other.service.url, 'reference']) {
@@ -171,7 +162,6 @@ describe('all projects', () => {
       },
     })
   })
-  afterAll(() => setup.close())
 
   const all = () => ({ ...setup.env, VISIBILITY_PROJECTS: 'all' }) as Record<string, string>
   const run = (args: string[], env = all()) => runCli(args, { env, config: setup.fileConfig })
@@ -217,7 +207,6 @@ describe('all projects', () => {
         ...all(),
         VISIBILITY_API_URL: proxy.url,
       })
-      await proxy.close()
       expect([code, stderr.includes('only 3 of 4 projects')]).toEqual([expected, total === 4])
     }
   })
@@ -287,20 +276,15 @@ describe('all projects', () => {
   test('a refused list that was not configured loses nothing, even with the message of a wrong key', async () => {
     // As if it had never been offered.
     await setup.database.rows("delete from visibility_ops.coverage where stream = 'projects'")
-    const { origin, close } = await refusing(setup.service.url)
-    const client = createClient({ baseUrl: `${origin}/v1`, requestsPerMinute: 100_000 })
-    try {
-      const { outcome, streams, notes } = await syncWith({ extras: 'auto' }, client)
-      expect([outcome, streams.flatMap(({ failed }) => failed)]).toEqual(['complete', []])
-      const statuses = notes.flatMap((note) => /^(\w+) of .*\(HTTP (\d+)\)/.exec(note)?.slice(1).join(' ') ?? [])
-      expect([...new Set(statuses)].sort()).toEqual(['brands 401', 'projects 400', 'topics 422'])
-      // Who asked by name learns that it failed.
-      const named = await syncWith({ extras: ['topics'] }, client, ['topics'])
-      expect(named.streams[0]!.failed[0]).toMatchObject({ code: 'refused', error: expect.stringContaining('HTTP 422') })
-    } finally {
-      client.close()
-      await close()
-    }
+    const { origin } = await refusing(setup.service.url)
+    const client = openClient(`${origin}/v1`)
+    const { outcome, streams, notes } = await syncWith({ extras: 'auto' }, client)
+    expect([outcome, streams.flatMap(({ failed }) => failed)]).toEqual(['complete', []])
+    const statuses = notes.flatMap((note) => /^(\w+) of .*\(HTTP (\d+)\)/.exec(note)?.slice(1).join(' ') ?? [])
+    expect([...new Set(statuses)].sort()).toEqual(['brands 401', 'projects 400', 'topics 422'])
+    // Who asked by name learns that it failed.
+    const named = await syncWith({ extras: ['topics'] }, client, ['topics'])
+    expect(named.streams[0]!.failed[0]).toMatchObject({ code: 'refused', error: expect.stringContaining('HTTP 422') })
   })
 
   /** Passes everything on but extra lists, which it refuses as odd services do. */

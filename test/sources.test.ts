@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import { addDays, type Day, dayNumber } from '../src/core/day.ts'
 import type { Dimension } from '../src/core/vocabulary.ts'
 import { brandReport } from '../src/reference/aggregate.ts'
@@ -65,7 +65,6 @@ beforeAll(async () => {
   Object.assign(setup.services, { streams: new StreamSet(setup.config) })
   expect((await setup.sync()).outcome).toBe('complete')
 }, 60_000)
-afterAll(() => setup.close())
 
 /** Numbers to the digits in which two ways of adding up agree. */
 const shown = (row: Row) =>

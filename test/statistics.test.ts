@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
+import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -21,7 +21,6 @@ describe('statistics', () => {
     await migrate(database.warehouse, config)
     await database.rows("insert into visibility.projects values ('p', 'The project')")
   })
-  afterAll(() => database.drop())
 
   interface Statistics {
     low: number | null
@@ -552,7 +551,6 @@ describe('sums and baselines', () => {
     await migrate(database.warehouse, config)
     await database.rows("insert into visibility.projects values ('p', null), ('r', 'Other')")
   })
-  afterEach(() => database.drop())
 
   const refresh = () => refreshSummaries(database.warehouse, config, never)
 
@@ -735,20 +733,16 @@ describe('sums and baselines', () => {
        union all select 'days', xmin, ctid from visibility_ops.usual_days
        union all select 'projects', xmin, ctid from visibility_ops.usual_projects order by 1, 3`,
       )
-    try {
-      expect((await setup.sync()).outcome).toBe('complete')
-      const before = await versions()
-      for (const name of ['sums', 'days', 'projects']) expect(before).toContainEqual(expect.objectContaining({ name }))
-      expect(await rows('select from visibility_ops.open_periods')).toEqual([])
-      await setup.sync()
-      expect(await versions()).toEqual(before)
+    expect((await setup.sync()).outcome).toBe('complete')
+    const before = await versions()
+    for (const name of ['sums', 'days', 'projects']) expect(before).toContainEqual(expect.objectContaining({ name }))
+    expect(await rows('select from visibility_ops.open_periods')).toEqual([])
+    await setup.sync()
+    expect(await versions()).toEqual(before)
 
-      await migrate(warehouse, configOf({ reports: [fine('other')] }))
-      expect(await rows('select distinct stream from visibility_ops.open_periods')).toEqual([{ stream: 'chats' }])
-      expect(await rows('select from visibility_ops.prompt_sums_now')).toEqual([])
-    } finally {
-      await setup.close()
-    }
+    await migrate(warehouse, configOf({ reports: [fine('other')] }))
+    expect(await rows('select distinct stream from visibility_ops.open_periods')).toEqual([{ stream: 'chats' }])
+    expect(await rows('select from visibility_ops.prompt_sums_now')).toEqual([])
   })
 
   test('report tables have no triggers, and those of an earlier version are dropped', async () => {
@@ -774,16 +768,12 @@ describe('sums and baselines', () => {
 
   test('a run analyzes the tables in which it changed many rows', async () => {
     const setup = await setUp({ world: { projects: 1, prompts: 12, models: 2, brands: 3 } })
-    try {
-      await setup.sync()
-      const [known] = await setup.database.rows<{ many: number; few: number }>(
-        `select (select reltuples from pg_class where oid = 'visibility.by_prompt'::regclass) as many,
-         (select reltuples from pg_class where oid = 'visibility.brand_daily'::regclass) as few`,
-      )
-      expect(known!.many).toBeGreaterThan(1000)
-      expect(known!.few).toBe(-1)
-    } finally {
-      await setup.close()
-    }
+    await setup.sync()
+    const [known] = await setup.database.rows<{ many: number; few: number }>(
+      `select (select reltuples from pg_class where oid = 'visibility.by_prompt'::regclass) as many,
+       (select reltuples from pg_class where oid = 'visibility.brand_daily'::regclass) as few`,
+    )
+    expect(known!.many).toBeGreaterThan(1000)
+    expect(known!.few).toBe(-1)
   })
 })

@@ -1,5 +1,5 @@
 import { getEventListeners } from 'node:events'
-import { afterEach, expect, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import { LockedError, UsageError } from '../src/core/errors.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -10,7 +10,6 @@ import { expectChats, expectExact, expectReport } from './support/truth.ts'
 /* The sync as a whole, in this process, against a real service and a real Postgres. */
 
 let setup: Setup
-afterEach(() => setup.close())
 
 const SMALL = { projects: 1, prompts: 7, models: 2, brands: 3 }
 const range = { from: '2026-03-01', to: '2026-03-31' }

@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { describe } from '@jest/globals'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
+import { closeLater } from './close-later.ts'
 
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
 
@@ -29,6 +30,7 @@ export async function launchTabs(): Promise<Tabs> {
     executablePath: CHROMIUM,
     args: ['--no-sandbox', '--disable-gpu', '--in-process-gpu', '--disable-dev-shm-usage'],
   })
+  closeLater(() => browser.close())
   const problems: string[] = []
   const pages = new Map<string, Page>()
   async function open(options?: BrowserContextOptions): Promise<Page> {

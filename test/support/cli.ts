@@ -8,6 +8,7 @@ import { stringify } from 'yaml'
 import { runProgram } from '../../src/cli/program.ts'
 import { packageVersion } from '../../src/core/package-files.ts'
 import { createRedactor } from '../../src/core/redactor.ts'
+import { closeLater } from './close-later.ts'
 
 const BIN = 'bin/visibility-sync.js'
 
@@ -49,10 +50,12 @@ export interface RunningProcess extends RunningCli {
   child: ChildProcess
 }
 
-/** A folder that is gone after the test file. */
+/** A folder that is gone after the test. */
 export function temporaryFolder(): { path: string; remove(): void } {
   const path = mkdtempSync(join(tmpdir(), 'visibility-sync-cli-'))
-  return { path, remove: () => rmSync(path, { recursive: true, force: true }) }
+  const remove = () => rmSync(path, { recursive: true, force: true })
+  closeLater(remove)
+  return { path, remove }
 }
 
 /**
@@ -63,8 +66,14 @@ export function runCli(args: string[], options: ProcessOptions = {}): Promise<Cl
   return startCli(args, options).done
 }
 
+/** Starts the command, and stops it after the test. */
 export function startCli(args: string[], options: ProcessOptions = {}): RunningCli {
-  return needsProcess(args, options) ? startProcess(args, options) : startHere(args, options)
+  const running = needsProcess(args, options) ? startProcess(args, options) : startHere(args, options)
+  closeLater(() => {
+    running.stop()
+    return running.done
+  })
+  return running
 }
 
 /** Variables that Node, a library or the system reads. */

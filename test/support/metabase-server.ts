@@ -1,9 +1,10 @@
-import { createServer, type IncomingMessage, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:http'
+import { text } from 'node:stream/consumers'
 import * as z from 'zod'
 import { DEFAULT_REPORTS } from '../../src/core/config/schema.ts'
 import { relationsOf } from '../../src/packs/relations.ts'
-import { configOf } from './setup.ts'
+import { configOf } from './config.ts'
+import { listening } from './proxy.ts'
 
 /*
  * A server that treats the calls of provisioning as Metabase's source does (versions 50 to 65): bodies are closed, an update of a
@@ -129,18 +130,6 @@ export interface MetabaseServer {
   syncEnds: 'complete' | 'aborted'
   /** Views that are not there. */
   without: Set<string>
-  close(): Promise<void>
-}
-
-export async function bodyOf(request: IncomingMessage): Promise<any> {
-  let text = ''
-  for await (const chunk of request) text += chunk
-  return text === '' ? undefined : JSON.parse(text)
-}
-
-export async function listen(server: Server): Promise<string> {
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
 class Refusal extends Error {
@@ -201,7 +190,6 @@ export async function startMetabase(): Promise<MetabaseServer> {
     looksUntilSynced: 1,
     syncEnds: 'complete',
     without: new Set(),
-    close: () => new Promise((done) => void server.close(() => done())),
   }
   const { store } = state
   store.collection.push(
@@ -325,7 +313,8 @@ export async function startMetabase(): Promise<MetabaseServer> {
   }
 
   const server = createServer((request, response) => {
-    void bodyOf(request).then((body) => {
+    void text(request).then((sent) => {
+      const body = sent === '' ? undefined : JSON.parse(sent)
       const { pathname, searchParams } = new URL(request.url!, 'http://metabase')
       const [, , kind, number, part] = pathname.split('/')
       const call = `${request.method} /api/${kind}${number === undefined ? '' : '/:id'}${part === undefined ? '' : `/${part}`}`
@@ -353,6 +342,6 @@ export async function startMetabase(): Promise<MetabaseServer> {
       }
     })
   })
-  state.url = await listen(server)
+  state.url = (await listening(server)).origin
   return state
 }

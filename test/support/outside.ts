@@ -3,6 +3,7 @@ import { type AddressInfo, createServer as createTcpServer, type Socket } from '
 import { text as textOf } from 'node:stream/consumers'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
+import { closeLater } from './close-later.ts'
 import { listening } from './proxy.ts'
 
 interface Heard {
@@ -91,11 +92,10 @@ export async function startMailServer(
   return {
     port: (server.address() as AddressInfo).port,
     mails,
-    close: () =>
-      new Promise<void>((done) => {
-        for (const socket of sockets) socket.destroy()
-        server.close(() => done())
-      }),
+    close: closeLater(() => {
+      for (const socket of sockets) socket.destroy()
+      server.close()
+    }),
   }
 }
 

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
+import { closeLater } from './close-later.ts'
 
 export const PGBOUNCER = process.env.PGBOUNCER ?? '/usr/sbin/pgbouncer'
 export const hasPgBouncer = existsSync(PGBOUNCER)
@@ -51,11 +52,11 @@ export async function startPgBouncer(target: string, poolSize: number, mode = 't
   await untilReady(url)
   return {
     url,
-    async close() {
+    close: closeLater(async () => {
       child.kill('SIGKILL')
       await ended
       rmSync(folder, { recursive: true, force: true })
-    },
+    }),
   }
 }
 

@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { Pool } from 'pg'
-import { connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
+import { type ConnectOptions, connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
 import { migrate } from '../../src/warehouse/schema/migrate.ts'
+import { closeLater } from './close-later.ts'
 import { configOf, FOUR_GRAINS } from './config.ts'
 
 /** A database of one's own on the test server. */
@@ -66,20 +67,26 @@ async function createTemplate(content: Content, from: Content, reports: readonly
   await warehouse.close()
 }
 
+/** Connections that are closed after the test. */
+export async function openWarehouse(url: string, options: Partial<ConnectOptions> = {}): Promise<Warehouse> {
+  const warehouse = await connectWarehouse({ url, schema: 'visibility', connections: 2, ...options })
+  return Object.assign(warehouse, { close: closeLater(warehouse.close) })
+}
+
 export async function createDatabase(content: Content = 'empty'): Promise<TestDatabase> {
   const name = `vs_${randomBytes(6).toString('hex')}`
   // Without writing the copy to the log, which takes twice as long.
   await onServer(`create database ${name} template ${TEMPLATES[content]} strategy file_copy`)
   const url = serverUrl()
   url.pathname = `/${name}`
-  const warehouse = await connectWarehouse({ url: url.href, schema: 'visibility', connections: 6 })
+  const warehouse = await openWarehouse(url.href, { connections: 6 })
   return {
     url: url.href,
     warehouse,
     rows: async (sql, values) => (await warehouse.pool.query(sql, values)).rows as never,
-    async drop() {
+    drop: closeLater(async () => {
       await warehouse.close()
       await dropDatabase(name)
-    },
+    }),
   }
 }

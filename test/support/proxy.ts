@@ -1,17 +1,18 @@
 import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
+import { closeLater } from './close-later.ts'
 
 /** Starts a server on a free port of this machine. */
 export async function listening(server: Server): Promise<{ origin: string; close(): Promise<void> }> {
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
   return {
     origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    close: () =>
-      new Promise<void>((done) => {
-        server.close(() => done())
-        server.closeAllConnections()
-      }),
+    close: closeLater(() => {
+      const closed = new Promise<void>((done) => server.close(() => done()))
+      server.closeAllConnections()
+      return closed
+    }),
   }
 }
 
@@ -173,10 +174,10 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
       goal = new URL(next)
     },
     connections: () => pairs.size,
-    close: () =>
-      new Promise<void>((done) => {
-        server.close(() => done())
-        cut()
-      }),
+    close: closeLater(() => {
+      const closed = new Promise<void>((done) => server.close(() => done()))
+      cut()
+      return closed
+    }),
   }
 }

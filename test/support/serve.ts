@@ -8,6 +8,7 @@ import { Live } from '../../src/schedule/live.ts'
 import { createSidePool } from '../../src/warehouse/side-pool.ts'
 import { createServer as createPageServer } from '../../src/web/server.ts'
 import { View } from '../../src/web/view.ts'
+import { closeLater } from './close-later.ts'
 import { startOutside } from './outside.ts'
 import type { Setup } from './setup.ts'
 
@@ -135,9 +136,9 @@ export async function startPages({ services, projects, database }: Setup, token?
     url: `http://127.0.0.1:${port}`,
     app,
     live,
-    async close() {
+    close: closeLater(async () => {
       await app.close()
       pool.close()
-    },
+    }),
   }
 }

@@ -4,13 +4,15 @@ import type { FaultSettings } from '../../src/reference/change.ts'
 import { type ReferenceService, startReference } from '../../src/reference/server.ts'
 import { COMPANY_KEY, createWorld, type WorldOptions } from '../../src/reference/world.ts'
 import { TemplateCaches } from '../../src/rows/fast-path/template-cache.ts'
-import { createClient } from '../../src/source/client.ts'
+import type { ClientOptions } from '../../src/source/client.ts'
 import { StreamSet } from '../../src/streams/registry.ts'
 import type { RunReport } from '../../src/sync/run/report.ts'
 import type { RunRequest, Services, SyncedProject } from '../../src/sync/run/run.ts'
 import { runSync } from '../../src/sync/run/run-sync.ts'
 import type { Observer } from '../../src/sync/run/task.ts'
+import { closeLater } from './close-later.ts'
 import { configOf, FOUR_GRAINS } from './config.ts'
+import { openClient } from './open-client.ts'
 import { createDatabase, type TestDatabase } from './postgres.ts'
 
 export { configOf, FOUR_GRAINS } from './config.ts'
@@ -32,10 +34,11 @@ export interface Setup {
   services: Services
   projects: SyncedProject[]
   sync(request?: Partial<RunRequest>, observer?: Observer): Promise<RunReport>
+  /** Does work that reads the service through another address, such as that of a proxy. */
+  through<T>(url: string, work: () => Promise<T>, options?: Partial<ClientOptions>): Promise<T>
   /** The same things as environment and configuration for the real command. */
   env: Record<string, string>
   fileConfig: Record<string, unknown>
-  close(): Promise<void>
 }
 
 export interface SetupOptions {
@@ -69,6 +72,7 @@ export async function setUp(given: SetupOptions = {}): Promise<Setup> {
     faults: options.faults ?? NO_LIMIT,
     ...(options.extras && { extras: options.extras }),
   })
+  closeLater(() => service.close())
   const hasUsualTables = options.config?.reports === undefined && options.config?.warehouse === undefined
   const database = await createDatabase(options.emptyDatabase ? 'empty' : hasUsualTables ? 'reports' : 'migrated')
   const fileConfig = {
@@ -92,10 +96,7 @@ export async function setUp(given: SetupOptions = {}): Promise<Setup> {
     DATABASE_URL: database.url,
   }
   const config = configOf(fileConfig, env)
-  const client = createClient({
-    baseUrl: service.url,
-    compress: false,
-    requestsPerMinute: 100_000,
+  const client = openClient(service.url, {
     maxAttempts: config.source.max_attempts,
     timeoutMs: config.source.timeout_seconds * 1000,
     patienceMs: config.source.patience_seconds * 1000,
@@ -127,12 +128,15 @@ export async function setUp(given: SetupOptions = {}): Promise<Setup> {
     projects,
     sync: (request = {}, observer = {}) =>
       runSync(services, { command: 'sync', projects, streams: services.streams.named(), ...request }, observer),
+    async through(url, work, options) {
+      services.client = openClient(url, options)
+      try {
+        return await work()
+      } finally {
+        services.client = client
+      }
+    },
     env,
     fileConfig,
-    async close() {
-      client.close()
-      await service.close()
-      await database.drop()
-    },
   }
 }
