@@ -1,5 +1,3 @@
-import { createRedactor } from './redactor.ts'
-
 /** Cuts a text to a length that is safe to log or keep, saying how much is gone. */
 export function clip(text: string, length = 300): string {
   const cut = text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
@@ -30,10 +28,6 @@ export function duration(seconds: number): string {
 export function listSome(items: readonly string[], most = 5): string {
   if (items.length <= most) return items.join(', ')
   return `${items.slice(0, most).join(', ')} and ${items.length - most} more`
-}
-
-export function redact(text: string, secrets: readonly string[]): string {
-  return createRedactor(secrets).text(text)
 }
 
 /*

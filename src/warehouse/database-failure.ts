@@ -1,7 +1,7 @@
 import { connectionFailure } from '../core/connection-failure.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
-import { decoded } from '../core/redactor.ts'
-import { clip, redact } from '../core/text.ts'
+import { createRedactor, decoded } from '../core/redactor.ts'
+import { clip } from '../core/text.ts'
 import { isStatementPooling } from './retry.ts'
 
 /** What a server's refusal means, and what to do about it. Wrong settings are another failure than a server that is away. */
@@ -52,7 +52,8 @@ const BY_MESSAGE: [RegExp, Hint][] = [
 export function databaseFailure(url: string, error: unknown): UsageError | TransientError {
   const { hostname, port, pathname, password } = new URL(url)
   const address = `${hostname || 'localhost'}:${port || 5432}${pathname}`
-  const detail = clip(redact(messageOf(error) || (codeOf(error) ?? 'no answer'), [password, decoded(password)]), 200)
+  const redactor = createRedactor([password, decoded(password)])
+  const detail = clip(redactor.text(messageOf(error) || (codeOf(error) ?? 'no answer')), 200)
   const hint = hintOf(error)
   const message = `the database at ${address} cannot be used (${detail}). ${hint.text}.`
   return hint.away ? new TransientError(message, { cause: error }) : new UsageError(message)

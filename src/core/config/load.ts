@@ -82,8 +82,9 @@ const RESERVED = new Set([
 /** Reads the configuration file and the environment; the environment wins. Only core/config reads `process.env`. */
 export function loadConfig({ file, env = process.env, redactor = createRedactor() }: LoadOptions = {}): Config {
   learnEnvironment(redactor, env)
+  const found = file ?? nonEmpty(env.VISIBILITY_CONFIG) ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
   try {
-    return read(file, env, redactor)
+    return read(found, env, redactor)
   } catch (error) {
     throw error instanceof UsageError ? new UsageError(redactor.text(error.message)) : error
   }
@@ -101,9 +102,12 @@ function secretsOfVariable(name: string, value: string): string[] {
   return name.endsWith('_URL') ? secretsOfAddress(value) : [value]
 }
 
-function read(given: string | undefined, env: NodeJS.ProcessEnv, redactor: Redactor): Config {
-  const named = given ?? nonEmpty(env.VISIBILITY_CONFIG)
-  const file = named ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
+/** The configuration if no file and no variable is set. */
+export function defaultConfig(): Config {
+  return read(undefined, {}, createRedactor())
+}
+
+function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redactor): Config {
   const document = file === undefined ? { written: {}, values: {}, warnings: [] } : readDocument(file, env, redactor)
   const secrets: string[] = []
   const learn = (more: string[]) => {
@@ -179,21 +183,6 @@ function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
   return Object.keys(env)
     .filter(isUnknown)
     .map((name) => `${clip(name, 60)}: unknown variable, ignored${didYouMean(name, OUR_VARIABLES)}`)
-}
-
-export function defaultConfig(): Config {
-  return {
-    ...configSchema.parse({}),
-    log_level: undefined,
-    log_format: 'auto',
-    disabled: [],
-    file: undefined,
-    warnings: [],
-    all_projects: false,
-    token: undefined,
-    metabase: { api_key: undefined, user: undefined, password: undefined, database_url: undefined },
-    redactor: createRedactor(),
-  }
 }
 
 /** Every setting as it was understood, and where it came from; nothing of it is secret. */
