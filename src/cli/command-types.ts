@@ -19,10 +19,6 @@ export interface CommandSettings<O extends object, A extends unknown[]> extends 
 
 export type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
 
-export function addGroup(program: Command, name: string, about: string): Command {
-  return program.command(name).description(about).helpOption('-h, --help', 'show this help').helpCommand(false)
-}
-
 export function collect(value: string, before: string[] | undefined): string[] {
   return [...(before ?? []), value]
 }

@@ -1,10 +1,11 @@
 import { type Command, Option } from 'commander'
 import type { CreationKind } from '../ledger/creations.ts'
-import { type Add, addGroup, collect } from './command-types.ts'
+import { type Add, collect } from './command-types.ts'
 import type { CreateOptions } from './commands/create.ts'
 
 export function addCreations(program: Command, add: Add): void {
-  const parent = addGroup(program, 'create', "the service's write operations, singly or from a file, never twice")
+  const about = "the service's write operations, singly or from a file, never twice"
+  const parent = program.command('create').description(about).helpCommand(false)
   const shared = () => [
     new Option('--project <id>', 'the project; may be left out where there is only one'),
     new Option('--from <file>', 'create what the lines of a CSV or JSON lines file say'),
@@ -40,10 +41,10 @@ export function addCreations(program: Command, add: Add): void {
       'create url-classification --name Reviews',
     ],
   ]
-  for (const [kind, about, options, example] of kinds) {
+  for (const [kind, aboutKind, options, example] of kinds) {
     add<CreateOptions>({
       name: kind,
-      about,
+      about: aboutKind,
       load: async () => {
         const { create } = await import('./commands/create.ts')
         return (session, given) => create(session, kind, given)

@@ -1,3 +1,4 @@
+import type { OpenWarehouse } from '../app/open-services.ts'
 import type { ReportedCode } from '../core/failure-code.ts'
 import { listSome } from '../core/text.ts'
 import { type Trouble, type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
@@ -5,22 +6,24 @@ import type { HeldStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
 
-export interface NextStep {
+interface NextStep {
   say: string
   run: string
 }
 
-export interface NextStepContext {
-  embedded: boolean
+/** What a summary knows beside the run. */
+export interface RunContext {
+  warehouse: Pick<OpenWarehouse, 'described' | 'embedded'>
   names: ProjectNames
+  width: number
   held: readonly HeldStatus[]
   command(words?: string): string
 }
 
-export function nextSteps(report: RunReport, context: NextStepContext): NextStep[] {
-  const { command, embedded } = context
+export function nextSteps(report: RunReport, context: RunContext): NextStep[] {
+  const { command, warehouse } = context
   if (report.outcome === 'complete') {
-    return embedded
+    return warehouse.embedded
       ? [{ say: 'keep this database running, for psql or a BI tool', run: command('database') }]
       : [{ say: 'see freshness and coverage', run: command('status') }]
   }
@@ -39,7 +42,7 @@ function stepFor(
   kind: TroubleKind,
   trouble: Trouble | undefined,
   report: RunReport,
-  { command, names, held }: NextStepContext,
+  { command, names, held }: RunContext,
 ): NextStep | undefined {
   const streams = listSome(trouble?.streams ?? [], 3) || 'what was refused'
   const again = command()

@@ -4,7 +4,7 @@ import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
 import { settingHint } from '../warehouse/database-failure.ts'
 import { addBiCommands } from './bi-commands.ts'
-import { type Add, addGroup, type CommandSettings, collect, wholeNumber } from './command-types.ts'
+import { type Add, type CommandSettings, collect, wholeNumber } from './command-types.ts'
 import { addCreations } from './creation-commands.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
 import { bad, toTerminal } from './table.ts'
@@ -89,10 +89,7 @@ Exit codes: 0 complete · 1 partial or failed, or something is held ·
   )
 
   const add: Add = <O extends object, A extends unknown[]>(settings: CommandSettings<O, A>) => {
-    const command = (settings.parent ?? program)
-      .command(settings.name)
-      .description(settings.about)
-      .helpOption('-h, --help', 'show this help')
+    const command = (settings.parent ?? program).command(settings.name).description(settings.about)
     for (const argument of settings.arguments ?? []) command.addArgument(argument)
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
@@ -243,7 +240,7 @@ Exit codes: 0 complete · 1 partial or failed, or something is held ·
     ],
     progress: true,
   })
-  const quarantine = addGroup(program, 'quarantine', 'the rows that failed validation')
+  const quarantine = program.command('quarantine').description('the rows that failed validation').helpCommand(false)
   const reason = () => new Option('--reason <text>', 'only rows with exactly this reason')
   const dismissed = (about: string) => new Option('--dismissed', about)
   add({

@@ -1,10 +1,7 @@
-import type { OpenWarehouse } from '../app/open-services.ts'
 import { count, grouped } from '../core/text.ts'
 import { AFTERMATH, type Trouble, troublesOf } from '../ledger/run-reason.ts'
-import type { HeldStatus } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
-import { nextSteps } from './next-steps.ts'
-import type { ProjectNames } from './project-names.ts'
+import { nextSteps, type RunContext } from './next-steps.ts'
 import { bad, good, renderTable, type TableColumn, warning, wrap } from './table.ts'
 
 const right = (
@@ -26,14 +23,6 @@ const COLUMNS: TableColumn<StreamReport>[] = [
 ]
 const MOST_LISTED = 3
 
-export interface RunContext {
-  warehouse: Pick<OpenWarehouse, 'described' | 'embedded'>
-  names: ProjectNames
-  width: number
-  held: readonly HeldStatus[]
-  command(words?: string): string
-}
-
 export function renderRun(report: RunReport, context: RunContext): string {
   const { width, warehouse } = context
   const total = totalOf(report)
@@ -43,7 +32,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
   // Requests for what the service does not offer, so that the column adds up.
   const others = report.streams.filter((row) => !isOffered(row) && row.requests > 0)
   rows.push(...byStream(others.map((row) => ({ ...row, stream: '(not offered)' }))))
-  const steps = nextSteps(report, { ...context, embedded: warehouse.embedded }).flatMap(({ say, run }, index) => [
+  const steps = nextSteps(report, context).flatMap(({ say, run }, index) => [
     wrap(`${say}:`, width, index === 0 ? 'Next:      ' : LABEL, LABEL),
     `${LABEL}  ${run}`,
   ])
