@@ -296,9 +296,7 @@ function generateChat(seed: number, asked: Asked, epoch: number): GeneratedChat 
   const appearsAt = start + random() * DAY_MS
   const revisedAt = start + DAY_MS + random() * 2 * DAY_MS
   const revised = random() < 0.3
-  // An id is made from 32 bits. Of 100,000 chats some would have the same one.
-  const id = `${makeId('ch', name).slice(0, -8)}${hashText(`chat ${name}`).toString(16).padStart(8, '0')}`
-  const chat = { id, prompt, modelId, channelId: `channel-${modelId.split('-')[0]}`, date }
+  const chat = { id: makeId('ch', name), prompt, modelId, channelId: `channel-${modelId.split('-')[0]}`, date }
   const first: Chat = { ...chat, mentions: mentionsOf(asked, `${name} ${epoch}`) }
   const second: Chat = revised ? { ...chat, mentions: mentionsOf(asked, `${name} ${epoch} again`) } : first
   return { first, second, appearsAt, revisedAt: revised ? revisedAt : appearsAt }
