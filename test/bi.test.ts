@@ -643,6 +643,46 @@ function shown(row: Row): string {
   )
 }
 
+test('of a brand that is tracked since Wednesday, days before count neither in its share of voice nor head to head', async () => {
+  const [{ id: project, brands }] = projects as [Project]
+  const rival = brands.find(({ id }) => !own.has(id))!.id
+  const client = await setup.database.warehouse.pool.connect()
+  const only = async (query: string) => (await client.query<Row>(query, [project, rival])).rows
+  try {
+    await client.query('begin')
+    for (const table of ['brand_daily', 'brand_daily_by_model'])
+      await only(`delete from visibility.${table} where project_id = $1 and brand_id = $2 and date < '2026-03-11'`)
+    await only("update visibility.brands set first_seen_on = '2026-03-11' where project_id = $1 and brand_id = $2")
+    const shares = await only(
+      `select week, share_of_voice, previous_share_of_voice from visibility.share_of_voice_weekly
+       where project_id = $1 and brand_id = $2 order by week`,
+    )
+    const days = await only(
+      `select sum(mention_count) filter (where date < '2026-03-16') / sum(all_mentions) filter (where date < '2026-03-16') as first
+       from visibility.share_of_voice_daily where project_id = $1 and brand_id = $2`,
+    )
+    expect(shares.map(({ week }) => week)).toEqual(['2026-03-09', '2026-03-16'])
+    expect(shares[0]!.share_of_voice).toBeCloseTo(days[0]!.first as number, 12)
+    expect(shares[1]!.previous_share_of_voice).toBeCloseTo(days[0]!.first as number, 12)
+    const leads = await only(
+      `select h.own_mention_count, h.own_answers, h.answers, h.previous_own_answers, h.rival_verdict, m.mentions
+       from visibility.head_to_head_weekly h join lateral (
+         select sum(mention_count) as mentions from visibility.brand_daily_by_model r
+         where r.project_id = $1 and r.brand_id = h.own_brand_id and r.model_id = h.model_id and r.date between '2026-03-11' and '2026-03-15'
+       ) m on true
+       where h.project_id = $1 and h.rival_brand_id = $2 and h.week = '2026-03-09'`,
+    )
+    expect(leads.length).toBe(3)
+    for (const lead of leads) {
+      expect([lead.own_mention_count, lead.own_answers]).toEqual([lead.mentions, lead.answers])
+      expect([lead.previous_own_answers, lead.rival_verdict]).toEqual([null, 'new'])
+    }
+  } finally {
+    await client.query('rollback')
+    client.release()
+  }
+})
+
 describe('every view agrees with the raw chats', () => {
   test.each(Object.keys(expected) as (keyof typeof expected)[])('%s', async (name) => {
     const found = await setup.database.rows<Row>(`select * from visibility.${name}`)

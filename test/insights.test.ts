@@ -564,6 +564,15 @@ test('the next steps name prompts and clear falls, and nothing that chance expla
     expect(lines.some((line) => line.includes(prompt!) && line.includes(`none of ${answers} answers`))).toBe(true)
 })
 
+test('what was not examined is not called absent', async () => {
+  const text = plain(await page('from=2026-03-24&to=2026-03-24&compare=none'))
+  expect(text).toContain('The day was read.')
+  expect(text).toContain('No week begins in this range.')
+  expect(text).toMatch(/Nothing stands out: no prompt|What to do next (?!Nothing)/)
+  const falls = (read: string) => read.match(/a clear fall/g)?.length
+  expect(falls(await page(`${RANGE}&week=2026-01-26`))).toBe(falls(await page(RANGE)))
+})
+
 test('a page without data names the cause and the next step', async () => {
   const read = async (query: string) => (await get(`${url}/insights?${query}`)).text
   const see = async (query: string) => plain(await read(query))

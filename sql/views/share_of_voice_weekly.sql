@@ -8,14 +8,14 @@ select
   s.brand_id,
   coalesce(b.name, s.brand_id) as brand,
   coalesce(b.is_own, false) as is_own,
-  s.mention_count / nullif(s.all_mentions, 0) as share_of_voice,
+  s.mention_count / nullif(coalesce(t.all_mentions, s.all_mentions), 0) as share_of_voice,
   s.mention_count,
-  s.all_mentions,
+  coalesce(t.all_mentions, s.all_mentions) as all_mentions,
   s.answers,
-  s.previous_mention_count / nullif(s.previous_all_mentions, 0) as previous_share_of_voice,
-  s.previous_all_mentions,
-  s.mention_count / nullif(s.all_mentions, 0)
-    - s.previous_mention_count / nullif(s.previous_all_mentions, 0) as change,
+  s.previous_mention_count / nullif(coalesce(t.previous_all_mentions, s.previous_all_mentions), 0) as previous_share_of_voice,
+  coalesce(t.previous_all_mentions, s.previous_all_mentions) as previous_all_mentions,
+  s.mention_count / nullif(coalesce(t.all_mentions, s.all_mentions), 0)
+    - s.previous_mention_count / nullif(coalesce(t.previous_all_mentions, s.previous_all_mentions), 0) as change,
   s.answers >= 30 as enough_answers,
   s.previous_mention_count,
   coalesce(k.days, 0) as days,
@@ -37,5 +37,12 @@ from (
   window w as (partition by r.project_id, coalesce(p.name, p.project_id), c.week)
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+-- Of a brand that is tracked since Wednesday, earlier days do not count.
+left join lateral (
+  select sum(r.mention_count) filter (where r.date >= s.week) as all_mentions,
+    sum(r.mention_count) filter (where r.date < s.week) as previous_all_mentions
+  from {report date} r
+  where b.first_seen_on > s.week - 7 and r.project_id = s.project_id and r.date between b.first_seen_on and s.week + 6
+) t on true
 {part week_read}
 where s.answers is not null;

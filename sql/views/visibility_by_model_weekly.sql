@@ -17,9 +17,9 @@ select
   coalesce(q.visibility_count / q.answers - q.previous_visibility_count / q.previous_answers,
     o.visibility_count / o.answers - o.previous_visibility_count / o.previous_answers) as change_same_prompts,
 {part period_state},
-  s.mention_count / nullif(s.all_mentions, 0) as share_of_voice,
+  s.mention_count / nullif(coalesce(t.all_mentions, s.all_mentions), 0) as share_of_voice,
   s.mention_count,
-  s.all_mentions
+  coalesce(t.all_mentions, s.all_mentions) as all_mentions
 from (
   select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.model_id,
     sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
@@ -36,6 +36,12 @@ from (
   group by r.project_id, p.project_id, c.week, r.brand_id, r.model_id
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
+-- Of a brand that is tracked since Wednesday, earlier days do not count.
+left join lateral (
+  select sum(r.mention_count) as all_mentions from {report date model_id} r
+  where b.first_seen_on > s.week and r.project_id = s.project_id and r.date between b.first_seen_on and s.week + 6
+    and r.model_id is not distinct from s.model_id
+) t on true
 {part week_read}
 -- Of a week that is summed, looked up for each row that is shown: the planner expects many more, and would read all weeks.
 left join lateral (

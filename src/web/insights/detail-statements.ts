@@ -159,11 +159,16 @@ order by weeks desc, best_rival_visibility desc, prompt, a.model_id`
   },
 
   'source-pages'({ schema, filters }) {
-    return `select url, (array_agg(title order by week desc))[1] as title, max(rival_names) as rival_names,
+    return `with p as (
+  select url_key, url, title, rival_names, citation_count, week
+  from ${relation(schema, 'page_gaps_weekly')}
+  where project_id = ${text(filters.project)} and domain = ${text(filters.subject.domain ?? '')} and ${between('week', weeksIn(filters.range))} and is_complete
+)
+select (array_agg(url order by week desc))[1] as url, (array_agg(title order by week desc))[1] as title,
+  array(select distinct name from p o cross join unnest(o.rival_names) name where o.url_key = p.url_key order by name) as rival_names,
   sum(citation_count) as citation_count, max(week) as last_week, count(*) over () as whole_count
-from ${relation(schema, 'page_gaps_weekly')}
-where project_id = ${text(filters.project)} and domain = ${text(filters.subject.domain ?? '')} and ${between('week', weeksIn(filters.range))} and is_complete
-group by url
+from p
+group by url_key
 order by citation_count desc nulls last, url`
   },
 

@@ -144,7 +144,7 @@ export interface Insights {
   sources: Read<SourceRow>
   sourceGaps: Read<SourceGapRow>
   /** What is worth a look first. */
-  next: { absent: AbsentRow[]; falls: MoverRow[] }
+  next: { absent: AbsentRow[]; falls: Read<MoverRow> }
 }
 
 /** A section of any page. */
@@ -202,7 +202,7 @@ export async function readInsights(warehouse: Warehouse, request: InsightsReques
 async function readNext(reader: Reader): Promise<Insights['next']> {
   const absent = await reader.read<AbsentRow>('absent-prompts', `\nlimit ${NEXT_SHOWN}`)
   const falls = await reader.read<MoverRow>('falls', `\nlimit ${NEXT_SHOWN}`)
-  return { absent: absent.rows.filter(({ answers }) => answers >= ENOUGH), falls: falls.rows }
+  return { absent: absent.rows.filter(({ answers }) => answers >= ENOUGH), falls }
 }
 
 export interface AbsentPrompts extends Read<AbsentRow> {
@@ -278,10 +278,11 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   /** Why the rows of a stream are not compared; a stream without an entry is. */
   const incomparable = new Map<string, string | undefined>()
   let noMoversOfWeek: string | undefined
-  const whyNoMovers = () => (filters.week === undefined ? incomparable.get(streamOf('movers')) : noMoversOfWeek)
-  const missing = (section: AnySection) =>
-    missingFor(section, { filters, reports }, relations) ??
-    (section === 'movers' || section === 'falls' ? whyNoMovers() : undefined)
+  const missing = (section: AnySection) => {
+    const reason = missingFor(section, { filters, reports }, relations)
+    if (section === 'movers' && filters.week !== undefined) return reason ?? noMoversOfWeek
+    return reason ?? (section === 'movers' || section === 'falls' ? incomparable.get(streamOf(section)) : undefined)
+  }
   const readDays = async (stream: string, range: Range, before: Range) =>
     (await all<DaysRead>(daysRead(context, stream, { range, before })))[0]!
   const sqlOf = (section: AnySection) => {

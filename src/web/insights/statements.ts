@@ -165,18 +165,26 @@ order by topic, c.topic_id, c.${model}`
 
   'head-to-head'({ schema, filters, own }) {
     const { project, range } = filters
-    return `with b as (
-  select brand_id, brand, is_own, sum(visibility_count) as k, sum(answers) as n, sum(mention_count) as mentions
+    const sums = (brand: string) => `cross join lateral (
+    select max(brand) as brand, sum(visibility_count) as k, sum(answers) as n, sum(mention_count) as mentions
+    from d where d.brand_id = ${brand} and d.date >= p.since
+  )`
+    return `with d as (
+  select date, brand_id, brand, visibility_count, answers, mention_count
   from ${relation(schema, 'visibility_daily')}
   where project_id = ${text(project)} and ${between('date', range)}
-  group by brand_id, brand, is_own
+), p as (
+  -- Only days count on which both are tracked.
+  select o.brand_id as own_id, r.brand_id as rival_id, greatest(o.first_seen_on, r.first_seen_on, ${text(range.from)}) as since
+  from ${relation(schema, 'brands')} o join ${relation(schema, 'brands')} r on r.project_id = o.project_id and not r.is_own
+  where o.project_id = ${text(project)} and o.brand_id = ${text(own)}
 ), compared as (
-  select o.brand as own_brand, r.brand_id as rival_brand_id, r.brand as rival_brand,
+  select o.brand as own_brand, p.rival_id as rival_brand_id, r.brand as rival_brand,
     ${shareOf(schema, 'own_visibility', 'o.k', 'o.n')},
     ${shareOf(schema, 'rival_visibility', 'r.k', 'r.n')},
     o.mentions / nullif(o.mentions + r.mentions, 0) as own_share_of_both, o.n as own_answers, r.n as answers
-  from b o join b r on not r.is_own
-  where o.brand_id = ${text(own)}
+  from p ${sums('p.own_id')} o ${sums('p.rival_id')} r
+  where r.n is not null and o.n is not null
 )
 select *, own_visibility - rival_visibility as lead,
 ${LEAD_VERDICT} as lead_verdict

@@ -39,11 +39,13 @@ export function rangeWords({ range, before }: Filters, { days, extent, incompara
   const isCompared = incomparable === undefined
   const sentences = [
     `${range.from} to ${range.to}${isCompared ? `, compared with ${before.from} to ${before.to}` : ''}.`,
-    days.days < all ? `${days.days} of ${count(all, 'day')} were read.` : `All ${count(all, 'day')} were read.`,
+    days.days < all && `${days.days} of ${count(all, 'day')} ${days.days === 1 ? 'was' : 'were'} read.`,
+    days.days >= all && (all === 1 ? 'The day was read.' : `All ${count(all, 'day')} were read.`),
     open > 0 && `${count(open, 'of them is', 'of them are')} incomplete.`,
     days.provisional_days > 0 && `${days.provisional_days} may still change.`,
     isCompared
-      ? isPart && `Of the ${count(countDays(before), 'day')} before, ${days.whole_days_before} are complete.`
+      ? isPart &&
+        `Of the ${count(countDays(before), 'day')} before, ${count(days.whole_days_before, 'is', 'are')} complete.`
       : incomparable,
     isPart && extent !== undefined && extent.first > before.from && `The first day that was read is ${extent.first}.`,
   ]

@@ -1,3 +1,4 @@
+import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, COMPARISONS, type Filters, type PagePath, type Subject, subjectAddress } from '../insights/filters.ts'
 import {
@@ -157,8 +158,8 @@ function map(rows: readonly HeatRow[], filters: Filters): Html {
         : link('/insights/model', { model: id }, name)
   const cells = new Map(rows.map((row) => [`${row.topic_id ?? ''}\n${modelOf(row)}`, row]))
   const left = [
-    ...(topics.size > shownTopics.length ? [`${topics.size - shownTopics.length} more topics`] : []),
-    ...(models.size > shownModels.length ? [`${models.size - shownModels.length} more models`] : []),
+    ...(topics.size > shownTopics.length ? [count(topics.size - shownTopics.length, 'more topic')] : []),
+    ...(models.size > shownModels.length ? [count(models.size - shownModels.length, 'more model')] : []),
   ]
   const table = html`<table class="heat"><thead><tr><th scope="col">topic</th><th scope="col" class="n">${isByChannel(rows) ? 'all channels' : 'all models'}</th>${shownModels.map(([id, { name }]) => html`<th scope="col" class="n">${modelLink(id, name)}</th>`)}</tr></thead>
 <tbody>${shownTopics.map(

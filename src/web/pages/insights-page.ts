@@ -69,9 +69,9 @@ const SOURCES_TO_WIN = 2
 function nextSteps(filters: Filters, { next, sourceGaps }: Insights, own: string): Html | '' {
   const absent = next.absent.map(
     (row) =>
-      html`${promptLink(filters, row)} (${row.model_id ?? 'no model'}): ${own} is in none of ${whole(row.answers)} answers, a rival in up to ${percent(row.best_rival_visibility)} of a week.`,
+      html`${promptLink(filters, row)} (${row.model_id ?? 'no model'}): in ${count(row.weeks_absent, 'week')}, ${own} is in none of ${whole(row.answers)} answers, a rival in up to ${percent(row.best_rival_visibility)} of a week.`,
   )
-  const falls = next.falls.map((row) => {
+  const falls = next.falls.rows.map((row) => {
     const name = row.grain.startsWith('topic') ? row.topic : (row.model_id ?? row.brand)
     const to = moverAddress(filters, row)
     return html`${to === undefined ? name : html`<a href="${to}">${name}</a>`}${row.grain === 'topic and model' ? ` (${row.model_id ?? 'no model'})` : ''}: visibility fell from ${percent(row.previous_visibility)} to ${percent(row.visibility)}, a clear fall.`
@@ -89,7 +89,8 @@ function nextSteps(filters: Filters, { next, sourceGaps }: Insights, own: string
     ['Sources to win', sources],
   ] as const
   const shown = groups.filter(([, lines]) => lines.length > 0)
-  const nothing = html`<p class="about">Nothing stands out: no clear fall, no prompt with ${ENOUGH} answers in which only rivals appear, and no source to win.</p>`
+  const isCompared = next.falls.missing === undefined
+  const nothing = html`<p class="about">Nothing stands out: ${isCompared ? 'no clear fall, ' : ''}no prompt with ${ENOUGH} answers in which only rivals appear, and no source to win.</p>`
   return html`<section class="card next" id="next" aria-labelledby="next-title"><h2 id="next-title">What to do next</h2>
 ${shown.length === 0 ? nothing : ''}<div class="columns">${shown.map(([title, lines]) => html`<div><h3>${title}</h3><ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></div>`)}</div></section>`
 }

@@ -105,11 +105,11 @@ export function absentPanel(filters: Filters, absent: AbsentPrompts, own: string
   return panel(filters, {
     id: 'absent-prompts',
     title: 'Absent prompts',
-    about: html`Prompts and models with a complete week in which no answer names ${own} and rivals are named: <strong>${whole(absent.whole)}</strong> in the weeks from ${days.from} to ${days.to}. Those absent most often come first.`,
+    about: html`Prompts and models with a complete week in which no answer names ${own} and rivals are named${days.from > days.to ? '.' : html`: <strong>${whole(absent.whole)}</strong> in the weeks from ${days.from} to ${days.to}. Those absent most often come first.`}`,
     read: absent,
     body:
       shown.length === 0
-        ? html`<p class="empty">None: in every complete week that begins in this range, ${own} is named wherever a rival is.</p>`
+        ? html`<p class="empty">${days.from > days.to ? 'No week begins in this range.' : `None: in every complete week that begins in this range, ${own} is named wherever a rival is.`}</p>`
         : html`${table('Table of absent prompts', titles, shown, cells)}${filters.print ? '' : paging(filters, absent)}`,
   })
 }
