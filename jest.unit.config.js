@@ -5,8 +5,7 @@ import base from './jest.config.js'
 /* The tests that need no Postgres and start no command: they run in seconds, and on every change with `npm run test:watch`. */
 
 const folder = fileURLToPath(new URL('test/', import.meta.url))
-const NEEDS_SERVER =
-  /support\/(?:postgres|setup|cli|truth|pgbouncer|server-processes)|embedded\/|TEST_SERVER_URL|dist\//
+const NEEDS_SERVER = /support\/(?:postgres|setup|cli|truth)|embedded\/|TEST_SERVER_URL|dist\//
 const unit = readdirSync(folder).filter(
   (name) => name.endsWith('.test.ts') && !NEEDS_SERVER.test(readFileSync(`${folder}${name}`, 'utf8')),
 )

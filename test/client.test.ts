@@ -9,8 +9,7 @@ import type { Client, ClientOptions } from '../src/source/client.ts'
 import { readRateHeaders } from '../src/source/rate-headers.ts'
 import { isTriedAgain, retryDelayMs } from '../src/source/retry-policy.ts'
 import { closeLater } from './support/close-later.ts'
-import { openClient } from './support/open-client.ts'
-import { listening } from './support/proxy.ts'
+import { listening, openClient } from './support/proxy.ts'
 
 /** A server that answers as told and remembers what it was asked. */
 async function serve(

@@ -5,8 +5,7 @@ import { StreamSet } from '../src/streams/registry.ts'
 import type { RunRequest } from '../src/sync/run/run.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { openClient } from './support/open-client.ts'
-import { startRewriter } from './support/proxy.ts'
+import { openClient, startRewriter } from './support/proxy.ts'
 import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* Streams that a person defines have the guarantees of every other stream. */

@@ -21,10 +21,18 @@ import { readPassword } from '../src/warehouse/embedded/cluster.ts'
 import { reasonIn } from '../src/warehouse/embedded/postmaster.ts'
 import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
 import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
-import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import {
+  clusterTemplate,
+  query,
+  runCli,
+  runningIn,
+  startDatabase,
+  startProcess,
+  temporaryFolder,
+  until,
+} from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
 import { longGroup, longTest, sized } from './support/long.ts'
-import { clusterTemplate, query, runningIn, startDatabase, until } from './support/server-processes.ts'
 import { NO_LIMIT, setUp } from './support/setup.ts'
 
 /* The embedded Postgres: started where there is none, shared, closed to others, stopped by its last user. */

@@ -7,10 +7,9 @@ import { loadConfig } from '../src/core/config/load.ts'
 import { channelTwins, configSchema } from '../src/core/config/schema.ts'
 import { everySetting } from '../src/core/config/settings.ts'
 import { createWorld } from '../src/reference/world.ts'
-import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { runCli, runningIn, startProcess, temporaryFolder } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
 import { longTest } from './support/long.ts'
-import { runningIn } from './support/server-processes.ts'
 
 describe('init', () => {
   /* The configuration that `init` writes. */

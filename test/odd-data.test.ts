@@ -17,9 +17,8 @@ import { isTransient } from '../src/warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
 import { startProcess } from './support/cli.ts'
 import { longTest } from './support/long.ts'
-import { openClient } from './support/open-client.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
-import { listening } from './support/proxy.ts'
+import { listening, openClient } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 
 describe('odd rows', () => {

@@ -16,8 +16,16 @@ import { Cache } from '../src/web/cache.ts'
 import { selfSigned } from './support/certificate.ts'
 import { runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { sized, some } from './support/long.ts'
-import { hasPgBouncer, PGBOUNCER, type PgBouncer, startPgBouncer } from './support/pgbouncer.ts'
-import { createDatabase, openWarehouse, serverUrl, type TestDatabase } from './support/postgres.ts'
+import {
+  createDatabase,
+  hasPgBouncer,
+  openWarehouse,
+  PGBOUNCER,
+  type PgBouncer,
+  serverUrl,
+  startPgBouncer,
+  type TestDatabase,
+} from './support/postgres.ts'
 import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { until } from './support/serve.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, setUp } from './support/setup.ts'

@@ -9,9 +9,8 @@ import { StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
 import { longTest } from './support/long.ts'
-import { openClient } from './support/open-client.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
-import { listening, startRewriter } from './support/proxy.ts'
+import { listening, openClient, startRewriter } from './support/proxy.ts'
 import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* Which service is read, and that its rows never mix with those of another. */

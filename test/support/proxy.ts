@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
+import { type Client, type ClientOptions, createClient } from '../../src/source/client.ts'
 import { closeLater } from './close-later.ts'
 
 /** Starts a server on a free port of this machine. */
@@ -180,4 +181,11 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
       return closed
     }),
   }
+}
+
+/** A client that is closed after the test. */
+export function openClient(baseUrl: string, options: Partial<ClientOptions> = {}): Client {
+  const client = createClient({ baseUrl, compress: false, requestsPerMinute: 100_000, ...options })
+  closeLater(() => client.close())
+  return client
 }

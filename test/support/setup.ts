@@ -12,8 +12,8 @@ import { runSync } from '../../src/sync/run/run-sync.ts'
 import type { Observer } from '../../src/sync/run/task.ts'
 import { closeLater } from './close-later.ts'
 import { configOf, FOUR_GRAINS } from './config.ts'
-import { openClient } from './open-client.ts'
 import { createDatabase, type TestDatabase } from './postgres.ts'
+import { openClient } from './proxy.ts'
 
 export { configOf, FOUR_GRAINS } from './config.ts'
 
