@@ -8,7 +8,9 @@ let isInTest = false
 export function closeLater(close: () => unknown): () => Promise<void> {
   let closed: Promise<void> | undefined
   const once = () => {
-    closed ??= Promise.resolve(close()).then(() => {})
+    closed ??= Promise.resolve()
+      .then(close)
+      .then(() => {})
     return closed
   }
   ;(isInTest ? ofTest : ofFile).push(once)
@@ -19,12 +21,18 @@ export function beginTest(): void {
   isInTest = true
 }
 
-/** What was opened last is closed first. */
 export async function endTest(): Promise<void> {
   isInTest = false
-  for (const close of ofTest.splice(0).reverse()) await close()
+  await closeAll(ofTest)
 }
 
 export async function endFile(): Promise<void> {
-  for (const close of ofFile.splice(0).reverse()) await close()
+  await closeAll(ofFile)
+}
+
+/** What was opened last is closed first. A failure does not keep the others open. */
+async function closeAll(opened: (() => Promise<unknown>)[]): Promise<void> {
+  const failures: unknown[] = []
+  for (const close of opened.splice(0).reverse()) await close().catch((error: unknown) => failures.push(error))
+  if (failures.length > 0) throw failures[0]
 }
