@@ -594,6 +594,48 @@ describe('rows by tag overlap, so they do not add up, but', () => {
     const truth = { world: setup.service.world, range: RANGE, reports }
     await expectReport(setup.database, truth, project(), reports.at(-1)!)
   })
+
+  const isOfTags = ({ dimensions }: Asked) => dimensions.includes('tag_id')
+  const countRows = () => setup.database.rows('select date, count(*) from visibility.by_tag group by 1 order by 1')
+
+  test.each([[['date', 'tag_id']], [['date', 'tag_id', 'country_code']]])(
+    'a day of the report by %j that comes empty is held, also after a day that was too high',
+    async (dimensions) => {
+      await start({ config: { reports: [...FOUR_GRAINS, { name: 'by_tag', dimensions }] } })
+      await setup.sync()
+      const before = await countRows()
+      const again = { command: 'backfill' as const, range: RANGE }
+      const ofDay: (change: (row: Row) => Row[]) => Lie = (change) => (rows, asked) =>
+        isOfTags(asked) ? rows.flatMap((row) => (row.date === '2026-02-24' ? change(row) : [row])) : rows
+      for (const change of [(row: Row) => [{ ...row, mention_count: 5000 }], () => []])
+        expect((await lying(ofDay(change), () => setup.sync(again))).outcome).toBe('partial')
+      expect(await countRows()).toEqual(before)
+      expect((await setup.sync()).outcome).toBe('complete')
+    },
+  )
+
+  test('a row that is rejected is not compared', async () => {
+    await start({ config: { reports, max_bad_share: 0.5 } })
+    const lie: Lie = (rows, asked) => {
+      const at = isOfTags(asked) && asked.offset === 0 ? rows.findIndex(({ date }) => date === '2026-02-24') : -1
+      return at < 0 ? rows : [...rows.slice(0, at), { ...rows[at]!, mention_count: 5000 }, ...rows.slice(at)]
+    }
+    const report = await lying(lie, () => setup.sync())
+    expect(report.streams.map(({ quarantined, unreconciled }) => [quarantined, unreconciled])).toContainEqual([2, []])
+  })
+
+  test('a report without some tags has more than the totals without their prompts, and one with having has less', async () => {
+    await start()
+    const [tag] = project().prompts.find(({ tagIds }) => tagIds.length > 1)!.tagIds
+    const filters = [{ field: 'tag_id', operator: 'not_in', values: [tag] }]
+    const having = [{ field: 'mention_count', operator: 'gte', value: 3 }]
+    const others = [
+      { name: 'other_tags', dimensions: ['date', 'tag_id'], filters },
+      { name: 'many', dimensions: ['date', 'topic_id'], having },
+    ]
+    await start({ extras: 'all', config: { reports: [...FOUR_GRAINS, ...others] } })
+    for (const outcome of ['complete', 'complete']) expect((await setup.sync()).outcome).toBe(outcome)
+  })
 })
 
 test('days on which no prompt had a topic are read, once their chats show it', async () => {

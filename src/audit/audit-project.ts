@@ -1,6 +1,6 @@
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import { type Measure, notAdditive } from '../ledger/control-totals.ts'
+import { notAdditive } from '../ledger/control-totals.ts'
 import { type CoveredDay, readCoverage } from '../ledger/coverage.ts'
 import { daysWithOtherPrompts } from '../ledger/reconciled-days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
@@ -67,6 +67,7 @@ async function auditStream(
   const base = { project_id: project.id, stream: stream.name, columns: [], days_compared: 0, differing: [] }
   const control = controlOfStream(controls, stream)
   if (control === undefined) return { ...base, left_out: 'the service has no totals for it' }
+  if (stream.control === 'brand limits') return { ...base, left_out: 'its rows do not add up to the totals' }
   const projectStream = { projectId: project.id, stream: stream.name }
   const [ignored] = await runBatch(warehouse.pool, notAdditive(warehouse, projectStream))
   if (ignored.has('counts') || (stream.control === 'answers' && ignored.has('answers')))
@@ -78,13 +79,12 @@ async function auditStream(
     return { ...compared, columns: stream.columns.slice(2).map(({ name }) => name), differing }
   }
   const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control.totals)
-  return { ...compared, columns: comparedColumns(stream, ignored), differing: differing.map(({ day }) => day) }
-}
-
-function comparedColumns({ control }: DayStream, ignored: ReadonlySet<Measure>): string[] {
-  if (control === 'answers') return ['number of chats']
-  if (control === 'brand limits') return TOTALLED.map((name) => `largest ${name}`)
-  return ignored.has('answers') ? TOTALLED.slice(0, 2) : [...TOTALLED]
+  const counts = ignored.has('answers') ? TOTALLED.slice(0, 2) : [...TOTALLED]
+  return {
+    ...compared,
+    columns: stream.control === 'answers' ? ['number of chats'] : counts,
+    differing: differing.map(({ day }) => day),
+  }
 }
 
 const EMPTY_DAY = digestText([])

@@ -43,6 +43,8 @@ export class TotalsCounter {
     const totals = this.lastTotals.get(brand) ?? this.addBrand(brand)
     const at = this.totalsAt
     if (this.overlaps) {
+      // The largest values without this row are not known.
+      if (sign === -1) return void this.lastTotals.delete(brand)
       for (const [index, position] of at.entries()) totals[index] = Math.max(totals[index]!, row[position] as number)
       return
     }

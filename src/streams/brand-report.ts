@@ -73,8 +73,7 @@ export function brandReport(report: ReportConfig): DayStream {
     },
     dimensions: others,
     filters: report.filters,
-    // A prompt has several tags, so rows by tag overlap and do not add up. Nor do rows that `having` selects.
-    control: namesTags || report.having ? 'brand limits' : 'brand totals',
+    control: controlOf(report),
     splitDimensions: splitDimensionsOf(others),
     filterTakes: 'lists',
     hasChangedAt: true,
@@ -137,6 +136,14 @@ export function brandReport(report: ReportConfig): DayStream {
         : []),
     ],
   })
+}
+
+/** Without a tag, a prompt is counted once; a filter then excludes all of it, and not only its rows of that tag. */
+function controlOf({ dimensions, filters, having }: ReportConfig): DayStream['control'] {
+  const namesTags = dimensions.includes('tag_id')
+  if (namesTags && filters.some(({ field, operator }) => field === 'tag_id' && operator === 'not_in')) return undefined
+  // A prompt has several tags, so rows by tag overlap and do not add up. Nor do rows that `having` selects.
+  return namesTags || having ? 'brand limits' : 'brand totals'
 }
 
 function noteBrand({ brands }: Entities, id: string, name: string | null, date: Day): void {

@@ -141,7 +141,7 @@ export interface DayStream<Item = never> extends Common<Item> {
    * the largest values of each brand, which must not exceed the totals, or the number of rows with the number of answers.
    * Undefined if nothing can be compared.
    */
-  control?: 'brand totals' | 'brand limits' | 'answers'
+  control?: 'brand totals' | 'brand limits' | 'answers' | undefined
   /** The filters of a report: it is compared with the totals under the same filters. */
   filters?: readonly Filter[]
   /** How a day that does not fit a page may be split without changing a value: dimensions of its own rows. */

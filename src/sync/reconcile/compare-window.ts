@@ -62,7 +62,8 @@ const NO_TOTALS: DayTotals = new Map()
 
 /** What values would be right that may be as low as they are, but no higher than the totals. */
 function raised(totals: DayTotals, found: DayTotals): DayTotals {
-  const answers = answersOf(totals)
+  // A service may leave out brands without mentions, and so all of them.
+  const answers = totals.size === 0 ? Number.POSITIVE_INFINITY : answersOf(totals)
   return new Map(
     [...found].map(([brand, [mentions, visible, of]]) => {
       const most = totals.get(brand) ?? [0, 0, answers]

@@ -201,7 +201,7 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
       tx.atCommit.push(...noteChangedDays(warehouse, config, changed))
       await saveWindowLedger(run, tx, load, { prior, effect, identified })
       const isHeld = (day: Day) => effect.held?.days.has(day) ?? false
-      const isKept = difference !== undefined && snapshot.count > 0
+      const isKept = difference !== undefined && !mayStore(load, snapshot)
       const isStored =
         !isKept && (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
       return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
@@ -240,9 +240,16 @@ async function replaceRows(
     proven: provenDays(run, load, prior),
     fencingToken: read.fencingToken,
   }
-  // Rows of a day that does not add up stay as they are. On a first load, the new rows are stored.
-  if (difference === undefined || snapshot.count === 0) return replaceWindow(tx, snapshot, window)
+  if (difference === undefined || mayStore(load, snapshot)) return replaceWindow(tx, snapshot, window)
   return { ...effectOf(window, new Map()), unchanged: 0, rowsByDay: new Map([[range.from, snapshot.count]]) }
+}
+
+/**
+ * Rows of a day that does not add up stay as they are. On a first load, the new rows are stored, unless they exceed the totals:
+ * right rows that come later would not prove that these were wrong.
+ */
+function mayStore({ stream }: LoadableWindow, { count }: WindowSnapshot): boolean {
+  return count === 0 && stream.control !== 'brand limits'
 }
 
 /** A prompt can move to another topic or country. An answer stays with its prompt and channel. */
@@ -254,7 +261,8 @@ const FIXED: readonly string[] = ['prompt_id', 'chat_id', 'model_channel_id']
  * or prompts moved to other groups. Without the list of prompts, a report whose groups are ignored would look the same.
  */
 function provenDays(run: Run, { stream, comparison }: LoadableWindow, { compared }: PriorCoverage): Set<Day> {
-  const { dimensions = [] } = stream
+  const { dimensions = [], control } = stream
+  if (control === 'brand limits') return new Set()
   const isMovable =
     dimensions.some((name) => MOVABLE.includes(name)) && !dimensions.some((name) => FIXED.includes(name))
   const mayMove = isMovable && comparison.comparesAll && run.streams.get('prompts') !== undefined

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -166,7 +167,9 @@ async function repairTable(tx: Transaction, table: KnownTable): Promise<string |
 }
 
 function refuseChangedReport(known: ReportConfig, report: ReportConfig): void {
-  const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b)
+  // The database keeps the fields of an object in another order.
+  const stored = (value: unknown) => JSON.parse(JSON.stringify(value)) as unknown
+  const same = (a: unknown, b: unknown) => isDeepStrictEqual(stored(a), stored(b))
   if (!same([...known.dimensions].sort(), [...report.dimensions].sort()))
     throw changed(report.name, 'dimensions', known.dimensions.join(', '), report.dimensions.join(', '))
   if (!same(sortedFilters(known.filters), sortedFilters(report.filters)))
