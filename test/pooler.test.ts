@@ -118,6 +118,7 @@ behindPooler('behind PgBouncer', () => {
     expect([checked.code, checked.stdout]).toEqual([1, expect.stringContaining('statement pooling mode')])
     const synced = await runCli(['sync'], cli())
     expect([synced.code, synced.stderr]).toEqual([2, expect.stringContaining('pool_mode = transaction')])
+    expect(synced.stderr).not.toContain('connection was lost')
   })
 
   test('settings and temporary tables do not leak to other clients', async () => {

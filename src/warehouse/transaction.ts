@@ -5,7 +5,7 @@ import { sleep } from '../core/waiting.ts'
 import type { Warehouse } from './connect.ts'
 import { bindOps, poolOf } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
-import { awayError, isAway, isContention, isLockTimeout } from './retry.ts'
+import { awayError, isAway, isContention, isLockTimeout, isStatementPooling } from './retry.ts'
 
 /** A statement with its values written into it, and how its rows are read. */
 export interface Statement<Answer> {
@@ -126,8 +126,9 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
       await endAbandonedSessions(client, { signal, ...abandoned }).catch(() => {})
     if (isContention(error))
       throw new TransientError(`another transaction was in the way: ${clip(messageOf(error), 200)}`, { cause: error })
-    if (isAway(error) || broken !== undefined) throw awayError('the database connection was lost', error)
-    throw error
+    // A pooler in statement mode closes the connection, too, and would do so again.
+    const isLost = (isAway(error) || broken !== undefined) && !isStatementPooling(error)
+    throw isLost ? awayError('the database connection was lost', error) : error
   } finally {
     signal?.removeEventListener('abort', onAbort)
     client.off('error', onError)
